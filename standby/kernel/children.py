@@ -1,4 +1,4 @@
-"""The processes that a container has started, and whose death is its own (rule `never-block`)."""
+"""Child processes of a container; the container must end when one of them dies (rule `never-block`)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ class Dead(NamedTuple):
 
     pid: int
     status: int | None
-    """Its exit code, or minus its signal; None: somebody else has asked for it already."""
+    """Its exit code, or the negated signal number; None: the status has been collected elsewhere."""
 
 
 class Children:
-    """Remembers each child as the process that it was: its number may be given to another one."""
+    """Remembers each child as a process object, because its pid may be reused."""
 
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}
 
     def dead(self, pids: Iterable[int]) -> Dead | None:
-        """Return one that is dead, of these and of those asked for before; None when all live."""
+        """Return a dead child among these and those of earlier calls; None when all are alive."""
         for pid in pids:
             if pid not in self._processes:
                 try:

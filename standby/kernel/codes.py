@@ -1,7 +1,7 @@
-"""Which revision of each job this process runs, and the loading of its code beside everything else.
+"""Tracks which revision of each job this process runs, and loads the code in the background.
 
-Python loads a module once in a process, and Spark's workers find modules through its environment: so the
-first definition of a job decides for good, and another revision needs a container of its own.
+Python loads a module once per process, and Spark's workers find modules through the process's environment. So the
+first definition of a job that is loaded is final, and another revision needs a container of its own.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _log: Final = logging.getLogger(__name__)
 
 _LONGEST_PAUSE_SECONDS: Final = 2.0
 
-#: Makes a job's modules importable; blocks. Raises `Transient`, and what of ours no other try can mend.
+#: Makes a job's modules importable; blocks. Raises `Transient`, and other `StandfastError` if a retry cannot help.
 LoadCode = Callable[[JobDefinition], None]
 
-#: Called from any thread when the loading of a job's code has ended, with what it ended with.
+#: Called from any thread when loading a job's code has ended, with its error.
 Post = Callable[[JobDefinition, "StandfastError | None"], None]
 
 
@@ -31,7 +31,7 @@ def load_nothing(definition: JobDefinition) -> None:
 
 
 class Codes:
-    """Asked by the conductor; loads on a thread of its own."""
+    """Used by the conductor; loads on a thread of its own."""
 
     def __init__(self, load: LoadCode, post: Post) -> None:
         self._load = load
@@ -44,13 +44,13 @@ class Codes:
 
     @property
     def revisions(self) -> Mapping[str, int]:
-        """Job → revision of it that this process runs; from any thread."""
+        """Job → revision that this process runs. Thread-safe."""
         return {name: each.revision for name, each in self._loaded.items()}
 
     def may_run(self, definition: JobDefinition) -> bool:
-        """Return whether this process can run ``definition``; say so in the log, once, when it cannot.
+        """Return whether this process can run ``definition``; a refusal is logged once.
 
-        Another run of the job may come with any revision, as long as its code is what is loaded already.
+        Another run of the job may have any revision, provided that its code is the code that is loaded.
         """
         loaded = self._loaded.get(definition.name)
         if loaded is None:
@@ -70,7 +70,7 @@ class Codes:
         return fits
 
     def is_loaded(self, definition: JobDefinition) -> bool:
-        """Return whether the code of ``definition``, which this process may run, is there; begin to load it if not."""
+        """Return whether the code of ``definition``, which `may_run`, is loaded; start loading it if not."""
         loaded = self._loaded.get(definition.name)
         if loaded is not None:
             self._loaded = {**self._loaded, definition.name: definition}
@@ -81,13 +81,13 @@ class Codes:
         return False
 
     def ended(self, definition: JobDefinition, *, is_loaded: bool) -> None:
-        """Take note of what was posted."""
+        """Record the result of loading."""
         self._loading.discard(definition.name)
         if is_loaded:
             self._loaded = {**self._loaded, definition.name: definition}
 
     def close(self) -> None:
-        """End the thread, and a loading that waits for another try; does not wait."""
+        """End the thread, and a pending retry; does not wait."""
         self._run.cancel()
         self._worker.close()
 
@@ -104,7 +104,7 @@ class Codes:
                 self._post(definition, error)
                 return
             except Exception as error:  # noqa: BLE001 - this thread's outermost loop
-                # A bug must not leave a job that never begins and says nothing.
+                # A bug must not leave a job that silently never starts.
                 _log.exception("job %s: loading its code", definition.name)
                 self._post(definition, Unavailable(f"loading its code: {type(error).__name__}: {error}"))
                 return

@@ -1,4 +1,4 @@
-"""What all jobs of a container have in common."""
+"""What all jobs of a container share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from standby.shared.clock import REAL, Clock
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the kernel is given: where it is, and its ways to everything outside."""
+    """The kernel's location and its access to everything external."""
 
     cluster: str
     host: str
@@ -28,16 +28,16 @@ class Environment:
     connect: Connect
     open_database: OpenDatabase
     find_step: Callable[[JobConfig], Step]
-    """`standby.feed.functions.step_of`, as a rule."""
+    """Usually `standby.feed.functions.step_of`."""
     clock: Clock = REAL
     probe: Probe = no_probe
     load_code: LoadCode = load_nothing
-    """Makes the modules of a definition importable that names its code; it may block."""
+    """Makes the modules of a definition importable; may block."""
     restores: RestoreCounters = field(default_factory=RestoreCounters)
-    """Counts where states came from."""
+    """Counts restores by source."""
     peers: Peers | None = None
-    """Whom to fetch state from; None: from nobody."""
+    """Access to peers to fetch state from; None: state is never fetched."""
     marks: Marks = field(default_factory=Marks)
-    """Told what of the jobs' code runs."""
+    """Records which code of the jobs is running."""
     opening: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a database is opened: who looks for strays must not touch its lock meanwhile."""
+    """Held while a database is opened: the search for strays must not touch its lock meanwhile."""

@@ -1,4 +1,4 @@
-"""What the kernel runs for one job: its clients and threads, shared by the job's replicas here."""
+"""The kernel's clients and threads for one job, shared by the job's replicas in this container."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from standby.shared.model import TaskId
 from standby.shared.naming import state_path
 from standby.shared.wire import JobDefinition
 
-#: How often the ends are asked for; less where the lag policy is finer than that.
+#: How often end offsets are requested; more often if the lag policy requires it.
 _ENDS_MS: Final = 500
 
-#: Above the transaction's time-out: a commit that takes longer will not come back.
+#: Added to the transaction time-out: a commit that takes longer is considered hanging.
 _COMMIT_GRACE_SECONDS: Final = 5.0
 
-#: The same for a step of the way to active, in which several calls wait, one after the other.
+#: The same for a step of becoming active, in which several calls wait in sequence.
 _WAY_GRACE_SECONDS: Final = 60.0
 
 
 class JobKernel:
-    """One job in one container: its replay's threads, a pipeline thread, and two that ask Kafka now and then.
+    """One job in one container: its replay threads, a pipeline thread, and two threads that poll Kafka.
 
     Raises `BadConfiguration` when the definition cannot be used.
     """
 
     def __init__(self, environment: Environment, definition: JobDefinition) -> None:
         self.definition = definition
-        """The newest one of this run and revision; replaced by the conductor, read by anybody."""
+        """The newest definition of this run and revision; replaced by the conductor, read from any thread."""
         self.config: Final = parse_recorded(definition.config)
         self.environment: Final = environment
         self._watched: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
@@ -73,7 +73,7 @@ class JobKernel:
         self.way_seconds: Final = max(
             self.config.progress_timeout_ms / 1000, self.commit_seconds + _WAY_GRACE_SECONDS
         )
-        """How long a step of the way to active may stand still: nothing there takes so long."""
+        """How long a step of becoming active may make no progress; no step normally takes this long."""
         runner = BatchRunner(
             partial(environment.find_step, self.config),
             self.config,
@@ -98,7 +98,7 @@ class JobKernel:
         self.ownership: Final = Ownership(self.broker.committed, clock.now_ms, name)
 
     def watch(self, changelog: Collection[int], inputs: Collection[int]) -> None:
-        """Have the ends of these partitions asked for, changelog and input."""
+        """Set the changelog and input partitions whose ends are requested."""
         before, self._watched = self._watched, (frozenset(changelog), frozenset(inputs))
         if any(now - known for now, known in zip(self._watched, before, strict=True)):
             self.ends.look()
@@ -108,18 +108,18 @@ class JobKernel:
         return None if end is None else end.offset
 
     def directories(self, task: TaskId) -> tuple[Path, ...]:
-        """Return where a task's state may lie on this host, one place for each state directory."""
+        """Return the possible directories of a task's state on this host, one per state directory."""
         environment = self.environment
         path = state_path(environment.cluster, environment.host, task, self.definition.run)
         return tuple(Path(each) / path for each in self.config.state_dirs)
 
     def topics(self) -> RunTopics:
-        """Return the topics that the run rests on, with what it has recorded of them by now."""
+        """Return the topics that the run depends on, with their ids as far as they are recorded."""
         present = self.definition
         return RunTopics(present.name, present.changelog, self.config.inputs, present.topics)
 
     def origin(self, task: TaskId) -> Origin:
-        """Return what the side file of a task's state must say; raises `Transient`."""
+        """Return the expected side file content of a task's state. Raises `Transient`."""
         return Origin(
             job=task.job,
             stage=task.stage,
@@ -131,7 +131,7 @@ class JobKernel:
         )
 
     def close(self) -> None:
-        """End everything; blocks until a running batch is through. All replicas are closed before."""
+        """End everything; blocks until a running batch has ended. All replicas must be closed before."""
         self.ends.close()
         self.ownership.close()
         self.replay.close()

@@ -1,4 +1,4 @@
-"""What of the job's code a container runs at this moment, kept where it outlives the process (rule `fair-blame`)."""
+"""Records which code of the jobs is running, in a place that outlives the process (rule `fair-blame`)."""
 
 from __future__ import annotations
 
@@ -9,47 +9,48 @@ from contextlib import AbstractContextManager, contextmanager
 from standby.shared.exits import Ran
 from standby.shared.model import Offsets, TaskId
 
-#: Keeps what runs, and with which status the child has ended whose death ends the process (None: none has).
+#: Stores what is running, and the exit status of the child whose death ends the process (None: no child died).
 Keep = Callable[[tuple[Ran, ...], "int | None"], None]
 
 
 def keep_nothing(ran: tuple[Ran, ...], child: int | None) -> None:
-    """Keep nothing: nobody would look at it."""
+    """Store nothing, when no witness reads it."""
 
 
 class Marks:
-    """Of all jobs of a container; from any thread.
+    """The marks of all jobs of a container. Thread-safe.
 
-    What ends the process while a step runs is put down to its task, and while a transform runs here to all tasks whose
-    input it was given. It is so whichever thread it happens on: native code that a step calls has threads of its own.
-    Outside of both no code of the job runs in this process, so its end is put down to no task. A feed's child runs the
-    job's transform all the time: its death is put down to all tasks that it was at work for.
+    A crash of the process while a step runs is attributed to the step's task. A crash while a transform runs in this
+    process is attributed to all tasks whose input it was given. This holds for crashes on any thread, because native
+    code called by a step may have its own threads. Outside of both, no code of the job runs in this process, so a
+    crash is attributed to no task. A feed's child process runs the job's transform all the time: its death is
+    attributed to all tasks that it was working for.
     """
 
     def __init__(self, keep: Keep = keep_nothing) -> None:
         self._keep = keep
         self._lock = threading.Lock()
-        #: Of each job the tasks whose feed is at work, or was at work last.
+        #: Job → the tasks of its current, or last, feed.
         self._fed: Mapping[str, tuple[Ran, ...]] = {}
-        #: Of each job what its code runs on in this process at this moment.
+        #: Job → what its code is running on in this process.
         self._running: Mapping[str, tuple[Ran, ...]] = {}
         self._child: int | None = None
 
     def feed(self, job: str, tasks: Collection[TaskId]) -> None:
-        """Take note of the tasks that a job's feed begins to work for.
+        """Record the tasks that a job's feed starts to work for.
 
-        Its end is not to be told: where its child has died, it has ended of that.
+        The end of the feed is not recorded: if its child has died, that is what ended the feed.
         """
         with self._lock:
             self._fed = {**self._fed, job: tuple(Ran(each) for each in sorted(tasks))}
 
     def step(self, task: TaskId, start: Offsets) -> AbstractContextManager[None]:
-        """Have the block known as the task's step, of a batch that begins at ``start``."""
+        """Mark the block as the task's step, on a batch that begins at ``start``."""
         return self.transform({task: start})
 
     @contextmanager
     def transform(self, starts: Mapping[TaskId, Offsets]) -> Iterator[None]:
-        """Have the block known as code of a job that is given the input of these tasks, each from its start on."""
+        """Mark the block as code of a job that processes the input of these tasks, each from its start on."""
         ran = tuple(Ran(task, start.total) for task, start in sorted(starts.items()))
         jobs = {each.task.job for each in ran}
         with self._lock:
@@ -63,22 +64,22 @@ class Marks:
                 self._write()
 
     def lose_child(self, job: str, status: int | None) -> None:
-        """Take note that the child of a job's feed is dead, which ends the process: no step is to blame for that.
+        """Record that the child of a job's feed died, which ends the process: no step is to blame.
 
-        ``status`` is the child's exit code or minus its signal, None when that is not known.
+        ``status`` is the child's exit code or negated signal number; None when it is not known.
         """
         with self._lock:
             self._running, self._child = {job: self._fed.get(job, ())}, status
             self._write_for_good()
 
     def hang_in_child(self, job: str) -> None:
-        """Take note that the process ends because a job's feed does not: of its step, or of what the child runs."""
+        """Record that the process ends because a job's feed hangs, in the job's step or in its child."""
         with self._lock:
             self._running = {job: self._running.get(job) or self._fed.get(job, ())}
             self._write_for_good()
 
     def forget(self) -> None:
-        """Take note that the process ends for another reason than what it runs: the last thing to be said."""
+        """Record that the process ends for a reason unrelated to jobs' code; later marks are ignored."""
         with self._lock:
             self._running, self._child = {}, None
             self._write_for_good()
@@ -88,7 +89,7 @@ class Marks:
         self._keep(tuple(each for job in sorted(running) for each in running[job]), self._child)
 
     def _write_for_good(self) -> None:
-        """Keep what is to be said of the end; what runs on until then changes nothing of it."""
+        """Store the final marks; code that runs until the end no longer changes them."""
         self._write()
         self._keep = keep_nothing
 

@@ -1,6 +1,6 @@
-"""The seams of the kernel: what it asks of a Kafka cluster and of a local database, and the job's own function.
+"""Ports of the kernel: what it needs from a Kafka cluster and a local database, and the job's function.
 
-The real adapters are in `standby.adapters`; the fakes in `tests/fakes` keep the same contracts
+The real adapters are in `standby.adapters`; the fakes in `tests/fakes` fulfil the same contracts
 (`tests/contracts`).
 """
 
@@ -22,42 +22,43 @@ from standby.shared.model import Offsets, TaskId
 from standby.shared.peers import PeerAddress
 from standby.shared.wire import JobDefinition
 
-#: The job's own function: (rows, state, out) → None.
+#: The job's function: (rows, state, out) → None.
 Step = Callable[[Any, Any, Any], Any]
 
 #: A changelog record: full key and value; None as value is a tombstone.
 Change = tuple[bytes, "bytes | None"]
 
 
-#: How long a question to Kafka may take.
+#: Time-out of a request to Kafka.
 ANSWER_SECONDS: Final = 5.0
 
 
 class WriterLost(Transient):
-    """A task's producer is of no use any more: fenced, broken, or out of time.
+    """A task's producer is no longer usable: fenced, broken, or timed out.
 
-    The outcome of a commit that raised it is unknown; only the way to active finds out (rule `fence-no-proof`).
+    The outcome of a commit that raised it is unknown; only the takeover determines it (rule `fence-no-proof`).
     """
 
     def __init__(self, message: str, *, fenced: bool = False, is_late: bool = False) -> None:
         super().__init__(message)
         self.fenced = fenced
-        """Whether Kafka says that another producer with this transactional id came after it."""
+        """Whether Kafka reports that a later producer uses this transactional id."""
         self.is_late = is_late
-        """Whether a transaction had taken longer than `job.transaction.timeout.ms` by then: Kafka aborts it and fences
-        its producer, in the words of any other fence."""
+        """Whether a transaction had exceeded `job.transaction.timeout.ms`.
+
+        Kafka then aborts it and fences its producer, with the same error as for any other fence."""
 
 
 class RecordRefused(BadConfiguration):
-    """Kafka refuses a record for what it is, and takes others. The transaction that it was in is to be aborted."""
+    """Kafka refuses this record, but accepts others. Its transaction must be aborted."""
 
 
 class RecordTooLarge(RecordRefused):
-    """Kafka, or its client, refuses a record for its size: names the topic, size, and the setting that bounds it."""
+    """Kafka or its client refuses a record for its size; names the topic, the size, and the limiting setting."""
 
 
 class OffsetsUnstable(Transient):
-    """A transaction is open among the committed offsets, by what Kafka answers: a mere time-out is not this."""
+    """Kafka reports that a transaction is open among the committed offsets; not raised for a time-out."""
 
 
 class InUse(Transient):
@@ -74,13 +75,13 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a transaction of a task ended, by what its coordinator has decided."""
+    """How a transaction of a task ended, as decided by its coordinator."""
 
     is_committed: bool
     places: frozenset[Place]
-    """Where it was to write to, as far as it came: outputs, changelog, and Kafka's own topic of the offsets."""
+    """The partitions that it had added before it ended: outputs, changelog, and Kafka's offsets topic."""
     writer: int | None = None
-    """Tells its producer from others of the same task; None: it is not known."""
+    """Distinguishes its producer from others of the same task; None: not known."""
 
     @property
     def topics(self) -> frozenset[str]:
@@ -88,56 +89,57 @@ class Ended:
         return frozenset(topic for topic, _ in self.places)
 
 
-#: What to do about a batch of records that cannot be read.
+#: Advice for a batch of records that cannot be read.
 ON_DAMAGE: Final = (
-    "nothing is passed over: look with kafka-dump-log.sh, and have a broker with a good replica of the partition lead "
-    "(docs/troubles.md)"
+    "nothing is skipped: inspect it with kafka-dump-log.sh, and make a broker with a good replica the leader of "
+    "the partition (docs/troubles.md)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What a read brought for one changelog partition."""
+    """The result of a read for one changelog partition."""
 
     changes: Sequence[Change]
     position: int
-    """The offset after everything passed so far, records and transaction markers alike."""
+    """The offset after everything read so far, including transaction markers."""
     is_out_of_range: bool = False
-    """The partition has nothing (any more) at the position that was asked for."""
+    """The partition has nothing, or no longer, at the requested position."""
     damage: str = ""
-    """Why what lies at the position or behind it cannot be read, with its offset; nothing was passed then."""
+    """Why data at or after the position cannot be read, with its offset; in that case nothing was skipped."""
 
 
 class Changelog(Protocol):
     """Reads committed changelog records of any number of partitions; used from one thread."""
 
     def add(self, partition: int, offset: int) -> None:
-        """Begin to read a partition at ``offset``."""
+        """Start reading a partition at ``offset``."""
         ...
 
     def remove(self, partition: int) -> None:
-        """Read a partition no longer."""
+        """Stop reading a partition."""
         ...
 
     def pause(self, partition: int) -> None:
-        """Bring nothing of a partition for now; harmless when it is paused, or not read at all."""
+        """Pause a partition; no effect if it is paused, or not being read."""
         ...
 
     def resume(self, partition: int) -> None:
-        """Go on with a paused partition where it was; harmless when it is not paused, or not read at all."""
+        """Resume a paused partition where it was; no effect if it is not paused, or not being read."""
         ...
 
     def read(self, limit: int, timeout_seconds: float) -> Mapping[int, Chunk]:
-        """Return what there is, at most ``limit`` records, after at most the timeout.
+        """Return available records, at most ``limit``, after at most the timeout.
 
-        Every partition whose position has moved is in the result, and each that cannot be read: its position stays,
-        and whoever wants to read on there has to `add` it anew. A broker that is away is not an error: there is
-        nothing to read until it is back. Raises `Unavailable` where it may not be read.
+        The result contains every partition whose position has advanced, and every partition that cannot be read. The
+        position of the latter stays, and the caller must `add` the partition again to continue. An unavailable
+        broker is not an error: there is nothing to read until it is back. Raises `Unavailable` when reading is not
+        permitted.
         """
         ...
 
     def close(self) -> None:
-        """End it."""
+        """Close the reader."""
         ...
 
 
@@ -148,58 +150,60 @@ class Writer(Protocol):
     """
 
     def initialise(self, is_cancelled: Callable[[], bool], timeout_seconds: float) -> None:
-        """Fence every earlier writer of the task and end what it left open; to be repeated on each way to active.
+        """Fence every earlier writer of the task and end its open transaction; required at each takeover.
 
-        Raises `WriterLost` when that does not succeed in time, or when cancelled.
+        Raises `WriterLost` when this does not succeed in time, or when cancelled.
         """
         ...
 
     def begin(self, record: bytes) -> int:
-        """Begin a transaction with its commit record in the changelog; return its offset once it has arrived.
+        """Begin a transaction with its commit record in the changelog; return the record's offset once acknowledged.
 
-        So whatever the transaction may leave open elsewhere is known by it. Raises `WriterLost`.
+        So the record identifies whatever the transaction may leave open elsewhere. Raises `WriterLost`.
         """
         ...
 
     def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
-        """Write these outputs, changelog records and input offsets, all with ``metadata``, to what has begun.
+        """Write these outputs, changelog records and input offsets, with ``metadata``, to the open transaction.
 
-        Raises `WriterLost`, and `BadConfiguration` for a record that Kafka will never take, `RecordRefused` where it
-        takes others.
+        Raises `WriterLost`, and `BadConfiguration` for a record that Kafka will never accept (`RecordRefused` if it
+        accepts other records).
         """
         ...
 
     def commit(self) -> int:
-        """Commit what was prepared; return the changelog offset after its last record.
+        """Commit the transaction; return the changelog offset after its last record.
 
-        Raises `WriterLost`; the outcome is unknown then. `BadConfiguration` as `prepare`: nothing is committed then.
+        Raises `WriterLost` when the outcome is unknown, and `BadConfiguration` like `prepare` when nothing is
+        committed.
         """
         ...
 
     def abort(self) -> None:
-        """Abort what was prepared, if that is possible; never raises."""
+        """Abort the transaction if possible; never raises."""
         ...
 
     def places(self) -> Mapping[Place, int]:
-        """Return the offset of a last record in each partition of outputs and changelog that the last commit wrote to.
+        """Return the last commit's last record offset in each partition of outputs and changelog.
 
-        Its marker is there once `Broker.stable_ends` is beyond it.
+        The marker is present once `Broker.stable_ends` is beyond that offset.
         """
         ...
 
     def sweep(self, spared: Collection[Place] = ()) -> Mapping[Place, int]:
-        """Abort a transaction in every partition that one of the task's may have touched: outputs, changelog, offsets.
+        """Abort a transaction in every partition that the task may have written to: outputs, changelog, offsets.
 
-        For what an earlier one has left hanging there; not in the outputs that are ``spared``. Returns the offset of
-        the record that it wrote to each partition of outputs and changelog: once `Broker.stable_ends` is beyond it, the
-        marker is there. Raises `WriterLost`, also when one of the records did not arrive, or the abort had no answer.
+        This ends what earlier transactions left hanging there, except in the ``spared`` outputs. Returns the offset
+        of the record written to each partition of outputs and changelog: the marker is present once
+        `Broker.stable_ends` is beyond it. Raises `WriterLost`, also when a record was not acknowledged, or the abort
+        had no answer.
         """
         ...
 
     def close(self) -> None:
-        """Drop the producer; an open transaction is left to the next owner's fence.
+        """Close the producer; an open transaction is left to the next owner's fence.
 
-        From any thread, and without waiting for a call that is under way: that one ends with `WriterLost`.
+        Thread-safe. Does not wait for a running call, which ends with `WriterLost`.
         """
         ...
 
@@ -207,11 +211,11 @@ class Writer(Protocol):
 class Broker(Protocol):
     """Kafka as the kernel of one job sees it; safe to use from several threads.
 
-    Every method that asks the cluster raises `Transient` when it gets no answer in time.
+    Every method that sends a request raises `Transient` when there is no answer in time.
     """
 
     def ask_topic_ids(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
-        """Ask for Kafka's id of each topic; what is returned at once waits for the answer, and raises.
+        """Request the topic ids and return at once; calling the result waits for the answer, and raises.
 
         A topic that does not exist is left out.
         """
@@ -224,10 +228,10 @@ class Broker(Protocol):
     def changelog_ends(
         self, partitions: Collection[int], *, is_stable: bool = False, timeout_seconds: float = ANSWER_SECONDS
     ) -> Mapping[int, int]:
-        """Return the ends of changelog partitions: of all records, or the last stable offset.
+        """Return the end offsets of changelog partitions: of all records, or the last stable offset.
 
-        A partition that nobody answers for in time, as one without a leader, is left out; raises `Transient` when
-        that would leave none. So whoever asks for one has an answer.
+        A partition without a timely answer, such as one without a leader, is left out. Raises `Transient` when no
+        partition is left, so a request for a single partition always has an answer.
         """
         ...
 
@@ -238,41 +242,41 @@ class Broker(Protocol):
     def input_ends(
         self, partitions: Collection[int], *, timeout_seconds: float = ANSWER_SECONDS
     ) -> Mapping[int, int]:
-        """Return where each partition ends, as a reader of committed records sees it: the sum over the inputs.
+        """Return the end of each partition for a reader of committed records, summed over the inputs.
 
-        One that nobody answers for is left out as in `changelog_ends`, also when that is so in one of the inputs.
+        A partition without an answer in any of the inputs is left out, as in `changelog_ends`.
         """
         ...
 
     def commit_records(
         self, partition: int, start: int, end: int, *, is_stable: bool = False
     ) -> Sequence[bytes]:
-        """Return the values of the commit records in [start, end) of the changelog, in order: aborted ones, too.
+        """Return the values of the commit records in [start, end) of the changelog, in order, aborted ones included.
 
-        With ``is_stable`` only committed ones; nothing may be open below ``end`` then.
+        With ``is_stable`` only committed ones; in that case nothing may be open below ``end``.
         """
         ...
 
     def ended(self, partition: int, count: int) -> Sequence[Ended]:
-        """Return how the last transactions of a task ended, the newest first, ``count`` at most.
+        """Return how the last transactions of a task ended, newest first, at most ``count``.
 
-        It is what the coordinator has decided, whatever markers are there. Fewer where that is forgotten; none when it
-        may not be read.
+        This is the coordinator's decision, whatever markers are present. Fewer if older decisions were removed; none
+        if reading is not permitted.
         """
         ...
 
     def output_ends(self) -> Mapping[Place, int]:
-        """Return where each partition of each output ends, open transactions included; raises `Transient`."""
+        """Return the end of each partition of each output, open transactions included. Raises `Transient`."""
         ...
 
     def stable_ends(self, places: Collection[Place]) -> Mapping[Place, int]:
-        """Return the last stable offset of each place; left out where nobody answers, as in `changelog_ends`."""
+        """Return the last stable offset of each place; left out without an answer, as in `changelog_ends`."""
         ...
 
     def is_visible(self, place: Place, offset: int) -> bool:
-        """Return whether a committed record lies there, or what lay there is older than all that is kept.
+        """Return whether a committed record is at this offset, or the offset has been deleted by retention.
 
-        Raises `Transient`, and `Unavailable` when it may not be read.
+        Raises `Transient`, and `Unavailable` when reading is not permitted.
         """
         ...
 
@@ -284,7 +288,7 @@ class Broker(Protocol):
         ...
 
     def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
-        """Return the record of an input at an offset; None when no committed record lies there."""
+        """Return the record of an input at an offset; None when there is no committed record."""
         ...
 
     def open_changelog(self) -> Changelog:
@@ -292,15 +296,15 @@ class Broker(Protocol):
         ...
 
     def open_writer(self, partition: int) -> Writer:
-        """Return a new producer for a task; it connects, but fences nobody before it is initialised."""
+        """Return a new producer for a task; it connects, but fences no other producer before it is initialised."""
         ...
 
     def close(self) -> None:
-        """End the clients that the broker's own questions use."""
+        """Close the clients that the broker's own requests use."""
         ...
 
 
-#: Connects to Kafka for a job, as the named cluster.
+#: Connects to Kafka for a job of the named cluster.
 Connect = Callable[[str, JobConfig, JobDefinition], Broker]
 
 
@@ -310,11 +314,11 @@ class Profile(str, enum.Enum):
     SERVING = "serving"
     """For point reads and steady writes."""
     LOADING = "loading"
-    """For writing much and reading nothing: a restore from far behind."""
+    """For bulk writes without reads: a restore that is far behind."""
 
 
 class Database(Protocol):
-    """One ordered store of bytes on a local disk.
+    """An ordered key-value store of bytes on a local disk.
 
     Raises `InUse` for a lock held elsewhere, `CorruptState` for broken files, `Unavailable` for a disk
     that is full or cannot be written.
@@ -325,16 +329,16 @@ class Database(Protocol):
         ...
 
     def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
-        """Return the first, or with ``reverse`` the last, at most ``limit`` keys of [start, stop), and their values.
+        """Return the first ``limit`` keys of [start, stop) with their values; with ``reverse`` the last ones.
 
-        About a megabyte at most, but one record at least if there is any. Nothing stays open after it.
+        About a megabyte at most, but at least one record if there is any. Leaves nothing open.
         """
         ...
 
     def write(self, changes: Iterable[Change]) -> None:
-        """Apply the changes, in order, as one: after a crash all of them are there, or none.
+        """Apply the changes, in order, atomically with respect to crashes.
 
-        They need not survive a crash before the next `flush`, but never less than an earlier write.
+        They need not survive a crash before the next `flush`, but if they do, so do all earlier writes.
         """
         ...
 
@@ -343,14 +347,14 @@ class Database(Protocol):
         ...
 
     def flush(self) -> None:
-        """Bring everything written so far to the disk."""
+        """Flush everything written so far to disk."""
         ...
 
     def checkpoint(self, directory: Path) -> None:
-        """Make a copy, with at least all that was written before, in a new directory on the same file system.
+        """Copy everything written so far to a new directory on the same file system.
 
-        Cheap: files are shared by hard links. The copy opens as any other database. Writes may go on in
-        another thread; closing may not.
+        Cheap: files are shared by hard links. The copy opens like any other database. Other threads may write
+        meanwhile, but must not close the database.
         """
         ...
 
@@ -360,25 +364,25 @@ class Database(Protocol):
 
 
 class Refused(Transient):
-    """A peer does not give what it was asked for."""
+    """A peer refuses a request."""
 
     def __init__(self, message: str, *, is_soon: bool = False) -> None:
         super().__init__(message)
         self.is_soon = is_soon
-        """Whether it may well give it in a moment: it is busy, or about to be ready."""
+        """Whether the peer may accept it soon: it is busy, or almost ready."""
 
 
 class SnapshotSource(Protocol):
     """Another container that may give a copy of a task's state; used from one thread.
 
-    Everything but `release` raises `Refused`, and `Transient` when the peer cannot be reached or goes away.
+    Every method but `release` raises `Refused`, and `Transient` when the peer cannot be reached or goes away.
     """
 
     def take(self, task: TaskId, run: str, patience_seconds: float = 0.0) -> bytes:
         """Return the manifest (`standby.replica.store.snapshot`) of a copy made now.
 
-        A peer that gives as many copies as it may already is waited for, at most so long: keep that below the
-        silence after which it is given up.
+        ``patience_seconds``: how long to wait for a peer that has reached its limit of copies. Must be less than the
+        silence after which the source is considered lost.
         """
         ...
 
@@ -387,21 +391,21 @@ class SnapshotSource(Protocol):
         ...
 
     def release(self, lease: str) -> None:
-        """Give the copy back; never raises."""
+        """Return the copy to the giver; never raises."""
         ...
 
     def interrupt(self) -> None:
-        """Have what is under way fail at once, and everything after it; from any thread, without waiting."""
+        """Make the current call, and all later ones, fail at once. Thread-safe; does not wait."""
         ...
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection."""
         ...
 
 
-#: Opens a source; the seconds are how long a silent one is waited for. Connects when it is first used.
+#: Opens a source; the number is its time-out for silence, in seconds. Connects at its first use.
 OpenSource = Callable[[PeerAddress, float], SnapshotSource]
 
 
-#: Opens, or makes, the database in a directory.
+#: Opens or creates the database in a directory.
 OpenDatabase = Callable[[Path, Profile], Database]

@@ -1,4 +1,4 @@
-"""Named points in the kernel's work at which a test may look, wait, or kill the process."""
+"""Named points in the kernel at which a test may observe, wait, or kill the process."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Looks keys up for somebody outside of the job: in an active, or in a standby that is fresh enough.
+"""Serves key look-ups from outside of the job: from an active, or from a standby that is fresh enough.
 
-Only committed state is ever in a database (rule `commit-first`), so nothing else can be read. Nobody is asked whether a
-newer owner exists: the answer names epoch and role, and the caller compares them with the leader's, because a
-fenced active does not know it yet.
+A database contains only committed state (rule `commit-first`), so nothing else can be read. There is no check for a
+newer owner: the answer contains epoch and role, and the caller compares them with the leader's, because an active
+may not know yet that it is fenced.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from standby.kernel.replica.runner import ReplicaRunner
 from standby.replica.store.keys import prefix
 from standby.shared.model import Phase, ReplicaId, Role
 
-#: So often a look-up is begun again when the replica changed its phase meanwhile.
+#: How often a look-up is retried when the replica has changed its phase meanwhile.
 _TRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is looked up."""
+    """A look-up request."""
 
     job: str
     store: str
     key: bytes
     role: Role
-    """Whom to ask: the active, or standbys."""
+    """Where to look: in the active, or in standbys."""
     partition: int | None = None
-    """None: every task that is here."""
+    """None: every task in this container."""
     max_lag_ms: int | None = None
-    """A standby that may be further behind does not answer; None: however far, as long as that is known."""
+    """Maximum lag of a standby; None: any, provided that its lag is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one replica has."""
+    """The answer of one replica."""
 
     replica: ReplicaId
     run: str
@@ -45,16 +45,16 @@ class Found:
     phase: Phase
     epoch: int
     applied: int
-    """The value is at least as new as this changelog offset says."""
+    """The value is at least as new as this changelog offset."""
     lag_ms: int
-    """The value is at most so old: whatever was committed longer ago is in it. 0 for the active of its epoch."""
+    """Maximum age of the value: everything committed earlier than that is included. 0 for the active of its epoch."""
     value: bytes | None
-    """None: there is no such key."""
+    """None: the key does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """Why one replica does not answer."""
+    """Why a replica does not answer."""
 
     replica: ReplicaId
     why: str
@@ -63,7 +63,7 @@ class Declined:
 def look_up(
     question: Question, held: Iterable[ReplicaRunner], clock: Callable[[], int]
 ) -> Iterator[Found | Declined]:
-    """Yield what each replica in question says; ``clock`` returns Unix milliseconds."""
+    """Yield the answer of each replica in question; ``clock`` returns Unix milliseconds."""
     for each in held:
         task = each.replica.id.task
         if task.job == question.job and question.partition in (None, task.partition):
@@ -78,12 +78,12 @@ def _ask(question: Question, held: ReplicaRunner, clock: Callable[[], int]) -> F
         before = held.replica
         role = Role.ACTIVE if before.phase is Phase.ACTIVE else Role.STANDBY
         if role is not question.role:
-            return Declined(before.id, f"it is {before.phase.value}, no {question.role.value}")
+            return Declined(before.id, f"it is {before.phase.value}, not {question.role.value}")
         readable = held.readable()
         if readable is None:
-            return Declined(before.id, f"it is {before.phase.value}; how old its state is, is not known")
+            return Declined(before.id, f"it is {before.phase.value}; the age of its state is not known")
         store, at_end_ms = readable
-        # Taken before the value: the value may be newer than they say, never older.
+        # Read before the value: the value may be newer than this, never older.
         applied = store.position.offset
         lag_ms = 0 if at_end_ms is None else max(0, clock() - at_end_ms)
         if question.max_lag_ms is not None and lag_ms > question.max_lag_ms:

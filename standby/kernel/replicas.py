@@ -25,27 +25,27 @@ from standby.threads.worker import Worker
 
 _log: Final = logging.getLogger(__name__)
 
-#: How often the conductor looks by itself at what no event tells.
+#: How often the conductor checks conditions that no event reports.
 _TICK_SECONDS: Final = 0.1
 
-#: How long a replica may take to stop, above what a commit may take, before the process must end.
+#: How long a replica may take to stop, in addition to a commit's time, before the process must end.
 _HALT_GRACE_SECONDS: Final = 10.0
 
 
 class LocalReplicas:
-    """Holds replicas as they are wanted; see `standby.ports.Replicas`.
+    """Holds the assigned replicas; see `standby.ports.Replicas`.
 
-    One thread, the conductor, owns all lives: it hears what has happened, steps the lifecycle table, and hands
-    effects to the threads of the replicas and jobs. It never blocks on any of them.
+    One thread, the conductor, owns all lifecycles: it receives events, steps the lifecycle table, and passes effects
+    to the threads of the replicas and jobs. It never blocks on any of them.
     """
 
     def __init__(self, environment: Environment, on_change: Callable[[], None]) -> None:
-        """``on_change`` is called, on the conductor's thread, when there is something new to report."""
+        """``on_change`` is called on the conductor's thread when there is something new to report."""
         self._environment = environment
         self._clock = environment.clock
         self._on_change = on_change
         self._conductor = Worker("conductor", self._turn, failed=self._give_up)
-        # Replaced as a whole, never changed in place: other threads read it.
+        # Only ever replaced as a whole, because other threads read it.
         self._held: Mapping[ReplicaId, ReplicaRunner] = {}
         self._jobs: Mapping[str, JobKernel] = {}
         self._assignment: tuple[Wanted, ...] = ()
@@ -59,48 +59,48 @@ class LocalReplicas:
         self._broken: str | None = None
         self._is_closing = False
         self._is_empty = threading.Event()
-        #: Whether something has happened in this turn that the leader is to hear of.
+        #: Whether something must be reported to the leader in this turn.
         self._has_changed = False
         self._conductor.start()
 
     # ---- the port ----
 
     def obey(self, assignment: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
-        """Make ``assignment`` all that is held; returns at once."""
+        """Make ``assignment`` the complete set of replicas held; does not block."""
         if not self._is_closing:
             self._conductor.put(partial(self._take_assignment, tuple(assignment), dict(jobs)))
 
     def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
-        """Return the present status of every replica held, closed ones until the next `obey`."""
+        """Return the current status of every replica held, including closed ones until the next `obey`."""
         return {each: held.status() for each, held in self._held.items()}
 
     def held(self) -> tuple[ReplicaRunner, ...]:
-        """Return every replica held; from any thread."""
+        """Return every replica held. Thread-safe."""
         return tuple(self._held.values())
 
     @property
     def is_warm(self) -> bool:
-        """Whether a promotion now would find its pipeline warm; False without any job."""
+        """Whether a promotion would find a warm pipeline now; False without any job."""
         jobs = self._jobs.values()
         return bool(jobs) and all(job.pipeline.is_warm for job in jobs)
 
     @property
     def revisions(self) -> Mapping[str, int]:
-        """Job → revision of it that this process has loaded."""
+        """Job → revision that this process has loaded."""
         return self._codes.revisions
 
     @property
     def broken(self) -> str | None:
-        """Why the whole container must end; None while all is well."""
+        """Why the whole container must end; None while it need not."""
         return self._broken
 
     def known(self) -> Known:
-        """Return the tasks that are held here, and the runs of the jobs that are known; from any thread."""
+        """Return the tasks that are held here, and the runs of the known jobs. Thread-safe."""
         runs = {name: definition.run for name, definition in self._definitions.items()}
         return Known({each.task: held.place() for each, held in self._held.items()}, runs)
 
     def offer(self, task: TaskId, run: str) -> Offer:
-        """Return the means to copy a task's state for a peer; raises `NotNow`. From any thread."""
+        """Return what is needed to copy a task's state for a peer. Raises `NotNow`. Thread-safe."""
         for held in self._held.values():
             if held.replica.id.task == task and held.job.definition.run == run:
                 return held.offer()
@@ -126,7 +126,7 @@ class LocalReplicas:
         changed = self._has_changed
         now = self._clock.monotonic()
         if now >= self._look_at or not has_come:
-            # By the clock as well: something may come all the time.
+            # Checked by the clock as well, because commands may arrive continuously.
             self._look_at = now + _TICK_SECONDS
             changed |= self._look()
         changed |= self._settle()
@@ -154,7 +154,7 @@ class LocalReplicas:
         if counted is None:
             return
         order = Order(held.replica.id, counted, held.replica.epoch)
-        # The leader counts failures across replicas; it must know of one before the next ends the process.
+        # The leader counts failures across replicas, so it must be informed before the next one ends the process.
         self._has_changed |= self._step(held, order, detail, fault) or counted is Signal.INPUT_FAILED
 
     def _take_loaded(self, definition: JobDefinition, error: StandfastError | None) -> None:
@@ -164,7 +164,7 @@ class LocalReplicas:
         self._has_changed = True
 
     def _settle(self) -> bool:
-        """Give every order that is due now; return whether a phase has changed."""
+        """Apply every order that is due now; return whether a phase has changed."""
         self._settle_jobs()
         changed = False
         assignment = tuple(each for each in self._assignment if self._is_current(each))
@@ -187,11 +187,11 @@ class LocalReplicas:
     def _post(
         self, held: ReplicaRunner, run: Run, signal: Signal, detail: str, fault: Fault = Fault.OTHER, /
     ) -> None:
-        """Take a result from any thread."""
+        """Enqueue a result. Thread-safe."""
         self._conductor.put(partial(self._take_result, held, run, signal, detail, fault))
 
     def _post_loaded(self, definition: JobDefinition, error: StandfastError | None) -> None:
-        """Take the end of a loading from any thread."""
+        """Enqueue the end of loading code. Thread-safe."""
         self._conductor.put(partial(self._take_loaded, definition, error))
 
     def _drop(self, replicas: list[ReplicaId]) -> None:
@@ -202,7 +202,7 @@ class LocalReplicas:
     # ---- jobs ----
 
     def _is_current(self, wish: Wanted) -> bool:
-        """Return whether the job of ``wish`` runs here, in the run that is wanted."""
+        """Return whether the job of ``wish`` is running here, in the wanted run."""
         job = self._jobs.get(wish.replica.task.job)
         return job is not None and self._is_same_run(job)
 
@@ -211,10 +211,10 @@ class LocalReplicas:
         return definition is not None and definition.run == job.definition.run
 
     def _settle_jobs(self) -> None:
-        """Begin the jobs that are new; end those that nobody wants, once their replicas are closed."""
+        """Start new jobs; end those that are no longer wanted, once their replicas are closed."""
         for name, job in tuple(self._jobs.items()):
             if self._is_same_run(job):
-                # Whatever else differs: a revision is what a container cannot change, and the rest does not matter.
+                # A container can adopt any new definition of the same revision; it cannot change the revision.
                 if self._codes.may_run(self._definitions[name]):
                     job.definition = self._definitions[name]
             else:
@@ -229,7 +229,7 @@ class LocalReplicas:
                 self._begin_job(definition)
 
     def _begin_job(self, definition: JobDefinition) -> None:
-        """Begin a job if this process may run it and has its code; else what ends the wait leads here again."""
+        """Start a job if this process may run it and has its code; called again when the wait is over."""
         if not (self._codes.may_run(definition) and self._codes.is_loaded(definition)):
             return
         try:
@@ -244,13 +244,13 @@ class LocalReplicas:
             self._conductor.put(partial(self._closing_jobs.discard, job.definition.name))
 
     def _tell_jobs(self) -> None:
-        """Tell each job which tasks are on their way to active, and which partitions matter."""
+        """Pass to each job the tasks that are becoming active, and the partitions to watch."""
         paused = {each.replica for each in self._assignment if each.is_paused}
         for each, held in self._held.items():
             held.pause(is_paused=each in paused)
         for job in self._jobs.values():
             ours = [held.replica for held in self._held.values() if held.job is job]
-            # Those that are still being opened, and those that are claimed and join in a moment, too.
+            # Includes replicas that are still opening, and those that are claimed and will join soon.
             expected = [each.id.task for each in ours if each.role is Role.ACTIVE and each.phase in RUNNING]
             job.pipeline.expect(expected)
             job.pipeline.prepare(self._next_of(job))
@@ -267,13 +267,13 @@ class LocalReplicas:
             replayed = [
                 each.id.task.partition
                 for each in ours
-                # Of an active, too: whether Kafka answers there is compared with what its standbys say.
+                # Actives are included: the leader compares whether Kafka answers them and their standbys.
                 if each.phase in (Phase.RESTORING, Phase.TAILING, *TAKING_OVER, Phase.ACTIVE)
             ]
             job.watch(replayed, actives)
 
     def _next_of(self, job: JobKernel) -> list[TaskId]:
-        """Return the job's standbys that are about to be made active, and have them prepared."""
+        """Return the job's standbys that will be made active soon, and prepare them."""
         marked = {each.replica for each in self._assignment if each.is_next and each.role is Role.STANDBY}
         tasks = []
         for held in self._held.values():
@@ -287,22 +287,22 @@ class LocalReplicas:
         return tasks
 
     def _look_at_preparations(self) -> bool:
-        """Return whether a replica has become prepared, or is so no longer: the leader waits for it."""
+        """Return whether the set of prepared replicas has changed; the leader waits for it."""
         before = self._prepared
         self._prepared = frozenset(each for each, held in self._held.items() if held.is_prepared())
         return self._prepared != before
 
-    # ---- what no event tells ----
+    # ---- conditions that no event reports ----
 
     def _look(self) -> bool:
-        """Look after stuck work and dead children; return whether a phase has changed."""
+        """Check for stuck work and dead children; return whether a phase has changed."""
         changed = False
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         for held in self._held.values():
             held.flush_if_due(now_ms)
             config = held.job.config
             if held.is_stuck(now, config.progress_timeout_ms / 1000):
-                detail = f"input is waiting and nothing was committed for {config.progress_timeout_ms} ms"
+                detail = f"input is waiting, but nothing was committed for {config.progress_timeout_ms} ms"
                 order = Order(held.replica.id, Signal.FAILED, held.replica.epoch)
                 changed |= self._step(held, order, detail)
             if held.is_hanging(now, held.job.way_seconds):
@@ -330,7 +330,7 @@ class LocalReplicas:
         return changed
 
     def _break(self, reason: str, *, may_be_code: bool = False) -> None:
-        """Have the container end; ``may_be_code``: of what it runs of a job's code, perhaps."""
+        """Make the container end. ``may_be_code``: a job's code may be the cause."""
         if self._broken is None:
             if not may_be_code:
                 self._environment.marks.forget()

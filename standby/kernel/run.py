@@ -1,4 +1,4 @@
-"""One stretch of a replica's work, which can be called off."""
+"""A cancellable unit of a replica's work."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from standby.shared.model import Fault
 
 
 class Tell(Protocol):
-    """Tells what came of the work of a replica; from any thread."""
+    """Reports a result of a replica's work. Thread-safe."""
 
     def __call__(self, signal: Signal, detail: str, fault: Fault = Fault.OTHER, /) -> None:
-        """``detail`` says why; ``fault`` what a replica failed of."""
+        """``detail`` is the reason; ``fault`` classifies a failure."""
 
 
 class Run:
-    """One stretch of a replica's work; cancelling it makes everything that belongs to it end soon.
+    """A unit of a replica's work; cancelling it makes everything that belongs to it end soon.
 
-    Results of a cancelled run are not listened to any more.
+    Results of a cancelled run are ignored.
     """
 
     def __init__(self, pace: Callable[[float], float] = REAL.pace) -> None:
@@ -33,7 +33,7 @@ class Run:
         self._acts: list[Callable[[], None]] = []
 
     def cancel(self) -> None:
-        """Have it end soon."""
+        """Cancel the run."""
         with self._lock:
             self._cancelled.set()
             acts, self._acts = self._acts, []
@@ -42,9 +42,9 @@ class Run:
 
     @contextmanager
     def cutting_off(self, act: Callable[[], None]) -> Iterator[None]:
-        """Have ``act`` called when the run is cancelled inside of the block, or was before.
+        """Call ``act`` if the run is cancelled during the block, or was before.
 
-        On the thread that cancels, so it must not block.
+        ``act`` runs on the cancelling thread, so it must not block.
         """
         with self._lock:
             is_late = self._cancelled.is_set()
@@ -60,9 +60,9 @@ class Run:
                     self._acts.remove(act)
 
     def is_cancelled(self) -> bool:
-        """Return whether it was cancelled."""
+        """Return whether the run was cancelled."""
         return self._cancelled.is_set()
 
     def pause(self, seconds: float) -> bool:
-        """Wait between two looks, or until the run is cancelled; return whether it was."""
+        """Wait for a poll interval, or until the run is cancelled; return whether it was cancelled."""
         return self._cancelled.wait(self._pace(seconds))

@@ -1,4 +1,4 @@
-"""Clears a host's state directories of what nobody can use any more (rule `old-state`: strays go after a delay)."""
+"""Deletes unusable state from a host's directories (rule `old-state`: strays are deleted after a delay)."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from standby.shared.naming import escape
 
 _log: Final = logging.getLogger(__name__)
 
-#: Between two looks; what is found has waited for much longer.
+#: Interval between two scans; what is deleted has been unused for much longer.
 _INTERVAL_SECONDS: Final = 600.0
 
 
-#: No directory of any task.
+#: Not the directory of any task.
 _NOWHERE: Final = Path()
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a container knows of the state that it and others use."""
+    """What a container knows about state in use."""
 
     held: Mapping[TaskId, Path | None]
-    """Tasks that it holds → where their state is open; None: that is being opened, nobody knows which one."""
+    """Tasks that it holds → the directory of their open state; None: undecided, the state is being opened."""
     runs: Mapping[str, str]
-    """Job → its present run, of the jobs that it was told of."""
+    """Job → its current run, for the jobs that the container knows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Where the state of a cluster's tasks lies on a host."""
+    """The location of the state of a cluster's tasks on a host."""
 
     directories: tuple[Path, ...]
     cluster: str
@@ -51,7 +51,7 @@ class Roots:
 
 
 class Strays:
-    """Looks through the state directories of one host, now and then, on a thread of its own."""
+    """Scans the state directories of one host periodically, on a thread of its own."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Strays:
         clock: Callable[[], int],
         delay_ms: int,
     ) -> None:
-        """``opening`` is held by whoever opens a database in this process, ``clock`` gives Unix milliseconds."""
+        """``opening`` is held while this process opens a database; ``clock`` returns Unix milliseconds."""
         self._directories = roots.directories
         self._roots = [each / escape(roots.cluster) / escape(roots.host) for each in roots.directories]
         self._known = known
@@ -72,11 +72,11 @@ class Strays:
         self._thread = threading.Thread(target=self._run, name="strays", daemon=True)
 
     def start(self) -> None:
-        """Begin; the first look is not at once, for nobody has told yet what is in use."""
+        """Start; the first scan is delayed, because it is not known yet what is in use."""
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop scanning."""
         self._is_over.set()
 
     def clear(self) -> list[Path]:
@@ -91,8 +91,8 @@ class Strays:
         while not self._is_over.wait(_INTERVAL_SECONDS):
             try:
                 self.clear()
-            except Exception:  # noqa: BLE001 - this thread's outermost loop: the next look may do better
-                _log.warning("looking for strays", exc_info=True)
+            except Exception:  # noqa: BLE001 - this thread's outermost loop: the next scan may succeed
+                _log.warning("looking for strays failed", exc_info=True)
 
     def _clear_states(self) -> Iterator[Path]:
         """Delete states of tasks, one by one."""
@@ -103,8 +103,8 @@ class Strays:
                 key = origin.task, origin.run
                 freshest[key] = max(freshest.get(key, 0), origin.offset)
         for directory, origin in found:
-            # A lock of this process must not even be looked at: closing the file would drop it (POSIX). So
-            # nobody here may open the database meanwhile, and what is held is asked for only now.
+            # Testing a lock that this process holds would release it when the file is closed (POSIX). So no database
+            # may be opened in this process meanwhile, and the held tasks are read only now.
             with self._opening:
                 known = self._known()
                 if origin is not None and known.held.get(origin.task, _NOWHERE) in (None, directory):
@@ -120,16 +120,16 @@ class Strays:
         known: Known,
         freshest: Mapping[tuple[TaskId, str], int],
     ) -> str:
-        """Return why a state is a stray; empty when it is none, or not for long enough."""
+        """Return why a state is a stray; empty when it is not one, or not for long enough."""
         now_ms = self._clock()
         if now_ms - _touched_ms(directory) < self._delay_ms:
             return ""
         if origin is None:
-            return "it cannot be told whose it is"
+            return "its task is unknown"
         if is_too_old(origin.caught_up_ms, origin.retention_ms, now_ms):
             return "it is older than the changelog's tombstones"
         if known.runs.get(origin.job, origin.run) != origin.run:
-            return f"it is of run {origin.run}, and the job is at run {known.runs[origin.job]}"
+            return f"it belongs to run {origin.run}, but the job is at run {known.runs[origin.job]}"
         if origin.task in known.held:
             return f"the task's state is in use in {known.held[origin.task]}"
         if origin.offset < freshest[origin.task, origin.run]:
@@ -137,27 +137,27 @@ class Strays:
         return ""
 
     def _clear_lent(self) -> Iterator[Path]:
-        """Delete copies that a dead process lent: they pin disk space that the database has given up."""
+        """Delete copies lent by a dead process: they pin disk space that the database has released."""
         for root in self._roots:
             for lease in _glob(root, f"*/*/{SNAPSHOTS}/*", LEASE):
                 is_old = self._clock() - _touched_ms(lease.parent) > 2000 * LEASE_SECONDS
-                if is_old and _is_free(lease) and _delete(lease.parent, "whoever lent it is dead"):
+                if is_old and _is_free(lease) and _delete(lease.parent, "the process that lent it is dead"):
                     yield lease.parent
 
     def _clear_fetches(self) -> Iterator[Path]:
-        """Delete what was fetched in part, and not gone on with."""
+        """Delete partial fetches that were abandoned."""
         for root in self._roots:
             for database in _glob(root, f"*/*/{FETCHES}/*", DATABASE):
                 scratch = database.parent
                 lock = scratch.with_name(f"{scratch.name}.lock")
                 is_old = self._clock() - _touched_ms(database) > self._delay_ms
-                if is_old and _is_free(lock) and _delete(scratch, "nobody has gone on fetching it"):
+                if is_old and _is_free(lock) and _delete(scratch, "its fetch was abandoned"):
                     lock.unlink(missing_ok=True)
                     yield scratch
 
 
 def _glob(root: Path, pattern: str, name: str = "") -> list[Path]:
-    """Return the paths of that form; of tasks' states those that have a side file, or a database."""
+    """Return the paths that match; for task states, those with a side file or a database."""
     try:
         if name:
             return sorted(root.glob(f"{pattern}/{name}"))
@@ -176,7 +176,7 @@ def _origin_of(file: Path) -> Origin | None:
 
 
 def _touched_ms(directory: Path) -> int:
-    """Return when something was last made, written or deleted there; side file and database included."""
+    """Return when the directory, its side file or its database last changed."""
     times = [0]
     for each in (directory, directory / SIDE_FILE, directory / DATABASE):
         with suppress(OSError):
@@ -185,7 +185,7 @@ def _touched_ms(directory: Path) -> int:
 
 
 def _is_free(file: Path) -> bool:
-    """Return whether no living process has the file locked; a file that is not there is free."""
+    """Return whether no living process has locked the file; a missing file counts as unlocked."""
     try:
         with file.open("rb") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -200,7 +200,7 @@ def _delete(directory: Path, reason: str) -> bool:
     try:
         shutil.rmtree(directory)
     except OSError as error:
-        _log.warning("%s stays, although %s: %s", directory, reason, error)
+        _log.warning("%s cannot be deleted (%s): %s", directory, reason, error)
         return False
     _log.info("%s is deleted: %s", directory, reason)
     return True

@@ -43,7 +43,7 @@ class PeerConnection:
             yield self._open_to(host, port)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            said = "called off" if self._is_interrupted else f"{type(error).__name__}: {error}"
+            said = "cancelled" if self._is_interrupted else f"{type(error).__name__}: {error}"
             raise Transient(f"{name}: {said}") from error
         except BaseException:
             # What is left of an answer would be taken for the next one's.
@@ -105,11 +105,11 @@ class PeerConnection:
         raise failed
 
     def _watch(self, used: socket.socket) -> None:
-        """Have `interrupt` shut this socket down; raises when everything was called off already."""
+        """Have `interrupt` shut this socket down; raises when everything was cancelled already."""
         with self._lock:
             self._socket = used
             if self._is_interrupted:
-                raise ConnectionAbortedError("called off")
+                raise ConnectionAbortedError("cancelled")
 
 
 def pieces(response: http.client.HTTPResponse) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""One task while it is active: exactly-once commits (rules `whole-batch`, `commit-first`, `committed-offsets`)."""
+"""An active task and its exactly-once commits (rules `whole-batch`, `commit-first`, `committed-offsets`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from standby.shared.errortext import first_line
 from standby.shared.model import GIVEN_UP_SECONDS, GivenUp, InputFailures, LeftOut, Offsets, TaskId
 from standby.threads.worker import Worker, settle
 
-#: So many of what was given up are told one by one; of more between two reports, how many.
+#: At most this many given-up records are reported individually between two reports; the others are only counted.
 _MOST_GIVEN_UP: Final = 8
 
 
@@ -35,31 +35,31 @@ class Drained:
     """What a promotion had to replay (rule `drain-target`)."""
 
     applied: int
-    """Changelog position of the store when the fence held."""
+    """Changelog position of the store once the fence was in place."""
     end: int
     """The changelog's end after the fence, open transactions included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Under what a task's active commits, and what it begins with."""
+    """The identity under which an active commits, and its initial state."""
 
     epoch: int
     run: str
     committed: Offsets
     """The input offsets of the first records to process."""
     first_batch: int = 0
-    """The number of its first commit: above all that were written to the changelog before."""
+    """The number of its first commit: higher than all numbers written to the changelog before."""
     generation: int = 0
     """Of the run's topics (`standby.shared.wire.TopicIdentity`)."""
     failures: InputFailures | None = None
-    """Those at ``committed`` that earlier replicas had."""
+    """Failures of earlier replicas at ``committed``."""
     drained: Drained | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What tells an active whether the markers of its commits are there."""
+    """What an active needs to check whether the markers of its commits are present."""
 
     broker: Broker
     changelog: Place
@@ -68,7 +68,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What an active calls."""
+    """Callbacks of an active."""
 
     tell: Tell
     clock: Clock
@@ -79,13 +79,13 @@ class Hooks:
 
 
 class StoreLost(Unavailable):
-    """The transaction is committed and the local store is not written: the replica is of no use any more."""
+    """The transaction is committed, but the local store was not written: the replica is unusable."""
 
 
 class ActiveTask:
-    """Commits batches of one task on a thread of its own, so that a call that hangs can be given up.
+    """Commits batches of one task on a thread of its own, so that a hanging call can be abandoned.
 
-    ``committed`` moves only after transaction *and* store: whoever reads it sees a state that matches.
+    ``committed`` advances only after both the transaction and the store: readers of it see a matching state.
     """
 
     def __init__(self, task: TaskId, writer: Writer, store: TaskStore, claim: Claim, hooks: Hooks) -> None:
@@ -98,23 +98,23 @@ class ActiveTask:
         self.first_commit_ms: int | None = None
         """Unix milliseconds of the first commit with input."""
         self.last_commit_ms = hooks.clock.now_ms()
-        """Unix milliseconds of the last commit with or without input, or of the beginning."""
+        """Unix milliseconds of the last commit, with or without input, or of the start."""
         self.failures = claim.failures
         """Failures of the job's code at the committed offsets."""
         self.traceback = ""
-        """Where the job's code raised what it failed of last, at `failures` or for good."""
+        """Traceback of the last error of the job's code, whether it is counted in `failures` or was final."""
         self.skipped = 0
-        """Input records that were given up."""
+        """Number of input records that were given up."""
         self.dead_lettered = 0
-        """Those that were written to `task.dead.letter`."""
+        """Number of records that were written to `task.dead.letter`."""
         self.throughput = Throughput(hooks.clock.monotonic())
-        """What it has processed."""
+        """Input processed recently."""
         self.tries = 0
-        """Failures of the job's code, whatever came of them: that they happen shows that the task is at work."""
+        """Number of failures of the job's code, whatever their outcome: they show that the task is making attempts."""
         self.has_narrowed = False
-        """Whether its producer was lost of what was in a transaction: less is tried the next time, so it gets on."""
+        """Whether its producer was lost due to a transaction's content; the next attempt is smaller."""
         self.is_reported = False
-        """Whether its status was asked for since it became active."""
+        """Whether its status has been reported since it became active."""
         self._writer = writer
         self._claim = claim
         self._next_batch = claim.first_batch
@@ -122,66 +122,65 @@ class ActiveTask:
         self._clock = hooks.clock
         self._probe = hooks.probe
         self._worker = Worker(f"commit-{task}").start()
-        # Held while the store is written: whoever gives the task up must not hand the store on before.
+        # Held while the store is written: `abandon` must not return, and the store not be passed on, before that.
         self._gate = threading.Lock()
         self._is_abandoned = False
         seen = hooks.seen
         self._markers = Markers(
             seen.broker, task, seen.changelog, seen.answer_seconds, lambda: self._is_abandoned, self._clock
         )
-        #: Why nothing more may be committed: the outcome of a commit is not known, or the store lacks it.
+        #: Why no further commit is allowed: the outcome of a commit is unknown, or the store lacks it.
         self._lost: BaseException | None = None
         self._waiting: set[Future[None]] = set()
-        # Replaced as a whole: other threads read it.
+        # Only ever replaced as a whole, because other threads read it.
         self._given_up: tuple[GivenUp, ...] = ()
 
     def commit(
         self, start: Offsets, end: Offsets, outputs: Sequence[Emitted], changes: Changes
     ) -> Future[None]:
-        """Commit exactly the input [start, end) with what came of it; done when the store has it too.
+        """Commit exactly the input [start, end) with its outputs and changes; done once the store has it too.
 
-        The future fails with `WriterLost` (outcome unknown), `StoreLost`, or `BadConfiguration` for a record
-        that Kafka refuses, `RecordRefused` where it takes others; nothing may be committed after any of them.
+        The future fails with `WriterLost` (outcome unknown), `StoreLost`, or `BadConfiguration` for a record that
+        Kafka refuses (`RecordRefused` if Kafka accepts other records). No commit is allowed after any of these.
         """
         if start != self.committed or not end.reaches(start):
             raise BrokenInvariant(
                 f"{self.task}: a batch of [{start}, {end}), but {self.committed} is committed (rule `whole-batch`)"
             )
-        # Its rows were read before. The answer comes while the transaction begins.
+        # The rows of the batch were read before this request. Its answer arrives while the transaction begins.
         answer = self._ask_topics()
         return self._submit(lambda: self._commit(start, end, outputs, changes, answer))
 
     @property
     def epoch(self) -> int:
-        """The epoch that its commits carry."""
+        """The epoch of its commits."""
         return self._claim.epoch
 
     def present_failures(self) -> InputFailures | None:
-        """Return the failures at the present offsets; None when it got past the last ones. From any thread."""
+        """Return the failures at the current offsets; None once it has advanced past them. Thread-safe."""
         return failures_at(self.failures, self.committed.total)
 
     def note_given_up(self, given_up: GivenUp) -> None:
-        """Take note of input that was left out, and tell of it."""
+        """Record input that was given up, and report it."""
         self.skipped += given_up.offsets
         self.dead_lettered += given_up.how is LeftOut.DEAD_LETTER
         self._given_up = (*self._given_up, given_up)[-_MOST_GIVEN_UP:]
         self.tell(Signal.INPUT_FAILED, "")
 
     def recently_given_up(self, now_ms: int) -> tuple[GivenUp, ...]:
-        """Return the last few that were left out a short while ago. From any thread."""
+        """Return the last few inputs that were given up recently. Thread-safe."""
         return tuple(each for each in self._given_up if each.at_ms > now_ms - GIVEN_UP_SECONDS * 1000)
 
     def claim(self) -> Future[None]:
-        """Commit the present offsets again: to claim the epoch, and so that Kafka does not forget them."""
+        """Commit the current offsets again, to claim the epoch and so that Kafka does not expire them."""
         return self._submit(self._commit_again)
 
     def abandon(self, why: str = "given up", *, is_late: bool = False) -> None:
-        """Give the task up: what is waited for fails at once, and nothing late reaches the store.
+        """Abandon the task: pending commits fail at once, and no late commit reaches the store.
 
         ``is_late`` is `WriterLost.is_late`.
 
-        Waits for a store write that has begun. The transaction, if one is open, is left to the fence of
-        the next owner.
+        Waits for a store write that has begun. An open transaction is left to the fence of the next owner.
         """
         with self._gate:
             self._is_abandoned = True
@@ -204,7 +203,7 @@ class ActiveTask:
     def _carry_out(self, work: Callable[[], None], outcome: Future[None]) -> None:
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - whoever waits decides on it
+        except BaseException as error:  # noqa: BLE001 - the waiting caller decides on it
             self._lost = self._lost or error
             settle(outcome, error=error)
         else:
@@ -213,7 +212,7 @@ class ActiveTask:
             self._waiting.discard(outcome)
             is_over = self._is_abandoned or self._lost is not None
         if not is_over:
-            # While the next batch is computed.
+            # Check for markers while the next batch is computed.
             self._markers.look()
 
     def _commit_again(self) -> None:
@@ -223,15 +222,15 @@ class ActiveTask:
         self, start: Offsets, end: Offsets, outputs: Sequence[Emitted], changes: Changes, answer: Answer
     ) -> None:
         if self._lost is not None:
-            # Whoever tries again from here might commit the same input twice.
+            # A retry from here might commit the same input twice.
             raise WriterLost(f"{self.task}: a commit failed before: {first_line(self._lost)}")
         if start != self.committed:
-            # What was committed on this thread since it was asked for may hold the same input.
+            # A commit on this thread since the request may contain the same input.
             raise BrokenInvariant(
                 f"{self.task}: a commit of [{start}, {end}) although {self.committed} is committed (rule `whole-batch`)"
             )
         if self._markers.is_begun or end != start:
-            # Lost, it would take along what hangs of the one before.
+            # If this transaction were aborted, it would abort the hanging parts of the previous one, too.
             self._markers.wait()
         try:
             said = CommitRecord(
@@ -245,8 +244,9 @@ class ActiveTask:
                 unseen=self._markers.hanging(),
             )
             record = said.encode()
-            # Before anything else is written: from now on something of it may be left open anywhere, and whoever comes
-            # next finds its record. Until that has arrived, all that is open is of the one before.
+            # The record is written before anything else. From now on, parts of the transaction may be left open
+            # anywhere, and the next owner finds the record. Until it has arrived, everything open belongs to the
+            # previous transaction.
             self._check_changelog(self._writer.begin(record))
             self._writer.prepare(outputs, changes, end, said.metadata)
             self._check_topics(answer)
@@ -254,17 +254,17 @@ class ActiveTask:
             position = self._writer.commit()
             self._markers.note(self._writer.places())
         except BadConfiguration:
-            # A record was refused, and nothing else is wrong: whoever reads the same partitions need not wait until
-            # the next owner's fence, or a time-out, ends the transaction.
+            # Only a record was refused. Abort, so that readers of the same partitions need not wait until the next
+            # owner's fence, or a time-out, ends the transaction.
             self._writer.abort()
             raise
-        # Behind its marker.
+        # The offset after the marker of this commit.
         self._next_batch = position + 1
         self._probe(AFTER_COMMIT)
         now_ms = self._clock.now_ms()
         with self._gate:
             if self._is_abandoned:
-                # The store may belong to somebody else by now, who finds the changes in the changelog.
+                # The store may have another owner by now, who finds the changes in the changelog.
                 raise WriterLost(f"{self.task}: given up")
             own = {} if said.is_bare else {OWN: b"%d" % said.batch}
             self._write({**changes, COMMIT: record, **own}, position, now_ms)
@@ -275,19 +275,19 @@ class ActiveTask:
             self.last_commit_ms = now_ms
 
     def _check_changelog(self, offset: int) -> None:
-        """Raise `WriterLost` when a commit record went to an ``offset`` at which there was a record already.
+        """Raise `WriterLost` when a commit record was written at an ``offset`` that was already in use.
 
-        Then the changelog was made again or truncated; the way to active finds out. An offset one lower than expected
-        is that of a marker that is missing.
+        In that case, the changelog was recreated or truncated; the takeover determines which. An offset that is one
+        lower than expected means that a marker is missing.
         """
         if offset < self._next_batch - 1:
             self._writer.abort()
             raise WriterLost(
-                f"{self.task}: its changelog ended at {self._next_batch - 1} or beyond, and goes on at {offset}"
+                f"{self.task}: its changelog ended at {self._next_batch - 1} or later, but continues at {offset}"
             )
 
     def _check_topics(self, answer: Answer) -> None:
-        """Raise `WriterLost` unless rows and transaction are of the run's own topics: the way to active tells."""
+        """Raise `WriterLost` unless rows and transaction are of the run's own topics; the takeover finds out."""
         try:
             answer()
         except StandfastError as error:
@@ -299,5 +299,5 @@ class ActiveTask:
             self.store.apply(changes.items(), position, now_ms)
         except StandfastError as error:
             raise StoreLost(
-                f"{self.task}: the batch is committed, the store is not written: {error}"
+                f"{self.task}: the batch is committed, but the store is not written: {error}"
             ) from error

@@ -1,4 +1,4 @@
-"""Whether a job's changelog and inputs are still the topics that they were (rule `topic-id`)."""
+"""Checks that a job's changelog and inputs are still the same topics (rule `topic-id`)."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from standby.kernel.ports import Broker
 from standby.replica.identity import RunTopics, TopicChanged, changed
 from standby.replica.store.origin import Origin
 
-#: For so long at most a question is shared that nobody has waited for yet: in less time no topic is deleted, created
-#: again and filled (60 ms for the first two, measured with one idle broker).
+#: How long an unanswered request may be shared. No topic can be deleted, recreated and filled in less time (60 ms
+#: for the first two steps, measured with one idle broker).
 _SHARED_SECONDS: Final = 0.02
 
-#: Brings the answer to a question that was asked; raises `TopicChanged`, and `Transient` when there is none.
+#: Waits for the answer to a request. Raises `TopicChanged`, and `Transient` when there is no answer.
 Answer = Callable[[], None]
 
 
 def nothing_asked() -> Answer:
-    """Ask nothing: of a task whose topics nobody looks at."""
+    """Send no request: for a task whose topics are not checked."""
     return lambda: None
 
 
 class Identity:
-    """Compares Kafka's ids of the topics with those that the run has recorded; from any thread.
+    """Compares the topic ids in Kafka with those that the run has recorded. Thread-safe.
 
-    Of a topic that the run has not recorded yet, as one of an earlier release, the id that is found first is kept.
-    Nothing is cached but what is expected: whoever asks gets an answer that is younger than the question.
+    For a topic that the run has not recorded yet, such as a run of an earlier release, the first id found is kept.
+    Only expected ids are cached: every answer is newer than its request.
     """
 
     def __init__(self, broker: Broker, run: Callable[[], RunTopics], now: Callable[[], float]) -> None:
         """``now`` is monotonic.
 
-        ``run`` returns what is known at present: what the run has recorded may come to it later.
+        ``run`` returns what is currently known: the ids that the run has recorded may become known later.
         """
         self._broker = broker
         self._run = run
@@ -45,9 +45,9 @@ class Identity:
         self._asking: _Question | None = None
 
     def changelog_id(self) -> str:
-        """Return the changelog's id; asks for it.
+        """Request and return the changelog's id.
 
-        Raises `TopicChanged` when it is another one than it was, and `Transient`, also when there is no such topic.
+        Raises `TopicChanged` when the id has changed, and `Transient`, also when the topic does not exist.
         """
         changelog = self._run().changelog
         found = self._asked((changelog,))()
@@ -55,14 +55,14 @@ class Identity:
         return found[changelog]
 
     def check(self) -> None:
-        """Return when changelog and inputs are the ones that they were; raises as `changelog_id`."""
+        """Return if changelog and inputs are unchanged; raises like `changelog_id`."""
         self.ask()()
 
     def ask(self) -> Answer:
-        """Ask, and return at once; who calls what is returned waits for an answer that is younger than this call.
+        """Send a request and return at once; calling the result waits for an answer newer than this call.
 
-        Commits of one micro-batch share a question: all its rows were read before the first of them began, and the next
-        one comes when all have ended, as a rule with the question answered.
+        Commits of one micro-batch share a request: all its rows were read before the first commit began. The next
+        micro-batch starts after all commits have ended, usually with the request answered.
         """
         now = self._now()
         with self._lock:
@@ -72,9 +72,9 @@ class Identity:
         return lambda: self._judge(question.answer())
 
     def check_known(self, found: Origin | None) -> None:
-        """Raise `TopicChanged` when local state tells that the changelog is another one, and the run does not say so.
+        """Raise `TopicChanged` when local state is of another changelog and the run has not recorded an id.
 
-        What the run has recorded has the last word: state of another changelog is of one that was given up.
+        An id that the run has recorded takes precedence: then, state of another changelog is simply outdated.
         """
         run = self._run()
         with self._lock:
@@ -92,10 +92,10 @@ class Identity:
             try:
                 found = waiting()
             except Transient:
-                # The broker that was asked may have died: another one answers.
+                # The broker may have died; retry with another one.
                 found = ask(topics)()
             if missing := [each for each in topics if each not in found]:
-                raise Transient(f"{', '.join(missing)}: there is no such topic (any more)")
+                raise Transient(f"{', '.join(missing)}: there is no such topic (or no longer)")
             return found
 
         return answer
@@ -111,7 +111,7 @@ class Identity:
 
 
 class _Question:
-    """One that several wait for; the first who waits brings the answer."""
+    """A request with several waiting threads; the first one to wait fetches the answer."""
 
     def __init__(self, answer: Callable[[], Mapping[str, str]], asked_at: float) -> None:
         """``asked_at`` is monotonic time."""

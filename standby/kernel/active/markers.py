@@ -1,4 +1,4 @@
-"""Whether the markers that end a task's transactions are there (rule `marker-seen`, docs/decisions/0036)."""
+"""Checks that the markers that end a task's transactions are present (rule `marker-seen`, docs/decisions/0036)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from standby.shared.model import TaskId
 
 _log: Final = logging.getLogger(__name__)
 
-#: For so long what is open in a partition may be a transaction of somebody else, or a marker that is on its way.
+#: How long an open transaction may be another producer's, or its marker may still be on its way.
 _OPEN_SECONDS: Final = 1.0
 
-#: So long is waited right after a commit. What comes later is seen before the next one.
+#: How long to wait for markers right after a commit. Later ones are checked before the next commit.
 _SOON_SECONDS: Final = 0.05
 
-#: Between the first two looks, and between two at most.
+#: Poll interval: the first, and the maximum.
 _FIRST_PAUSE_SECONDS: Final = 0.001
 _PAUSE_SECONDS: Final = 0.05
 
 
 class Markers:
-    """Those of one active task's commits. A transaction that is lost would take along whatever of them hangs open.
+    """Tracks the markers of an active task's commits. An aborted transaction would abort hanging ones, too.
 
-    A partition is *unseen* until its last stable offset has passed what was written there, and *hangs* when that takes
-    too long although it answers. Used from one thread.
+    A partition is *unseen* until its last stable offset has passed what was written there. It *hangs* when this
+    takes too long although the partition's leader answers. Used from one thread.
     """
 
     def __init__(
@@ -40,38 +40,38 @@ class Markers:
         is_given_up: Callable[[], bool],
         clock: Clock,
     ) -> None:
-        """Partitions that do not answer are waited for ``answer_seconds``, or until ``is_given_up``."""
+        """Wait for partitions that do not answer for ``answer_seconds``, or until ``is_given_up``."""
         self._broker, self._task, self._changelog = broker, task, changelog
         self._answer_seconds = answer_seconds
         self._is_given_up = is_given_up
         self._clock = clock
         self._unseen: dict[Place, int] = {}
         self._hanging: dict[Place, int] = {}
-        #: Those of which it is not known what of this task is open there, if anything is.
+        #: Partitions where it is not known what this task has left open, if anything.
         self._guessed: set[Place] = set()
         self.is_begun = False
-        """Whether outputs were looked at for what former replicas have left open there."""
+        """Whether outputs were checked for transactions that former replicas left open."""
 
     def note(self, places: Mapping[Place, int]) -> None:
-        """Take note of the last record in each partition that a commit has written to: its marker ends all before."""
+        """Record the last record of a commit in each partition: its marker ends everything before it."""
         self._unseen.update(places)
         for each in places:
             self._hanging.pop(each, None)
             self._guessed.discard(each)
 
     def look(self) -> None:
-        """See those that are there in a moment."""
+        """Check for markers that arrive within a moment."""
         try:
             self._await(_SOON_SECONDS)
         except StandfastError as error:
             _log.warning("%s: %s", self._task, error)
 
     def wait(self) -> None:
-        """Return once nothing is unseen but what hangs in outputs: only a commit with outputs could show that.
+        """Return once nothing is unseen but what hangs in outputs, which only a commit with outputs could end.
 
-        So no batch begins while a partition of the one before has no leader, the time when Kafka leaves markers out.
-        Raises `WriterLost` when some do not answer in time, when the task is given up, and when the changelog hangs:
-        the way to active has that be seen, in a transaction that is over as soon as it has begun.
+        So no batch begins while a partition of the previous batch has no leader, which is when Kafka skips markers.
+        Raises `WriterLost` when partitions do not answer in time, when the task is abandoned, and when the changelog
+        hangs: the takeover then makes the commit visible in a very short transaction.
         """
         answered_by = self._clock.monotonic() + self._answer_seconds
         while not self._is_settled:
@@ -88,12 +88,14 @@ class Markers:
                 self._note_hanging({place: stable[place] for place in waiting})
             elif self._clock.monotonic() > answered_by:
                 told = ", ".join(f"{topic}-{number}" for topic, number in sorted(waiting)) or "its outputs"
-                raise WriterLost(f"{self._task}: whether its last commit is seen in {told} has no answer")
+                raise WriterLost(
+                    f"{self._task}: whether its last commit is seen in {told} has no answer in time"
+                )
         if self._changelog in self._hanging:
             raise WriterLost(f"{self._task}: its last commit has no marker in its changelog")
 
     def hanging(self) -> tuple[tuple[str, int, int], ...]:
-        """Return topic, partition and offset of a record of what hangs in each partition of outputs."""
+        """Return topic, partition and offset of one hanging record in each output partition."""
         return tuple(
             (*place, offset) for place, offset in sorted(self._hanging.items()) if place != self._changelog
         )
@@ -104,7 +106,7 @@ class Markers:
 
     def _note_hanging(self, stable: Mapping[Place, int]) -> None:
         for place, start in stable.items():
-            # Where nobody has said what was written, it is the first record of what is open.
+            # If it is unknown what was written, use the first record of the open transaction.
             self._hanging[place] = start if place in self._guessed else self._unseen[place]
             _log.warning(
                 "%s: a transaction that began at %d is open in %s-%d: Kafka has left its marker out, or it is another "
@@ -113,7 +115,7 @@ class Markers:
             )
 
     def _await(self, seconds: float) -> Mapping[Place, int]:
-        """Look until nothing is left that may still come; return the last stable offsets that were told last."""
+        """Poll until no marker is outstanding, or the time is up; return the latest last stable offsets."""
         deadline, pause = self._clock.monotonic() + seconds, _FIRST_PAUSE_SECONDS
         if not self.is_begun:
             ends = self._broker.output_ends()
@@ -132,6 +134,6 @@ class Markers:
             pause = self._pause(pause)
 
     def _pause(self, seconds: float) -> float:
-        """Wait; return how long to wait the next time."""
+        """Wait; return how long to wait next time."""
         self._clock.sleep(seconds)
         return min(2 * seconds, _PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""Whether an active that commits nothing still owns its task (rule `one-way`): a fence shows at a commit only."""
+"""Checks that an idle active still owns its task (rule `one-way`): a fence is noticed only at a commit."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from standby.replica.lifecycle import Signal
 from standby.shared.model import TaskId
 from standby.threads.worker import Worker
 
-#: So long after its last commit, and after the last question, an active is asked about.
+#: An active is checked this long after its last commit and after the last check.
 _IDLE_MS: Final = 2_000
 
 
 class Ownership:
-    """Looks for a newer claim on the tasks of idle actives, all of them in one question.
+    """Looks for a newer claim on the tasks of idle actives, with one request for all of them.
 
-    The epoch in the committed offsets is what a successor leaves behind in Kafka, which is all that a container may
-    still reach that hears neither the leader nor ZooKeeper. To read it is one OffsetFetch of a job and container, and
-    only for those that committed nothing for a while: an active with input is told by its own commit. To claim the
-    task once more would tell as much, and cost a transaction. A successor that has fenced and not claimed yet is not
-    seen: until it claims, nothing shows that the record has moved on.
+    A successor commits its epoch with the offsets. A container that reaches neither the leader nor ZooKeeper may
+    still be able to read this from Kafka. The check costs one OffsetFetch per job and container, and covers only
+    actives without a recent commit: an active with input notices the fence at its own commit. Claiming the task
+    again would show the same, but costs a transaction. A successor that has fenced but not claimed yet is not
+    detected: until it claims, nothing shows that the record has changed.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class Ownership:
         """``committed`` is `standby.kernel.ports.Broker.committed`."""
         self._committed = committed
         self._clock = clock
-        # A thread of its own: the answer may take seconds while a commit of the successor is under way.
+        # A thread of its own: the answer may take seconds while the successor is committing.
         self._worker = Worker(f"{name}-ownership").start()
         self._asking: Future[None] | None = None
         self._asked_ms = 0
 
     def look(self, actives: Iterable[ActiveTask]) -> None:
-        """Ask about those that are idle, if that is due; returns at once, and an active that lost its task is told."""
+        """Check the idle actives if a check is due. Does not block; notifies an active that lost its task."""
         if not self._is_due(self._asked_ms) or (self._asking is not None and not self._asking.done()):
             return
         idle = {each.task: each for each in actives if self._is_due(each.last_commit_ms)}
@@ -51,22 +51,22 @@ class Ownership:
             self._asking = self._worker.submit(lambda: self._ask(idle))
 
     def close(self) -> None:
-        """Ask no more; does not wait."""
+        """Stop checking; does not wait."""
         self._worker.close()
 
     def _is_due(self, since_ms: int) -> bool:
-        # A time of the future is one from before the clock was set back.
+        # A time in the future means that the clock was set back.
         return abs(self._clock() - since_ms) >= _IDLE_MS
 
     def _ask(self, idle: Mapping[TaskId, ActiveTask]) -> None:
         try:
             committed = self._committed([each.partition for each in idle])
         except StandfastError:
-            return  # Nothing is held against anybody while Kafka does not answer.
+            return  # Nothing is concluded while Kafka does not answer.
         for task, active in idle.items():
             try:
                 check_committed(committed[task.partition], task, active.epoch)
             except Fenced as error:
                 active.tell(Signal.FENCED, str(error))
             except StandfastError:
-                pass  # Somebody else commits under this group: the next claim says so, before it does anything.
+                pass  # A foreign client commits with this group; the next claim reports that before anything else.

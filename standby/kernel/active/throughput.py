@@ -1,4 +1,4 @@
-"""How much a task has processed lately."""
+"""Measures the recent throughput of a task."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from standby.shared.model import RATE_WINDOW_SECONDS
 
 
 class Throughput:
-    """Counts input offsets by the second; noted on one thread, asked from any. Times are monotonic seconds."""
+    """Counts input offsets per second. Written on one thread, read from any. Times are monotonic seconds."""
 
     def __init__(self, began: float) -> None:
         self._began: Final = began
         self._lock = threading.Lock()
-        #: Whole second → what was noted in it, oldest first.
+        #: (second, offsets processed in it), oldest first.
         self._noted: deque[tuple[int, int]] = deque()
 
     def note(self, count: int, now: float) -> None:
-        """Take note that so many offsets were processed."""
+        """Add ``count`` processed offsets."""
         with self._lock:
             second = int(now)
             if self._noted and self._noted[-1][0] == second:
@@ -28,7 +28,7 @@ class Throughput:
             self._forget(now)
 
     def per_second(self, now: float) -> float:
-        """Return the mean over the last `RATE_WINDOW_SECONDS`, or over the time since it began where that is less."""
+        """Return the mean over the last `RATE_WINDOW_SECONDS`, or since the start if that is shorter."""
         with self._lock:
             self._forget(now)
             total = sum(count for _, count in self._noted)

@@ -1,4 +1,4 @@
-"""Takes one micro-batch through the user's step and into the commits of its tasks (rule `whole-batch`)."""
+"""Runs one micro-batch through the user's step and commits it for each task (rule `whole-batch`)."""
 
 from __future__ import annotations
 
@@ -49,27 +49,27 @@ class CodeFailed(TaskFailed):
 def _transaction_failed(
     task: TaskId, error: CodeError, end: Offsets, *, may_pass: bool = False
 ) -> TaskFailed:
-    """Return that a transaction failed of what was in it, the input up to ``end``: it goes again only with less.
+    """Return the failure of a transaction due to its content, the input up to ``end``: a retry must be smaller.
 
-    Nothing of it counts, or, where it took too long, the way to active finds out whether it does. ``may_pass`` is
-    `FailedInput.may_pass`.
+    The transaction was not committed; or, if it took too long, the takeover finds out whether it was. ``may_pass``
+    is `FailedInput.may_pass`.
     """
     of = FailedInput(end, error, is_code=False, may_pass=may_pass)
     return TaskFailed(TaskFailure(task, Signal.WRITER_LOST, str(error), of=of))
 
 
 def _code_error(batch: TaskBatch, error: BaseException) -> CodeError:
-    """Return what is reported of an error of the step; the record of a row is named as Kafka knows it."""
+    """Return what is reported for an error of the step; a row is identified by its Kafka record."""
     said = code_error(error)
     if not isinstance(error, RowError):
         return said
-    # Anybody may make one, of anything.
+    # User code may construct a `RowError` from any values.
     row: object = error.row
     problem: object = error.problem
     if not isinstance(row, int) or not isinstance(problem, str) or not 0 <= row < batch.rows.num_rows:
         return said
     rows, partition = batch.rows, batch.task.partition
-    # Of a single input the rows do not say the topic; where the failure is told, it is named before.
+    # With a single input, rows have no topic; the report names it elsewhere.
     topic = f"{rows['_topic'][row]}[{partition}] " if "_topic" in rows.column_names else ""
     told = errortext.clean(problem, errortext.MESSAGE_CHARACTERS)
     return replace(said, message=f"the record at {topic}offset {rows['_offset'][row]} {told}")
@@ -77,30 +77,30 @@ def _code_error(batch: TaskBatch, error: BaseException) -> CodeError:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One task's batch, or what is left of it."""
+    """One task's batch, or the rest of it."""
 
     batch: TaskBatch
     is_large: bool = False
-    """Whether its first record brings more than one transaction should have."""
+    """Whether its first record produces more than one transaction should hold."""
     is_at_once: bool = False
-    """Whether its first record is to be done at once, whatever it brings."""
+    """Whether its first record is to be done in one transaction, however large."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Computed:
-    """What the step made of one task's batch, or of a part of it."""
+    """The result of the step for one task's batch, or for a part of it."""
 
     batch: TaskBatch
     active: ActiveTask
     outputs: Sequence[Emitted]
     changes: Changes
     rest: _Part | None = None
-    """What of the batch is to be done behind it."""
+    """The rest of the batch, to be processed afterwards."""
     until: Offsets | None = None
-    """Where the input ends that it came of, when that is not done with it; None: where the batch does."""
+    """End of the input it was computed from, if that input is not finished with it; None: the batch's end."""
 
     def failure_of(self, commit: Future[None]) -> TaskFailed | None:
-        """Return what its commit, which has ended, failed with, None when it did not fail."""
+        """Return the failure of its completed commit; None if it succeeded."""
         error = commit.exception()
         task, end = self.batch.task, self.until or self.batch.end
         if isinstance(error, WriterLost) and error.is_late:
@@ -120,7 +120,7 @@ class _Computed:
 
 
 class BatchRunner:
-    """Computes all tasks of a batch first, then commits them side by side."""
+    """Computes all tasks of a batch first, then commits them in parallel."""
 
     def __init__(
         self,
@@ -131,9 +131,9 @@ class BatchRunner:
         marks: Marks,
         clock: Clock = REAL,
     ) -> None:
-        """``step`` finds the user's function, at the first batch or before; a commit may take ``commit_seconds``.
+        """``step`` finds the user's function, at the first batch or earlier; ``commit_seconds`` bounds a commit.
 
-        ``marks`` is told when it runs.
+        ``marks`` records when the function runs.
         """
         self.inputs: Final = config.inputs
         self.marks: Final = marks
@@ -146,13 +146,13 @@ class BatchRunner:
         self.clock: Final = clock
         self._failures: list[TaskFailure] = []
         self.commits = 0
-        """How many batches of tasks were committed."""
+        """Number of task batches that were committed."""
 
     def run(self, batches: Sequence[TaskBatch], actives: Mapping[TaskId, ActiveTask]) -> None:
         """Return when every task of the batch has committed exactly its part; raise `TaskFailed` otherwise.
 
-        Transactions begin after every step is computed, so that slow user code holds up no reader. Where a
-        step failed, the other tasks' parts are committed all the same: they must not wait for its end.
+        Transactions begin after every step is computed, so that slow user code does not delay readers. If a step
+        fails, the other tasks' parts are still committed: they must not wait for its resolution.
         """
         failures: list[TaskFailed] = []
         left = [_Part(each) for each in batches]
@@ -165,7 +165,7 @@ class BatchRunner:
     def _run(
         self, parts: Sequence[_Part], actives: Mapping[TaskId, ActiveTask], failures: list[TaskFailed]
     ) -> list[_Part]:
-        """Compute and commit one transaction of each part; return what is left, and add what failed to ``failures``."""
+        """Compute and commit one transaction per part; return the rest, and add failures to ``failures``."""
         computed: list[_Computed] = []
         left: list[_Part] = []
         for part in parts:
@@ -195,33 +195,33 @@ class BatchRunner:
         except concurrent.futures.TimeoutError:
             failures.extend(self._give_up(commits))
         except BaseException:
-            # The feed starts again from what is committed: nothing may still be on its way then.
+            # The feed restarts from the committed offsets: no commit may still be running by then.
             have_ended(self.clock, commits, self._commit_seconds)
             self._failures.extend(each.failure for each in (*failures, *self._give_up(commits)))
             raise
         return left
 
     def warm(self) -> Step:
-        """Return the job's step, imported now if it was not: a first batch need not wait. Raises as finding it does."""
+        """Return the job's step, importing it if necessary, so that no batch has to wait. Raises as the import."""
         if self._step is None:
             try:
                 self._step = self._find_step()
             except StandfastError:
                 raise
             except BaseException as error:
-                # To find it is to import the job's modules, which raise what they like.
+                # This imports the job's modules, which may raise anything.
                 raise BadConfiguration(
                     f"task.step: it cannot be imported: {errortext.told(error)}"
                 ) from error
         return self._step
 
     def take_failures(self) -> tuple[TaskFailure, ...]:
-        """Return the failures since the last call; to be called when the feed has ended."""
+        """Return the failures since the last call. To be called when the feed has ended."""
         failures, self._failures = tuple(self._failures), []
         return failures
 
     def _compute(self, part: _Part, actives: Mapping[TaskId, ActiveTask]) -> _Computed:
-        """Return what the step makes of the part, or of as much of its beginning as one transaction should have."""
+        """Return the step's result for the part, or for as much of its beginning as one transaction should hold."""
         batch = part.batch
         active = actives.get(batch.task)
         if (
@@ -235,7 +235,7 @@ class BatchRunner:
                 f"{batch.task}: a batch of [{batch.start}, {batch.end}), but the task is {at}"
             )
         if not batch.rows.num_rows:
-            # The transform may have dropped every row; their offsets are committed all the same.
+            # The transform may have dropped every row; their offsets are committed nevertheless.
             return _Computed(batch, active, (), {})
         rest: TaskBatch | None = None
         if part.is_large:
@@ -248,19 +248,19 @@ class BatchRunner:
                     return self._first_of(part, active, postponed.notes)
                 rows = before(batch, postponed.row)
                 if rows == 0:
-                    # Of one record the rows before are to be done first, in the same transaction.
+                    # The earlier rows of the same record must be processed first, in the same transaction.
                     part = _Part(part.batch, is_large=True, is_at_once=True)
                     rows = head(batch)
                 batch, _ = parted(batch, rows, self.inputs)
                 _, rest = parted(part.batch, rows, self.inputs)
 
     def _first_of(self, part: _Part, active: ActiveTask, notes: Changes) -> _Computed:
-        """Return what of the part comes before its first row, as much as one transaction should have."""
+        """Return what is due before the first row of the part, as much as one transaction should hold."""
         batch = replace(part.batch, end=part.batch.start, rows=part.batch.rows.slice(0, 0))
         try:
             found = self._called(batch, active, None, notes)
         except CodeFailed:
-            # The step cannot do without rows.
+            # The step cannot run without rows.
             found = None
         if found is None or (found.changes == notes and not found.outputs):
             return self._compute(_Part(part.batch, is_large=True, is_at_once=True), {active.task: active})
@@ -276,7 +276,7 @@ class BatchRunner:
         *,
         may_postpone: bool = False,
     ) -> _Computed:
-        """Return what the step makes of a batch, with ``notes`` in its state; raises `Postponed`."""
+        """Return the step's result for a batch, with ``notes`` in its state. Raises `Postponed`."""
         outbox = Outbox(self._outputs)
         state = BatchState(self._stores, active.store, may_postpone=may_postpone)
         state.changes.update(notes or {})
@@ -287,7 +287,7 @@ class BatchRunner:
         except Postponed:
             raise
         except BaseException as error:
-            # The outermost loop of the user's code: its errors are of any kind, sys.exit() among them.
+            # The boundary of the user's code: it may raise anything, including by sys.exit().
             _log.error(
                 "%s: the step failed on input [%s, %s)\n%s",
                 *(batch.task, batch.start, batch.end, errortext.full_traceback(error)),
@@ -305,7 +305,7 @@ class BatchRunner:
             raise TaskFailed(TaskFailure(task, Signal.FAILED, *refused(error))) from error
 
     def _give_up(self, commits: Mapping[Future[None], _Computed]) -> list[TaskFailed]:
-        """Give up the commits that hang: seen when a broker dies at the wrong moment, beyond any time-out."""
+        """Abandon hanging commits. Seen when a broker dies at the wrong moment; no time-out ends them."""
         failures = []
         for commit, each in commits.items():
             if not commit.done():
@@ -318,7 +318,7 @@ class BatchRunner:
 
 
 def _failed_step(batch: TaskBatch, error: BaseException) -> TaskFailed:
-    """Return what a step's error means: the record's fault unless it came from the store below the step."""
+    """Return the failure for a step's error: the record is at fault unless the error came from the store."""
     if isinstance(error, CorruptState):
         return TaskFailed(TaskFailure(batch.task, Signal.STATE_LOST, errortext.first_line(error)))
     if isinstance(error, StandfastError) and not isinstance(error, BadConfiguration):
@@ -327,13 +327,13 @@ def _failed_step(batch: TaskBatch, error: BaseException) -> TaskFailed:
 
 
 def refused(error: BaseException) -> tuple[str, str]:
-    """Return what is told of code of the job that cannot be used: its detail and its traceback."""
+    """Return the detail and the traceback to report for code of the job that cannot be used."""
     detail = errortext.first_line(error) if isinstance(error, StandfastError) else errortext.told(error)
     return detail, errortext.traceback_of(error)
 
 
 def failure_of(task: TaskId, commit: Future[None], end: Offsets) -> TaskFailed | None:
-    """Return what a commit of input up to ``end``, which has ended, failed with, None when it did not fail."""
+    """Return the failure of a completed commit of input up to ``end``; None if it succeeded."""
     error = commit.exception()
     if error is None:
         return None
@@ -347,9 +347,9 @@ def failure_of(task: TaskId, commit: Future[None], end: Offsets) -> TaskFailed |
 def commit_alone(
     active: ActiveTask, start: Offsets, end: Offsets, outputs: Sequence[Emitted], seconds: float, clock: Clock
 ) -> None:
-    """Commit the input [start, end) outside of any batch, without changes; raises `TaskFailed`.
+    """Commit the input [start, end) outside of any batch, without changes. Raises `TaskFailed`.
 
-    A commit that takes longer than ``seconds`` costs the task its producer.
+    After a commit that takes longer than ``seconds``, the task loses its producer.
     """
     commit = active.commit(start, end, outputs, {})
     if not have_ended(clock, (commit,), seconds):

@@ -1,4 +1,4 @@
-"""Carries out what `standby.feeding` decides: towards the feed, the active tasks and Kafka."""
+"""Executes the decisions of `standby.feeding` on the feed, the active tasks and Kafka."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _LEVELS: Final = {
     Level.ERROR: logging.ERROR,
 }
 
-#: Returns the input offsets that the present active of a task has committed, as its standby knows them.
+#: Returns the input offsets that the current active of a task has committed, as known to its standby.
 Reached = Callable[[], "Offsets | None"]
 
 
 class Input(Protocol):
-    """What is asked of the input topics; a `standby.kernel.ports.Broker`."""
+    """Access to the input topics; a `standby.kernel.ports.Broker`."""
 
     def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
         """Return the first offset and the end of a partition of each input; raises `Transient`."""
@@ -49,23 +49,23 @@ class Input(Protocol):
         ...
 
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
-        """Return what the job's group has committed; raises `Transient`."""
+        """Return the committed offsets of the job's group; raises `Transient`."""
         ...
 
 
 @dataclass(slots=True)
 class Delivering:
-    """A query's deliveries; the feed's thread writes to it."""
+    """The deliveries of one query; written by the feed's thread."""
 
     actives: dict[TaskId, ActiveTask] = field(default_factory=dict)
     raised: BaseException | None = None
-    """What a delivery raised, which is no failure of the feed."""
+    """The error that a delivery raised, which is not a failure of the feed."""
     is_at_work: bool = False
     """Whether a batch is being processed."""
 
 
 class Effects:
-    """Used on the pipeline's thread only, but for what says otherwise."""
+    """Used on the pipeline's thread only, except where noted."""
 
     def __init__(
         self,
@@ -78,18 +78,18 @@ class Effects:
     ) -> None:
         """``name`` is the job's. ``check_topics`` raises `TopicChanged` when an input is another topic.
 
-        A commit may take ``commit_seconds``. ``wake`` has the pipeline look again.
+        A commit may take ``commit_seconds``. ``wake`` makes the pipeline run another turn.
         """
         self.feed: Feed | None = None
         """Read from any thread."""
         self.actives: Final[dict[TaskId, ActiveTask]] = {}
-        """Those that are fed, or are to be."""
+        """The tasks that are fed, or are to be fed."""
         self.delivering = Delivering()
-        """Of the query that runs, or ran last."""
+        """The deliveries of the current or the last query."""
         self.is_warming = False
         """Read from any thread."""
         self.reached: Mapping[TaskId, Reached] = {}
-        """How far the present actives of tasks that are here have come; replaced from any thread."""
+        """Progress of the current actives of the tasks here; replaced from any thread."""
         self.runner: Final = runner
         self._name = name
         self._input = source
@@ -98,7 +98,7 @@ class Effects:
         self._wake = wake
 
     def carry_out(self, action: Action) -> Event | None:
-        """Do what is owed, and return the answer to a question."""
+        """Execute an action; return the answer if it is a question."""
         match action:
             case actions.Note(text, level):
                 _log.log(_LEVELS[level], "%s", text)
@@ -123,7 +123,7 @@ class Effects:
         return None
 
     def take_end(self) -> events.FeedEnded | None:
-        """Stop the feed if it has ended by itself, and return why; None while it runs."""
+        """Stop the feed if it has ended by itself, and return the reason; None while it runs."""
         feed = self._running_feed
         if not feed.wait(0):
             return None
@@ -134,7 +134,7 @@ class Effects:
         )
 
     def end_feed(self) -> None:
-        """Close the feed for good, whatever comes of it."""
+        """Close the feed permanently; errors are only logged."""
         feed, self.feed = self.feed, None
         if feed is not None:
             try:
@@ -165,7 +165,7 @@ class Effects:
     def _answer(
         self, question: actions.AskInput | actions.ReadRecord | actions.AskPositions | actions.Prepare
     ) -> Event:
-        """Return the answer to a question that may have none now; raises `StandfastError` then."""
+        """Return the answer to a question. Raises `StandfastError` if there is none at present."""
         match question:
             case actions.AskInput():
                 return self._ask_input(question)
@@ -253,19 +253,19 @@ class Effects:
         return events.FeedStarted()
 
     def _deliver(self, delivering: Delivering, batches: tuple[TaskBatch, ...]) -> None:
-        """On the feed's thread: return when every batch is committed, raise when one is not (rule `whole-batch`)."""
+        """On the feed's thread: return once every batch is committed, raise if one is not (rule `whole-batch`)."""
         try:
             rest = uncommitted(batches, delivering.actives, self.runner.inputs)
             if rest != batches:
                 listed = ", ".join(f"{each.task} [{each.start}, {each.end})" for each in batches)
-                _log.warning("the feed brought input again that is committed: %s", listed)
+                _log.warning("the feed delivered input that is committed already: %s", listed)
             if rest:
                 delivering.is_at_work = True
                 self.runner.run(rest, delivering.actives)
                 delivering.is_at_work = False
         except BaseException as error:
             delivering.raised = error
-            # The feed ends with this exception; have that looked at now, not at the next look.
+            # The feed ends with this exception. Wake the pipeline, so that it reacts at once.
             self._wake()
             raise
 
@@ -288,7 +288,7 @@ def _after_reclaim(active: ActiveTask, claim: Future[None]) -> None:
 
 
 def _feed_failure(error: BaseException | None, *, is_raised: bool) -> FeedFailure:
-    """Return what a failure means; ``is_raised``: the job's transform has not failed of it, whatever it is."""
+    """Classify a failure of the feed. ``is_raised``: the failure is not the job's transform's, whatever its type."""
     if error is None:
         return FeedFailure(Cause.BY_ITSELF, "by itself")
     partitions: frozenset[int] = frozenset()

@@ -1,4 +1,4 @@
-"""A batch of one task in parts, where its rows bring more than one transaction should have. Pure."""
+"""Splits a batch of one task whose rows produce more than one transaction should hold. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final
 from standby.ports import TaskBatch
 from standby.shared.model import Offsets
 
-#: Stands for the topic where there is only one input.
+#: Stands for the topic when there is only one input.
 _ONLY: Final = ""
 
-#: Which record a row came of: topic and offset.
+#: The record of a row: topic and offset.
 _Record = tuple[str, int]
 
 
 def before(batch: TaskBatch, row: int) -> int:
-    """Return the number of rows that a part has which ends at ``row``, or before: no record's rows are parted."""
+    """Return the number of rows in a part that ends at ``row`` or earlier: rows of one record are never split."""
     records = _records(batch)
     first: dict[_Record, int] = {}
     for number, each in enumerate(records):
@@ -30,7 +30,7 @@ def before(batch: TaskBatch, row: int) -> int:
 
 
 def head(batch: TaskBatch) -> int:
-    """Return the number of rows of the first record, and of what cannot be parted from it."""
+    """Return the number of rows of the first record and of records that cannot be separated from it."""
     records = _records(batch)
     last = {each: number for number, each in enumerate(records)}
     rows, seen = 1, 0
@@ -41,9 +41,9 @@ def head(batch: TaskBatch) -> int:
 
 
 def parted(batch: TaskBatch, rows: int, inputs: Sequence[str]) -> tuple[TaskBatch, TaskBatch | None]:
-    """Return the part with the first ``rows`` rows, and the rest, None when there is none.
+    """Return the part with the first ``rows`` rows, and the rest; None if nothing is left.
 
-    ``rows`` is what `before` or `head` returned. What the transform has dropped goes with the rows before it.
+    ``rows`` is a result of `before` or `head`. Offsets that the transform has dropped go with the rows before them.
     """
     if rows == batch.rows.num_rows:
         return batch, None

@@ -1,4 +1,4 @@
-"""Runs the feed of a processor's active tasks and their batches through the state step (rule `whole-batch`)."""
+"""Runs the feed of a processor's active tasks, and their batches through the step (rule `whole-batch`)."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ from standby.threads.worker import Worker, settle
 
 _log: Final = logging.getLogger(__name__)
 
-#: As good as for ever: only a command wakes a pipeline that has no feed.
+#: Practically for ever: only a command wakes a pipeline without a feed.
 _LONG_SECONDS: Final = 3_600.0
 
-#: A commit under way when a task leaves may end; then it is given up, and the next drain finds it.
+#: How long a running commit may take when its task leaves. After that it is abandoned, and the next drain finds it.
 _LEAVE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Seams:
-    """What a pipeline asks of the rest of its job."""
+    """What a pipeline needs from the rest of its job."""
 
     make_feed: Callable[[], Feed]
     input: Input
     input_end: Callable[[int], int | None]
-    """Returns where an input partition ends, None while that is not known; never blocks."""
+    """Returns the end of an input partition; None while it is not known. Never blocks."""
     check_topics: Callable[[], None]
     """Raises `TopicChanged` when an input is another topic."""
     clock: Clock
 
 
 class Pipeline:
-    """One thread that owns the feed; everybody else asks through its inbox.
+    """A thread that owns the feed; other threads send commands to its inbox.
 
-    What it does `standby.feeding.core` decides, in the state that this thread keeps.
+    `standby.feeding.core` makes the decisions, on a state that is owned by this thread.
     """
 
     def __init__(
@@ -71,20 +71,20 @@ class Pipeline:
         self._effects = Effects(
             name, runner, seams.input, seams.check_topics, commit_seconds, self._worker.wake
         )
-        #: Replaced as a whole: other threads read it.
+        #: Only ever replaced as a whole, because other threads read it.
         self._state = FeedingState(policy)
-        #: Replaced as a whole by the conductor.
+        #: Only ever replaced as a whole, by the conductor.
         self._outlook = Outlook()
         self._joins = 0
-        #: What is told of the job's code when no feed can be made with it.
+        #: The report when no feed can be made from the job's code.
         self._refusal: CodeRefused | None = None
         self.broken: str | None = None
-        """Why the feed cannot be used at all; then the container cannot be, either."""
+        """Why the feed, and so the container, cannot be used at all."""
         self._worker.start()
 
     @property
     def is_warm(self) -> bool:
-        """Whether a start of the feed now would be quick, and a hot query, if there is to be one, waits for it."""
+        """Whether a start of the feed would be quick now: it is warm, and a required hot query is ready."""
         feed, state = self._effects.feed, self._state
         if feed is None or not feed.is_warm:
             return False
@@ -95,7 +95,7 @@ class Pipeline:
 
     @property
     def start_seconds(self) -> float | None:
-        """What a start of the feed now would take until its first batch, as measured last; None: not known."""
+        """Time from a start of the feed to its first batch, as last measured; None: not known."""
         feed = self._effects.feed
         return None if feed is None else feed.start_seconds
 
@@ -106,9 +106,9 @@ class Pipeline:
         return () if feed is None else feed.child_pids
 
     def expect(self, tasks: Iterable[TaskId]) -> None:
-        """Take note of all tasks that have joined or are on their way; to be repeated, 10 times a second.
+        """Set the tasks that have joined or are becoming active. To be called repeatedly, 10 times a second.
 
-        The repetition matters: a warming-up may begin just after it was called off.
+        The repetition is needed because a warm-up may begin just after it was cancelled.
         """
         before = self._outlook
         self._outlook = preparation.expecting(before, frozenset(tasks), self._seams.clock.monotonic())
@@ -119,16 +119,16 @@ class Pipeline:
             feed.cancel_warm()
 
     def prepare(self, tasks: Iterable[TaskId]) -> None:
-        """Take note of the standbys that will be made active in a moment; to be repeated, after `expect`."""
+        """Set the standbys that will be made active soon. To be called repeatedly, after `expect`."""
         before = self._outlook
         self._outlook = replace(before, next=frozenset(tasks))
         if self._outlook.next != before.next:
             self._worker.wake()
 
     def keep_hot(self, tasks: Iterable[TaskId], reached: Mapping[TaskId, Reached]) -> None:
-        """Take note of the standbys whose query is to run ahead all the time; to be repeated, after `expect`.
+        """Set the standbys whose query is to run all the time. To be called repeatedly, after `expect`.
 
-        ``reached`` tells of each task that is here how far its present active has come.
+        ``reached`` returns, for each task here, the progress of its current active.
         """
         before, self._effects.reached = self._outlook, reached
         self._outlook = preparation.keeping_hot(before, frozenset(tasks), self._seams.clock.monotonic())
@@ -136,21 +136,21 @@ class Pipeline:
             self._worker.wake()
 
     def is_prepared(self, task: TaskId) -> bool:
-        """Return whether all is done that can be done ahead for a task that does not run here yet.
+        """Return whether everything is prepared for a task that does not run here yet.
 
-        Where others run, that is nothing: the feed has to start anew with all of them.
+        If other tasks run here, nothing can be prepared: the feed must be restarted with all of them.
         """
         feed = self._effects.feed
         return feed is not None and core.is_prepared_for(self._state, task, is_prepared=feed.is_prepared)
 
     def join(self, active: ActiveTask) -> None:
-        """Feed this task from its committed offset on."""
+        """Feed this task, starting at its committed offset."""
         self._worker.put(lambda: self._join(active))
 
     def leave(self, active: ActiveTask) -> Future[None]:
-        """Feed this task no longer; once the future is done, no batch of it is under way.
+        """Stop feeding this task; once the future is done, no batch of it is running.
 
-        A commit that does not end soon is given up. Waits for that, so never on a thread that matters.
+        A commit that does not end soon is abandoned; a timer's thread waits for that.
         """
         done: Future[None] = Future()
         self._worker.put(lambda: self._leave(active.task, done))
@@ -159,7 +159,7 @@ class Pipeline:
         return done
 
     def close(self) -> Future[None]:
-        """End the feed for good; the future is done when it has ended."""
+        """End the feed permanently; the future is done when it has ended."""
         done: Future[None] = Future()
         self._worker.put(lambda: self._close(done))
         feed = self._effects.feed
@@ -196,13 +196,13 @@ class Pipeline:
         self._fold(TurnEnded())
 
     def _patience(self) -> float:
-        """Return for how long nothing but a command can be due."""
+        """Return for how long only a command can require a turn."""
         if self._effects.feed is None:
             return 0 if self._refusal is None else _LONG_SECONDS
         return core.patience(self._state)
 
     def _fold(self, event: Event) -> None:
-        """Have an event decided on, and carry out what is owed, until nothing more is."""
+        """Process an event: decide, execute the actions, and process the resulting events."""
         events = deque((event,))
         while events:
             self._state, _ = core.step(self._state, self._observed())
@@ -265,9 +265,9 @@ class Pipeline:
             settle(done)
 
     def _made_feed(self) -> Feed | None:
-        """Return a feed; None when the job's code lets none be made: then whoever is to be fed has failed.
+        """Return a feed; None when the job's code does not permit one: then the tasks to be fed have failed.
 
-        The container goes on: the leader is to hear why, and a standby needs no feed.
+        The container continues: it must report the reason to the leader, and standbys need no feed.
         """
         if self._refusal is None:
             try:
@@ -279,14 +279,14 @@ class Pipeline:
         return None
 
     def _give_up(self, error: BaseException) -> None:
-        # A feed that raises what its port does not allow has unknown state, like a JVM that died.
+        # A feed that raises an error its port does not allow is in an unknown state, like a JVM that died.
         _log.critical("the pipeline cannot go on\n%s", full_traceback(error))
         self.broken = f"the pipeline cannot go on: {told(error)}"
         self._effects.end_feed()
         self._refuse_everything()
 
     def _refuse_everything(self) -> None:
-        """Answer those who leave, so that stores can be closed, until the pipeline is closed."""
+        """Serve `leave` commands, so that stores can be closed, until the pipeline is closed."""
         for active in self._effects.actives.values():
             active.tell(Signal.FAILED, self.broken or "")
         self._effects.actives.clear()

@@ -1,7 +1,7 @@
-"""Recognises input that a feed brings again (rule `whole-batch`).
+"""Filters out input that a feed delivers again (rule `whole-batch`).
 
-Spark may call ``foreachBatch`` again for a batch that failed half-way, with the same or a larger range: some of
-its tasks have committed their part by then.
+Spark may call ``foreachBatch`` again for a batch that failed half-way, with the same or a larger range. Some of its
+tasks may have committed their part by then.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from standby.shared.model import TaskId
 def uncommitted(
     batches: Iterable[TaskBatch], actives: Mapping[TaskId, ActiveTask], inputs: Sequence[str]
 ) -> tuple[TaskBatch, ...]:
-    """Return the batches from each task's committed offsets on; what is wholly committed is left out.
+    """Return the batches from each task's committed offsets on, without those that are fully committed.
 
-    A batch covers its range of each input without a gap, so what remains is exactly [committed, end). One that
-    begins beyond a committed offset stays as it is: that would lose input, and whoever runs it refuses it.
+    A batch covers its range of each input without a gap, so the rest is exactly [committed, end). A batch that
+    begins beyond the committed offset is returned unchanged: it would lose input, and `BatchRunner` refuses it.
     """
     return tuple(
         rest for batch in batches if (rest := _rest_of(batch, actives.get(batch.task), inputs)) is not None
@@ -29,7 +29,7 @@ def uncommitted(
 
 
 def _rest_of(batch: TaskBatch, active: ActiveTask | None, inputs: Sequence[str]) -> TaskBatch | None:
-    # Read once: the commit's own thread moves it.
+    # Read once: the commit thread changes it.
     committed = batch.start if active is None else active.committed
     if batch.start == committed or not committed.reaches(batch.start):
         return batch

@@ -1,4 +1,4 @@
-"""Keeps asking Kafka where the changelogs and the inputs of a job end."""
+"""Polls Kafka for the end offsets of a job's changelogs and inputs."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from standby.shared.clock import REAL
 
 _log: Final = logging.getLogger(__name__)
 
-#: How long a question may take. Until the others know that a broker has died it is waited for, and where their own
-#: partitions end comes with the same answer: three questions and a pause must be over before that is stale.
+#: Time-out of a request. A request waits for a dead broker until the other brokers know of its death, and the ends
+#: of their own partitions arrive in the same answer. So three requests and a pause must fit into `_STALE_MS`.
 _ANSWER_SECONDS: Final = 1.0
 
-#: An answer older than this says nothing about the present: the end counts as unknown.
+#: After this time an answer is stale, and the end counts as unknown.
 _STALE_MS: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a partition ends."""
+    """The end of a partition."""
 
     offset: int
     asked_ms: int
-    """When the question was asked: at least this much existed then."""
+    """When the request was sent: the partition had reached ``offset`` at that time."""
 
 
 class _Known:
-    """The ends of the partitions of one kind, each judged by itself."""
+    """The ends of all partitions of one kind. Each partition becomes stale by itself."""
 
     def __init__(self, what: str, ask: Callable[..., Mapping[int, int]]) -> None:
         self._what = what
         self._ask = ask
-        # Replaced as a whole: other threads read it.
+        # Only ever replaced as a whole, because other threads read it.
         self._ends: Mapping[int, End] = {}
         self._missing: frozenset[int] = frozenset()
 
     def get(self, partition: int, now_ms: int) -> End | None:
-        """Return where a partition ends; None when that is not known at present."""
+        """Return the end of a partition; None when it is not known at present."""
         end = self._ends.get(partition)
-        # One of the future is as old as can be: the clock was set back.
+        # A time in the future means that the clock was set back: the answer counts as stale.
         return end if end is not None and abs(now_ms - end.asked_ms) < _STALE_MS else None
 
     def ask(self, partitions: Collection[int], now_ms: int) -> None:
-        """Ask about ``partitions``; one without an answer keeps the end that it had, until that is stale."""
+        """Request the ends of ``partitions``. One without an answer keeps its former end until that is stale."""
         reason = ""
         try:
             found = self._ask(partitions, timeout_seconds=_ANSWER_SECONDS)
@@ -59,12 +59,12 @@ class _Known:
         missing = frozenset(partitions).difference(found)
         if not missing <= self._missing:
             numbers = ", ".join(map(str, sorted(missing)))
-            _log.warning("nobody says where %s partition %s ends%s", self._what, numbers, reason)
+            _log.warning("no broker reports the end of %s partition %s%s", self._what, numbers, reason)
         self._missing = missing
 
 
 class Ends:
-    """One thread that asks every ``interval_ms`` about the partitions that somebody wants to know of."""
+    """A thread that requests the ends of the watched partitions every ``interval_ms``."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Ends:
         name: str,
         pace: Callable[[float], float] = REAL.pace,
     ) -> None:
-        """``watched`` returns the changelog partitions and the input partitions to ask about."""
+        """``watched`` returns the changelog partitions and the input partitions to request."""
         self._interval = interval_ms / 1000
         self._clock = clock
         self._pace = pace
@@ -88,15 +88,15 @@ class Ends:
         self._thread.start()
 
     def changelog(self, partition: int) -> End | None:
-        """Return where a changelog partition ends; None when that is not known at present."""
+        """Return the end of a changelog partition; None when it is not known at present."""
         return self._changelog.get(partition, self._clock())
 
     def input(self, partition: int) -> End | None:
-        """Return where an input partition ends; None when that is not known at present."""
+        """Return the end of an input partition; None when it is not known at present."""
         return self._input.get(partition, self._clock())
 
     def look(self) -> None:
-        """Ask at once: there is something new to ask about."""
+        """Send a request at once, because there are new partitions."""
         self._wake.set()
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class Ends:
                 for known, partitions in zip((self._changelog, self._input), self._watched(), strict=True):
                     known.ask(partitions, self._clock())
             except Exception:  # noqa: BLE001 - this thread's outermost loop
-                # Without it every lag of the job would be unknown for good, and nothing would say so.
-                _log.exception("asking for the ends of the partitions")
+                # If this thread ended, every lag of the job would silently remain unknown.
+                _log.exception("requesting the ends of the partitions failed")
             self._wake.wait(self._pace(self._interval))
             self._wake.clear()

@@ -1,4 +1,4 @@
-"""A bound on bytes a second that several threads keep together."""
+"""A limit in bytes per second, shared by several threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from standby.replica.throttle import Throttle
 
 
 class RateLimiter:
-    """Says how long whoever has taken something must wait; from any thread."""
+    """Computes how long a thread must wait after it has used some of the limit. Thread-safe."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         """``now`` is monotonic."""
@@ -18,6 +18,6 @@ class RateLimiter:
         self._throttle = Throttle()
 
     def take(self, amount: int, per_second: int) -> float:
-        """Return how many seconds to wait after ``amount`` bytes; 0 as rate: no bound."""
+        """Return how many seconds to wait after ``amount`` bytes. ``per_second`` 0: no limit."""
         with self._lock:
             return self._throttle.take(amount, per_second, self._now())

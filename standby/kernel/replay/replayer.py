@@ -1,4 +1,4 @@
-"""One thread with one reader that applies the changelogs of some replicas to their stores (rule `drain-target`)."""
+"""A thread with one reader that applies the changelogs of some replicas to their stores (rule `drain-target`)."""
 
 from __future__ import annotations
 
@@ -26,108 +26,108 @@ from standby.threads.worker import Worker, settle
 
 _log: Final = logging.getLogger(__name__)
 
-#: Most records of one read. A million took 1.6 CPU seconds with 10,000 and 1.15 with 2,000 (measured): so many stay in
-#: the processor's cache.
+#: Maximum number of records per read. A million records took 1.6 CPU seconds with 10,000 per read and 1.15 with
+#: 2,000 (measured): the smaller batch stays in the processor's cache.
 _BATCH_RECORDS: Final = 2_000
 
-#: Between two looks when there is nothing to read: most of a standby's lag. What comes in larger turns costs less for
-#: each record. Nobody who wants it to drain waits for it.
+#: Poll interval when there is nothing to read; it makes up most of a standby's lag. Larger reads cost less per
+#: record. A drain does not wait for it.
 _TAIL_SECONDS: Final = 0.025
 
-#: The same while somebody waits for the end; the read itself waits so long for a first record.
+#: The same during a drain: the read itself waits this long for a first record.
 _DRAIN_SECONDS: Final = 0.002
 
-#: Between two looks at how far behind those are that are held back.
+#: How often the lag of replicas that are held back is updated.
 _HELD_BACK_SECONDS: Final = 0.5
 
-#: A replayer that nobody is on keeps its reader, and the threads and memory of that, for so long.
+#: How long a replayer without replicas keeps its reader, with the reader's threads and memory.
 _IDLE_SECONDS: Final = 10.0
 
-#: A reader that brings nothing for so long, of what is there to be read, is replaced: a client of Kafka can lose its
-#: brokers for good (`standby.adapters.kafka.lasting`).
+#: A reader that delivers nothing for this long, although there is data, is replaced: a Kafka client can lose its
+#: brokers permanently (`standby.adapters.kafka.lasting`).
 _SILENCE_SECONDS: Final = 15.0
 
-#: So many records of a batch are measured: more would cost, and say no more.
+#: How many records of a batch are measured. More would cost time and not improve the estimate.
 _MEASURED_RECORDS: Final = 64
 
-#: Throttled restores take what they may in steps of so long: they go evenly, and hear what they are told.
+#: Throttled restores read in steps of this length, so that they run evenly and react to commands.
 _THROTTLE_SECONDS: Final = 0.05
 
-#: What a record is taken for while none was seen.
+#: Assumed size of a record before any was seen.
 _UNKNOWN_BYTES: Final = 1_000
 
-#: So often in a row nothing can be read at a position where there is something until that is taken for true.
+#: After this many failed reads in a row at a position within the changelog, the position counts as unreadable.
 _MISREADS: Final = 3
 
 
 @dataclass(slots=True, eq=False)
 class Replayed:
-    """One replica's changelog on its way into its store; one replayer at a time has it."""
+    """The replay of one replica's changelog into its store; owned by one replayer at a time."""
 
     partition: int
     store: TaskStore
     tell: Tell
     heard_at: float
-    """Monotonic time of what its reader brought last, or of when that began to read it."""
+    """Monotonic time of the last data from its reader, or of the start of reading."""
     lag: LagClock = field(default_factory=LagClock)
     lag_ms: int | None = None
-    """For how long it has been behind; None while that is not known."""
+    """For how long it has been behind, in milliseconds; None while that is not known."""
     at_end_ms: int | None = None
-    """When (Unix milliseconds) it last had all there was in the changelog; None: not known."""
+    """When (Unix milliseconds) it last had everything in the changelog; None: not known."""
     record_bytes: float | None = None
-    """Mean size of the records applied last; None while there were none."""
+    """Mean size of recently applied records; None before the first."""
     told: Signal | None = None
     is_paused: bool = False
-    """Whether it is not to be restored for now; set by who owns it."""
+    """Whether its restore is paused; set by its owner."""
     seen: End | None = None
-    """The end that was looked at last."""
+    """The changelog end that was evaluated last."""
     misreads: int = 0
-    """How often in a row nothing could be read at its position, although there is something."""
+    """How often in a row reading at its position failed, although the changelog has data there."""
     damage: str = ""
-    """The damage found by one of these reads; a later one of the same position may not name it."""
+    """The damage that one of these reads found; a later read of the same position may not report it."""
     target: int | None = None
     drained: Future[None] | None = None
 
     @property
     def is_restoring(self) -> bool:
-        """Whether nobody waits for it, and it is not in sync either."""
+        """Whether it is neither being drained nor in sync."""
         return self.target is None and self.told is not Signal.CAUGHT_UP
 
 
 class Router(Protocol):
-    """What a replayer asks of, and tells, who assigns replicas to replayers (`standby.kernel.replay.router`)."""
+    """What a replayer needs from the router, which assigns replicas to replayers (`standby.kernel.replay.router`)."""
 
     def may_restore(self) -> bool:
-        """Return whether replicas that nobody waits for may be restored now."""
+        """Return whether replicas that are not being drained may be restored now."""
         ...
 
     def ended(self, replica: Replayed) -> None:
-        """Hear that nothing touches the replica's store any more."""
+        """Take note that the replica's store is no longer in use."""
         ...
 
     def leaves(self, replica: Replayed) -> bool:
-        """Return whether the replica belongs on another replayer by now; if so, it must be handed over."""
+        """Return whether the replica now belongs on another replayer; if so, it must be handed over."""
         ...
 
     def hand_over(self, replica: Replayed) -> None:
-        """Take a replica that the replayer does not have any more."""
+        """Take over a replica that the replayer has released."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What all replayers of a job go by."""
+    """Settings and collaborators that all replayers of a job share."""
 
     ends: Ends
     lag_bound_ms: int
     clock: Clock
     probe: Probe
     restore_bytes_per_second: int
-    """Most of what replicas that are not in sync may replay, on all replayers together; 0: no bound."""
+    """Limit for replicas that are not in sync, for all replayers together; 0: no limit."""
     check_topic: Callable[[], object]
-    """Raises `TopicChanged` when the changelog is another one than it was, `Transient` when that is not known.
+    """Raises `TopicChanged` when the changelog is another topic now, `Transient` when that is unknown.
 
-    A replica that the changelog has nothing for may not be wiped when that was made again."""
+    A replica whose position is not in the changelog must not be wiped if the changelog was recreated."""
     topic: str
     """The changelog's name."""
     bounds: Callable[[int], tuple[int, int]]
@@ -136,10 +136,10 @@ class Rules:
 
 
 class Replayer:
-    """Owns a changelog reader and the replay of the replicas that are put on it."""
+    """Owns a changelog reader, and replays the replicas that are assigned to it."""
 
     def __init__(self, open_reader: Callable[[], Changelog], rules: Rules, router: Router, name: str) -> None:
-        """``open_reader`` is called when a replica comes and there is no reader."""
+        """``open_reader`` is called when a replica is added and there is no reader."""
         self._open_reader = open_reader
         self._rules = rules
         self._clock = rules.clock
@@ -147,7 +147,7 @@ class Replayer:
         self._replicas: dict[int, Replayed] = {}
         self._reader: Changelog | None = None
         self._free_at = 0.0
-        #: When it had a replica last.
+        #: When it last had a replica.
         self._busy_at = 0.0
         self._worker = Worker(name, self._turn, failed=self._recover, ended=self._forget_all)
         self._worker.start()
@@ -155,11 +155,11 @@ class Replayer:
     # ---- from any thread ----
 
     def put(self, command: Callable[[], None]) -> None:
-        """Have ``command`` run on the replayer's thread, after those before."""
+        """Run ``command`` on the replayer's thread, after earlier commands."""
         self._worker.put(command)
 
     def wake(self) -> None:
-        """Have it look again at once whether it may go on."""
+        """Make it check at once whether it may continue."""
         self._worker.wake()
 
     def close(self) -> None:
@@ -169,19 +169,19 @@ class Replayer:
     # ---- commands, on the replayer's thread ----
 
     def add(self, replica: Replayed) -> None:
-        """Replay this replica from its store's position on."""
+        """Replay this replica, starting at its store's position."""
         self._replicas[replica.partition] = replica
         self._guarded(replica, partial(self._begin, replica))
 
     def remove(self, replica: Replayed) -> bool:
-        """Stop a replay; return whether it was here. Nothing touches the store any more then."""
+        """Stop a replay; return whether it was on this replayer. Its store is no longer in use then."""
         if self._replicas.get(replica.partition) is not replica:
             return False
         self._forget(replica, Transient("the replay was stopped"))
         return True
 
     def drain(self, replica: Replayed, target: int, done: Future[None]) -> bool:
-        """Replay up to ``target`` as fast as can be, then stop; return whether the replica is here."""
+        """Replay up to ``target`` as fast as possible, then stop; return whether the replica is on this replayer."""
         if self._replicas.get(replica.partition) is not replica:
             return False
         replica.target, replica.drained = target, done
@@ -214,8 +214,8 @@ class Replayer:
             self._reader.close()
 
     def _fail_all(self, told: str) -> None:
-        """End every replay, rather than leave replicas that stand still and say nothing."""
-        # Its assignment is not known any more; the next replica gets a new one.
+        """End every replay, rather than leave replicas that silently stand still."""
+        # The reader's assignment is unknown now; the next replica gets a new reader.
         self._reader = None
         for replica in tuple(self._replicas.values()):
             self._forget(replica, Unavailable(told))
@@ -247,12 +247,12 @@ class Replayer:
             self._guarded(replica, partial(self._apply, replica, chunk))
         self._judge_all()
         self._see_to_the_deaf(reader, going)
-        # A full batch means that there is more.
+        # A full batch means that there is more to read.
         if not is_draining and sum(len(each.changes) for each in chunks.values()) < limit:
             self._pause(_TAIL_SECONDS)
 
     def _rest(self) -> None:
-        """Wait for somebody to come; give up the reader when nobody does."""
+        """Wait for a replica; close the reader if none comes."""
         if self._reader is None:
             self._worker.wait(None)
         elif not self._pause(_IDLE_SECONDS) and self._clock.monotonic() - self._busy_at >= _IDLE_SECONDS:
@@ -260,11 +260,11 @@ class Replayer:
             self._reader = None
 
     def _pause(self, seconds: float) -> bool:
-        """Wait for a command between two looks, and run it; return whether there was one."""
+        """Wait for a command and run it; return whether there was one."""
         return self._worker.wait(self._clock.pace(seconds))
 
     def _hold_back(self, reader: Changelog) -> Sequence[Replayed]:
-        """Have those wait that may not be restored now; return those that may go on."""
+        """Pause the replicas that may not be restored now; return the others."""
         may_restore = self._router.may_restore()
         going = []
         for replica in self._replicas.values():
@@ -276,13 +276,13 @@ class Replayer:
         return going
 
     def _see_to_the_deaf(self, reader: Changelog, going: Sequence[Replayed]) -> None:
-        """Read anew what there has been for long and the reader has not brought.
+        """Restart reading of partitions that have data which the reader has not delivered for a long time.
 
-        After a broker was away librdkafka may wait for ever before it fetches from one partition again (its issue
-        4492). Where only a transaction that is open hides what there is, reading anew does no harm.
+        After a broker was away, librdkafka may never resume fetching from a partition (its issue 4492). If the data
+        is only hidden by an open transaction, restarting is harmless.
         """
         since = self._clock.monotonic() - _SILENCE_SECONDS
-        # One of them may have left in this turn; another replayer reads it now.
+        # A replica may have moved to another replayer in this turn.
         here = [each for each in going if self._replicas.get(each.partition) is each]
         deaf = [
             each for each in here if each.heard_at < since and (each.lag_ms or 0) > _SILENCE_SECONDS * 1_000
@@ -291,11 +291,11 @@ class Replayer:
             return
         numbers = ", ".join(str(each.partition) for each in deaf)
         _log.warning(
-            "the reader has brought nothing of changelog partition %s for %.0f s: it is read anew",
+            "the reader has delivered nothing of changelog partition %s for %.0f s: restarting it",
             *(numbers, _SILENCE_SECONDS),
         )
         if len(deaf) == len(here):
-            # It may be the reader itself.
+            # The reader itself may be at fault.
             self._reader = None
             reader.close()
             deaf = list(self._replicas.values())
@@ -303,7 +303,7 @@ class Replayer:
             self._guarded(replica, partial(self._begin, replica))
 
     def _limit(self) -> int:
-        """Return how many records to read at once: fewer where a long wait would follow."""
+        """Return how many records to read at once: fewer if a long throttling pause would follow."""
         rate = self._rules.restore_bytes_per_second
         sizes = [each.record_bytes or _UNKNOWN_BYTES for each in self._replicas.values() if each.is_restoring]
         if not sizes or not rate:
@@ -311,14 +311,14 @@ class Replayer:
         return max(1, min(_BATCH_RECORDS, int(rate * _THROTTLE_SECONDS / max(sizes))))
 
     def _count(self, replica: Replayed, records: int) -> None:
-        """Take what a restore has replayed out of what all of them may."""
+        """Charge what a restore has replayed to the shared limit."""
         rate = self._rules.restore_bytes_per_second
         if rate and replica.is_restoring and replica.record_bytes is not None:
             wait = self._rules.rate_limiter.take(int(records * replica.record_bytes), rate)
             self._free_at = self._clock.monotonic() + wait
 
     def _guarded(self, replica: Replayed, act: Callable[[], None]) -> None:
-        """Run ``act``; whatever goes wrong with it ends this replica's replay and no other's."""
+        """Run ``act``. An error ends this replica's replay only."""
         try:
             act()
         except CorruptState as error:
@@ -330,7 +330,7 @@ class Replayer:
         except StandfastError as error:
             self._forget(replica, error)
             replica.tell(Signal.FAILED, f"applying the changelog: {error}")
-        except Exception as error:  # noqa: BLE001 - a bug must not leave a replica that stands still and says nothing
+        except Exception as error:  # noqa: BLE001 - a bug must not leave a replica that silently stands still
             _log.exception("changelog partition %d", replica.partition)
             told = f"applying the changelog: {type(error).__name__}: {error}"
             self._forget(replica, Unavailable(told))
@@ -351,15 +351,16 @@ class Replayer:
         rules.probe(REPLAYED)
 
     def _misread(self, replica: Replayed, chunk: Chunk) -> None:
-        """Find out why nothing comes from a replica's position: raise what that means, or read there again.
+        """Find out why nothing can be read at a replica's position; raise the reason, or retry the read.
 
-        Raises `CorruptState` for a position outside of the changelog, `TopicChanged`, and `Unavailable` for one inside.
+        Raises `CorruptState` for a position outside of the changelog, `Unavailable` for one inside, and
+        `TopicChanged`.
         """
         rules, position = self._rules, chunk.position
         place = f"{rules.topic}-{replica.partition}"
-        # Behind a damaged batch librdkafka may report the next time that the position is out of range.
+        # After a damaged batch, the next read of librdkafka may only report that the position is out of range.
         replica.damage = chunk.damage or replica.damage
-        why = replica.damage or "Kafka says that it has nothing there"
+        why = replica.damage or "Kafka reports that it has nothing there"
         try:
             rules.check_topic()
             first, end = rules.bounds(replica.partition)
@@ -368,14 +369,14 @@ class Replayer:
         else:
             if not first <= position <= end:
                 bounds = f"it begins at {first} and ends at {end}"
-                raise CorruptState(f"changelog {place} has nothing at {position} (any more): {bounds}")
+                raise CorruptState(f"changelog {place} has nothing at {position} (or no longer): {bounds}")
             replica.misreads += 1
             if replica.misreads >= _MISREADS:
                 raise Unavailable(
                     f"changelog {place} cannot be read on from {position}, and it ends at {end}: {why}. "
                     f"{ON_DAMAGE.capitalize()}"
                 )
-        # Reading there again says the same again, but not all the time.
+        # A retry is likely to fail again, so it is delayed.
         self._free_at = self._clock.monotonic() + _HELD_BACK_SECONDS
         _log.warning("changelog %s: nothing can be read at %d: %s", place, position, why)
         self._begin(replica)
@@ -388,18 +389,19 @@ class Replayer:
                 self._router.hand_over(replica)
 
     def _judge(self, replica: Replayed) -> None:
-        """Look where the replica stands against the end, and say so when that has changed."""
+        """Compare the replica's position with the end, and report a change."""
         position = replica.store.position.offset
         if replica.target is not None and position >= replica.target:
             self._forget(replica)
             return
         end = self._rules.ends.changelog(replica.partition)
         if end is None:
-            # The broker is away: membership is frozen.
+            # The broker is away: whether the replica is in sync stays as it was.
             replica.lag_ms = None
             return
         if end is not replica.seen:
-            # Not by its time: a host's clock may be set back, and nothing would be new until it is there again.
+            # Ends are compared by identity, not by time: if the host's clock is set back, no end would be newer for
+            # a while.
             replica.seen = end
             replica.lag.end_seen(end.offset, end.asked_ms)
         at_end_ms = replica.at_end_ms = replica.lag.applied(position)
@@ -418,7 +420,7 @@ class Replayer:
             replica.tell(signal, "")
 
     def _forget(self, replica: Replayed, error: StandfastError | None = None) -> None:
-        """End a replay that is here, and tell whoever waits for its end: well, or with ``error``."""
+        """End a replay of this replayer, and complete its drain, if there is one: successfully, or with ``error``."""
         if self._replicas.get(replica.partition) is not replica:
             return
         self._let_go(replica)

@@ -1,9 +1,9 @@
-"""Decides which replayer applies the changelog of which replica to its store (rule `drain-target`).
+"""Assigns each replica to the replayer that applies its changelog to its store (rule `drain-target`).
 
-A replica that has to catch up is restored by one of a few replayers, each with a thread and a reader of its own. When
-it has caught up it moves to the one replayer that tails all those in sync, which costs next to nothing. A promotion
-drains where its replica is, and all restores that nobody waits for stand still meanwhile: it must not stand in line
-behind their backlog.
+A replica that has to catch up is restored by one of a few replayers, each with its own thread and reader. When it
+has caught up, it moves to the single replayer that tails all replicas in sync, which costs next to nothing. A
+promotion drains on its replica's current replayer. Meanwhile all other restores are paused, so that the drain does
+not queue behind their backlog.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ __all__ = ["ReplayRouter", "Replayed"]
 
 
 class ReplayRouter:
-    """Assigns the replicas of a job to replayers; from any thread."""
+    """Assigns the replicas of a job to replayers. Thread-safe."""
 
     def __init__(
         self, open_changelog: Callable[[], Changelog], rules: Rules, restore_threads: int, name: str
     ) -> None:
-        """``restore_threads``: most replayers at work on replicas that are not in step; ``name`` is the job's."""
+        """``restore_threads``: maximum number of replayers for replicas not in sync. ``name`` is the job's."""
         self._open_changelog = open_changelog
         self._name = name
         self._most = restore_threads
         self._rules = rules
         self._lock = threading.Lock()
-        # All below is guarded by it; what a replayer is told of a replica is put into its inbox under it, too, so that
-        # nothing overtakes the replica on its way to another replayer.
+        # The lock guards everything below. Commands about a replica are also put into inboxes under the lock, so
+        # that no command overtakes the replica on its way to another replayer.
         self._on: dict[int, tuple[Replayed, Replayer]] = {}
         self._draining: set[Replayed] = set()
         self._restoring: list[Replayer] = []
         self._tail = self._new_replayer("tail")
 
     def add(self, replica: Replayed) -> None:
-        """Replay this replica from its store's position on; nothing changes when it is being replayed."""
+        """Replay this replica, starting at its store's position; no effect if it is being replayed already."""
         with self._lock:
             found = self._on.get(replica.partition)
             if found is None:
@@ -49,15 +49,15 @@ class ReplayRouter:
                 raise BrokenInvariant(f"partition {replica.partition} is replayed into another store already")
 
     def remove(self, replica: Replayed) -> Future[None]:
-        """Stop a replay; once the future is done, nothing of it touches the store any more."""
+        """Stop a replay; once the future is done, the replay no longer uses the store."""
         done: Future[None] = Future()
         self._remove(replica, done)
         return done
 
     def drain(self, replica: Replayed, target: int) -> Future[None]:
-        """Replay up to ``target`` as fast as can be, then stop; the future is done when both have happened.
+        """Replay up to ``target`` as fast as possible, then stop; the future is done after both.
 
-        It fails when the replay ends otherwise.
+        The future fails when the replay ends for another reason.
         """
         done: Future[None] = Future()
         self._drain(replica, target, done)
@@ -72,11 +72,11 @@ class ReplayRouter:
     # ---- for the replayers; see `standby.kernel.replay.replayer.Router` ----
 
     def may_restore(self) -> bool:
-        """Return whether replicas that nobody waits for may be restored now."""
+        """Return whether replicas that are not being drained may be restored now."""
         return not self._draining
 
     def ended(self, replica: Replayed) -> None:
-        """Hear that nothing touches the replica's store any more."""
+        """Take note that the replica's store is no longer in use."""
         with self._lock:
             del self._on[replica.partition]
             if replica in self._draining:
@@ -85,12 +85,12 @@ class ReplayRouter:
                     self._wake()
 
     def leaves(self, replica: Replayed) -> bool:
-        """Return whether the replica belongs on another replayer by now; one that is drained stays where it is."""
+        """Return whether the replica now belongs on another replayer. One that is being drained stays."""
         is_on_tail = self._on[replica.partition][1] is self._tail
         return replica.target is None and replica.is_restoring is is_on_tail
 
     def hand_over(self, replica: Replayed) -> None:
-        """Take a replica that a replayer does not have any more."""
+        """Take over a replica that a replayer has released."""
         with self._lock:
             self._put(replica, self._restoring_replayer() if replica.is_restoring else self._tail)
 
@@ -101,7 +101,7 @@ class ReplayRouter:
         replayer.put(lambda: replayer.add(replica))
 
     def _restoring_replayer(self) -> Replayer:
-        """Return the replayer with the fewest restores; a new one rather than one that is busy."""
+        """Return the replayer with the fewest restores; a new one is preferred to a busy one."""
         busy = [replayer for _, replayer in self._on.values()]
         best = min(self._restoring, key=busy.count, default=None)
         if best is None or (best in busy and len(self._restoring) < self._most):
@@ -113,7 +113,7 @@ class ReplayRouter:
         for each in self._restoring:
             each.wake()
 
-    # ---- what may have to follow a replica to another replayer ----
+    # ---- commands that may have to follow a replica to another replayer ----
 
     def _remove(self, replica: Replayed, done: Future[None]) -> None:
         def act(replayer: Replayer) -> None:
@@ -134,7 +134,7 @@ class ReplayRouter:
             settle(done, error=Transient("the replay has ended"))
 
     def _tell(self, replica: Replayed, act: Callable[[Replayer], None], *, is_drain: bool = False) -> bool:
-        """Have ``act`` run on the replica's replayer; return False when it is on none."""
+        """Run ``act`` on the replica's replayer; return False if it has none."""
         with self._lock:
             found, replayer = self._on.get(replica.partition, (None, self._tail))
             if found is not replica:

@@ -1,1 +1,1 @@
-"""One replica: its worker and what it carries out, how it gets its state, and its way to active."""
+"""One replica: the worker that runs its effects, how it obtains its state, and the steps to become active."""

@@ -1,4 +1,4 @@
-"""Whether a replica can give a copy of its state, and with what (docs/restoring.md)."""
+"""Decides whether a replica can give a copy of its state (docs/restoring.md)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from standby.shared.model import Phase
 
 
 def offer_of(replica: Replica, store: TaskStore | None, active: ActiveTask | None, job: JobKernel) -> Offer:
-    """Return the means to copy the replica's state; raises `NotNow`. From any thread.
+    """Return what is needed to copy the replica's state. Raises `NotNow`. Thread-safe.
 
-    A standby gives when it is in step. An active has better things to do until it has made its first commits
-    after its promotion.
+    A standby gives copies while it is in sync. An active gives none before its first commit after the promotion:
+    until then, making copies would only delay it.
     """
     if store is None or replica.phase not in (Phase.TAILING, Phase.ACTIVE):
         raise NotNow(f"{replica.id} is {replica.phase.value}", is_soon=replica.phase in TAKING_OVER)
@@ -31,6 +31,6 @@ def offer_of(replica: Replica, store: TaskStore | None, active: ActiveTask | Non
 
 
 def _has_begun(active: ActiveTask, job: JobKernel) -> bool:
-    """Return whether it has committed input in its epoch, or has none to commit."""
+    """Return whether the active has committed input in its epoch, or has no input to commit."""
     end = job.ends.input(active.task.partition)
     return active.first_commit_ms is not None or (end is not None and end.offset <= active.committed.total)

@@ -1,4 +1,4 @@
-"""Gets a replica's state: what is left on the disks, else a peer's copy, else nothing (rule `old-state`)."""
+"""Obtains a replica's state: left-over state on local disks, else a peer's copy, else empty (rule `old-state`)."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from standby.shared.model import TaskId
 
 _log: Final = logging.getLogger(__name__)
 
-#: A source that says nothing for so long has gone; shorter where an active waits for its state.
+#: A source is considered lost after this long without data. Shorter when an active is waiting for its state.
 _SILENCE_SECONDS: Final = 15.0
 _SILENCE_URGENT_SECONDS: Final = 3.0
 
-#: How often a source that breaks off is tried again while there is progress between.
+#: Attempts in a row without progress, after which a source that disconnects is given up.
 _TRIES: Final = 3
 
-#: For how long sources that are busy, or about to be ready, are waited for before the changelog is replayed.
+#: How long to wait for sources that are busy or almost ready, before the changelog is replayed instead.
 _PATIENCE_SECONDS: Final = 300.0
 
 _BETWEEN_ROUNDS_SECONDS: Final = 0.5
 
-#: For how long a giver that gives as many copies as it may lets us stand in line before the others are asked again.
-#: Well below the silence after which it is given up.
+#: How long to queue at a giver that has reached its limit of copies, before the other peers are asked again. Well
+#: below the silence after which a source is considered lost.
 _IN_LINE_SECONDS: Final = 5.0
 
-#: Room that must be left on a disk behind a copy.
+#: Free space that must remain on a disk after a copy has been placed there.
 _SPARE_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A copy that was lent to us and is not complete here: its giver goes on where it broke off."""
+    """A copy that was lent to this replica and is not complete yet: the fetch resumes where it was interrupted."""
 
     container: str
     manifest: Manifest
@@ -57,16 +57,16 @@ class _Begun:
 
 
 class _DiskFailed(Unavailable):
-    """This host's own disk does not take what is fetched."""
+    """The local disk cannot take the data that is fetched."""
 
 
 class Restore:
-    """Opens one replica's state; `open` runs on the replica's worker, `hurry` on any thread."""
+    """Opens one replica's state. `open` runs on the replica's worker; `hurry` may be called from any thread."""
 
     def __init__(
         self, job: JobKernel, task: TaskId, is_urgent: Callable[[], bool], tell: Callable[[str], None]
     ) -> None:
-        """``is_urgent``: whether an active waits for it; ``tell`` takes what is going on, in a few words."""
+        """``is_urgent``: whether an active is waiting for the state. ``tell`` receives a short progress text."""
         self._job = job
         self._clock = job.environment.clock
         self._task = task
@@ -81,18 +81,19 @@ class Restore:
         self._distrusts_peers = False
         self._patience_seconds = 0.0
         self._full: set[Path] = set()
-        """Places whose disk did not take what was fetched."""
+        """Directories whose disk failed to take fetched data."""
 
     def open(self, run: Run) -> TaskStore:
-        """Return the state, open.
+        """Return the opened state.
 
-        Raises `Transient` when it is worth another try (and when the run was cancelled), `BeginningLost` when only
-        another replica could give it, `Unavailable` when no disk of this host does.
+        Raises `Transient` when a retry may succeed (and when the run was cancelled), `BeginningLost` when only
+        another replica has the whole state, and `Unavailable` when no disk of this host is usable.
         """
         started = self._clock.monotonic()
-        # Before anything is looked at: state of a changelog that was made again is left as it is. And before the
-        # bounds: the question for the topic's id waits until the job's new client is connected, while a look for
-        # leaders may be lost then, and librdkafka repeats it after 3 s only (6 of 150 tries).
+        # The topic id is checked before any state is opened, because state of a recreated changelog must not be
+        # touched. It is also checked before the bounds: this request waits until the job's new client is connected.
+        # A lookup of partition leaders may be lost at that moment, and librdkafka repeats it only after 3 s (6 of
+        # 150 tries).
         self._job.identity.changelog_id()
         bounds = self._bounds()
         with self._opening:
@@ -104,7 +105,7 @@ class Restore:
             return store
         self._check(run)
         for place in self._directories:
-            # What was fetched in vain would only take room from what is restored now.
+            # Incomplete fetches would only take up disk space that the restore needs.
             Scratch(place).discard()
         failure: Unavailable | None = None
         for place in by_room(self._directories):
@@ -123,10 +124,10 @@ class Restore:
         raise failure
 
     def hurry(self) -> None:
-        """Look again at once where the state may come from: the replica is to become active.
+        """Look for a source again at once: the replica is to become active.
 
-        What is fetched at this moment is cut off: its giver may be the active that was just lost, and silent.
-        If it lives, the next look finds it again and goes on where it broke off.
+        A running fetch is interrupted: its giver may be the active that was just lost. If the giver is alive, the
+        next attempt finds it again and resumes the fetch.
         """
         with self._lock:
             self._new_look.set()
@@ -137,7 +138,7 @@ class Restore:
             peers.slots.wake()
 
     def state_lost(self) -> None:
-        """Take note that what was opened last did not do: a peer's copy is not fetched twice then."""
+        """Record that the state opened last was unusable. If it was a peer's copy, none is fetched again."""
         self._distrusts_peers = self._last in (Source.STANDBY, Source.ACTIVE)
 
     # ---- peers ----
@@ -147,7 +148,7 @@ class Restore:
         if peers is None or not self._is_worth_it():
             return None
         give_up = self._clock.monotonic() + _PATIENCE_SECONDS
-        # At first whoever gives at once is looked for; only when all are busy one stands in line.
+        # The first round only looks for a peer that can give at once. Later rounds queue at busy peers.
         self._patience_seconds = 0.0
         self._full.clear()
         while True:
@@ -166,13 +167,13 @@ class Restore:
                 return None
             self._tell("waiting for a replica that can give its state")
             if self._patience_seconds and self._clock.monotonic() - began < _BETWEEN_ROUNDS_SECONDS:
-                # Those that are about to be ready let nobody stand in line.
+                # Peers that are almost ready do not queue requests.
                 run.pause(_BETWEEN_ROUNDS_SECONDS)
             self._check(run)
             self._patience_seconds = _IN_LINE_SECONDS
 
     def _ask_all(self, peers: Peers, run: Run) -> tuple[TaskStore | None, bool]:
-        """Return the state of the first peer that gives it, and whether one of them may give it in a moment."""
+        """Return the state from the first peer that gives it, and whether a peer may be able to give it soon."""
         is_soon = False
         for peer in self._candidates(peers):
             self._check(run)
@@ -185,38 +186,38 @@ class Restore:
             except Refused as error:
                 is_soon |= error.is_soon
                 if self._refusals.get(peer.copy) != str(error):
-                    # Once, not in every round.
+                    # Log a refusal once, not in every round.
                     self._refusals[peer.copy] = str(error)
-                    _log.info("%s: copy %d gives nothing: %s", self._task, peer.copy, error)
+                    _log.info("%s: copy %d does not give its state: %s", self._task, peer.copy, error)
             except StandfastError as error:
                 self._check(run)
                 if self._new_look.is_set():
                     break
                 self._job.environment.restores.failed(self._task.job, peer.kind)
-                _log.warning("%s: nothing from copy %d: %s", self._task, peer.copy, error)
+                _log.warning("%s: fetching state from copy %d failed: %s", self._task, peer.copy, error)
         return None, is_soon
 
     def _is_worth_it(self) -> bool:
-        """Return whether a copy is to be preferred to replaying the changelog."""
+        """Return whether to fetch a copy instead of replaying the changelog."""
         first, end = self._bounds()
         if first > 0:
-            # There is nothing else: the changelog has not all of the state any more.
+            # A copy is the only source: the changelog no longer contains the whole state.
             return True
         least = self._job.config.peer_min_records
         return 0 <= least <= end and not self._distrusts_peers
 
     def _candidates(self, peers: Peers) -> tuple[Peer, ...]:
-        """Return whom to ask, the one first that a copy was begun from."""
+        """Return the peers to ask. The peer of an incomplete fetch comes first."""
         try:
             record = self._job.environment.records.read(self._task)
         except Transient as error:
-            _log.warning("%s: whom to fetch from is not known: %s", self._task, error)
+            _log.warning("%s: cannot determine which peers to fetch state from: %s", self._task, error)
             return ()
         begun = self._begun.container if self._begun is not None else None
         return tuple(sorted(peers_of(record, peers.container), key=lambda each: each.container != begun))
 
     def _from(self, peer: Peer, peers: Peers, run: Run) -> TaskStore:
-        """Return the state, fetched from one peer; raises what went wrong."""
+        """Return the state, fetched from one peer. Raises the error of a failed fetch."""
         started = self._clock.monotonic()
         address = peers.directory.find(peer.container)
         if address is None or not address.port:
@@ -228,7 +229,7 @@ class Restore:
             with self._lock:
                 self._source = source
                 if self._new_look.is_set():
-                    # It was hurried before there was anything to cut off.
+                    # `hurry` was called before there was a source to interrupt.
                     source.interrupt()
             try:
                 with run.cutting_off(source.interrupt):
@@ -242,7 +243,7 @@ class Restore:
         return self._opened(store, peer.kind, size, started)
 
     def _take_slot(self, peers: Peers, run: Run) -> None:
-        """Wait until one fetch more may run here; an active that waits for its state waits for no other."""
+        """Wait until another fetch may run in this container. A fetch for an active never waits."""
 
         def is_off() -> bool:
             return run.is_cancelled() or self._new_look.is_set()
@@ -250,10 +251,10 @@ class Restore:
         limit = sys.maxsize if self._is_urgent() else self._job.config.peer_max_concurrent
         with run.cutting_off(peers.slots.wake):
             if not peers.slots.take(limit, is_off):
-                raise Transient("called off")
+                raise Transient("cancelled")
 
     def _fetch(self, source: SnapshotSource, peer: Peer, peers: Peers, run: Run) -> tuple[TaskStore, int]:
-        """Return the state and how many bytes were fetched for it."""
+        """Return the state, and the number of bytes fetched for it."""
         begun = self._begun if self._begun and self._begun.container == peer.container else None
         tries, size = 0, 0
         while True:
@@ -274,24 +275,24 @@ class Restore:
                 source.release(manifest.lease)
                 raise
             except Refused as error:
-                # The copy was taken back meanwhile; a new one shares most of its files.
+                # The giver has withdrawn the copy meanwhile. A new copy shares most of its files.
                 _log.info("%s: %s", self._task, error)
                 begun, self._begun = None, None
             except Transient as error:
                 if self._new_look.is_set() or run.is_cancelled():
                     raise
-                _log.info("%s: copy %d broke off: %s", self._task, peer.copy, error)
+                _log.info("%s: fetching from copy %d was interrupted: %s", self._task, peer.copy, error)
                 begun = self._begun
             except Unavailable as error:
-                # Another disk may take it.
-                _log.warning("%s: no copy can be put into %s: %s", self._task, place, error)
+                # Another disk may have room.
+                _log.warning("%s: a fetched copy cannot be stored in %s: %s", self._task, place, error)
                 begun, self._begun = None, None
                 scratch.clear()
                 source.release(manifest.lease)
                 self._full.add(place)
             else:
                 size += scratch.fetched_bytes
-                # The end is asked for now: an active has gone on while the state was fetched.
+                # Read the end again: an active has continued to write while the state was fetched.
                 bounds = self._bounds()
                 with self._opening:
                     store = self._open_existing(bounds, place)
@@ -300,9 +301,9 @@ class Restore:
             size += scratch.fetched_bytes
             tries = 0 if scratch.fetched_bytes else tries + 1
             if tries >= _TRIES:
-                raise Transient("it breaks off again and again")
+                raise Transient("it is interrupted repeatedly")
             if run.pause(0.05 * 2**tries):
-                raise Transient("called off")
+                raise Transient("cancelled")
 
     def _bring(
         self, source: SnapshotSource, manifest: Manifest, scratch: Scratch, peers: Peers, run: Run
@@ -311,12 +312,12 @@ class Restore:
         total = manifest.total_bytes
 
         def wait(amount: int) -> None:
-            # An active that waits for its state is worth more than an even load.
+            # The bandwidth limit does not apply to an active that is waiting for its state.
             seconds = 0.0 if self._is_urgent() else peers.rate_limiter.take(amount, bound)
             until = self._clock.monotonic() + seconds
             while (left := until - self._clock.monotonic()) > 0:
                 if run.pause(left):
-                    raise Transient("called off")
+                    raise Transient("cancelled")
 
         def tell() -> None:
             done = f"{scratch.done_bytes / 1e6:.1f} of {total / 1e6:.1f} MB"
@@ -329,7 +330,7 @@ class Restore:
         return f"the {manifest.role.value} at epoch {manifest.epoch}"
 
     def _lent(self, source: SnapshotSource, peer: Peer) -> _Begun:
-        """Return a new copy, when that is of use and there is room for it."""
+        """Request a new copy; return it if it is usable and a disk has room for it."""
         manifest = decode_manifest(source.take(self._task, self._job.definition.run, self._patience_seconds))
         try:
             self._check_manifest(manifest)
@@ -339,25 +340,27 @@ class Restore:
             raise
 
     def _check_manifest(self, manifest: Manifest) -> None:
-        """Raise `CorruptState` when the copy would not pass for left-over state."""
+        """Raise `CorruptState` when the copy would fail the checks of left-over state."""
         origin = manifest.origin
         first, end = self._bounds()
         position = Position(origin.offset, origin.caught_up_ms)
         check_state(origin, self._origin, position, end, self._job.environment.clock.now_ms())
         if origin.offset < first:
-            raise CorruptState(f"it is at {origin.offset}, and the changelog begins at {first}")
+            raise CorruptState(
+                f"it is at offset {origin.offset}, before the beginning of the changelog at {first}"
+            )
 
     def _place(self, manifest: Manifest) -> Path:
-        """Return the state's final place, on a disk that has room for it; rather where a part of it was fetched to."""
+        """Return the final directory for the state: on a disk with room, preferably where a fetch has begun."""
         begun = {each: Scratch(each).held_bytes for each in self._directories}
         for each in sorted(by_room(self._directories), key=lambda each: -begun[each]):
-            # What was fetched before takes no more room: it is used again, or deleted.
+            # Data of an earlier fetch needs no further room: it is reused or deleted.
             room = (free_bytes(each) or 0) + begun[each]
             if each not in self._full and room >= manifest.total_bytes + _SPARE_BYTES:
                 return each
         raise _DiskFailed(f"no disk of this host has room for {manifest.total_bytes} bytes")
 
-    # ---- what it is opened with ----
+    # ---- parameters for opening the state ----
 
     @property
     def _directories(self) -> tuple[Path, ...]:
@@ -396,4 +399,4 @@ class Restore:
 
     def _check(self, run: Run) -> None:
         if run.is_cancelled():
-            raise Transient(f"{self._task}: called off")
+            raise Transient(f"{self._task}: cancelled")

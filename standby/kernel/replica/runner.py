@@ -1,4 +1,4 @@
-"""Runs one replica: carries out the effects that its lifecycle asks for (`standby.replica.lifecycle`)."""
+"""Runs one replica: executes the effects that its lifecycle requires (`standby.replica.lifecycle`)."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ from standby.threads.worker import Worker
 
 _log: Final = logging.getLogger(__name__)
 
-#: Lost claims in a row, without a single commit between, after which the replica stops by itself.
+#: After this many lost claims in a row, without a commit in between, the replica stops by itself.
 _FENCES: Final = 5
 
-#: Before another try to become active, after the first and at most.
+#: Back-off before another attempt to become active: after the first failure, and the maximum.
 _FIRST_RETRY_SECONDS: Final = 0.05
 _RETRY_SECONDS: Final = 2.0
 
-#: A disk that does not take a flush is not asked again, and not complained of, at each look.
+#: After a failed flush, wait this long before the next attempt and the next warning.
 _FLUSH_RETRY_MS: Final = 30_000
 
-#: Restores from the start in a row, without catching up between, after which it has failed.
+#: After more than this many restores from scratch in a row, without catching up in between, the replica has failed.
 _RESTORES: Final = 3
 
-#: What is said of a replica that does not catch up because somebody wants it so.
+#: The detail that a replica reports while its restore is paused by configuration.
 _PAUSED: Final = "not replayed for now: job.restore.paused"
 
 
 class Post(Protocol):
-    """Called from any thread with what came of a run."""
+    """Receives the results of a run; called from any thread."""
 
     def __call__(
         self, held: ReplicaRunner, run: Run, signal: Signal, detail: str, fault: Fault = Fault.OTHER, /
     ) -> None:
-        """``detail`` says why; ``fault`` what a replica failed of."""
+        """``detail`` is the reason; ``fault`` classifies a failure."""
 
 
 class ReplicaRunner:
     """A replica's store, producer and threads.
 
-    The conductor calls `move` and reads; effects run on the replica's own worker, one after the other, so
-    that an order never meets half of the one before.
+    The conductor calls `move` and reads the state. Effects run sequentially on the replica's own worker, so an
+    order never starts while an earlier one is half done.
     """
 
     def __init__(self, replica: Replica, job: JobKernel, post: Post) -> None:
@@ -73,19 +73,19 @@ class ReplicaRunner:
         self._entered: dict[Phase, int] = {}
         self.detail = ""
         self.fault = Fault.OTHER
-        """What it has failed of, if it has."""
+        """Why the replica has failed, if it has."""
         self.is_next = False
-        """Whether it is about to be made active as planned."""
+        """Whether a planned promotion of this replica is imminent."""
         self.is_paused = False
-        """Whether it is to replay nothing while it is not in sync."""
+        """Whether its replay is paused while it is not in sync."""
         self.active: ActiveTask | None = None
         self.halting_since: float | None = None
-        """Monotonic time of the oldest order to halt that is not carried out yet."""
+        """Monotonic time of the oldest pending order to halt."""
         self._progress = Progress()
         self._input_lag = InputLag()
         self._way = Way()
         self._on_way = 0
-        """Which try to become active is under way, counted; 0: none is."""
+        """The number of the current attempt to become active; 0: none."""
         self._ways = 0
         self._post = post
         self._worker = Worker(f"replica-{replica.id}").start()
@@ -97,7 +97,7 @@ class ReplicaRunner:
         )
         self._replayed: Replayed | None = None
         self._writer: Writer | None = None
-        #: The last active, when it is none any more: what it failed of is told with the end.
+        #: The former active task after it has ended: its failures are reported together with the end.
         self._ended: ActiveTask | None = None
         self._connecting: Future[None] | None = None
         self._fences = 0
@@ -122,18 +122,18 @@ class ReplicaRunner:
         detail: str = "",
         fault: Fault = Fault.OTHER,
     ) -> bool:
-        """Take the replica's new value and begin its effects; return whether its phase has changed."""
+        """Set the replica's new value and start its effects. Return whether its phase has changed."""
         has_changed = replica.phase is not self.replica.phase
         if has_changed or detail:
-            # It goes to the leader as it is, from the control thread.
+            # The control thread sends this text to the leader unchanged.
             self.detail = clean(detail, DETAIL_CHARACTERS)
             self.fault = fault
         if has_changed and self.replica.phase in ENDED:
-            # Another decision has opened it again: what had ended it counts no more.
+            # A new decision has opened it again, so earlier failures no longer count.
             self._fences = self._tries = self._restores = 0
         if has_changed:
             self.since_ms = self._clock.now_ms()
-            # A new mapping: the old one may be on its way in a report.
+            # Create a new mapping: a report that is being sent may still refer to the old one.
             before = {} if replica.phase is Phase.FENCING else self._entered
             self._entered = {**before, replica.phase: self.since_ms}
             self._progress = Progress()
@@ -159,7 +159,7 @@ class ReplicaRunner:
         return has_changed
 
     def judge(self, run: Run, signal: Signal) -> Signal | None:
-        """Return what a result counts as: None when its run was called off, an end when it came too often."""
+        """Return the signal a result counts as: None if its run was cancelled, an end if it came too often."""
         if run is not self._run or run.is_cancelled():
             return None
         if signal is Signal.CAUGHT_UP and self.replica.phase is Phase.RESTORING:
@@ -176,7 +176,7 @@ class ReplicaRunner:
         return signal
 
     def flush_if_due(self, now_ms: int) -> None:
-        """Have the store flushed now and then, beside everything else."""
+        """Flush the store when a flush is due, in the background."""
         store = self._store
         if (
             store is not None
@@ -186,20 +186,20 @@ class ReplicaRunner:
             self._worker.submit(partial(self._flush, store))
 
     def pause(self, *, is_paused: bool) -> None:
-        """Have a restore stand still, or go on."""
+        """Pause or resume a restore."""
         self.is_paused = is_paused
         if self._replayed is not None:
             self._replayed.is_paused = is_paused
 
     def prepare(self) -> None:
-        """Have a producer connected, if there is none; to be repeated."""
+        """Connect a producer if there is none. To be called repeatedly."""
         if self._writer is None and (self._connecting is None or self._connecting.done()):
             self._connecting = self._worker.submit(partial(self._have_writer, self._run))
 
     def reached(self) -> Offsets | None:
-        """Return the input offsets that the present active has committed, as far as they were replayed.
+        """Return the input offsets that the current active has committed, as far as they were replayed here.
 
-        None when nothing here tells. From any thread.
+        None when they are not known here. Thread-safe.
         """
         store = self._store
         try:
@@ -209,7 +209,7 @@ class ReplicaRunner:
         return last.offsets if last is not None else None
 
     def is_prepared(self) -> bool:
-        """Return whether all is done that can be done before its planned promotion; from any thread."""
+        """Return whether everything is done that can be done ahead of its planned promotion. Thread-safe."""
         partition = self.replica.id.task.partition
         return (
             self.is_next
@@ -220,23 +220,23 @@ class ReplicaRunner:
         )
 
     def end(self) -> None:
-        """End the replica's thread; it is closed already."""
+        """End the replica's thread. The replica must be closed already."""
         self._worker.close()
 
     def place(self) -> Path | None:
-        """Return where its state is open; None while that is not settled. From any thread."""
+        """Return the directory of its open state; None while that is undecided. Thread-safe."""
         is_settled = self.replica.phase in RUNNING and self.replica.phase is not Phase.OPENING
         return self._directory if is_settled else None
 
     def offer(self) -> Offer:
-        """Return the means to copy its state for a peer; raises `NotNow`. From any thread."""
+        """Return what is needed to copy its state for a peer. Raises `NotNow`. Thread-safe."""
         return offer_of(self.replica, self._store, self.active, self.job)
 
     def readable(self) -> tuple[TaskStore, int | None] | None:
-        """Return the store to look something up in, and since when at most something may be missing there.
+        """Return the store for look-ups, and the time up to which its content is complete.
 
-        Unix milliseconds; None for an active, which is what there is. None at all when there is no state, or none
-        whose age is known. From any thread.
+        The time is in Unix milliseconds; None for an active, whose state is the current one. Returns None instead
+        of the pair when there is no state, or when its age is not known. Thread-safe.
         """
         store, replayed = self._store, self._replayed
         if store is None:
@@ -248,13 +248,13 @@ class ReplicaRunner:
         return store, replayed.at_end_ms
 
     def status(self) -> ReplicaStatus:
-        """Return how it is, at once; from any thread."""
+        """Return the current status without blocking. Thread-safe."""
         replica, store, active, replayed = self.replica, self._store, self.active, self._replayed
         applied = lag_ms = end = None
         if store is not None and store.found_position is not None:
             applied = store.position.offset
         if replica.phase is Phase.ACTIVE:
-            # Nobody else writes to the changelog of an active.
+            # Only the active writes to its changelog.
             end, lag_ms = applied, 0
         elif applied is not None and replayed is not None:
             seen = self.job.ends.changelog(replica.id.task.partition)
@@ -264,7 +264,7 @@ class ReplicaRunner:
         input_end = self.job.ends.input(replica.id.task.partition) if has_input else None
         if has_input and active is not None:
             active.is_reported = True
-        # What an active failed of, and gave up before, is told with its end, too.
+        # The failures and skipped records of an active are also reported after it has failed.
         told_of = active or (self._ended if replica.phase is Phase.FAILED else None)
         failures = told_of.present_failures() if told_of is not None else None
         is_failing = failures is not None or replica.phase is Phase.FAILED
@@ -306,12 +306,12 @@ class ReplicaRunner:
         return None if seconds is None else round(seconds * 1000)
 
     def _input_offsets(self, active: ActiveTask) -> dict[str, int]:
-        """Return where the task stands in each of several inputs; of one, `ReplicaStatus.input_committed` says it."""
+        """Return the committed offset of each input; empty for a single one (see `ReplicaStatus.input_committed`)."""
         inputs = self.job.config.inputs
         return dict(zip(inputs, active.committed.each, strict=True)) if len(inputs) > 1 else {}
 
     def is_stuck(self, now: float, timeout_seconds: float) -> bool:
-        """Return whether an active has had waiting input and committed nothing for too long (rule `never-block`).
+        """Return whether an active has had pending input but no commit for too long (rule `never-block`).
 
         ``now`` is monotonic time.
         """
@@ -323,9 +323,10 @@ class ReplicaRunner:
         return self._progress.is_stuck(active, end, now, timeout_seconds)
 
     def is_hanging(self, now: float, timeout_seconds: float) -> bool:
-        """Return whether a step of its way to active has stood still for too long although Kafka answers.
+        """Return whether a step of becoming active has made no progress for too long although Kafka answers.
 
-        Nothing takes so long there: a call into a foreign library does not come back. ``now`` is monotonic time.
+        No step normally takes this long, so a call into an external library must be hanging. ``now`` is monotonic
+        time.
         """
         store = self._store
         if not self._on_way or self.job.ends.changelog(self.replica.id.task.partition) is None:
@@ -357,7 +358,7 @@ class ReplicaRunner:
         except StandfastError as error:
             tell(Signal.FAILED, first_line(error))
         except Exception as error:  # noqa: BLE001 - this worker's outermost loop
-            # A bug must not leave a replica that does nothing and says nothing.
+            # A bug must not leave a replica that silently does nothing.
             _log.exception("%s: %s", self.replica.id, effect.value)
             tell(Signal.FAILED, f"{effect.value}: {told(error)}")
 
@@ -367,7 +368,7 @@ class ReplicaRunner:
         self.active = None
         if active is not None:
             self.job.pipeline.leave(active).result()
-            # Also when it never joined: it was claimed, and then the order changed.
+            # Also if it never joined the pipeline: the order may have changed after the claim.
             active.abandon()
             self._writer = None
         replayed, self._replayed = self._replayed, None
@@ -397,7 +398,7 @@ class ReplicaRunner:
                 if not isinstance(error, InUse) or self.replica.role is not Role.ACTIVE:
                     lock.rest()
                 elif lock.is_stuck(None, self._clock.monotonic(), self.job.way_seconds):
-                    # Another copy may have its state at hand.
+                    # Fail, so that another copy is tried, which may have its state available.
                     raise Unavailable(said) from error
                 if run.pause(delay):
                     return
@@ -407,7 +408,7 @@ class ReplicaRunner:
         self._post(self, run, Signal.OPENED, "")
 
     def _say(self, what: str) -> None:
-        """Have it reported what goes on while the state is not open yet."""
+        """Report progress while the state is not open yet."""
         if self.replica.phase is Phase.OPENING:
             self.detail = what
 
@@ -474,11 +475,11 @@ class ReplicaRunner:
             try:
                 store.close()
             except StandfastError as error:
-                # It is closed all the same; what was not flushed is in the changelog.
+                # The store is closed nevertheless. What was not flushed is in the changelog.
                 _log.warning("%s: %s", self.replica.id, error)
 
     def _have_writer(self, run: Run) -> None:
-        """Connect a producer beforehand: it fences nobody until it is initialised."""
+        """Connect a producer in advance. It fences no other producer until it is initialised."""
         if self._writer is None and not run.is_cancelled():
             self._writer = self.job.broker.open_writer(self.replica.id.task.partition)
 
@@ -487,16 +488,16 @@ class ReplicaRunner:
 
     def _flush(self, store: TaskStore) -> None:
         now_ms = self._clock.now_ms()
-        # Several looks may have asked for it until its turn came.
+        # Several flushes may have been queued before this one ran.
         if self._is_flush_due(store, now_ms):
             try:
                 store.flush()
             except StandfastError as error:
                 self._flush_failed_ms = now_ms
-                _log.warning("%s: flushing: %s", self.replica.id, error)
+                _log.warning("%s: flushing the store failed: %s", self.replica.id, error)
 
     def _count_loss(self) -> None:
-        """Count a lost producer; a claim that was followed by a commit was a good one."""
+        """Count a lost producer. A claim that was followed by a commit resets the count."""
         active = self.active
         if active is not None and not active.has_narrowed:
             self._fences = self._fences + 1 if active.first_commit_ms is None else 0

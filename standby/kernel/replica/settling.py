@@ -1,4 +1,4 @@
-"""Ends what former transactions of a task have left open, each the way that it ended (docs/decisions/0016)."""
+"""Ends transactions that a task's former producers left open, as they were decided (docs/decisions/0016)."""
 
 from __future__ import annotations
 
@@ -31,34 +31,35 @@ from standby.shared.naming import transactional_id
 
 _log: Final = logging.getLogger(__name__)
 
-#: Above the transaction's time-out by the broker's own interval for looking for such transactions.
+#: Added to the transaction time-out: the interval at which the broker looks for timed-out transactions.
 _STABLE_GRACE_SECONDS: Final = 15.0
 
-#: For so long what is open in a partition may be a transaction of somebody else, which ends by itself. Those of the
-#: task have ended when its producer is initialised.
+#: How long an open transaction in a partition may belong to another producer and end by itself. The task's own
+#: transactions have ended once its producer is initialised.
 _OPEN_SECONDS: Final = 1.0
 
-#: So many of the task's last transactions are looked for in the coordinator's log. Those that it begins between two
-#: batches are a few.
+#: How many of the task's last transactions are looked up in the coordinator's log. A task begins only a few between
+#: two batches.
 _FEW: Final = 20
 
-#: Between the first two looks at what ends in a moment, as a rule, and between two at most.
+#: Poll interval: the first, and the maximum. What is polled for usually ends within moments.
 _FIRST_PAUSE_SECONDS: Final = 0.002
 _PAUSE_SECONDS: Final = 0.1
 
-#: The committed offsets of the inputs, in their order; None for all: they are not stable.
+#: The committed offsets of the inputs, in order; None instead of the sequence: they are not stable.
 _Answer = Sequence["Committed | None"] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """One replica's, after its fence: no transaction of the task goes on any more.
+    """Settles open transactions for one replica after its fence, when the task has no running transaction.
 
-    Kafka takes a partition without a leader for a deleted one, and skips it when it writes the markers that end a
-    transaction. There it stays open, and readers wait below it, until another marker of the same producer id ends it,
-    together with all else of that producer. So what was aborted must be ended by a transaction that aborts (a sweep),
-    or the next commit would show it; and what was committed by one that commits, or it would be gone. Which it is,
-    is known by the commit records and the committed offsets, and never guessed by a question without an answer.
+    Kafka treats a partition without a leader as deleted, and skips it when it writes the markers that end a
+    transaction. In that partition the transaction stays open, and readers wait below it, until another marker of
+    the same producer id ends it, together with everything else of that producer. So an aborted transaction must be
+    ended by one that aborts (a sweep), or the next commit would make it visible. A committed transaction must be
+    ended by one that commits, or its records would be lost. The commit records and the committed offsets show which
+    of the two applies. It is never inferred from a request that was not answered.
     """
 
     job: JobKernel
@@ -68,7 +69,7 @@ class Settling:
     run: Run
 
     def committed(self) -> _Answer:
-        """Return the committed offset of each input, None when a transaction is open among them.
+        """Return the committed offset of each input; None when a transaction is open in the offsets topic.
 
         Raises `Transient` when there is no answer.
         """
@@ -83,10 +84,10 @@ class Settling:
         return self.job.broker.changelog_ends((self._partition,))[self._partition]
 
     def end_tail(self, end: int, committed: _Answer, record: TaskRecord) -> bool:
-        """End what hangs in the changelog below ``end``, as it ended; return whether there was any.
+        """End hanging transactions in the changelog below ``end`` as decided; return whether there were any.
 
-        Nothing is open from then on. Raises `StateMismatch` when it cannot be told how it ended, and `Unavailable`
-        for what is not the task's, or of a release without commit records.
+        Nothing is open below ``end`` afterwards. Raises `StateMismatch` when the outcome cannot be determined, and
+        `Unavailable` for transactions that are not the task's, or of a release without commit records.
         """
         stable = self._stable_end(end, _OPEN_SECONDS)
         if stable >= end:
@@ -110,7 +111,8 @@ class Settling:
     def check_own(self, last: CommitRecord | None, own: int | None, end: int) -> None:
         """Raise `StateMismatch` when the last commit of the state is missing in the changelog.
 
-        That can be where the replica has made it itself: ``own`` is the last of those. Nothing is open below ``end``.
+        This can only happen to a commit that the replica made itself; ``own`` is the last one. Nothing may be open
+        below ``end``.
         """
         if last is None or last.batch != own:
             return
@@ -121,11 +123,11 @@ class Settling:
     def end_rest(
         self, last: CommitRecord | None, end: int, committed: _Answer, record: TaskRecord
     ) -> Sequence[Committed | None]:
-        """End what hangs among the offsets and in the outputs; return the committed offsets.
+        """End hanging transactions in the offsets topic and the outputs; return the committed offsets.
 
-        Nothing hangs in the changelog below ``end``, so ``last`` is the last commit. What was begun after it, there,
-        was aborted. Where that had nothing but offsets, all that hangs is of the last commit, and is seen with the next
-        one.
+        Nothing hangs in the changelog below ``end``, so ``last`` is the last commit. Transactions that began after
+        it in the changelog were aborted. If those contained only offsets, everything that hangs belongs to the last
+        commit, and becomes visible with the next one.
         """
         later = self._later(last, end) if last is not None and last.end < end else []
         is_later = not all(each.is_bare for each in later)
@@ -137,7 +139,7 @@ class Settling:
                 self._sweep(later)
             return committed
         if last is None or is_later:
-            # Of a release without commit records it is nearly always a batch that was aborted. Before the first claim
+            # With a release without commit records, it is nearly always an aborted batch. Before the first claim
             # there is no batch.
             self._check_decided(later)
             self._sweep(later, may_be_batch=last is not None or record.claimed)
@@ -155,14 +157,14 @@ class Settling:
         return transactional_id(self.job.environment.cluster, self.replica.task)
 
     def _later(self, last: CommitRecord, end: int) -> list[CommitRecord]:
-        """Return what was begun after the last commit, and aborted in the changelog."""
+        """Return the commit records of transactions after the last commit, which were aborted in the changelog."""
         values = self.job.broker.commit_records(self._partition, last.batch, end)
         return [each for each in map(decode_commit, values) if each.batch > last.batch]
 
     def _check_decided(self, later: Sequence[CommitRecord]) -> None:
-        """Raise `StateMismatch` when the coordinator has committed the newest, though it was aborted in the changelog.
+        """Raise `StateMismatch` when the coordinator committed the newest one, but it was aborted in the changelog.
 
-        What became of those before it is known by it (`check_aborted`).
+        The newest commit record shows the outcome of those before it (`check_aborted`).
         """
         if (
             later
@@ -173,9 +175,9 @@ class Settling:
             raise lost_commit(later, self.replica.task)
 
     def _check_outputs(self, later: Sequence[CommitRecord]) -> None:
-        """Raise `StateMismatch` when what hung in outputs of a commit was aborted there, together with the next batch.
+        """Raise `StateMismatch` when output of a commit was hanging and was aborted together with the next batch.
 
-        Or when both hang there now, the one committed, and the other not.
+        Also when both hang in the same output now, one committed and the other not.
         """
         newest = _newest(later)
         if newest is None or not newest.unseen:
@@ -184,7 +186,7 @@ class Settling:
         behind = self._await_ends(ends, _OPEN_SECONDS)
         touched = self._aborted_places() if behind else frozenset()
         if behind and (touched is None or touched & {*behind}):
-            # It may be another task's that holds readers back, which Kafka aborts in time.
+            # The open transaction may belong to another task; Kafka aborts it after its time-out.
             behind = self._await_ends(ends, self._stable_seconds)
         lost = [
             (topic, number, offset)
@@ -199,7 +201,7 @@ class Settling:
             raise lost_outputs(lost, newest.batch, self.replica.task)
 
     def _aborted_places(self) -> frozenset[Place] | None:
-        """Return where the task's transactions since its last commit have written to; None when that is not known."""
+        """Return the partitions that the task's transactions wrote to since its last commit; None when not known."""
         places: set[Place] = set()
         for each in self.job.broker.ended(self._partition, _FEW):
             if each.is_committed:
@@ -208,10 +210,11 @@ class Settling:
         return None
 
     def _end_of_newest(self) -> Ended | None:
-        """Return how that with the newest commit record, a batch, has ended, by its coordinator; None: it is not known.
+        """Return how the batch with the newest commit record ended, according to its coordinator; None: not known.
 
-        A batch has a transaction of the same producer before it, which was committed. So one of another producer than
-        that before, aborted before it wrote anywhere else, is no batch: its commit record did not arrive.
+        A batch is always preceded by a committed transaction of the same producer. So a transaction that follows
+        one of another producer, and was aborted before it wrote anywhere but the changelog, is not a batch: its
+        commit record did not arrive.
         """
         ended = self.job.broker.ended(self._partition, _FEW)
         for each, former in itertools.zip_longest(ended, ended[1:]):
@@ -221,21 +224,21 @@ class Settling:
         return None
 
     def _were_committed(self, open_ones: Sequence[CommitRecord]) -> bool:
-        """Return whether what is open in the changelog was committed, where the offsets do not tell.
+        """Return whether the open transactions in the changelog were committed, if the offsets do not show it.
 
-        Outputs tell nothing: a marker that is there may be one that another partition lacks, and what is open in one
-        may be another task's. So it is what the coordinator has decided. Raises `StateMismatch` when that cannot be
-        told.
+        Outputs show nothing: a marker in one partition may be missing in another, and an open transaction may be
+        another task's. So the coordinator's decision is used. Raises `StateMismatch` when it cannot be determined.
         """
         _log.warning(
             "%s: commits %s have no end in changelog and offsets",
             *(self.replica, [each.batch for each in open_ones]),
         )
         if all(each.is_bare for each in open_ones):
-            # Nothing but what the claim to come commits again. A sweep could leave something open where nothing is.
+            # They contain only what the coming claim commits again. A sweep could leave a transaction open where
+            # none is now.
             return True
         if not any(each.outputs for each in open_ones):
-            # Nobody has seen anything of it, whatever became of it.
+            # None of it was visible to any reader, whatever its outcome.
             return False
         fates = {fate(open_ones, at) for at, each in enumerate(open_ones) if not each.is_bare}
         if None in fates:
@@ -253,20 +256,21 @@ class Settling:
         return bool(fates.pop())
 
     def _do_outputs_hang(self, later: Sequence[CommitRecord]) -> bool:
-        """Return whether what is open in some output now does not end, beside what hung before ``later``."""
+        """Return whether a transaction hangs in some output, not counting those that hung before ``later``."""
         ends = self.job.broker.output_ends()
         return not {*self._await_ends(ends, _OPEN_SECONDS)} <= _spared(later)
 
     def _sweep(self, later: Sequence[CommitRecord], *, may_be_batch: bool = True) -> None:
-        """End all that hangs by a transaction that aborts; return when its marker is seen in each partition.
+        """End what hangs with an aborted transaction; return once its marker is visible in each partition.
 
-        Not what hung in outputs before those that were begun ``later``: it was committed. So no output is written to
-        where none of those had any; the sweep's own record might stay open there, too.
+        Excepted is what hung in outputs before the ``later`` transactions began, because it was committed. If none
+        of the ``later`` transactions had outputs, no output is written to: the sweep's own record might be left
+        open there, too.
         """
         self._check_owner()
         has_outputs = may_be_batch and (not later or any(each.outputs for each in later))
         swept = self.writer.sweep(_spared(later) if has_outputs else self.job.broker.output_ends().keys())
-        # The marker of this very transaction may be left out as well.
+        # Kafka may skip markers of this transaction as well.
         behind = self._await_ends(
             {place: offset + 1 for place, offset in swept.items()}, self._stable_seconds
         )
@@ -278,7 +282,7 @@ class Settling:
             )
 
     def _commit(self, offsets: Offsets | None, batch: int, generation: int) -> None:
-        """Have what hangs of committed transactions be seen: by another one that commits the same offsets."""
+        """Make hanging committed transactions visible by committing the same offsets in another transaction."""
         assert offsets is not None, "they were committed as one"
         self._check_owner()
         said = CommitRecord(batch, self.epoch, self.job.definition.run, offsets, generation=generation)
@@ -287,9 +291,10 @@ class Settling:
         self.writer.commit()
 
     def _check_owner(self) -> None:
-        """Raise `Fenced` when the record names another replica, or this one at another epoch, by now.
+        """Raise `Fenced` when the record now names another replica, or this one at another epoch.
 
-        Then what hangs may be its. One that is named later fences this producer.
+        In that case, the open transactions may be that replica's. A replica that is named later fences this
+        producer.
         """
         task = self.replica.task
         check_record(self.job.environment.records.read(task), task, self.replica.copy, self.epoch)
@@ -299,7 +304,7 @@ class Settling:
         return self.job.config.transaction_timeout_ms / 1000 + _STABLE_GRACE_SECONDS
 
     def _await_stable(self, target: int) -> None:
-        """Return once no open transaction holds readers of the changelog below ``target``."""
+        """Return once no open transaction keeps readers of the changelog below ``target``."""
         stable = self._stable_end(target, self._stable_seconds)
         if stable < target:
             raise Unavailable(
@@ -310,7 +315,7 @@ class Settling:
             )
 
     def _stable_end(self, end: int, seconds: float) -> int:
-        """Return the changelog's last stable offset, once it has reached ``end`` or the time is over."""
+        """Return the changelog's last stable offset once it has reached ``end``, or when the time is up."""
         deadline, pause = self._now() + seconds, _FIRST_PAUSE_SECONDS
         while True:
             stable = self.job.broker.changelog_ends((self._partition,), is_stable=True)[self._partition]
@@ -319,7 +324,7 @@ class Settling:
             pause = self._pause(pause)
 
     def _await_ends(self, ends: Mapping[Place, int], seconds: float) -> Collection[Place]:
-        """Return the places whose last stable offset has not reached its end when the time is over."""
+        """Return the partitions whose last stable offset has not reached its end when the time is up."""
         deadline, pause = self._now() + seconds, _FIRST_PAUSE_SECONDS
         while True:
             stable = self.job.broker.stable_ends(ends) if ends else {}
@@ -332,18 +337,18 @@ class Settling:
         return self.job.environment.clock.monotonic()
 
     def _pause(self, seconds: float) -> float:
-        """Wait; return how long to wait the next time. Raises `WriterLost` when it is called off."""
+        """Wait; return how long to wait next time. Raises `WriterLost` when the run is cancelled."""
         if self.run.pause(seconds):
-            raise WriterLost(f"{self.replica}: called off")
+            raise WriterLost(f"{self.replica}: cancelled")
         return min(2 * seconds, _PAUSE_SECONDS)
 
 
 def _newest(later: Sequence[CommitRecord]) -> CommitRecord | None:
-    """Return the last batch among these."""
+    """Return the last batch among these commit records."""
     return next((each for each in reversed(later) if not each.is_bare), None)
 
 
 def _spared(later: Sequence[CommitRecord]) -> frozenset[Place]:
-    """Return where something committed hangs in outputs, as far as the last batch among these tells."""
+    """Return the output partitions with hanging committed records, as recorded by the last batch of these."""
     newest = _newest(later)
     return frozenset() if newest is None else frozenset((topic, number) for topic, number, _ in newest.unseen)

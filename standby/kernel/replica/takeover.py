@@ -1,4 +1,4 @@
-"""The one way to become active (rule `one-way`): record, fence, offsets, drain, claim, in this order."""
+"""The only way to become active (rule `one-way`): record, fence, offsets, drain, claim, in this order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from standby.shared.model import ReplicaId
 
 _INITIALISE_SECONDS: Final = 30.0
 
-#: A replay that does not move for so long while the broker answers will not move at all.
+#: A replay without progress for this long, while the broker answers, is considered stuck.
 _STALL_SECONDS: Final = 30.0
 
 _SLICE_SECONDS: Final = 0.25
@@ -33,33 +33,34 @@ _SLICE_SECONDS: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Promotee:
-    """Who wants to become active, and on what."""
+    """The replica that is to become active, and its resources."""
 
     replica: ReplicaId
     epoch: int
     replayed: Replayed
-    """Its replay, which must be running."""
+    """The replay of its changelog, which must be running."""
     writer: Writer
     run: Run
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Takes tasks of one job over, each on its own thread."""
+    """Takes over tasks of one job, each on its own thread."""
 
     job: JobKernel
 
     def go(self, promotee: Promotee, tell: Callable[[Signal], None], tell_active: Tell) -> ActiveTask:
-        """Return the active task once it is claimed; ``tell`` hears of each step on the way.
+        """Return the active task once it is claimed; ``tell`` is called after each step.
 
-        The replay goes on until the changelog is drained, and has ended then.
-        Raises `Fenced` when a newer owner exists, `WriterLost` and `Transient` when the whole way is worth
-        another try, anything else of ours when it is not.
+        The replay continues until the changelog is drained, and then ends. Raises `Fenced` when a newer owner
+        exists, `WriterLost` and `Transient` when the whole takeover may be retried, and other `StandfastError` when
+        it may not.
         """
         job, task = self.job, promotee.replica.task
         record = check_record(job.environment.records.read(task), task, promotee.replica.copy, promotee.epoch)
         self._pass(promotee, RECORD_READ)
-        # Answered while the producer is initialised. What is made again later shows at the first commit.
+        # The request runs while the producer is initialised. A topic that is recreated later is detected at the
+        # first commit.
         answer = job.identity.ask()
         promotee.writer.initialise(promotee.run.is_cancelled, _INITIALISE_SECONDS)
         answer()
@@ -70,9 +71,10 @@ class Takeover:
         committed = settling.committed()
         if committed is not None:
             check_committed(committed, task, promotee.epoch)
-        # Before the question: what is replayed while it is on its way belongs to the drain.
+        # Read before the end is requested: what is replayed during that request belongs to the drain.
         applied = promotee.replayed.store.position.offset
-        # Read uncommitted: an open transaction below it must be waited for, not stopped at (rule `drain-target`).
+        # Read uncommitted: the drain must wait for an open transaction below the end, not stop at it (rule
+        # `drain-target`).
         end = settling.changelog_end()
         if settling.end_tail(end, committed, record):
             committed, end = settling.committed(), settling.changelog_end()
@@ -126,13 +128,13 @@ class Takeover:
         return active
 
     def _pass(self, promotee: Promotee, point: str) -> None:
-        """Go past a point of the way, unless it is called off."""
+        """Pass a probe point of the takeover. Raises `WriterLost` when the run is cancelled."""
         self.job.environment.probe(point)
         if promotee.run.is_cancelled():
-            raise WriterLost(f"{promotee.replica}: called off")
+            raise WriterLost(f"{promotee.replica}: cancelled")
 
     def _drain(self, promotee: Promotee, target: int) -> None:
-        """Return once the store has everything up to ``target``, where nothing is open below (rule `drain-target`)."""
+        """Return once the store has everything up to ``target``; nothing is open below it (rule `drain-target`)."""
         partition = promotee.replica.task.partition
         clock = self.job.environment.clock
         is_done = self.job.replay.drain(promotee.replayed, target)
@@ -142,7 +144,7 @@ class Takeover:
             if promotee.replayed.store.position.offset != position:
                 moved, position = now, promotee.replayed.store.position.offset
             elif now - moved > _STALL_SECONDS:
-                # Raises Transient, and so another try, while the broker is away.
+                # While the broker is away, this raises `Transient`, so the takeover is retried.
                 self.job.broker.changelog_ends((partition,))
                 raise Unavailable(
                     f"{self.job.definition.changelog}-{partition}: the replay does not move on from {position} "
@@ -151,18 +153,18 @@ class Takeover:
 
 
 def _wait_slice(future: Future[None], run: Run) -> bool:
-    """Wait a little for the future; return whether it is done, raise what it failed with or `WriterLost`."""
+    """Wait briefly for the future; return whether it is done. Raises its error, or `WriterLost` when cancelled."""
     done, _ = concurrent.futures.wait((future,), _SLICE_SECONDS)
     if done:
         future.result()
         return True
     if run.is_cancelled():
-        raise WriterLost("called off")
+        raise WriterLost("cancelled")
     return False
 
 
 def _wait(future: Future[None], seconds: float, run: Run, clock: Clock) -> None:
-    """Return once the future is done; raise what it failed with, `WriterLost` when that takes too long."""
+    """Return once the future is done. Raises its error, or `WriterLost` when it takes too long."""
     deadline = clock.monotonic() + seconds
     while not _wait_slice(future, run):
         if clock.monotonic() > deadline:

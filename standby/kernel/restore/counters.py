@@ -1,4 +1,4 @@
-"""Counts where states came from and what was given to others; any thread counts, the scrape reads."""
+"""Counts restores by source, and copies given to peers. Any thread may count; the metrics scrape reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from standby.replica.store.sources import Source
 from standby.shared.metric import Kind, Metric, Samples
 
-#: Name of a metric → its labels' values → what was counted.
+#: Metric name → label values → count.
 Counted = Mapping[str, Mapping[tuple[str, ...], float]]
 
 
@@ -31,7 +31,7 @@ _SECONDS: Final = _counted(
 )
 _FAILED: Final = _counted(
     "standfast_restore_failures_total",
-    "Sources of state that were tried and did not do; the next one was taken.",
+    "Sources of state that were tried and failed; the next one was taken.",
     *("job", "source"),
 )
 _LENT: Final = _counted(
@@ -44,7 +44,7 @@ OF_RESTORES: Final = (_OPENED, _READ_BYTES, _SECONDS, _FAILED, _LENT, _LENT_SECO
 
 
 class RestoreCounters:
-    """What was restored, from where, and what was lent."""
+    """Counters of restores by source, and of lent copies."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,11 +54,11 @@ class RestoreCounters:
         self.gave(0)
 
     def opened(self, job: str, source: Source, read_bytes: int, seconds: float) -> None:
-        """Count a state that is open: where it came from, and what fetching it took."""
+        """Count an opened state: its source, and the bytes and time that it took to fetch."""
         self._add({_OPENED: 1, _READ_BYTES: read_bytes, _SECONDS: seconds}, job, source.value)
 
     def failed(self, job: str, source: Source) -> None:
-        """Count a source that was tried and did not do."""
+        """Count a source that was tried and failed."""
         self._add({_FAILED: 1}, job, source.value)
 
     def lent(self, job: str, seconds: float) -> None:
@@ -70,7 +70,7 @@ class RestoreCounters:
         self._add({_SENT_BYTES: sent_bytes})
 
     def metrics(self) -> Iterator[Samples]:
-        """Yield it all for Prometheus."""
+        """Yield all counters for Prometheus."""
         with self._lock:
             counted = {name: dict(each) for name, each in self._counted.items()}
         return (each.of(counted) for each in OF_RESTORES)

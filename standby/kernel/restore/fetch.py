@@ -1,4 +1,4 @@
-"""The taker's side of a bootstrap: brings the files of a peer's copy to this disk, and checks every byte."""
+"""The fetching side of a bootstrap: downloads the files of a peer's copy, and verifies every byte."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from standby.shared.clock import REAL
 
 _log: Final = logging.getLogger(__name__)
 
-#: Directory beside those of the tasks where what is fetched lies until it is complete.
+#: Directory beside those of the tasks, which holds fetched files until the copy is complete.
 FETCHES: Final = ".fetch"
 
 _MANIFEST: Final = "manifest.json"
@@ -34,14 +34,14 @@ _PIECE_BYTES: Final = 256 << 10
 
 
 class Slots:
-    """Bounds how many fetches a container has under way."""
+    """Limits the number of concurrent fetches of a container."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._used = 0
 
     def take(self, limit: int, is_off: Callable[[], bool]) -> bool:
-        """Wait for a slot; False when ``is_off`` says so before, at the next `wake`."""
+        """Wait for a slot and return True; return False if ``is_off`` returns true before, checked at each `wake`."""
         with self._changed:
             while self._used >= limit:
                 if is_off():
@@ -57,17 +57,17 @@ class Slots:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Have everybody who waits look again whether it is off."""
+        """Make all waiting threads check ``is_off`` again."""
         with self._changed:
             self._changed.notify_all()
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """What a container needs to fetch from others; shared by all its replicas."""
+    """What a container needs to fetch from peers; shared by all its replicas."""
 
     container: str
-    """Its own id: nobody fetches from itself."""
+    """Its own id: a container does not fetch from itself."""
     directory: PeerDirectory
     open_source: OpenSource
     slots: Slots = field(default_factory=Slots)
@@ -75,9 +75,9 @@ class Peers:
 
 
 class Scratch:
-    """Where one task's state is put together: beside its final place, on the same disk.
+    """The directory where one task's state is assembled: beside its final place, on the same disk.
 
-    What is there survives breaks of all kinds; the next attempt keeps what has the right digest.
+    Its content survives interruptions of all kinds; the next attempt keeps files with the right digest.
     """
 
     def __init__(self, final: Path) -> None:
@@ -85,13 +85,13 @@ class Scratch:
         self.directory: Final = final.parent / FETCHES / final.name
         self._database: Final = self.directory / DATABASE
         self.fetched_bytes = 0
-        """Bytes that came over the network."""
+        """Bytes fetched over the network."""
         self.done_bytes = 0
-        """Bytes of the present manifest that are here and right."""
+        """Bytes of the current manifest that are present and verified."""
 
     @property
     def held_bytes(self) -> int:
-        """Return how many bytes earlier attempts have left here."""
+        """Number of bytes that earlier attempts have left here."""
         try:
             return sum(each.stat().st_size for each in self._database.iterdir())
         except OSError:
@@ -99,7 +99,7 @@ class Scratch:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes of this host out; raises `Transient` while one fetches the same task."""
+        """Exclude other processes of this host. Raises `Transient` while one fetches the same task."""
         lock: IO[bytes] | None = None
         try:
             try:
@@ -117,7 +117,7 @@ class Scratch:
                 lock.close()
 
     def begin(self, manifest: Manifest) -> dict[str, int]:
-        """Return at which byte each file goes on; what does not belong to ``manifest`` is deleted."""
+        """Return the byte at which each file resumes; files that are not in ``manifest`` are deleted."""
         try:
             self._database.mkdir(parents=True, exist_ok=True)
             present = {each.name: each.stat().st_size for each in self._database.iterdir()}
@@ -137,24 +137,24 @@ class Scratch:
         wait: Callable[[int], None],
         tell: Callable[[], None],
     ) -> None:
-        """Bring every file here; ``wait`` is called with the bytes of each piece, ``tell`` after it.
+        """Fetch every file; ``wait`` is called with the size of each piece, ``tell`` after it.
 
-        Raises `Transient` when the source goes away (what is here is kept), `CorruptState` when a file is not
-        what the manifest says, `Unavailable` when the disk does not take it.
+        Raises `Transient` when the source goes away (fetched data is kept), `CorruptState` when a file does not
+        match the manifest, `Unavailable` when the disk fails.
         """
         kept = self.begin(manifest)
         for each in manifest.files:
             start = kept.get(each.name, 0)
             if not self._bring(source, manifest.lease, each, start, wait, tell) and not (
-                # What an earlier attempt left may be damaged: that is no fault of this source.
+                # Data of an earlier attempt may be damaged, which is not this source's fault.
                 start and self._bring(source, manifest.lease, each, 0, wait, tell)
             ):
-                raise CorruptState(f"{each.name} of {each.size} bytes did not arrive as its digest says")
+                raise CorruptState(f"{each.name} of {each.size} bytes does not match its digest")
 
     def install(self, manifest: Manifest) -> None:
-        """Make what was fetched the task's state, at once: after a crash it is there, or it is not.
+        """Make the fetched copy the task's state, atomically with respect to crashes.
 
-        The final place must be free; what is there later is checked like any other left-over state.
+        The final place must be free. The state is checked later like any other left-over state.
         """
         try:
             (self.directory / _MANIFEST).unlink(missing_ok=True)
@@ -167,11 +167,11 @@ class Scratch:
             raise Unavailable(f"{self.final}: {error}") from error
 
     def clear(self) -> None:
-        """Delete it all."""
+        """Delete the directory."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def discard(self) -> None:
-        """Delete what earlier attempts left, unless another process is at it."""
+        """Delete the data of earlier attempts, unless another process is using it."""
         if self.directory.is_dir():
             with contextlib.suppress(Transient, Unavailable), self.locked():
                 self.clear()
@@ -185,7 +185,7 @@ class Scratch:
         wait: Callable[[int], None],
         tell: Callable[[], None],
     ) -> bool:
-        """Fetch one file from byte ``start`` on; return whether it is what it should be."""
+        """Fetch one file from byte ``start`` on; return whether it matches its digest."""
         digest = hashlib.sha256()
         path = self._database / file.name
         size = start
@@ -207,12 +207,12 @@ class Scratch:
                         self.done_bytes += len(piece)
                         tell()
                 if size < file.size:
-                    raise Transient(f"{file.name} broke off at byte {size} of {file.size}")
+                    raise Transient(f"{file.name} was interrupted at byte {size} of {file.size}")
                 os.fsync(out.fileno())
             is_right = digest.hexdigest() == file.sha256
             self.done_bytes += start if is_right else start - size
             if not is_right:
-                _log.warning("%s: not what its digest says", path)
+                _log.warning("%s: does not match its digest", path)
                 path.unlink()
         except OSError as error:
             raise Unavailable(f"{path}: {error}") from error
@@ -228,7 +228,7 @@ class Scratch:
 def _write(out: IO[bytes], piece: bytes) -> None:
     view = memoryview(piece)
     while view:
-        # Unbuffered: a disk that is almost full takes a part and refuses the rest.
+        # Unbuffered: an almost full disk may write a part and then fail.
         view = view[out.write(view) :]
 
 

@@ -1,8 +1,8 @@
-"""The giver's side of a bootstrap: copies of this container's states, lent to peers that fetch them.
+"""The giving side of a bootstrap: copies of this container's states, lent to peers that fetch them.
 
-A copy is a RocksDB checkpoint: hard links, no bytes. It is lent: whoever fetches renews the lease with every
-piece, and a fetcher that goes silent loses it, for the files that it holds cannot be freed meanwhile. All of it
-runs on the threads of the peers' connections, never on the control thread or where batches run.
+A copy is a RocksDB checkpoint, which consists of hard links. It is lent: the fetcher renews the lease with every
+piece, and loses it when it goes silent, because disk space of the copy cannot be freed meanwhile. Everything runs on
+the threads of the peers' connections, never on the control thread or where batches run.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from standby.shared.peers import PeerAnswer, PeerRequest
 
 _log: Final = logging.getLogger(__name__)
 
-#: Directory beside those of the tasks that copies are made in.
+#: Directory beside those of the tasks, in which copies are made.
 SNAPSHOTS: Final = ".snapshots"
 
-#: Held locked by the process that lends the copy; when it is free, the process is gone.
+#: Lock file, held by the process that lends the copy; if it is not locked, that process is gone.
 LEASE: Final = "lease"
 
-#: After so long without a piece asked for or taken, the copy is taken back.
+#: After this long without a request or transfer, the copy is withdrawn.
 LEASE_SECONDS: Final = 30.0
 
-#: One piece: large enough that handing it over costs little of the interpreter's time.
+#: Piece size: large enough that the interpreter's overhead is small.
 _PIECE_BYTES: Final = 256 << 10
 
 _MOST_DIGESTS: Final = 8192
 
-#: Nobody stands in line for longer, whatever is asked: its connection's thread waits here.
+#: Upper bound of a fetcher's waiting time, whatever it requests: the connection's thread is blocked meanwhile.
 _MOST_PATIENCE_SECONDS: Final = 10.0
 
 
 class NotNow(StandfastError):
-    """The replica cannot give a copy of its state, as things are."""
+    """The replica cannot give a copy of its state at present."""
 
     def __init__(self, message: str, *, is_soon: bool = False) -> None:
         super().__init__(message)
         self.is_soon = is_soon
-        """Whether it may be able to in a moment."""
+        """Whether it may be able to soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ class Offer:
     role: Role
     epoch: int
     directory: Path
-    """Where its state lies."""
+    """The directory of its state."""
     checkpoint: Callable[[Path], Origin]
-    """Makes the copy in a new directory on the same disk."""
+    """Creates the copy in a new directory on the same disk."""
     bytes_per_second: int
-    """What the job allows; 0: no bound."""
+    """The job's limit; 0: no limit."""
     concurrent: int
 
 
@@ -89,14 +89,14 @@ class _Lent:
 
 
 class Snapshots:
-    """Lends copies; `answer` is its route on the peers' port, called from any thread."""
+    """Lends copies. `answer` is its route on the peers' port; thread-safe."""
 
     def __init__(self, find: FindOffer, restores: RestoreCounters, clock: Clock = REAL) -> None:
         self._find = find
         self._restores = restores
         self._clock = clock
         self._changed = threading.Condition()
-        # All below is guarded by it.
+        # Guards everything below.
         self._lent: dict[str, _Lent] = {}
         self._making = 0
         self._throttle = Throttle()
@@ -105,7 +105,7 @@ class Snapshots:
         self._reaper: threading.Thread | None = None
 
     def answer(self, request: PeerRequest) -> PeerAnswer:
-        """Return what a peer is told: ``POST`` makes a copy, ``GET`` gives a file of it, ``DELETE`` ends it."""
+        """Return the response to a peer: ``POST`` makes a copy, ``GET`` returns a file of it, ``DELETE`` ends it."""
         match request.method, request.path[1:]:
             case "POST", ():
                 return self._make(request)
@@ -118,7 +118,7 @@ class Snapshots:
                 return _refusal(HTTPStatus.NOT_FOUND, "POST, GET <lease>/<file> or DELETE <lease>")
 
     def close(self) -> None:
-        """Take every copy back; nothing is lent any more."""
+        """Withdraw every copy; nothing is lent any more."""
         with self._changed:
             self._is_closed = True
             leases = tuple(self._lent)
@@ -128,7 +128,7 @@ class Snapshots:
 
     @property
     def lent(self) -> int:
-        """How many copies are lent now."""
+        """Number of copies that are lent now."""
         with self._changed:
             return len(self._lent)
 
@@ -143,12 +143,12 @@ class Snapshots:
         except (KeyError, ValueError) as error:
             return _refusal(HTTPStatus.BAD_REQUEST, f"job, stage, partition and run are needed: {error!r}")
         except NotNow as error:
-            # What is refused for a moment only is "unavailable", as a busy giver is.
+            # A temporary refusal is "unavailable", like that of a busy giver.
             status = HTTPStatus.SERVICE_UNAVAILABLE if error.is_soon else HTTPStatus.CONFLICT
             return _refusal(status, str(error))
         until = self._clock.monotonic() + patience
         with self._changed:
-            # Whoever stands in line is told at once when a copy comes back; to ask again and again would be later.
+            # A waiting fetcher is notified at once when a copy is returned; polling would take longer.
             while (
                 not self._is_closed
                 and not self._has_room(offer)
@@ -171,7 +171,7 @@ class Snapshots:
         return len(self._lent) + self._making < offer.concurrent
 
     def _lend(self, task: TaskId, offer: Offer) -> tuple[str, Manifest]:
-        """Return the new lease and its manifest, the files of which have no digests yet."""
+        """Return the new lease and its manifest; the files have no digests yet."""
         lease = uuid.uuid4().hex
         directory = offer.directory.parent / SNAPSHOTS / lease
         started = self._clock.monotonic()
@@ -200,9 +200,9 @@ class Snapshots:
         return lease, Manifest(lease, origin, offer.role, offer.epoch, unknown)
 
     def _digested(self, lease: str, manifest: Manifest) -> Iterator[bytes]:
-        """Yield the manifest once every file is summed up, and a space now and then before.
+        """Yield the manifest once every digest is computed, preceded by a space per file.
 
-        White space before JSON means nothing, and tells the fetcher that somebody is at work.
+        White space before JSON is ignored, and shows the fetcher that the giver is alive.
         """
         is_told = False
         try:
@@ -228,7 +228,7 @@ class Snapshots:
                     self._touch(lease)
                     digest = summed.hexdigest()
                     if each.name.endswith(".sst"):
-                        # Written once and shared by the database and all its copies.
+                        # SST files are written once, and shared by the database and all its copies.
                         self._remember(key, digest)
             except OSError as error:
                 raise Unavailable(f"{path}: {error}") from error
@@ -251,7 +251,7 @@ class Snapshots:
             return _refusal(HTTPStatus.GONE, str(error))
         size = lent.files.get(file)
         if size is None:
-            return _refusal(HTTPStatus.NOT_FOUND, f"{file}: no file of this copy")
+            return _refusal(HTTPStatus.NOT_FOUND, f"{file}: not a file of this copy")
         if start > size:
             return _refusal(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, f"{file} has {size} bytes")
         headers = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if start else {}
@@ -280,19 +280,19 @@ class Snapshots:
         with self._changed:
             lent = self._lent.get(lease)
             if lent is None:
-                raise Unavailable(f"{lease}: no such copy (any more)")
+                raise Unavailable(f"{lease}: no such copy (or no longer)")
             lent.touched = self._clock.monotonic()
             return lent
 
-    # ---- taking back ----
+    # ---- withdrawing ----
 
     def expire(self) -> float | None:
-        """Take back what nobody fetches any more; return in how many seconds the next one is due."""
+        """Withdraw copies that are no longer fetched; return the seconds until the next one is due."""
         with self._changed:
             now = self._clock.monotonic()
             over = [key for key, lent in self._lent.items() if now - lent.touched >= LEASE_SECONDS]
         for each in over:
-            self._take_back(each, f"nobody has fetched for {LEASE_SECONDS:.0f} s")
+            self._take_back(each, f"not fetched for {LEASE_SECONDS:.0f} s")
         with self._changed:
             return self._due()
 
@@ -306,7 +306,8 @@ class Snapshots:
             with self._changed:
                 if self._is_closed and not self._lent:
                     return
-                # Asked again, with the lock that the wait gives back: nobody would wake it for a copy lent before.
+                # Computed again under the lock that the wait releases: no notification comes for a copy lent before
+                # that.
                 due = self._due()
                 self._changed.wait(None if due is None else self._clock.pace(due))
 
@@ -314,8 +315,8 @@ class Snapshots:
         with self._changed:
             lent = self._lent.pop(lease, None)
         if lent is not None:
-            _log.info("the copy %s is taken back: %s", lease, why)
-            # Before the lock is free: whoever finds it free takes the directory for a dead one's.
+            _log.info("the copy %s is withdrawn: %s", lease, why)
+            # Delete before the lock is released: an unlocked directory counts as that of a dead process.
             shutil.rmtree(lent.directory, ignore_errors=True)
             lent.lock.close()
             with self._changed:

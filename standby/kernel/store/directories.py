@@ -1,4 +1,4 @@
-"""Directories that task state lies in: private, below a place that nobody else could have made for us."""
+"""Directories of task state: private, and below directories that no other user could have planted."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from standby.shared.naming import escape
 
 _log: Final = logging.getLogger(__name__)
 
-#: Whoever deletes the last task's state deletes the empty directories above it: so often they are made again.
+#: Retries: a process that deletes the last task's state also deletes the empty directories above it.
 _TRIES: Final = 100
 
 
 def make_private(directory: Path, key: str = "job.state.dir") -> None:
-    """Make a directory with those above it that are missing, for this user alone (0700).
+    """Create a directory and its missing parents, accessible to this user only (0700).
 
-    Raises `Unavailable` as `check_owners` does, and when it cannot be made.
+    Raises `Unavailable` like `check_owners`, and when it cannot be created.
     """
     check_owners(directory, key=key)
     try:
@@ -36,15 +36,15 @@ def make_private(directory: Path, key: str = "job.state.dir") -> None:
                     each.mkdir(mode=0o700, exist_ok=True)
                 return
     except OSError as error:
-        raise Unavailable(f"{directory}: cannot be made: {error.strerror}") from error
-    raise Unavailable(f"{directory}: cannot be made, for it is removed each time")
+        raise Unavailable(f"{directory}: cannot be created: {error.strerror}") from error
+    raise Unavailable(f"{directory}: cannot be created, because its parents are removed each time")
 
 
 def tighten(directory: Path) -> bool:
-    """Take from everybody else what rights they have to a directory of this user's; return whether they had any.
+    """Revoke other users' permissions on a directory of this user; return whether there were any.
 
-    A release before this one, or its umask, may have left them. One that others may write to is left as it is, for what
-    is in it may be theirs: `check_owners` refuses it.
+    An earlier release, or its umask, may have left them. A directory that others may write to is left as it is,
+    because its content may be theirs: `check_owners` refuses it.
     """
     try:
         status = directory.lstat()
@@ -54,28 +54,28 @@ def tighten(directory: Path) -> bool:
             return False
         directory.chmod(mode & ~0o077)
     except OSError as error:
-        _log.warning("%s: others keep their rights to it: %s", directory, error.strerror)
+        _log.warning("%s: cannot revoke other users' permissions: %s", directory, error.strerror)
         return False
-    _log.info("%s had mode %o, and is for its owner alone from here on", directory, mode)
+    _log.info("%s had mode %o; it is now accessible to its owner only", directory, mode)
     return True
 
 
 def tighten_below(state_dir: Path, cluster: str, host: str) -> None:
-    """Take from others what rights an earlier release left them to a cluster's state on this host (`tighten`).
+    """Revoke other users' permissions on a cluster's state on this host, left by an earlier release (`tighten`).
 
-    The uppermost directories keep everybody out of those below. The state directory itself keeps its mode: other
-    things may lie in it.
+    Restricting the upper directories protects those below. The state directory itself keeps its mode, because it may
+    contain other things.
     """
     for each in (state_dir / escape(cluster), state_dir / escape(cluster) / escape(host)):
         tighten(each)
 
 
 def check_owners(directory: Path, user: int | None = None, key: str = "job.state.dir") -> None:
-    """Raise `Unavailable` when another user may put something there, or into one above it, for us to use.
+    """Raise `Unavailable` when another user could plant files in the directory or in one of its parents.
 
-    Each directory up to the root, symbolic links followed, has to belong to root or to ``user``, by default the one
-    that this process runs as; and nobody else may write to it, unless its sticky bit keeps them from what is ours. A
-    group of which ``user`` is the only member is nobody else. ``key`` is what names the directory in a job file.
+    Each directory up to the root, symbolic links followed, must belong to root or to ``user``, by default the user
+    of this process. No other user may have write permission, unless the sticky bit protects our files. A group whose
+    only member is ``user`` is allowed. ``key`` is the configuration key that names the directory.
     """
     trusted = (0, os.geteuid() if user is None else user)
     real = directory.resolve()
@@ -88,18 +88,18 @@ def check_owners(directory: Path, user: int | None = None, key: str = "job.state
             raise Unavailable(f"{each}: {error.strerror}") from error
         if status.st_uid not in trusted:
             raise Unavailable(
-                f"{each} belongs to another user (id {status.st_uid}), who could put anything there: let {key} name "
-                f"a directory of user {trusted[1]}'s own, below directories of root's or of its own"
+                f"{each} belongs to another user (id {status.st_uid}), who could put anything there: set {key} to "
+                f"a directory of user {trusted[1]}, below directories of root or of that user"
             )
         if not stat.S_ISLNK(status.st_mode) and _is_writable_by_others(status):
             raise Unavailable(
                 f"{each} can be written by other users (mode {stat.S_IMODE(status.st_mode):o}), who could put anything "
-                f"there: take that right away (chmod go-w {each}), or let {key} name another directory"
+                f"there: revoke that permission (chmod go-w {each}), or set {key} to another directory"
             )
 
 
 def _is_writable_by_others(status: os.stat_result) -> bool:
-    """Return whether somebody else than the owner may remove and replace what is in a directory."""
+    """Return whether users other than the owner may remove and replace the content of a directory."""
     if status.st_mode & stat.S_ISVTX:
         return False
     if status.st_mode & stat.S_IWOTH:
@@ -108,7 +108,7 @@ def _is_writable_by_others(status: os.stat_result) -> bool:
 
 
 def _is_private_group(user: int, group: int) -> bool:
-    """Return whether a group is a user's own, as many systems make one for each user."""
+    """Return whether a group is a user's private group, which many systems create for each user."""
     if group == 0:
         return True
     try:
@@ -119,14 +119,15 @@ def _is_private_group(user: int, group: int) -> bool:
 
 
 def is_shared(directory: Path) -> bool:
-    """Return whether everybody may write to a directory."""
+    """Return whether all users may write to a directory."""
     return bool(directory.stat().st_mode & stat.S_IWOTH)
 
 
 def remove_empty(directory: Path, *, state_dir: Path) -> None:
-    """Remove a directory and those above it, as far as they are empty, up to the state directory.
+    """Remove a directory and its parents while they are empty, up to the state directory.
 
-    That one goes only from where everybody may make it again, as the default one: else an administrator made it.
+    The state directory itself is removed only where all users may create it again, like the default one. Otherwise
+    an administrator has created it.
     """
     with suppress(OSError):
         for each in _up_to(directory, state_dir):

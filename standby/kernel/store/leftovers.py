@@ -21,27 +21,27 @@ _log: Final = logging.getLogger(__name__)
 def find_leftovers(
     state_dirs: Collection[Path], cluster: str, host: str, now_ms: int
 ) -> tuple[Leftover, ...]:
-    """Return the state on this host that looks usable and that nobody holds, as seen at ``now_ms`` (Unix ms).
+    """Return the state on this host that looks usable and is not open, as of ``now_ms`` (Unix ms).
 
-    To be called before this process opens any: looking at a lock of one's own would drop it (POSIX).
-    Cheap: it reads side files and opens no database, so a position may be lower than what is there, and
-    the checks at opening may still refuse it. Directories that cannot be read are passed over.
+    Must be called before this process opens any state: testing a lock that the process itself holds would release it
+    (POSIX). Cheap: it reads side files and opens no database. So the real position may be higher, and the checks at
+    opening may still refuse the state. Unreadable directories are skipped.
     """
     found: dict[tuple[TaskId, str], Leftover] = {}
     for directory in state_dirs:
         for leftover in _below(directory / escape(cluster) / escape(host), now_ms):
             key = leftover.task, leftover.run
-            # Of several disks the freshest one counts: it is the one that will be opened.
+            # If several disks have state, the freshest counts: it is the one that will be opened.
             if key not in found or found[key].position < leftover.position:
                 found[key] = leftover
     return tuple(found[key] for key in sorted(found))
 
 
 def purge_run(state_dirs: Collection[Path], cluster: str, host: str, job: str, run: str) -> None:
-    """Remove the state of a job's run from this host's disks, and the directories that are empty then.
+    """Remove the state of a job's run from this host's disks, and directories that become empty.
 
-    What another process still has open stays: that process removes it when it ends. To be called when
-    this process has closed everything, for looking at a lock of one's own would drop it (POSIX).
+    State that another process has open is kept: that process removes it when it ends. Must be called after this
+    process has closed everything, because testing a lock that the process itself holds would release it (POSIX).
     """
     for directory in state_dirs:
         root = directory / escape(cluster) / escape(host) / escape(job) / run
@@ -51,7 +51,7 @@ def purge_run(state_dirs: Collection[Path], cluster: str, host: str, job: str, r
             try:
                 shutil.rmtree(task)
             except OSError as error:
-                _log.warning("the state of a deleted job stays in %s: %s", task, error)
+                _log.warning("cannot remove the state of a deleted job in %s: %s", task, error)
         remove_empty(root, state_dir=directory)
 
 
@@ -74,9 +74,9 @@ def _below(root: Path, now_ms: int) -> Iterator[Leftover]:
 
 
 def is_locked(lock: Path) -> bool:
-    """Return whether some other process has the database open that ``lock`` is the lock of.
+    """Return whether another process has the database open that ``lock`` belongs to.
 
-    Not to be asked of a database that this process has open, or may be opening: that would drop its lock.
+    Must not be called for a database that this process has open or may be opening: that would release its lock.
     """
     try:
         with lock.open("rb+") as file:

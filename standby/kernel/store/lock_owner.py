@@ -1,7 +1,7 @@
-"""Says beside a task's state who has it open, for whoever finds it locked.
+"""Records beside a task's state which process has it open, for error messages of processes that find it locked.
 
-A lock tells only that there is somebody. Where several hosts share one state directory, by a symbolic link or a network
-file system, that one may be on another host, and wait for nobody.
+A lock does not show who holds it. If several hosts share one state directory, through a symbolic link or a network
+file system, the holder may be on another host.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ OWNER_FILE: Final = "owner.json"
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """Who holds, or held, a task's state."""
+    """The process that holds, or held, a task's state."""
 
     host: str
     container: str
     pid: int
 
     def __str__(self) -> str:
-        """Return it for a message."""
+        """Return a description for messages."""
         container = f"container {self.container}" if self.container else "a container"
         return f"{container} of host {self.host} (process {self.pid})"
 
 
 def note_owner(directory: Path, host: str, container: str) -> None:
-    """Write down that this process holds the state in ``directory``; never raises: only a message depends on it."""
+    """Record that this process holds the state in ``directory``. Never raises: it only serves messages."""
     file = directory / OWNER_FILE
     scratch = file.with_suffix(".new")
     content = {"host": host, "container": container, "pid": os.getpid()}
@@ -44,7 +44,7 @@ def note_owner(directory: Path, host: str, container: str) -> None:
 
 
 def read_owner(directory: Path) -> LockOwner | None:
-    """Return who wrote down that he holds the state in ``directory``; None when nobody did."""
+    """Return the recorded holder of the state in ``directory``; None when there is none."""
     try:
         content = json.loads((directory / OWNER_FILE).read_text(encoding="utf-8"))
         return LockOwner(str(content["host"]), str(content["container"]), int(content["pid"]))
@@ -53,7 +53,7 @@ def read_owner(directory: Path) -> LockOwner | None:
 
 
 def told_in_use(error: InUse, host: str) -> str:
-    """Return what is said of a state that another process holds, seen from ``host``."""
+    """Return the message about a state that another process holds, as seen from ``host``."""
     directory = error.path.parent
     owner = read_owner(directory)
     if owner is None:

@@ -1,4 +1,4 @@
-"""Which of a host's state directories a task's state is used from, and which one new state goes to."""
+"""Chooses the state directory of a host from which a task's state is used, or where new state is placed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from standby.kernel.store.store import TaskStore, read_side_file
 
 _log: Final = logging.getLogger(__name__)
 
-#: With less room than this a disk takes no new state, and state on it is not gone on with when another disk has
-#: room: one flush of what the database has in memory may need as much.
+#: With less free space than this, a disk takes no new state, and state on it is not used if another disk has room:
+#: one flush of the database's memory may need as much.
 _LEAST_FREE_BYTES: Final = 128 << 20
 
-#: Opens what is in a directory: None when there is nothing, `CorruptState` when it may not be used.
+#: Opens the state in a directory; None when there is none, raises `CorruptState` when it must not be used.
 OpenExisting = Callable[[Path], "TaskStore | None"]
 
 
 def free_bytes(directory: Path) -> int | None:
-    """Return the room on the disk that ``directory`` is on, or will be; None when nothing can be written there.
+    """Return the free bytes on the disk of ``directory``, which need not exist; None when it is not writable.
 
-    It asks by writing: a disk that failed is read-only for everybody, and root may write everywhere else.
+    Tests by writing: permissions do not show that a failed disk is read-only, and root may write everywhere.
     """
     root = directory
     while not root.exists() and root != root.parent:
@@ -37,7 +37,7 @@ def free_bytes(directory: Path) -> int | None:
             probe.flush()
         return shutil.disk_usage(root).free
     except OSError as error:
-        _log.warning("%s: nothing can be written there: %s", root, error.strerror or error)
+        _log.warning("%s: not writable: %s", root, error.strerror or error)
         return None
 
 
@@ -46,8 +46,8 @@ def open_found(
 ) -> TaskStore | None:
     """Return the freshest usable state of a task in any of its directories; None when there is none.
 
-    One on a disk that is full or broken is passed over when another directory can take the state. Raises
-    `Transient` while another process holds one of them, for then it is at work there.
+    State on a full or broken disk is skipped when another directory can take the state. Raises `Transient` while
+    another process holds one of them, because that process is using it.
     """
     found = sorted(_found(directories), key=lambda each: -each[1])
     if not found:
@@ -56,7 +56,7 @@ def open_found(
     has_other = any((room or 0) >= least_free for room in rooms.values())
     for directory, _ in found:
         if has_other and (rooms[directory] or 0) < least_free:
-            _log.warning("%s: not gone on with: its disk has no room, and another one has", directory)
+            _log.warning("%s: this state is skipped: its disk has no room, and another disk has", directory)
             continue
         try:
             store = open_existing(directory)
@@ -76,21 +76,21 @@ def open_found(
 
 
 def by_room(directories: Sequence[Path], least_free: int = _LEAST_FREE_BYTES) -> list[Path]:
-    """Return the directories that can take new state, most room first; those with too little behind them.
+    """Return the directories that can take new state, most free space first, those with too little last.
 
-    Raises `Unavailable` when nothing can be written to any.
+    Raises `Unavailable` when none is writable.
     """
     rooms = {each: free_bytes(each) for each in directories}
     usable = [each for each, room in rooms.items() if room is not None]
     if not usable:
         raise Unavailable(f"{', '.join(map(str, directories))}: no state can be written there")
-    # In steps, so that a few bytes more or less do not spread what lies well together.
+    # Compared in steps, so that small differences do not scatter state over the disks.
     steps = {each: (rooms[each] or 0) // least_free for each in usable}
     return sorted(usable, key=lambda each: -steps[each])
 
 
 def _found(directories: Sequence[Path]) -> Iterator[tuple[Path, int]]:
-    """Yield the directories with state, and how far that was when it was last flushed."""
+    """Yield the directories with state, and the position of the state at its last flush."""
     for each in directories:
         with contextlib.suppress(Unavailable):
             side = read_side_file(each)

@@ -30,12 +30,12 @@ from standby.replica.store.scan import Page
 
 _log: Final = logging.getLogger(__name__)
 
-#: How many records a replica must be behind for the loading profile to pay for the switch back.
+#: How many records a replica must be behind for the loading profile to be worth the switch back.
 _FAR_BEHIND: Final = 200_000
 
 
 class TaskStore:
-    """State of one task; one thread at a time applies changes, any thread may read or flush."""
+    """The state of one task. One thread at a time applies changes; any thread may read or flush."""
 
     def __init__(
         self, directory: Path, origin: Origin, open_database: OpenDatabase, profile: Profile, probe: Probe
@@ -45,7 +45,7 @@ class TaskStore:
         self._open_database = open_database
         self._profile = profile
         self._probe = probe
-        # Flushing goes on beside everything else; re-opening and closing must not happen under it.
+        # A flush runs concurrently with everything except re-opening and closing.
         self._gate = threading.RLock()
         self._database: Database | None = open_database(directory / DATABASE, profile)
         try:
@@ -59,43 +59,43 @@ class TaskStore:
 
     @property
     def found_position(self) -> Position | None:
-        """What the database had as its position; None when it had none."""
+        """The position found in the database; None when there was none."""
         return self._position
 
     @property
     def position(self) -> Position:
-        """How far the state is."""
+        """The changelog position of the state."""
         assert self._position is not None, "checked or begun when it was opened"
         return self._position
 
     @property
     def directory(self) -> Path:
-        """Where it lies."""
+        """The directory of the state."""
         return self._directory
 
     @property
     def retention_ms(self) -> int:
-        """For how long the changelog keeps tombstones."""
+        """How long the changelog keeps tombstones, in milliseconds."""
         return self._origin.retention_ms
 
     def begin(self, position: Position) -> None:
-        """Make an empty database one that is at ``position``, and write its side file."""
+        """Set the position of an empty database, and write its side file."""
         self._position = position
         self._write_position()
         self._write_side_file(self._origin)
 
     def last_commit(self) -> CommitRecord | None:
-        """Return what the last transaction that is in the state says of itself; None: no such one said anything."""
+        """Return the commit record of the last transaction in the state; None when there is none."""
         value = self._open.get_many((COMMIT,))[0]
         return None if value is None else decode_commit(value)
 
     def own_commit(self) -> int | None:
-        """Return the number of the last batch that the replica has committed itself, as an active; None: of none."""
+        """Return the number of the last batch that this replica committed itself, as an active; None: no batch."""
         value = self._open.get_many((OWN,))[0]
         return None if value is None else int(value)
 
     def committed(self) -> CommitRecord | None:
-        """Return the same to threads that have no part in the replica's work; raises as `look_up`."""
+        """Return the same as `last_commit`, for threads outside of the replica's work. Raises like `look_up`."""
         value = self.look_up((COMMIT,))[0]
         return None if value is None else decode_commit(value)
 
@@ -104,14 +104,14 @@ class TaskStore:
         return self._open.get_many(keys)
 
     def look_up(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each full key, in order: for threads that have no part in the replica's work.
+        """Return the value of each full key, in order, for threads outside of the replica's work.
 
-        They may meet a flush, a copy or the closing, and wait for those; whoever applies changes never waits for
-        them. Raises `Transient` while the state is being loaded, `Unavailable` when it is closed.
+        Waits for a concurrent flush, copy or close; the thread that applies changes never waits for look-ups. Raises
+        `Transient` while the state is being loaded, `Unavailable` when it is closed.
         """
         with self._gate:
             if self._profile is Profile.LOADING:
-                # Its memory is not sorted: each look-up would sort all of it.
+                # The memtable of the loading profile is not sorted: each look-up would sort all of it.
                 raise Transient("it is being restored")
             return self._open.get_many(keys)
 
@@ -120,13 +120,13 @@ class TaskStore:
         return self._open.page(start, stop, limit, reverse=reverse)
 
     def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what has ``prefix``, in key order: for checks and tools."""
+        """Yield the keys with ``prefix`` and their values, in key order; for checks and tools."""
         return self._open.items(prefix)
 
     def apply(self, changes: Iterable[Change], offset: int, caught_up_ms: int) -> None:
         """Write the changes and the position as one batch (rule `commit-first`).
 
-        ``caught_up_ms``: when all there was in the changelog is known to have been at or below ``offset``.
+        ``caught_up_ms``: the latest time at which the whole changelog is known to have been below ``offset``.
         """
         before = self.position
         position = Position(offset, max(caught_up_ms, before.caught_up_ms))
@@ -139,7 +139,7 @@ class TaskStore:
         self._position = self._written = position
 
     def caught_up(self, at_ms: int) -> None:
-        """Take note that there was nothing beyond the position at ``at_ms``; written down now and then."""
+        """Record that the changelog had nothing beyond the position at ``at_ms``; persisted occasionally."""
         position = self.position
         self._position = Position(position.offset, max(position.caught_up_ms, at_ms))
         written = self._written.caught_up_ms if self._written is not None else 0
@@ -147,7 +147,7 @@ class TaskStore:
             self._write_position()
 
     def is_flush_due(self, now_ms: int) -> bool:
-        """Return whether the disk lags so far behind that a crash would cost a long replay, or all state."""
+        """Return whether the disk is so far behind that a crash would require a long replay, or lose the state."""
         position = self._position
         return (
             position is not None
@@ -156,32 +156,32 @@ class TaskStore:
         )
 
     def flush(self) -> None:
-        """Bring the state to the disk, then renew the side file."""
+        """Flush the state to disk, then update the side file."""
         with self._gate:
             if self._database is None or self._written is None:
                 return
-            # Taken before the flush: at least this much is on the disk after it.
+            # Read before the flush: at least this position is on disk after it.
             position = self._written
             self._open.flush()
             self._write_side_file(self._origin.at(position))
 
     def checkpoint(self, directory: Path) -> Origin:
-        """Make a copy of the database in a new directory on the same disk; return what its side file must say.
+        """Copy the database to a new directory on the same disk; return the content for its side file.
 
-        Changes may be applied meanwhile; opening again and closing wait. Raises `Unavailable` when it is closed.
+        Changes may be applied meanwhile; re-opening and closing wait. Raises `Unavailable` when the store is closed.
         """
         with self._gate:
             if self._database is None or self._written is None:
                 raise Unavailable(f"{self._directory}: the store is closed")
-            # Taken before the copy is made: at least this much is in it.
+            # Read before the copy is made: at least this position is in it.
             position = self._written
             self._database.checkpoint(directory)
             return self._origin.at(position)
 
     def serve(self) -> None:
-        """Leave the loading profile, if the state is in it."""
+        """Switch from the loading to the serving profile, if necessary."""
         if self._profile is Profile.SERVING:
-            # A promotion must not wait at the gate for a flush, or for a copy that is being made.
+            # Checked without the lock: a promotion must not wait for a flush or for a copy.
             return
         with self._gate:
             if self._profile is Profile.LOADING:
@@ -192,7 +192,7 @@ class TaskStore:
                 self._profile = Profile.SERVING
 
     def close(self) -> None:
-        """Flush and close, keeping the files; harmless when closed."""
+        """Flush and close, keeping the files; no effect when already closed."""
         with self._gate:
             if self._database is None:
                 return
@@ -201,7 +201,7 @@ class TaskStore:
                     self._write_position()
                 self.flush()
             finally:
-                # Whatever the disk said: nobody else could open what this process still holds.
+                # Close even after a disk error: no other process can open a database that this one holds.
                 database, self._database = self._database, None
                 database.close()
 
@@ -235,7 +235,7 @@ def open_existing(
     """Return the state in ``directory``, None when there is none; raises `CorruptState` when it may not be used.
 
     ``bounds`` are the changelog's first offset and end. Raises `Transient` while another process holds the
-    directory, `Unavailable` when the disk does not do.
+    directory, `Unavailable` when the disk fails.
     """
     found = read_side_file(directory)
     if found is None:
@@ -251,16 +251,17 @@ def open_empty(
     open_database: OpenDatabase,
     probe: Probe,
 ) -> TaskStore:
-    """Return an empty state at the changelog's start; what lies in ``directory`` is wiped. As `open_existing`.
+    """Return an empty state at the changelog's start; the content of ``directory`` is deleted.
 
-    Raises `BeginningLost`, and wipes nothing, when the changelog has not all of the state.
+    Parameters and errors as `open_existing`. Raises `BeginningLost`, and deletes nothing, when the changelog does
+    not contain the whole state.
     """
     first, end = bounds
     check_beginning(expected, first)
     wipe_store(directory, open_database)
     profile = Profile.LOADING if end > _FAR_BEHIND else Profile.SERVING
     store = TaskStore(directory, expected, open_database, profile, probe)
-    # Nothing of the changelog is missed from now on, so this is when it is "caught up" to its start.
+    # From now on, no tombstone of the changelog can be missed, so the state counts as caught up at this time.
     store.begin(Position(0, now_ms))
     return store
 
@@ -278,13 +279,15 @@ def _open_checked(
     if not (directory / DATABASE).is_dir():
         raise CorruptState("its database is gone")
     profile = Profile.LOADING if end - found.offset > _FAR_BEHIND else Profile.SERVING
-    # The side file as it would be written now: the job's retention may have changed since.
+    # Use the expected side file content: the job's retention may have changed since.
     store = TaskStore(directory, expected, open_database, profile, probe)
     try:
         position = store.found_position
         check_state(found, expected, position, end, now_ms)
         if position is not None and position.offset < first:
-            raise CorruptState(f"it is at {position.offset}, and the changelog begins at {first}")
+            raise CorruptState(
+                f"it is at offset {position.offset}, before the beginning of the changelog at {first}"
+            )
     except BaseException:
         store.close()
         raise
@@ -299,7 +302,7 @@ def wipe_store(directory: Path, open_database: OpenDatabase) -> None:
         except Transient:
             raise
         except (CorruptState, Unavailable):
-            # Broken is as good as free: only the lock counts.
+            # Only the lock matters; a broken database may be deleted.
             pass
     try:
         shutil.rmtree(directory)
@@ -310,7 +313,7 @@ def wipe_store(directory: Path, open_database: OpenDatabase) -> None:
 
 
 def write_side_file(directory: Path, content: Origin) -> None:
-    """Write the side file so that after a crash it is the old one or the new one; raises OSError."""
+    """Write the side file atomically with respect to crashes. Raises OSError."""
     file = directory / SIDE_FILE
     scratch = file.with_suffix(".new")
     with scratch.open("wb") as out:

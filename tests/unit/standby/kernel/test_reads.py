@@ -75,8 +75,8 @@ def test_the_active_and_a_standby_in_step_say_the_same(lab: MemoryLab, start: Ma
     other = found(standby, "k", Role.STANDBY, max_lag_ms=10_000)
     assert (other.role, other.phase, other.replica.copy) == (Role.STANDBY, Phase.TAILING, 1)
     assert other.run == one.run == lab.definition.run
-    assert "no active" in declined(standby, "k")
-    assert "no standby" in declined(active, "k", Role.STANDBY)
+    assert "not active" in declined(standby, "k")
+    assert "not standby" in declined(active, "k", Role.STANDBY)
     assert ask(active, "k", partition=7) == []
     assert (
         list(
@@ -251,7 +251,7 @@ def test_a_replica_that_changes_while_it_is_read_is_judged_anew(
         return read(keys)
 
     monkeypatch.setattr(store, "look_up", fenced_meanwhile)
-    assert "it is fenced, no active" in declined(active, "k")
+    assert "it is fenced, not active" in declined(active, "k")
     held.replica = before
 
 

@@ -453,7 +453,7 @@ def test_a_changelog_that_never_gets_a_replica_anywhere_is_no_loop(
     monkeypatch.setattr("tests.fakes.kafka.MemoryBroker.changelog_bounds", outside)
     lab.kafka.starts["changelog", 0] = lab.kafka.starts["changelog", 1] = 100
     standby.await_phase(Phase.FAILED)
-    told = "has nothing at 0 (any more): it begins at 100 and ends at 0"
+    told = "has nothing at 0 (or no longer): it begins at 100 and ends at 0"
     assert [each.detail for each in standby.statuses() if told not in each.detail] == []
 
 

@@ -132,7 +132,7 @@ class Call:
     def assert_called_off(self) -> None:
         self.thread.join(PATIENCE_SECONDS)
         assert len(self.said) == 1, "it waits for what was called off"
-        assert "called off" in str(self.said[0])
+        assert "cancelled" in str(self.said[0])
 
 
 def assert_called_off(call: Call) -> None:

@@ -95,7 +95,7 @@ def test_what_is_committed_of_a_batch_that_comes_again_is_left_out(
     lab.assert_exact()
     assert again.repeated, "nothing came again"
     assert not [each for each in caplog.records if "BrokenInvariant" in each.getMessage()]
-    assert any("brought input again" in each.getMessage() for each in caplog.records)
+    assert any("delivered input" in each.getMessage() for each in caplog.records)
     active.close()
 
 

@@ -25,7 +25,7 @@ def assert_named(container: MemoryContainer, offset: int) -> None:
     (status,) = container.statuses()
     assert "changelog changelog-0 cannot be read on from " in status.detail
     assert f"at offset {offset}: it is damaged" in status.detail
-    assert "Nothing is passed over" in status.detail
+    assert "Nothing is skipped" in status.detail
     assert "kafka-dump-log.sh" in status.detail
     assert status.fault is Fault.OTHER, "another container may have the state at hand"
 

@@ -45,7 +45,7 @@ def test_a_partition_without_a_leader_leaves_the_other_known(
     standby.eventually(lambda: is_level(standby))
     late.eventually(lambda: is_level(late) and of_task(late, 1).phase is Phase.RESTORING)
     # Once by each of those that ask.
-    late.eventually(lambda: sum("changelog partition 1 ends" in each for each in caplog.messages) == 3)
+    late.eventually(lambda: sum("the end of changelog partition 1" in each for each in caplog.messages) == 3)
     lab.kafka.leaderless.clear()
     late.await_phase(Phase.TAILING)
     for each in (active, standby, late):

@@ -408,7 +408,7 @@ def test_files_that_were_summed_up_are_not_read_again(
 
 def test_a_source_that_was_called_off_asks_for_nothing_more(source: SnapshotSource, giver: Giver) -> None:
     source.interrupt()
-    with pytest.raises(Transient, match="called off"):
+    with pytest.raises(Transient, match="cancelled"):
         taken(source)
     assert giver.requests == []
 
