@@ -1,7 +1,7 @@
-"""What must always hold of the leader's decisions and records (rule `crash-on-bug`). Pure.
+"""Invariants of the leader's decisions and records (rule `crash-on-bug`). Pure.
 
-Checked after every event in tests and every turn in production; a violation is a bug and crashes the
-leader. What reality does (an orphan, a suspect that still runs) is an event, never an invariant.
+Tests check them after every event, production code at every turn. A violation is a bug and crashes the leader.
+What happens in the cluster (an orphan, a suspect that still runs) is an event, never an invariant.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from standby.shared.model import Role, TaskId, TaskRecord, Wanted
 def violations(view: ClusterView, *, everything: bool = True) -> Iterator[str]:
     """Yield each invariant that ``view`` breaks, by name and with what breaks it.
 
-    Without ``everything`` only tasks are looked at to which something has happened since they were settled: what
-    lies still was looked at before.
+    Without ``everything``, only tasks of unsettled processors are checked: nothing has changed in the others since
+    their last check.
     """
     yield from _of_tasks(view, _tasks(view, everything=everything))
     if everything:
@@ -50,9 +50,9 @@ def one_container_one_copy(record: TaskRecord) -> Iterator[str]:
 
 
 def copies_on_different_hosts(view: ClusterView, record: TaskRecord) -> Iterator[str]:
-    """No two copies of a task are recorded on one host with containers that may hold roles (Invariant 1).
+    """No two copies of a task are on one host in containers that may hold roles (Invariant 1).
 
-    Policy ``restart``: the displaced copy may have its stopped container there until it is given back.
+    Policy ``restart``: the stopped container of a displaced copy may stay there until it is given back.
     """
     hosts: dict[str, int] = {}
     for copy, container in (*record.placed.items(), *record.moving.items()):
@@ -70,7 +70,7 @@ def active_is_in_sync(record: TaskRecord) -> Iterator[str]:
 
 
 def index_matches_records(view: ClusterView) -> Iterator[str]:
-    """The index of what is placed where says what the records say."""
+    """The index of placements agrees with the records."""
     index: dict[str, dict[TaskId, int]] = {}
     for task, recorded in view.records.items():
         for container, copy in places(recorded.record).items():
@@ -110,7 +110,7 @@ def _lawful_change(view: ClusterView, change: Change) -> Iterator[str]:
 
 
 def _nothing_new_in_a_lost_cell(view: ClusterView, old: TaskRecord, new: TaskRecord) -> Iterator[str]:
-    """Nothing is placed in a container whose cell's AM is gone (rule `lost-cell`); what is there may stay or go."""
+    """Nothing is placed in a container whose cell's AM is gone (rule `lost-cell`); what is there may stay or leave."""
     for container in places(new).keys() - places(old).keys():
         known = view.containers.get(container)
         if known is not None and view.is_orphaned(known):
@@ -120,7 +120,7 @@ def _nothing_new_in_a_lost_cell(view: ClusterView, old: TaskRecord, new: TaskRec
 def _lawful_assignment(
     view: ClusterView, container: str, order: Wanted, told: dict[TaskId, str]
 ) -> Iterator[str]:
-    """Yield what making ``container`` active would break: one active a task, assignments follow records."""
+    """Yield what making ``container`` active would break: one active per task, assignments follow records."""
     task = order.replica.task
     if task in told:
         yield f"one_active: {task} to {told[task]} and {container}"

@@ -1,8 +1,8 @@
-"""``plan(view, policy-in-view)``: every difference between what is and what should be. Pure.
+"""``plan(view)``: the differences between the cluster's state and its desired state, as actions. Pure.
 
-The passes run in a fixed order and each returns actions; what one pass decides shows in the view only in the next
-turn. Within a turn they share a `Turn`, by which a later pass leaves alone what an earlier one has given away. A turn
-is cut at `MOST_ACTIONS`; the rest comes in the next one.
+The passes run in a fixed order and each returns actions. What one pass decides shows in the view only in the next
+turn. Within a turn the passes share a `Turn`, so that a later pass does not use what an earlier one has given away.
+A turn has at most `MOST_ACTIONS` actions; the rest follows in the next turn.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from appmaster.planning.state.actions import (
 )
 from appmaster.planning.state.view import ClusterView
 
-#: A turn starts at most so many actions.
+#: Most actions that one turn starts.
 MOST_ACTIONS: Final = 5_000
 
-#: Actions that change the view alone.
+#: Actions that change only the view.
 INWARD: Final = (DeclareLost, DoubtSelf, MissActive, PrepareHandover, ForgetHandover, Settle, WaiveFence)
 
-#: Actions that must be durable before anybody is told.
+#: Actions that must be durable before any container is informed of them.
 _DURABLE: Final = (WriteRecords, WriteModel, WriteStatus)
 
 
@@ -51,7 +51,7 @@ def plan(view: ClusterView) -> tuple[Action, ...]:
         return ()
     losses = tuple(detect.losses(view))
     if losses:
-        # Who is lost decides everything else: judge first, go on in the next turn, at once.
+        # Every other decision depends on which containers are lost: only that is judged now; the next turn follows.
         return losses
     actions = [*_all(view)]
     actions.sort(key=_urgency)
@@ -72,7 +72,7 @@ def _all(view: ClusterView) -> Iterator[Action]:
 
 
 def _urgency(action: Action) -> int:
-    """Return the rank of an action: what must be durable goes before what is told (stable sort)."""
+    """Return the rank of an action: durable writes come before messages to containers (stable sort)."""
     if isinstance(action, INWARD):
         return 0
     if isinstance(action, _DURABLE):

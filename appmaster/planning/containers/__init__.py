@@ -1,1 +1,1 @@
-"""Who of the containers is lost, and what each is to be told. Pure."""
+"""Which containers are lost, and the assignment of each. Pure."""

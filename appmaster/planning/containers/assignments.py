@@ -1,4 +1,4 @@
-"""What each container is to hold: always its whole assignment, made from acknowledged records. Pure."""
+"""What each container is to hold. Always its whole assignment, built from acknowledged records. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 
 
 def assignment_of(view: ClusterView, container: Container) -> tuple[Wanted, ...] | None:
-    """Return the replicas that the records give to ``container``; None while one of them is being written."""
+    """Return the replicas that the records assign to ``container``; None while one of the records is being written."""
     found: list[Wanted] = []
     for task, copy in view.assigned.get(container.id, {}).items():
         if task in view.writing:
@@ -48,7 +48,7 @@ def _jobs(
 ) -> tuple[tuple[str, int], ...]:
     """Return the jobs that a container serves, each in the revision that the container runs."""
     names = {each.replica.task.job for each in replicas}
-    # Its last replica gone, it keeps what it has warm until it is released.
+    # A container without replicas keeps the jobs that it has warmed up until it is released.
     names.update(name for name in container.revisions if name in view.jobs)
     return tuple((name, container.revisions.get(name, view.jobs[name].revision)) for name in sorted(names))
 
@@ -71,7 +71,7 @@ def is_up_to_date(view: ClusterView, container: Container) -> bool:
 
 
 def has_closed(view: ClusterView, container: Container, tasks: Iterable[TaskId], copy: int) -> bool:
-    """Return whether a live container that was told to close a copy of ``tasks`` has reported that it did."""
+    """Return whether a live container has reported that it closed a copy of ``tasks``, as its assignment requires."""
     if container.presence is not Presence.LIVE or not is_up_to_date(view, container):
         return False
     statuses = (container.statuses.get(ReplicaId(task, copy)) for task in tasks)
@@ -79,19 +79,19 @@ def has_closed(view: ClusterView, container: Container, tasks: Iterable[TaskId],
 
 
 def assignments(view: ClusterView) -> Iterator[Action]:
-    """Yield the assignment of every container that has not been sent it, or has not reported it as applied."""
+    """Yield the assignment of each container that was not sent its present one or has not reported it as applied."""
     yield from _fences(view)
     number = view.sends
     restless = _restless(view)
     for container in view.containers.values():
         if container.presence is Presence.ORPHAN:
-            yield SendExit(container.id, container.incarnation, "YARN gave it to nobody this leader knows")
+            yield SendExit(container.id, container.incarnation, "this leader does not know it")
         if container.presence is not Presence.LIVE:
             continue
         held = view.assigned.get(container.id)
         is_applied = container.sent > 0 and container.applied >= container.sent
         if held and is_applied and container.id not in restless:
-            continue  # nothing has happened to it
+            continue  # nothing has changed for it
         owner = view.job_of(container) or _only(view)
         if owner is not None and not owner.is_led:
             if owner.is_fenced:
@@ -119,7 +119,7 @@ def assignments(view: ClusterView) -> Iterator[Action]:
 
 
 def _fences(view: ClusterView) -> Iterator[Action]:
-    """Yield the fence of every job that ends, once no task of it has an active, or its waiver."""
+    """Yield the fence of every job that ends, once no task of it has an active, or the waiver of that fence."""
     for job in view.jobs.values():
         if job.is_led or job.is_fenced or not _is_withdrawn(view, job.name):
             continue
@@ -130,7 +130,7 @@ def _fences(view: ClusterView) -> Iterator[Action]:
 
 
 def _restless(view: ClusterView) -> frozenset[str]:
-    """Return the containers that hold a task to which something has happened."""
+    """Return the containers that hold a task of an unsettled processor."""
     return frozenset(
         container
         for processor in view.unsettled
@@ -141,12 +141,12 @@ def _restless(view: ClusterView) -> frozenset[str]:
 
 
 def _only(view: ClusterView) -> Job | None:
-    """Return the one job of the cluster, to which a container that nobody remembers belongs; None when unclear."""
+    """Return the cluster's only job, to which a container of unknown job must belong; None if there are several."""
     return next(iter(view.jobs.values())) if len(view.jobs) == 1 else None
 
 
 def _is_withdrawn(view: ClusterView, job: str) -> bool:
-    """Return whether no task of ``job`` has an active any more, durably."""
+    """Return whether the written records of ``job`` no longer name an active for any task."""
     return all(
         task not in view.writing
         and (view.records.get(task) is None or view.records[task].record.active is None)

@@ -1,9 +1,9 @@
-"""Who is lost (rule `who-is-lost`). Pure.
+"""Which containers are lost (rule `who-is-lost`). Pure.
 
-Three ways, besides YARN's own word: its port refuses (in `apply`, for that is an observation, not a judgement); the
-stream broke and nobody came back in time; silence. A host whose kernel answers at the port of a silent process lives,
-so that process has more time: it may only stand still. A wrong verdict costs a failover, never correctness: fencing
-takes care of the one who was wrongly suspected.
+Besides YARN's report there are three signs: the container's port refuses (handled in `apply`, because that is an
+observation, not a judgement); its stream broke and it did not reconnect in time; it is silent. If the host's kernel
+still answers at the port of a silent process, the host is alive and the process may only be stalled, so it gets more
+time. A wrong verdict costs a failover, never correctness: a container that was wrongly suspected is fenced.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from appmaster.planning.state.reasons import Loss, Reason
 from appmaster.planning.state.view import HOLDING, PROBED, ClusterView, Container, Presence
 from standby.shared.model import Phase
 
-#: The leader does not doubt itself again sooner: silence that stays is the others'.
+#: Shortest time between two doubts of the leader in itself: silence that lasts longer is the containers' own.
 DOUBT_AGAIN_MS: Final = 60_000
 
 
-#: How soon a port that still accepted is asked again.
+#: Pause before a port that still accepts is probed again.
 PROBE_AGAIN_MS: Final = 50
 
-#: The same for containers that a new leader expects: there may be a thousand, and most are about to come.
+#: The same for containers that a new leader expects: there may be a thousand, and most are about to connect.
 PROBE_EXPECTED_AGAIN_MS: Final = 250
 
-#: The same for containers that are silent for a part of their time: more often than they should speak, and so seldom
-#: that a host which stands still for a moment is not flooded.
+#: The same for containers that have been silent for part of their time-out: more often than their heartbeat interval,
+#: but seldom enough not to flood a host that is stalled for a moment.
 PROBE_SILENT_AGAIN_MS: Final = 100
 
-#: A container is asked at its port when it has been silent for this part of the time after which its host is lost.
+#: A container's port is probed after this fraction of the time-out after which its host counts as lost.
 _SILENT_PART: Final = 4
 
-#: So many looks in a row have to go unanswered before a host counts as silent: a single one may lose its packet.
+#: Unanswered probes in a row before a host counts as silent: a single probe may lose its packet.
 _UNANSWERED: Final = 2
 
 
 def policy_of(view: ClusterView, container: Container) -> Policy:
-    """Return the policy that holds for a container: its job's, or the first job's while it has none."""
+    """Return the policy that applies to a container: its job's, or the first job's if it has no job."""
     job = view.job_of(container)
     if job is not None:
         return job.policy
@@ -47,7 +47,7 @@ def policy_of(view: ClusterView, container: Container) -> Policy:
 
 
 def losses(view: ClusterView) -> Iterator[Action]:
-    """Yield the verdict on every container whose time is over, or the leader's doubt in itself."""
+    """Yield the verdict on every container whose time is up, or the leader's doubt in itself."""
     holding = [each for each in view.containers.values() if each.presence in HOLDING]
     shortest = _shortest(view)
     silent = [
@@ -63,7 +63,7 @@ def losses(view: ClusterView) -> Iterator[Action]:
     elif _are_too_many(silent, live) and (
         not view.self_doubt_until_ms or view.now_ms - view.self_doubt_until_ms > DOUBT_AGAIN_MS
     ):
-        # More than half, on several hosts, within one time-out: rather this process was cut off.
+        # More than half, on several hosts, within one time-out: more likely this process was cut off.
         yield DoubtSelf(len(silent), len(live))
         return
     for each in silent:
@@ -79,9 +79,9 @@ def losses(view: ClusterView) -> Iterator[Action]:
             loss = Reason(Loss.NO_STREAM, "its port accepts, but it did not come back")
             yield DeclareLost(each.id, loss, may_return=True)
         elif each.presence is Presence.EXPECTED and each.id in unheard:
-            yield DeclareLost(each.id, _silent(each, "since the new leader came"), may_return=True)
+            yield DeclareLost(each.id, _silent(each, "since the new leader took over"), may_return=True)
         elif each.presence is Presence.EXPECTED and waited > _patience(view, each, policy):
-            loss = Reason(Loss.NEVER_CAME, "it was there before, but did not find the new leader")
+            loss = Reason(Loss.NEVER_CAME, "it existed before, but did not connect to the new leader")
             yield DeclareLost(each.id, loss, may_return=True)
         elif each.presence is Presence.LIVE and each.has_ended:
             given_up = _given_up(view, each)
@@ -90,9 +90,9 @@ def losses(view: ClusterView) -> Iterator[Action]:
 
 
 def _unheard(view: ClusterView, holding: list[Container]) -> frozenset[str]:
-    """Return the expected containers that do not answer the new leader at their ports, though they were asked for long.
+    """Return the expected containers that did not answer the new leader at their ports within the time-out.
 
-    Where many do not, the new leader may be cut off itself; then they have the whole grace.
+    If many do not answer, the new leader may be cut off itself; then they get the whole grace period.
     """
     expected = [each for each in holding if each.presence is Presence.EXPECTED and each.probed_ms]
     found = []
@@ -107,7 +107,7 @@ def _unheard(view: ClusterView, holding: list[Container]) -> frozenset[str]:
 
 
 def _are_too_many(silent: list[Container], of: list[Container]) -> bool:
-    """Return whether so many fell silent, on several hosts, that rather whoever listens was cut off."""
+    """Return whether so many containers on several hosts fell silent that this process was more likely cut off."""
     return len(silent) >= 3 and 2 * len(silent) > len(of) and len({each.host for each in silent}) > 1
 
 
@@ -118,7 +118,7 @@ def _silent(container: Container, detail: str) -> Reason[Loss]:
 
 
 def _shortest(view: ClusterView) -> int:
-    """Return the silence below which nobody is looked at, milliseconds: most containers spoke a moment ago."""
+    """Return the shortest time-out of any job, milliseconds; shorter silences need no closer look."""
     jobs = view.jobs.values()
     return min(
         (min(job.policy.heartbeat_timeout_ms, job.policy.host_timeout_ms) for job in jobs), default=1_000
@@ -126,10 +126,10 @@ def _shortest(view: ClusterView) -> int:
 
 
 def _is_silent(view: ClusterView, container: Container, policy: Policy) -> bool:
-    """Return whether a container has been silent for too long, or it and its host.
+    """Return whether a container, or its whole host, has been silent for too long.
 
-    Looks at its port that came to an end show that this process had time to hear it: one that is starved of processor
-    time hears nobody, and judges nobody by that.
+    Completed probes of its port show that this process had time to receive its heartbeats. A leader that is starved
+    of processor time receives none and must not judge others by that.
     """
     if not container.looks:
         return False
@@ -139,15 +139,15 @@ def _is_silent(view: ClusterView, container: Container, policy: Policy) -> bool:
 
 
 def _is_host_silent(view: ClusterView, container: Container, policy: Policy, since_ms: int) -> bool:
-    """Return whether a container's host has answered nothing for too long, though it was asked."""
+    """Return whether a container's host has answered no probe for too long."""
     quiet = view.now_ms - max(since_ms, container.answered_ms)
     return container.unanswered >= _UNANSWERED and quiet > policy.host_timeout_ms
 
 
 def _patience(view: ClusterView, container: Container, policy: Policy) -> int:
-    """Return for how long a new leader waits for a container that it expects, milliseconds.
+    """Return how long a new leader waits for a container that it expects, milliseconds.
 
-    One that never registered, and that no record names, is being launched as a rule: YARN lists it from its grant on.
+    One that never registered and that no record names is usually being launched: YARN lists it from its grant on.
     """
     grace = max(policy.takeover_grace_ms, policy.heartbeat_timeout_ms)
     is_starting = not container.incarnation and container.id not in view.assigned
@@ -155,11 +155,11 @@ def _patience(view: ClusterView, container: Container, policy: Policy) -> int:
 
 
 def _given_up(view: ClusterView, container: Container) -> Reason[Loss] | None:
-    """Return why a container that lives cannot hold its slot; None when it can.
+    """Return why a live container cannot keep its slot; None if it can.
 
-    Fenced at the current epoch is a loss like any other (rule `fence-no-proof`), and so is a replica that FAILED.
-    Fenced at an older one is how a former active should end: it is about to be told its new role. One that failed
-    of a poison record is no worse than any other container would be: see `appmaster.planning.jobs.models`.
+    Being fenced at the current epoch is a loss like any other (rule `fence-no-proof`), and so is a FAILED replica.
+    Being fenced at an older epoch is how a former active should end: it is about to receive its new role. A replica
+    that failed on a poison record would fail in any container: see `appmaster.planning.jobs.models`.
     """
     held = view.assigned.get(container.id, {})
     for each in container.statuses.values():
@@ -174,10 +174,10 @@ def _given_up(view: ClusterView, container: Container) -> Reason[Loss] | None:
 
 
 def probes(view: ClusterView) -> Iterator[Action]:
-    """Yield a look at the port of every container that has no stream, or is silent, until it is settled.
+    """Yield a probe of the port of every container that has no stream or is silent, until its state is clear.
 
-    Those that a new leader expects are asked when it knows their registration: the one whose process died with the
-    leader before is not waited for.
+    Containers that a new leader expects are probed as soon as it knows their registration, so that it does not wait
+    for one whose process died together with the former leader.
     """
     quiet = _shortest(view) // _SILENT_PART
     for each in view.containers.values():

@@ -1,1 +1,1 @@
-"""How events change the view. Only `apply` is for others. Pure."""
+"""How events change the view. Other packages use only `apply`. Pure."""

@@ -1,7 +1,7 @@
 """``apply(view, event)``: the only place where the leader's view changes. Pure.
 
-No decision is taken here. Where an event is of an older incarnation or of something unknown, it
-changes nothing: late news is normal.
+No decision is made here. An event of an older incarnation, or of something unknown, changes nothing: late news is
+normal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from standby.shared.model import ProcessorId, TaskId
 
 V = TypeVar("V")
 
-#: After the leader stood still: until what waits in its sockets has surely been read.
+#: Time after a stall of the leader in which it has certainly read everything that waits in its sockets.
 LISTEN_MS: Final = 500
 
 
@@ -47,11 +47,11 @@ def _ticked(view: ClusterView, event: happened.Ticked) -> ClusterView:
 
 
 def _excused(view: ClusterView, now_ms: int, stalled_ms: int) -> ClusterView:
-    """Return the view with every wait shortened by the time that the leader stood still (rule `who-is-lost`).
+    """Return the view with every wait shortened by the time for which the leader stalled (rule `who-is-lost`).
 
-    Nobody could be heard meanwhile, and nothing was passed on. No wait begins later than now, or who was heard as the
-    leader woke could be silent for as long as it had slept, and who is expected by a new leader for as long as that
-    one had been a follower.
+    During the stall the leader received and forwarded nothing. No wait is moved to begin later than now. Otherwise a
+    container that was heard just after the stall could be silent for as long as the stall lasted, and one that a new
+    leader expects for as long as that leader had been a follower.
     """
 
     def later(at_ms: int) -> int:
@@ -119,7 +119,7 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             known,
             run=event.run,
             spec=event.spec,
-            # Read before the last write and delivered after it: the older one changes nothing.
+            # Read before the last write but delivered after it: the older version changes nothing.
             model=recorded if is_newer else known.model,
             is_modelling=known.is_modelling and not is_newer,
             policy=event.policy,
@@ -143,7 +143,7 @@ def _is_new_chance(known: Job, event: happened.JobLoaded) -> bool:
 
 
 def _begun_anew(view: ClusterView, job: Job) -> tuple[ClusterView, Job]:
-    """Return the view, and the job in it, without what is left of the job's last deployment."""
+    """Return the view, and the job in it, without anything left over from the job's last deployment."""
     attempts = {slot: each for slot, each in view.attempts.items() if job_of(slot) != job.name}
     fresh = replace(
         job,
@@ -205,7 +205,7 @@ def _model_written(view: ClusterView, event: happened.ModelWritten) -> ClusterVi
 
 
 def _reindexed(view: ClusterView, job: str) -> ClusterView:
-    """Return the view after a change of a job's model: all of it is looked at again, what is no more is not."""
+    """Return the view after a change of a job's model: all its processors are unsettled, removed ones are dropped."""
     present = view.jobs[job]
     right = replace(present, is_model_right=is_right(present.model, present.spec))
     view = replace(view, jobs=put(view.jobs, job, right))
@@ -216,7 +216,7 @@ def _reindexed(view: ClusterView, job: str) -> ClusterView:
 
 
 def _model_refused(view: ClusterView, event: happened.ModelRefused) -> ClusterView:
-    # Closed to new models until the present one has been read again.
+    # No new model is written until the present one has been read again.
     return view
 
 
@@ -228,7 +228,7 @@ def _records_loaded(view: ClusterView, event: happened.RecordsLoaded) -> Cluster
 
 
 def _unbound(view: ClusterView, decisions: Iterable[str]) -> ClusterView:
-    """Return the view in which no container waits for these decisions any more."""
+    """Return the view in which no container waits for these decisions."""
     over = {each: view.bindings[each] for each in decisions if each in view.bindings}
     if not over:
         return view
@@ -255,7 +255,7 @@ def _records_written(view: ClusterView, event: happened.RecordsWritten) -> Clust
 
 
 def _records_refused(view: ClusterView, event: happened.RecordsRefused) -> ClusterView:
-    # The tasks stay closed to new decisions until their records have been read again.
+    # No new decision is made about these tasks until their records have been read again.
     return view
 
 
@@ -284,7 +284,7 @@ def _command_withdrawn(view: ClusterView, event: happened.CommandWithdrawn) -> C
 def _tasks_fenced(view: ClusterView, event: happened.TasksFenced) -> ClusterView:
     job = view.jobs.get(event.job)
     if job is None or not job.is_fencing:
-        return view  # of a deployment before the present one
+        return view  # from an earlier deployment
     fenced = replace(job, is_fencing=False, is_fenced=True, fencing_failures=0, fencing_error="")
     return replace(view, jobs=put(view.jobs, event.job, fenced))
 
@@ -306,7 +306,7 @@ def _fencing_failed(view: ClusterView, event: happened.FencingFailed) -> Cluster
 def _effect_failed(view: ClusterView, event: happened.EffectFailed) -> ClusterView:
     job = view.jobs.get(event.job)
     if job is None or event.effect in job.faults:
-        # What it says may be another text each time, and each change of a status is written.
+        # The error's text may differ each time, and each change of a status is written.
         return view
     return replace(
         view,

@@ -1,9 +1,9 @@
-"""Cells as the leader learns of them, folded into the view; used by `apply`. Pure.
+"""What the leader learns about cells, folded into the view; used by `apply`. Pure.
 
-A cell whose Skein AM is gone is lost although its containers may run on (rule `lost-cell`): Skein keeps no container
-over the end of its AM, and YARN ends them when it notices. Until then they serve, and what they hold is handed over
-as a drained host's is; nothing is placed there any more. A container belongs to one attempt of its cell's
-application: the next attempt does not save it.
+A cell whose Skein AM is gone is lost even if its containers still run (rule `lost-cell`): no container of Skein
+survives its AM, and YARN ends them when it notices. Until then they serve, what they hold is handed over as from a
+drained host, and nothing new is placed there. A container belongs to one attempt of its cell's application: the next
+attempt does not save it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def cell_found(view: ClusterView, event: happened.CellFound) -> ClusterView:
     if known is not None and is_same:
         cell = replace(cell, since_ms=known.since_ms)
     else:
-        # What the attempt before was asked for went with it.
+        # Requests made to the former attempt ended with it.
         view = _without_requests(view, event.cell)
     before = view.offers
     view = with_offers(replace(view, cells=put(view.cells, event.cell, cell)))
@@ -35,7 +35,7 @@ def cell_found(view: ClusterView, event: happened.CellFound) -> ClusterView:
 
 
 def cell_awaited(view: ClusterView, event: happened.CellAwaited) -> ClusterView:
-    """Return the view with a cell of which a new leader does not know yet whether it lives."""
+    """Return the view with a cell of which a new leader does not know yet whether it is alive."""
     if event.cell in view.cells:
         return view
     cell = Cell(event.cell, event.attempt, (), CellState.AWAITED, event.at_ms, master=event.master)
@@ -43,7 +43,7 @@ def cell_awaited(view: ClusterView, event: happened.CellAwaited) -> ClusterView:
 
 
 def cell_lost(view: ClusterView, event: happened.CellLost) -> ClusterView:
-    """Return the view in which a cell is lost; news of an earlier attempt than the present one changes nothing."""
+    """Return the view in which a cell is lost; news of an attempt before the present one changes nothing."""
     known = view.cells.get(event.cell)
     if known is not None and (known.state is CellState.LOST or known.attempt != event.attempt):
         return view
@@ -54,18 +54,18 @@ def cell_lost(view: ClusterView, event: happened.CellLost) -> ClusterView:
 
 
 def is_of_silent_cell(view: ClusterView, event: happened.ContainerRegistered) -> bool:
-    """Return whether a container that this leader did not expect is of a cell that could not be asked about it.
+    """Return whether a container that this leader did not expect belongs to a cell whose AM is silent.
 
-    Its cell's present attempt has started it, so it is no orphan: it serves until it has handed over.
+    The present attempt of that cell has started it, so it is no orphan: it serves until it has handed over.
     """
     cell = view.cells.get(event.cell)
     return cell is not None and not cell.is_up and bool(event.attempt) and cell.attempt == event.attempt
 
 
 def with_offers(view: ClusterView) -> ClusterView:
-    """Return the view with every host that some cell has, and once for each cell that can be asked for it.
+    """Return the view with every host of any cell, and one offer for each host and cell that can be asked for it.
 
-    While its AM is silent, none of a cell's hosts is gone for that.
+    The hosts of a cell whose AM is silent remain known.
     """
     named = (
         {host for each in view.cells.values() for host in each.hosts} if view.cells else view.described.keys()
@@ -83,7 +83,7 @@ def with_offers(view: ClusterView) -> ClusterView:
 
 
 def _without_requests(view: ClusterView, cell: int) -> ClusterView:
-    """Return the view without what a cell was asked for: nobody failed, and each slot asks anew."""
+    """Return the view without the requests made to a cell: no slot has failed, and each requests anew."""
     return replace(
         view, requests={number: each for number, each in view.requests.items() if each.cell != cell}
     )

@@ -1,4 +1,4 @@
-"""Changes of the view that more than one event makes. Pure."""
+"""Changes of the view that several events have in common. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from standby.shared.model import InputFailures, Phase, ProcessorId, ReplicaId, R
 
 
 def unsettle(view: ClusterView, processors: Iterable[ProcessorId]) -> ClusterView:
-    """Return the view in which the passes look at ``processors`` again.
+    """Return the view in which ``processors`` are unsettled: the passes look at them again.
 
-    Not at one that its job's model does not have (any more): nothing would ever settle it.
+    A processor that is not in its job's model, or no longer, is left out: no pass would ever settle it.
     """
     more = frozenset(each for each in processors if each not in view.unsettled and _is_known(view, each))
     return replace(view, unsettled=view.unsettled | more) if more else view
@@ -37,12 +37,12 @@ def _is_known(view: ClusterView, processor: ProcessorId) -> bool:
 
 
 def unsettle_all(view: ClusterView) -> ClusterView:
-    """Return the view in which every processor is looked at again."""
+    """Return the view in which every processor is unsettled."""
     return unsettle(view, (processor for _, processor in view.processors()))
 
 
 def unsettle_job(view: ClusterView, job: str) -> ClusterView:
-    """Return the view in which the passes look at all of a job again."""
+    """Return the view in which every processor of a job is unsettled."""
     return unsettle(view, view.jobs[job].model.processors)
 
 
@@ -72,7 +72,7 @@ def with_records(view: ClusterView, recorded: Iterable[Recorded]) -> ClusterView
         assigned = {**view.assigned, **edited}
         view = replace(view, assigned={each: held for each, held in assigned.items() if held})
         view = with_known_hosts(view, edited)
-        # Somebody else shares a container with what has changed there: its home may be another one now.
+        # Other processors share a container with what has changed there: their home may be a different one now.
         touched.update(*(view.processors_in(each) for each in edited))
     return unsettle(view, touched)
 
@@ -82,7 +82,7 @@ def _epoch(recorded: Recorded | None) -> int:
 
 
 def with_inventory(view: ClusterView, replicas: Iterable[ReplicaStatus]) -> ClusterView:
-    """Return the view with the epochs that a container has seen, where they are above the records'."""
+    """Return the view with the epochs that a container has seen, where they are higher than the records'."""
     ahead = {
         each.replica.task: each.epoch
         for each in replicas
@@ -92,9 +92,9 @@ def with_inventory(view: ClusterView, replicas: Iterable[ReplicaStatus]) -> Clus
 
 
 def with_known_hosts(view: ClusterView, containers: Iterable[str]) -> ClusterView:
-    """Return the view in which containers that this leader has not heard yet are where the records have them.
+    """Return the view in which containers that this leader has not heard from are on the hosts that the records name.
 
-    The same-host check needs it before they speak.
+    The same-host check needs these hosts before the containers connect.
     """
     for each in containers:
         container = view.containers.get(each)
@@ -102,7 +102,7 @@ def with_known_hosts(view: ClusterView, containers: Iterable[str]) -> ClusterVie
             continue
         for task, copy in view.assigned.get(each, {}).items():
             record = view.records[task].record
-            # While a standby is displaced, the record has the active on the host where it will start, not where it was.
+            # While a standby is displaced, the record names the host where the active will start, not where it was.
             is_there = record.displaced is None or copy != record.active
             if record.placed.get(copy) == each and is_there:
                 heard = replace(container, host=record.hosts.get(copy, ""))
@@ -112,7 +112,7 @@ def with_known_hosts(view: ClusterView, containers: Iterable[str]) -> ClusterVie
 
 
 def slot_of(view: ClusterView, container: Container) -> Slot | None:
-    """Return the slot that a container's failure counts for: where it serves, or what it was asked for."""
+    """Return the slot that a container's failure counts against: the one it serves, or the one it was requested for."""
     job = view.job_of(container)
     if job is not None and job.model.is_mixed:
         return container.slot or SharedSlotId(job.name, 0)
@@ -120,9 +120,9 @@ def slot_of(view: ClusterView, container: Container) -> Slot | None:
 
 
 def lost(view: ClusterView, container: Container, loss: Reason[Loss], at_ms: int) -> ClusterView:
-    """Return the view in which ``container`` has lost its roles, and since when each active is missed.
+    """Return the view in which ``container`` has lost its roles, with the time from which each active is missed.
 
-    A container that was told to leave is no failure, and one that is lost already is not lost again.
+    A container that was told to exit does not count as a failure, and one that is lost already is not lost again.
     """
     if container.presence not in HOLDING:
         return view
@@ -147,10 +147,11 @@ def lost(view: ClusterView, container: Container, loss: Reason[Loss], at_ms: int
 def _crashed(
     view: ClusterView, container: Container, end: ProcessEnd, actives: Sequence[TaskId]
 ) -> ClusterView:
-    """Return the view after the end of a process, put down to the active tasks whose code it ran (rule `fair-blame`).
+    """Return the view after a process ended, attributed to the active tasks whose code it ran (rule `fair-blame`).
 
-    One that ran alone has failed, unless something else may have ended the process and it is the first time at this
-    offset. Where several ran, none has: each is run alone from now on, so that the next end tells more.
+    A task whose code ran alone has failed, unless something else may have ended the process and this is the first
+    end at its offset. If code of several tasks ran, no failure is counted: each of them runs alone from now on, so
+    that the next end is conclusive.
     """
     if end.is_from_outside:
         return view
@@ -181,7 +182,7 @@ def _crashed(
 
 
 def _waiting_at(status: ReplicaStatus | None) -> int | None:
-    """Return the committed offset of an active with input to run; None when it has none, as it said last."""
+    """Return the committed offset of an active that last reported input to process; None if it reported none."""
     if status is None or status.phase is not Phase.ACTIVE or status.input_committed is None:
         return None
     has_none = status.input_end is not None and status.input_end <= status.input_committed
@@ -193,8 +194,9 @@ def failed_attempt(
 ) -> ClusterView:
     """Return the view after a failure of ``slot``: the next request waits, longer each time.
 
-    ``counts`` says whether it spends retry budget; a refused or expired request does not, nor does what a copy was to
-    move to: it serves where it is. ``waits`` says whether even the first one in a row is waited after.
+    ``counts``: whether the failure spends retry budget. A refused or expired request does not, nor does a failure of
+    a container to which a copy was to move, because that copy serves where it is. ``waits``: whether there is a wait
+    after the first failure in a row, too.
     """
     job = view.jobs.get(job_of(slot))
     if job is None:
@@ -213,7 +215,7 @@ def failed_attempt(
 
 
 def _is_held(view: ClusterView, slot: Slot) -> bool:
-    """Return whether every task of a slot has its copy in some container."""
+    """Return whether every task of a slot has its copy in a container that may hold roles."""
     if not isinstance(slot, SlotId):
         return False
     records = [view.records.get(each) for each in view.job_tasks(slot.processor)]
@@ -223,7 +225,7 @@ def _is_held(view: ClusterView, slot: Slot) -> bool:
 
 
 def avoid(view: ClusterView, host: str, at_ms: int, slot: Slot, why: str) -> ClusterView:
-    """Return the view in which ``host`` is not asked for a while."""
+    """Return the view in which no container is requested on ``host`` for a while."""
     job = view.jobs.get(job_of(slot))
     if job is None:
         return view
@@ -231,7 +233,7 @@ def avoid(view: ClusterView, host: str, at_ms: int, slot: Slot, why: str) -> Clu
 
 
 def gone(view: ClusterView, container: str, at_ms: int) -> ClusterView:
-    """Return the view without a container that has ended, its slot free for a new request."""
+    """Return the view without a container that has ended; its slot is free for a new request."""
     known = view.containers[container]
     slot = slot_of(view, known)
     job = view.job_of(known)
@@ -243,8 +245,8 @@ def gone(view: ClusterView, container: str, at_ms: int) -> ClusterView:
             view = unsettle_job(view, job.name)
     view = replace(view, containers=without(view.containers, container))
     if slot is not None and serves and known.presence not in (Presence.LEAVING, Presence.ORPHAN):
-        # A loss after good service is asked for again at once; repeated ones wait longer each time. What was done to it
-        # from outside spends nothing of the job's budget.
+        # A first loss is followed by a request at once; repeated ones wait longer each time. An end that was caused
+        # from outside spends none of the job's retry budget.
         last = Setback(SetbackKind.LOST, known.host, detail=known.reason or "lost")
         view = failed_attempt(view, slot, at_ms, last, counts=known.is_own_failure, waits=False)
     return view

@@ -1,4 +1,4 @@
-"""Failovers and planned hand-overs, from the decision until their tasks are at work again; used by `apply`. Pure."""
+"""Failovers and planned hand-overs, from the decision until their tasks are processed again; used by `apply`. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from appmaster.planning.state.view import ClusterView, Container, Failover, Lost
 
 
 def begun(view: ClusterView, action: WriteRecords, at_ms: int) -> ClusterView:
-    """Return the view with a failover or hand-over begun, if the decision changes who is active.
+    """Return the view with a failover or hand-over begun, if the decision changes which copy is active.
 
-    The lost active is not missed any more, and what was being prepared is over.
+    The lost active is no longer missed, and a hand-over that was being prepared is over.
     """
     new = action.changes[0].record
     old = view.records.get(new.task)
@@ -23,7 +23,7 @@ def begun(view: ClusterView, action: WriteRecords, at_ms: int) -> ClusterView:
         return view
     missed = view.lost_actives.get(action.processor)
     if missed is None and action.kind is Kind.FAILOVER and old is not None:
-        # Nothing was lost: it stands still where it is.
+        # No container was lost: the active is stuck.
         missed = LostActive(old.record.placed.get(old.record.active or 0, ""), Loss.STUCK, at_ms)
     to = new.placed.get(new.active, "")
     motive = action.reason.kind if isinstance(action.reason.kind, Motive) else None
@@ -47,7 +47,7 @@ def begun(view: ClusterView, action: WriteRecords, at_ms: int) -> ClusterView:
 
 
 def followed(view: ClusterView, container: Container) -> ClusterView:
-    """Return the view with every failover to ``container`` as far as it has come by its report."""
+    """Return the view with the progress of every failover to ``container`` as of its last report."""
     for failover in view.failovers.values():
         if failover.to != container.id:
             continue

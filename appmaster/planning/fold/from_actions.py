@@ -1,4 +1,4 @@
-"""What the view remembers of an action that has begun, so that the next turn does not repeat it. Pure."""
+"""What the view records of a started action, so that the next turn does not repeat it. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from appmaster.planning.state.view import (
 )
 from standby.shared.model import SlotId
 
-#: Outcomes of a container that did nothing wrong and was never of use: the next request for its slot waits.
+#: Outcomes of a container that did nothing wrong but was never used: the next request for its slot waits.
 _IN_VAIN: Final = frozenset({Outcome.SAME_HOST, Outcome.DRAINED, Outcome.SURPLUS})
 
 
@@ -52,9 +52,9 @@ def _write_records(view: ClusterView, action: todo.WriteRecords, at_ms: int) -> 
 
 
 def _asks_at_once(view: ClusterView, action: todo.WriteRecords) -> ClusterView:
-    """Return the view in which a displaced standby's host may be asked for at once.
+    """Return the view in which a displaced standby's host may be requested at once.
 
-    Nothing is active from now on: the waits after requests in vain for the active's slot are over.
+    No copy is active from now on, so the waits after failed requests for the active's slot are dropped.
     """
     active = action.changes[0].record.active
     slot = SlotId(action.processor, active) if active is not None else None
@@ -82,7 +82,7 @@ def _write_status(view: ClusterView, action: todo.WriteStatus, at_ms: int) -> Cl
         lacks=action.lacks,
         was_deployed=was_deployed,
         failure=job.failure or action.failure,
-        # What was raised before has nothing to do with what comes.
+        # An earlier traceback has nothing to do with later failures.
         last_traceback="" if is_well else job.last_traceback,
         traceback=action.traceback,
         is_told_over=action.is_over,
@@ -93,7 +93,7 @@ def _write_status(view: ClusterView, action: todo.WriteStatus, at_ms: int) -> Cl
 
 def _declare_lost(view: ClusterView, action: todo.DeclareLost, at_ms: int) -> ClusterView:
     container = view.containers[action.container]
-    # Its silence began when it was last heard; that the leader knows is of this moment.
+    # Its silence began when it was last heard; the leader's knowledge dates from this moment.
     view = lost(view, container, action.reason, at_ms)
     home = view.home(container.id)
     if home is not None and action.reason.kind is Loss.SILENT:
@@ -105,7 +105,7 @@ def _declare_lost(view: ClusterView, action: todo.DeclareLost, at_ms: int) -> Cl
 
 def _doubt_self(view: ClusterView, action: todo.DoubtSelf, at_ms: int) -> ClusterView:
     longest = max((job.policy.heartbeat_timeout_ms for job in view.jobs.values()), default=2_000)
-    # Once: the doubt itself ends a time-out later, and who is silent then is lost.
+    # Only once: the doubt ends a time-out later, and containers that are still silent then are lost.
     return replace(view, self_doubt_until_ms=at_ms + longest)
 
 
@@ -208,13 +208,13 @@ def _release_container(view: ClusterView, action: todo.ReleaseContainer, at_ms: 
         ending = Ending(known.incarnation, at_ms, until)
         view = replace(view, ending=put(view.ending, known.id, ending))
     if known.slot is not None and action.outcome in _IN_VAIN and job_of(known.slot) in view.jobs:
-        # It never served: the next request for that slot waits, or a full cluster would spin.
+        # It never served: without a wait before the next request for its slot, a full cluster would loop.
         is_same_host = action.outcome is Outcome.SAME_HOST
         kind = SetbackKind.SAME_HOST if is_same_host else SetbackKind.OF_NO_USE
         last = Setback(kind, known.host, detail=action.reason)
         view = failed_attempt(view, known.slot, at_ms, last, counts=False)
     if action.outcome is not Outcome.LOST:
-        # Ended as planned: no failure, so nothing of the retry budget is spent on it.
+        # Ended as planned: not a failure, so it spends no retry budget.
         view = replace(
             view, containers=put(view.containers, known.id, replace(known, presence=Presence.LEAVING))
         )

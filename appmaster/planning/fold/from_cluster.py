@@ -1,7 +1,7 @@
-"""What YARN, the containers and their connections tell, folded into the view; used by `apply`. Pure.
+"""What YARN, the containers and their connections report, folded into the view; used by `apply`. Pure.
 
-Messages come late, twice and in any order between connections. What is of an older incarnation, or of a container
-that is unknown, changes nothing.
+Messages may come late, twice, and in any order between connections. A message of an older incarnation, or of an
+unknown container, changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role
 
 
 def container_expected(view: ClusterView, event: happened.ContainerExpected) -> ClusterView:
-    """Return the view with a container that held tasks under the leader before, and has not spoken to this one yet."""
+    """Return the view with a container that held tasks under the former leader and has not connected to this one."""
     if event.container in view.containers:
         return view
     container = Container(
@@ -54,8 +54,9 @@ def container_expected(view: ClusterView, event: happened.ContainerExpected) -> 
 def container_unregistered(view: ClusterView, event: happened.ContainerUnregistered) -> ClusterView:
     """Return the view after a container's session with ZooKeeper ended.
 
-    A vanished registration counts only when there is no live stream (rule `who-is-lost`): of a container that is still
-    expected, it is the first that this leader hears. Its host is silent, as a rule, as its session was all its time.
+    A vanished registration counts only if there is no live stream (rule `who-is-lost`). Of a container that is still
+    expected, it is the first news that this leader gets. As a rule its whole host was silent, for as long as the
+    session time-out.
     """
     known = view.containers.get(event.container)
     if known is None or known.presence is not Presence.EXPECTED:
@@ -64,7 +65,7 @@ def container_unregistered(view: ClusterView, event: happened.ContainerUnregiste
 
 
 def request_placed(view: ClusterView, event: happened.RequestPlaced) -> ClusterView:
-    """Return the view in which YARN has a request under its own id."""
+    """Return the view in which YARN has accepted a request and given it an id."""
     request = view.requests.get(event.number)
     if request is None:
         return view
@@ -95,8 +96,8 @@ def container_completed(view: ClusterView, event: happened.ContainerCompleted) -
     """Return the view after YARN's word that a container has ended, or will never start."""
     for request in view.requests.values():
         if request.skein_id == event.skein_id:
-            # It ended before it ever spoke to us: a launch that failed, unless somebody from outside ended it.
-            # The next request waits either way, or what kills all and at once would have us spin.
+            # It ended before it registered: a failed launch, unless it was ended from outside. The next request waits
+            # in either case: something that ends every container at once would otherwise cause a tight loop.
             view = replace(view, requests=without(view.requests, request.number))
             last = Setback(SetbackKind.AT_LAUNCH, request.host, detail=event.message)
             view = failed_attempt(view, request.slot, event.at_ms, last, counts=not event.is_from_outside)
@@ -113,12 +114,12 @@ def container_completed(view: ClusterView, event: happened.ContainerCompleted) -
 
 
 def container_registered(view: ClusterView, event: happened.ContainerRegistered) -> ClusterView:
-    """Return the view with a container that opened its stream, with everything that it holds."""
+    """Return the view with a container that opened its stream, with all its replicas."""
     known = view.containers.get(event.container)
     if known is not None and event.incarnation < known.incarnation:
         return view
     slot = known.slot if known is not None else None
-    # One that this leader has lost is given back, whether its cell's AM has heard of that or not.
+    # A container that this leader has declared lost is given back, whether or not its cell's AM has noticed the loss.
     is_known = known is not None or (is_of_silent_cell(view, event) and event.container not in view.told_lost)
     presence = Presence.LIVE if is_known else Presence.ORPHAN
     requests = view.requests
@@ -129,7 +130,7 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
             requests = without(view.requests, request.number)
             break
     if known is not None and known.presence in (Presence.LEAVING, Presence.ORPHAN):
-        # Given back, and only heard again because it is not dead yet: it gets no roles.
+        # It was given back and connects only because it is not dead yet: it gets no roles.
         presence = known.presence
     container = Container(
         event.container,
@@ -162,7 +163,7 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
     if known is None and job is not None:
         view = replace(view, arrived_ms=put(view.arrived_ms, job.name, event.at_ms))
         if job.model.is_mixed:
-            # Its share lies in the others: they have settled without it when it comes late.
+            # Its share is in the other containers: if it comes late, they have settled without it.
             view = unsettle_job(view, job.name)
     return view
 
@@ -172,13 +173,13 @@ def _has_ended(replicas: Iterable[ReplicaStatus]) -> bool:
 
 
 def _heard(view: ClusterView, container: str, incarnation: int, at_ms: int) -> Container | None:
-    """Return the container with its silence ended, or None when the message is of no one we know."""
+    """Return the container with its silence ended, or None if the message is not from a known incarnation."""
     known = view.containers.get(container)
     if known is None or known.incarnation != incarnation:
         return None
-    # One that was suspected for its silence only had a slow moment: its stream never broke. Its roles
-    # were given away all the same; it will be told what is wanted of it now.
-    # One whose replica failed is no use, however lively it is.
+    # A container that was suspected only for its silence was slow for a moment: its stream never broke. Its roles have
+    # been given away nevertheless; the next assignment says what it is to hold now.
+    # A container whose replica failed is of no use even if its process is alive.
     is_back = known.presence is Presence.BROKEN or (
         known.presence is Presence.SUSPECT and not (known.loss is not None and known.loss.kind.is_final)
     )
@@ -188,7 +189,7 @@ def _heard(view: ClusterView, container: str, incarnation: int, at_ms: int) -> C
 
 
 def heartbeat_received(view: ClusterView, event: happened.HeartbeatReceived) -> ClusterView:
-    """Return the view in which a container was heard."""
+    """Return the view after a heartbeat of a container."""
     if event.container not in view.containers:
         return _stranger(view, event)
     known = _heard(view, event.container, event.incarnation, event.at_ms)
@@ -196,10 +197,11 @@ def heartbeat_received(view: ClusterView, event: happened.HeartbeatReceived) -> 
 
 
 def _stranger(view: ClusterView, event: happened.HeartbeatReceived) -> ClusterView:
-    """Return the view with one who speaks although YARN has ended it, or it was given back: it is told to exit.
+    """Return the view with an orphan: it speaks although YARN has ended it or it was given back. It is told to exit.
 
-    The NodeManager that should have ended its process was lost, as a rule. As long as its stream stands it takes
-    itself for led, and its open stores keep every later copy of its tasks from that host (rule `orphan-exit`).
+    Usually the NodeManager that should have ended its process was lost. While its stream is open the container
+    believes that it has a leader, and its open stores keep every later copy of its tasks off that host (rule
+    `orphan-exit`).
     """
     orphan = Container(
         event.container,
@@ -213,7 +215,7 @@ def _stranger(view: ClusterView, event: happened.HeartbeatReceived) -> ClusterVi
 
 
 def _spoken(view: ClusterView, container: Container) -> ClusterView:
-    """Return the view with a container as it is after it spoke."""
+    """Return the view with a container as it is after its message."""
     came_back = view.containers[container.id].presence is not container.presence
     view = replace(view, containers=put(view.containers, container.id, container))
     if not came_back:
@@ -222,7 +224,7 @@ def _spoken(view: ClusterView, container: Container) -> ClusterView:
 
 
 def _not_missed(view: ClusterView, container: str) -> ClusterView:
-    """Return the view after a container came back: actives that nobody took from it are not missed any more."""
+    """Return the view after a container came back: those of its actives that were not replaced are no longer missed."""
     if all(each.container != container for each in view.lost_actives.values()):
         return view
     missed = {processor: each for processor, each in view.lost_actives.items() if each.container != container}
@@ -230,7 +232,7 @@ def _not_missed(view: ClusterView, container: str) -> ClusterView:
 
 
 def report_received(view: ClusterView, event: happened.ReportReceived) -> ClusterView:
-    """Return the view with what a container says of itself and of each replica."""
+    """Return the view with what a container reports about itself and each replica."""
     known = _heard(view, event.container, event.incarnation, event.at_ms)
     if known is None:
         return view
@@ -263,7 +265,7 @@ def report_received(view: ClusterView, event: happened.ReportReceived) -> Cluste
 def _with_tracebacks(
     view: ClusterView, container: Container, before: Mapping[ReplicaId, ReplicaStatus]
 ) -> ClusterView:
-    """Return the view in which each job has the last traceback of its code, for its status; none that is got over."""
+    """Return the view in which each job has the last traceback of its code, for its status; none once overcome."""
     for each in container.statuses.values():
         job = view.jobs.get(each.replica.task.job)
         if job is None:
@@ -283,7 +285,7 @@ def _with_tracebacks(
 def _standing(
     before: Mapping[ReplicaId, Standing], statuses: Iterable[ReplicaStatus], at_ms: int
 ) -> dict[ReplicaId, Standing]:
-    """Return how replicas stand, each since when it has stood so."""
+    """Return the standing of each replica, with the time since when it has been the same."""
     found = {}
     for each in statuses:
         now = _stands(each, at_ms)
@@ -295,7 +297,7 @@ def _standing(
 
 
 def _stands(status: ReplicaStatus, at_ms: int) -> Standing | None:
-    """Return how a replica stands; None of one that works, has ended, or is no candidate for anything."""
+    """Return a replica's standing; None if it works, has ended, or could not take over."""
     if status.role is Role.STANDBY:
         could = status.phase is Phase.TAILING and status.lag_ms is not None
         return Standing(True, 0, (), at_ms) if could else None
@@ -306,7 +308,7 @@ def _stands(status: ReplicaStatus, at_ms: int) -> Standing | None:
 
 
 def _gist(view: ClusterView, container: Container) -> object:
-    """Return what of a report may call for a decision; offsets and figures do not."""
+    """Return the parts of a report that may call for a decision; offsets and figures do not."""
     job = view.job_of(container)
     bound = job.policy.lag_time_ms if job is not None else 0
     return (
@@ -329,12 +331,12 @@ def _gist(view: ClusterView, container: Container) -> object:
 
 
 def stream_broken(view: ClusterView, event: happened.StreamBroken) -> ClusterView:
-    """Return the view in which a container's connection is gone: its port will tell whether it lives."""
+    """Return the view in which a container's connection is gone; a probe of its port shows whether it is alive."""
     known = view.containers.get(event.container)
     if known is None or known.incarnation != event.incarnation:
         return view
     if not known.skein_id:
-        return gone(view, known.id, event.at_ms)  # a stranger: nobody else will tell of its end
+        return gone(view, known.id, event.at_ms)  # unknown to this leader: no other event will report its end
     if known.presence is not Presence.LIVE:
         return view
     broken = replace(known, presence=Presence.BROKEN, since_ms=event.at_ms, is_probing=False, probed_ms=0)
@@ -354,16 +356,16 @@ def port_probed(view: ClusterView, event: happened.PortProbed) -> ClusterView:
         return view
     known = _looked_at(known, event)
     if event.accepts:
-        # Alive, or dying: a dead process's sockets are closed one by one, its stream may go before its
-        # port does. It is asked again soon, until the reconnect grace is over.
+        # Alive, or dying: a dead process's sockets are closed one by one, so its stream may close before its port does.
+        # The port is probed again soon, until the reconnect grace is over.
         return replace(view, containers=put(view.containers, known.id, replace(known, is_probing=False)))
-    # It is dead: nobody listens where it listened, or its witness says so. YARN's word only comes later.
+    # It is dead: no process listens at its port, or its witness says so. YARN's report comes only later.
     view = lost(view, replace(known, end=event.end), event.loss, known.silent_since_ms)
     return gone(view, known.id, event.at_ms)
 
 
 def _looked_at(known: Container, event: happened.PortProbed) -> Container:
-    """Return what is known of a container after a look at its port; one begun before it was heard tells nothing new."""
+    """Return the container after a probe of its port; a probe that began before its last message shows nothing new."""
     if event.is_answered:
         responded_ms = event.at_ms if event.is_running else known.responded_ms
         known = replace(known, answered_ms=event.at_ms, responded_ms=responded_ms)

@@ -1,1 +1,1 @@
-"""A job as a whole: its next model, how far it is, what people ask of it. Pure."""
+"""A job as a whole: its next model, its status, and commands of operators. Pure."""

@@ -1,7 +1,7 @@
-"""What people ask for at once: a planned failover, a parked processor's return. Pure.
+"""Commands of operators that begin at once: a planned hand-over, unparking a processor. Pure.
 
-A command is answered in the turn in which it is seen: with what begins now, or with why it cannot be done. What
-it begins is followed like anything else; it is forgotten when the leader changes while it is prepared.
+A command is answered in the turn that sees it: with what begins now, or with why it cannot be done. What it begins
+continues like any other hand-over; if the leader changes during its preparation, it is forgotten.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from standby.shared.model import ProcessorId, SlotId
 
 
 def answers(turn: Turn) -> Iterator[Action]:
-    """Yield what each waiting command begins, and its answer."""
+    """Yield what each waiting command begins, and the answer to it."""
     for command in turn.view.commands:
         if command.operation is Operation.UNPARK:
             yield from _unpark(turn, command)
@@ -52,7 +52,7 @@ def _fail_over(turn: Turn, command: Command) -> Iterator[Action]:
             continue
         cohorts = turn.cohorts(job, processor)
         if cohorts is None:
-            return  # its records are being written: the next turn answers, and nothing is begun before
+            return  # its records are being written: the next turn answers, and nothing is begun before that
         found[processor] = cohorts
     begun: list[str] = []
     for processor, cohorts in found.items():

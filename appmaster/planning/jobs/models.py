@@ -1,4 +1,4 @@
-"""The job model's next version, when what is asked of a job has changed, or a processor is parked. Pure."""
+"""The next version of a job model, after a change of the job or when a processor is parked. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from standby.shared.model import Phase, ProcessorId, SlotId
 
 
 def writes(turn: Turn) -> Iterator[Action]:
-    """Yield the next model of every job whose recorded one is not what is asked for."""
+    """Yield the next model of every job whose recorded one differs from what the job asks for."""
     for job in turn.view.jobs.values():
         if job.is_modelling or not job.is_led:
             continue
@@ -33,7 +33,7 @@ def writes(turn: Turn) -> Iterator[Action]:
 
 
 def next_model(view: ClusterView, job: Job) -> tuple[JobModel, str]:
-    """Return the model that the job's configuration asks for, and why; the present one when it is right."""
+    """Return the model that the job's configuration asks for, and why; the present one if it is right."""
     if job.is_model_right:
         return job.model, ""
     if job.model.version == 0:
@@ -45,13 +45,13 @@ def next_model(view: ClusterView, job: Job) -> tuple[JobModel, str]:
         and (recorded := view.records.get(each.tasks[0])) is not None
         and recorded.record.active is not None
     }
-    return propose(job.name, job.spec, job.model, actives), "the job asks for something else"
+    return propose(job.name, job.spec, job.model, actives), "the job's configuration has changed"
 
 
 def exhaustions(turn: Turn, job: Job) -> Iterator[tuple[ProcessorId, Reason[Failure]]]:
-    """Yield the processors that failed more often than the job allows, or that only fail, and how.
+    """Yield the processors that failed more often than the job allows, or that cannot succeed, and why.
 
-    A container that is not a processor's (a mixed job's) parks nobody: the job fails then, whatever the
+    A container that belongs to no processor (as in a mixed job) parks none: the job fails then, whatever the
     policy.
     """
     view = turn.view
@@ -76,7 +76,7 @@ def exhaustions(turn: Turn, job: Job) -> Iterator[tuple[ProcessorId, Reason[Fail
 
 
 def too_often(job: Job, what: str, attempts: Attempts) -> Reason[Failure]:
-    """Return that ``what`` has used up the retry budget of a job."""
+    """Return the reason that ``what`` has used up the retry budget of a job."""
     return Reason(
         Failure.TOO_OFTEN,
         f"{what} failed {len(attempts.failures_ms)} times within {job.policy.retry_window_ms} ms, "

@@ -1,4 +1,4 @@
-"""How far each job is, and why it is no further. Pure."""
+"""The status of each job, and what keeps it from the next state. Pure."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from appmaster.planning.state.view import Container, Presence, Trouble, TroubleK
 from standby.replica.lifecycle import ENDED
 from standby.shared.model import Fault, Phase, ReplicaStatus, Role, SlotId, TaskRecord
 
-#: Most reasons that a status carries; the rest is counted.
+#: Most reasons that a status lists; the rest is counted.
 _MOST_REASONS = 10
 
-#: What cannot be done for a job that is set aside.
+#: What the leader cannot do for a job that is set aside, in words.
 _CANNOT: Final[Mapping[Effect, str]] = {
     Effect.WRITE_RECORDS: "its tasks' records cannot be written",
     Effect.WRITE_MODEL: "its model cannot be written",
     Effect.WRITE_STATUS: "its status cannot be written",
-    Effect.SEND_ASSIGNMENT: "its containers cannot be told what they are to hold",
+    Effect.SEND_ASSIGNMENT: "its containers cannot be sent their assignments",
     Effect.SEND_EXIT: "its containers cannot be told to exit",
-    Effect.PROBE_PORT: "its containers cannot be asked whether they live",
-    Effect.REQUEST_CONTAINER: "containers cannot be asked for",
+    Effect.PROBE_PORT: "its containers' ports cannot be probed",
+    Effect.REQUEST_CONTAINER: "containers cannot be requested",
     Effect.GIVE_BACK: "containers cannot be given back",
 }
 
@@ -62,7 +62,7 @@ def statuses(turn: Turn) -> Iterator[Action]:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """How far a job is, and why it is no further."""
+    """A job's state, and what keeps it from the next one."""
 
     state: JobState
     reasons: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ def _found(turn: Turn, job: Job, troubles: list[Trouble]) -> _Found:
         if job.is_fenced and not left and not asked:
             return _Found(JobState.UNDEPLOYED)
         waits = [*_set_aside(job)]
-        # Without numbers, which would be written anew with each container that ends.
+        # Without numbers: a status with numbers would be written again with each container that ends.
         if left:
             waits.append("its containers have not all ended")
         if asked:
@@ -110,24 +110,24 @@ def _failed(job: Job, failure: Reason[Failure]) -> _Found:
 
 
 def _set_aside(job: Job) -> Iterator[str]:
-    """Yield what the leader cannot do for a job at present, and why; it is tried again, and other jobs are led."""
+    """Yield what the leader cannot do for a job at present, and why; it keeps trying, and leads the other jobs."""
     if job.fencing_error:
         yield (
-            f"its tasks cannot be fenced: {job.fencing_error}; that is tried again, and containers of it end "
-            "only once they are"
+            f"its tasks cannot be fenced: {job.fencing_error}; this is tried again, and its containers end "
+            "only once they are fenced"
         )
     for effect, why in sorted(job.faults.items()):
-        yield f"set aside, for {_CANNOT[effect]}: {why}; that is tried again"
+        yield f"set aside, for {_CANNOT[effect]}: {why}; this is tried again"
 
 
 def _at_most(reasons: list[str]) -> list[str]:
-    """Return the first reasons, and how many more there are."""
+    """Return the first reasons, and the number of the others."""
     more = len(reasons) - _MOST_REASONS
     return [*reasons[:_MOST_REASONS], f"and {more} more"] if more > 0 else reasons
 
 
 def _failure(turn: Turn, job: Job) -> Reason[Failure] | None:
-    """Return why the job has to be given up; None when it has not."""
+    """Return why the job has to fail; None if it need not."""
     if topic := job.obstacle or _changed_topic(turn, job):
         return Reason(Failure.TOPIC, topic)
     if job.policy.on_exhausted is OnExhausted.FAIL:
@@ -140,7 +140,7 @@ def _failure(turn: Turn, job: Job) -> Reason[Failure] | None:
 
 
 def _changed_topic(turn: Turn, job: Job) -> str:
-    """Return what a container of the job's present revision tells of a topic that is another one."""
+    """Return what a container of the job's present revision reports about a topic that was made again; or empty."""
     for container in turn.view.containers.values():
         if container.has_ended and container.revisions.get(job.name) == job.revision:
             for each in container.statuses.values():
@@ -152,7 +152,7 @@ def _changed_topic(turn: Turn, job: Job) -> str:
 def _missing(turn: Turn, job: Job) -> Iterator[Lack]:
     """Yield what keeps the job from being deployed: each replica that is not in place and restored.
 
-    A settled processor lacks nothing. The texts hold no figures that change by themselves, or the status
+    A settled processor lacks nothing. The texts contain no figures that change by themselves; otherwise the status
     would be written every second.
     """
     for other, processor in turn.unsettled():
@@ -160,7 +160,7 @@ def _missing(turn: Turn, job: Job) -> Iterator[Lack]:
             continue
         cohorts = turn.cohorts(job, processor)
         if cohorts is None:
-            # Being written: what it lacked a moment ago, it may lack still.
+            # Its records are being written: it may still lack what it lacked a moment ago.
             yield from (each for each in job.lacks if each.processor == processor)
             continue
         for cohort in cohorts:
@@ -185,27 +185,27 @@ def _lacking(turn: Turn, cohort: Cohort) -> Iterator[Lack]:
 
 
 def _active_lacks(turn: Turn, cohort: Cohort, holder: Container, status: ReplicaStatus | None) -> str:
-    """Return what keeps a task from being served; empty when it is, or when that changes hands as planned."""
+    """Return what keeps a task from being processed; empty if it is processed or is being handed over as planned."""
     if status is not None and status.role is Role.ACTIVE and status.phase is Phase.ACTIVE:
         return ""
     handover = turn.view.failovers.get(cohort.processor)
     is_planned = handover is not None and handover.is_planned and handover.to == holder.id
     if is_planned and (status is None or status.phase not in ENDED):
         return ""
-    # A new leader has its record's word until it has heard the container, or finds it lost.
+    # A new leader trusts the record until it has heard from the container or declares it lost.
     if holder.presence is Presence.EXPECTED and cohort.record.claimed and cohort.job.was_deployed:
         return ""
     if status is None or status.role is not Role.ACTIVE:
-        return "told to be active"
+        return "to become active"
     return status.phase.value
 
 
 def _standby_lacks(record: TaskRecord, copy: int, status: ReplicaStatus | None) -> str:
-    """Return what a standby lacks to be in sync; empty when its record says that it is, as of a former active."""
+    """Return what a standby lacks to be in sync; empty if its record has it in sync, as it has a former active."""
     if copy in record.in_sync and (status is None or status.phase not in ENDED):
         return ""
     if status is None or status.role is not Role.STANDBY:
-        return "told to be standby"
+        return "to become a standby"
     return status.phase.value if status.phase is not Phase.TAILING else "not in sync"
 
 
@@ -222,8 +222,8 @@ def _why_unplaced(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
     if kept is not None:
         return f"its container on {kept.host} is {kept.presence.value}"
     if cohort.job.quarantined:
-        return "not asked for while its code cannot be had"
+        return "not requested while its code is unavailable"
     attempts = view.attempts.get(slot)
     if attempts is not None and attempts.last is not None:
-        return f"asked for again soon; {attempts.last.words}"
-    return "about to be asked for"
+        return f"requested again soon; {attempts.last.words}"
+    return "about to be requested"

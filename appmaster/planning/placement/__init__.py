@@ -1,1 +1,1 @@
-"""What a turn looks at, and which container may hold what. Pure."""
+"""What the passes of a turn share, and which container may hold which copy. Pure."""

@@ -1,4 +1,4 @@
-"""Which containers fit a copy: apart from the other copies, on a host that may be used and is clear of it. Pure."""
+"""Which containers may take a copy: on a usable host without another copy of its tasks, open or recorded. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def free_for(
     slot: SlotId,
     locations: frozenset[Location] | None = None,
 ) -> Container | None:
-    """Return a free container for a slot that passes the same-host check, the one asked for it first.
+    """Return a free container for a slot that passes the same-host check; one requested for this slot comes first.
 
-    Of several, one in a cell with fewer of the other copies, then one on no other master's host, then the one on the
-    host with the freshest state. ``locations``: the copy could stay and is to move to one of them, so only a container
-    that was asked for it will do; any other would be taken back for its own slot once the copy has been closed.
+    Among several, the order is: a cell with fewer of the other copies, a host without another cell's master, the host
+    with the freshest state. ``locations``: the copy could stay and is to move to one of these, so only a container
+    that was requested for this slot will do. Any other would be used for its own slot again once the copy is closed.
     """
     job = cohorts[0].job
     others = turn.siblings(cohorts, slot)
@@ -37,7 +37,7 @@ def free_for(
         return is_elsewhere and not turn.view.must_leave(each) and is_current(job, each)
 
     own = [each for each in turn.free_at(job, slot) if fits(each)]
-    # One that was asked for another slot which still waits for it stays free for that one.
+    # A container that was requested for another slot, and which that slot still needs, stays free for it.
     idle = (each for each in turn.idle(job, partial(_is_idle, turn)) if locations is None and fits(each))
     candidates = own or list(idle)
     if len(candidates) < 2:
@@ -55,12 +55,12 @@ def free_for(
 
 
 def _is_idle(turn: Turn, container: Container) -> bool:
-    """Return whether a free container waits for no slot of its own."""
+    """Return whether a free container is needed by no slot of its own."""
     return not isinstance(container.slot, SlotId) or _is_taken(turn, container.slot)
 
 
 def _is_taken(turn: Turn, slot: SlotId) -> bool:
-    """Return whether a slot has a container already, or is not in the model any more."""
+    """Return whether a slot has a container already, or is no longer in the model."""
     job = turn.view.jobs.get(slot.processor.job)
     model = job.model.processors.get(slot.processor) if job is not None else None
     if job is None or model is None or slot.copy not in model.copies:
@@ -74,33 +74,33 @@ def _is_taken(turn: Turn, slot: SlotId) -> bool:
 
 
 def fits_host(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:
-    """Return whether a container may take a copy: it keeps the copies apart, and runs the present revision.
+    """Return whether a container may take a copy: its host has no other copy, and it runs the present revision.
 
-    In a mixed job one of an older revision may, until it is its turn to be started anew.
+    In a mixed job a container of an older revision may take one until it is replaced.
     """
     is_fresh = cohort.job.model.is_mixed or is_current(cohort.job, container)
     return is_fresh and is_apart(turn, cohort, copy, container)
 
 
 def is_apart(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:
-    """Return whether no other copy is on a container's host, and nothing has to leave it."""
+    """Return whether a container's host holds no other copy, and the container need not leave."""
     return container.host not in turn.hosts_of_copies(cohort, copy) and not turn.view.must_leave(container)
 
 
 def is_clear(turn: Turn, cohort: Cohort, container: Container) -> bool:
-    """Return whether no other process on a container's host has a copy of the tasks open, as far as it is known.
+    """Return whether no other process on a container's host has a copy of the tasks open, as far as is known.
 
-    What was told to close there has to close first: the two would need one directory.
+    A process there that was told to close its copy has to close it first: both would use the same directory.
     """
     for other in turn.on_host(container.host):
-        # One whose stream broke, or that stands still, may well live: until it says that the copy is closed, or is
-        # given back.
+        # A process whose stream broke, or that is stalled, may well be alive: it counts until it reports that the copy
+        # is closed, or is given back.
         if other.id == container.id or other.presence not in (*HOLDING, Presence.SUSPECT):
             continue
         if not other.has_said_hello:
-            return False  # nobody knows what it has open before this leader has heard it, or given it back
+            return False  # unknown what it has open until this leader has heard from it or given it back
         if other.applied < other.sent:
-            return False  # it may be about to open what it was told to, and has been told to close since
+            return False  # it may still open what an earlier assignment told it to hold
         for each in other.statuses.values():
             if each.replica.task in cohort.tasks and each.phase not in ENDED:
                 return False

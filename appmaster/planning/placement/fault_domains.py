@@ -1,4 +1,4 @@
-"""The hosts where copies of a job can be placed, and which failure would take all copies of a task. Pure."""
+"""The hosts where copies of a job can be placed, and which failures would lose all copies of a task. Pure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from locality.hosts import HostInfo
 Location = tuple[str, int]
 
 #: What the copies of a task share, most serious first: whether all would be lost with one host; for each attribute of
-#: ``job.locality.spread`` in which hosts differ, whether all have the same value; how many hosts would each take all.
-#: Less is better. Hosts count most, since they are lost more often than cells and racks.
+#: ``job.locality.spread`` in which hosts differ, whether all have the same value; the number of hosts whose loss would
+#: lose all. Less is better. Hosts count most, since they are lost more often than cells and racks.
 Exposure = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """One copy that is to move, lest all copies of its tasks be lost at once."""
+    """One copy that is to move because all copies of its tasks could be lost at once."""
 
     copy: int
     locations: frozenset[Location]
-    """The best ones. Its own host, in another cell, is among them only when no other host will do."""
+    """The best locations. The copy's own host, in another cell, is among them only if no other host will do."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class FaultDomains:
-    """The hosts that can be asked for, and what they share, for the copies of one job's tasks."""
+    """The hosts that can be requested, and the attributes that the copies of one job's tasks may share."""
 
     attributes: tuple[str, ...]
     """The attributes of ``job.locality.spread`` in which the hosts differ."""
@@ -39,13 +39,13 @@ class FaultDomains:
     """Values of those attributes → the hosts that have them."""
 
     def exposure(self, locations: Collection[HostInfo]) -> Exposure:
-        """Return what copies at these locations share."""
+        """Return the exposure of copies at these locations."""
         shared = [{each.value(attribute) for each in locations} for attribute in self.attributes]
         hosts = len(self.lost_with(locations))
         return (hosts > 0, *(len(each) == 1 and "" not in each for each in shared), hosts)
 
     def lost_with(self, locations: Collection[HostInfo]) -> set[str]:
-        """Return the hosts of which each takes all copies along, itself or by a cell's master; one copy has its own."""
+        """Return the hosts whose loss loses all copies, with the host itself or with a cell's master on it."""
         if "cell" not in self.attributes:
             return set()
         return set.intersection(
@@ -53,7 +53,7 @@ class FaultDomains:
         )
 
     def reason(self, locations: Collection[HostInfo], exposure: Exposure, better: Exposure) -> str:
-        """Return in words what of ``exposure`` is over once it is ``better``."""
+        """Return, in words, what part of ``exposure`` is removed once it is ``better``."""
         one = next(iter(locations))
         for attribute, was, is_still in zip(self.attributes, exposure[1:-1], better[1:-1], strict=True):
             if was and not is_still:
@@ -62,7 +62,7 @@ class FaultDomains:
 
 
 def fault_domains_of(view: ClusterView, spread: tuple[str, ...]) -> FaultDomains:
-    """Return the hosts that can be asked for at present, for copies that ``spread`` keeps apart."""
+    """Return the hosts that can be requested at present, for copies that ``spread`` keeps apart."""
     offers = [each for each in view.offers if each.name not in view.drained]
     attributes = tuple(
         attribute for attribute in spread if len({each.value(attribute) for each in offers} - {""}) > 1

@@ -1,4 +1,4 @@
-"""Where the state of a copy's tasks lies: what their records remember, and what containers saw on disks. Pure."""
+"""Where state of a copy's tasks lies: as their records remember it, and as containers found it on disks. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from standby.shared.model import Held, TaskId, TaskRecord
 
 
 def histories(turn: Turn, cohorts: Iterable[Cohort], copy: int) -> dict[TaskId, History]:
-    """Return each task of ``cohorts`` → which hosts held it, as far as ``copy`` of it is concerned.
+    """Return each task of ``cohorts`` → the hosts that held it, as far as they matter for ``copy`` of it.
 
-    Nothing where the job asks for no affinity.
+    Empty if the job asks for no host affinity.
     """
     found: dict[TaskId, History] = {}
     for cohort in cohorts:
@@ -26,14 +26,14 @@ def histories(turn: Turn, cohorts: Iterable[Cohort], copy: int) -> dict[TaskId, 
 
 
 def leftovers(turn: Turn) -> Mapping[TaskId, tuple[Found, ...]]:
-    """Return task → the state of its present run that was seen on disks, the latest sight of each host."""
+    """Return task → state of its present run that was found on disks; per host, the latest find."""
     if turn.leftovers is None:
         turn.leftovers = _look_through(turn)
     return turn.leftovers
 
 
 def freshness_of(turn: Turn, cohorts: Iterable[Cohort], copy: int) -> dict[str, Freshness]:
-    """Return each host with some state of the tasks of ``cohorts`` → how much, for one copy."""
+    """Return each host with state of the tasks of ``cohorts`` → how fresh it is, for one copy."""
     return freshness(histories(turn, cohorts, copy), leftovers(turn))
 
 
@@ -45,12 +45,12 @@ def _look_through(turn: Turn) -> dict[TaskId, tuple[Found, ...]]:
         for each in container.leftovers:
             job = view.jobs.get(each.task.job)
             if job is None or job.run != each.run:
-                continue  # of a run that was deleted: nobody may use it
+                continue  # of a run that was deleted: it must not be used
             if each.found_ms and now_ms - each.found_ms >= job.policy.locality_expiry_ms:
-                continue  # a container that has run for long: the disk may have been cleared since
+                continue  # found by a container that started long ago: the disk may have been cleared since
             hosts = seen.setdefault(each.task, {})
             found = Found(container.host, each.position, each.found_ms)
-            # A later look knows better; of two at the same moment, the one that found more.
+            # The later find is right; of two at the same moment, the one with the higher position.
             hosts[found.host] = max(
                 found, hosts.get(found.host, found), key=lambda known: (known.at_ms, known.position)
             )
@@ -58,9 +58,9 @@ def _look_through(turn: Turn) -> dict[TaskId, tuple[Found, ...]]:
 
 
 def _with_last_host(turn: Turn, record: TaskRecord, copy: int) -> History:
-    """Return the hosts that held a task, the last one of a lost copy among them.
+    """Return the hosts that held a task, including the last host of a lost copy.
 
-    Nobody wrote down how far that one had come when it was lost; older state is not taken for fresher than it.
+    The position of that copy when it was lost was not recorded. It is assumed to be no older than any other state.
     """
     last = record.hosts.get(copy)
     if not last:

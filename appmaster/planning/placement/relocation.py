@@ -1,11 +1,11 @@
 """Moves copies that share a fault domain (a host, a cell, a rack) although better locations are free. Pure.
 
-Placing prefers hosts that share nothing with the other copies (`locality.rules`), but a copy that was created while
-only one cell, or one rack, could be asked stays where it is, and so does one to whose host the master of the others'
-cell comes. When there is a better location, one copy moves there, for a few processors at a time; if it is the active,
-a standby takes over first.
+Placement prefers hosts that share nothing with the other copies (`locality.rules`). But a copy may have been created
+while only one cell, or one rack, was available, or the master of the other copies' cell may have moved to its host.
+When there is a better location, one copy moves there, for a few processors at a time. If it is the active, a standby
+takes over first.
 
-Every step lowers the exposure of its tasks (`FaultDomains.exposure`), so that no copy goes back and forth.
+Every step lowers the exposure of its tasks (`FaultDomains.exposure`), so that no copy moves back and forth.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from appmaster.planning.placement.turn import Cohort, Turn
 from locality.hosts import HostInfo
 from standby.shared.model import ProcessorId
 
-#: Most processors with a copy on the move at once: each of them restores a copy.
+#: Most processors with a relocation under way: each of them restores a copy.
 MOST_AT_ONCE: Final = 4
 
 
 def next_relocation(turn: Turn, cohort: Cohort) -> Relocation | None:
-    """Return which copy of a processor is to move where now; None when none is, or when others are moved first.
+    """Return which copy of a processor is to move where now; None if none is, or if others are moved first.
 
-    None also while its tasks are placed in different ways: those are brought together first.
+    None also while its tasks are placed differently: they are brought together first.
     """
     if turn.relocations is None:
         turn.relocations = _relocations(turn)
@@ -62,7 +62,7 @@ def _relocations(turn: Turn) -> dict[ProcessorId, Relocation]:
 
 
 def _best_step(turn: Turn, cohort: Cohort) -> Relocation:
-    """Return the step that lowers the exposure most; of equal ones that of a standby, of the highest copy."""
+    """Return the step that lowers the exposure most; among equal ones that of a standby, of the highest copy."""
     stands = _stands(turn, cohort)
     domains = _domains(turn, cohort)
     exposure = domains.exposure(stands.values())
@@ -77,10 +77,10 @@ def _best_step(turn: Turn, cohort: Cohort) -> Relocation:
 
 
 def _stands(turn: Turn, cohort: Cohort) -> dict[int, HostInfo]:
-    """Return copy → where it is, if every copy has its slot and none has to leave it anyway; else nothing.
+    """Return copy → its location, if every copy has its slot and none has to leave it anyway; else nothing.
 
-    Those count too that a new leader only expects yet, if it is known where they are. While a cell does not answer,
-    what may be had there is not known.
+    Includes copies that a new leader only expects, if their hosts are known. While a cell does not answer it is
+    unknown what containers it could offer, so nothing is returned.
     """
     record, job = cohort.record, cohort.job
     if record.displaced is not None or job.model.is_mixed or record.placed.keys() != set(cohort.copies):
@@ -106,7 +106,7 @@ def _domains(turn: Turn, cohort: Cohort) -> FaultDomains:
 def _options(
     domains: FaultDomains, stands: Mapping[int, HostInfo], copy: int, exposure: Exposure
 ) -> Iterator[tuple[Exposure, Location]]:
-    """Yield each location of a copy that would lower the exposure, and the exposure then."""
+    """Yield each location of a copy that would lower the exposure, with the exposure it would have."""
     others = [each for other, each in stands.items() if other != copy]
     own = stands[copy].name
     taken = {own, *(each.name for each in others)}

@@ -1,4 +1,4 @@
-"""Containers that a mixed job's processors share: which copy goes to which of them (docs/decisions/0007). Pure."""
+"""Containers that a mixed job's processors share: which copy goes to which container (docs/decisions/0007). Pure."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from appmaster.planning.state.model import SharedSlotId
 from appmaster.planning.state.view import Container, Presence
 from locality.history import NOTHING
 
-#: A mixed job is begun with fewer containers after so many requests in vain.
+#: Failed requests in a row after which a mixed job begins with fewer containers.
 _IN_VAIN = 2
 
 
 def choose_shared(
     turn: Turn, cohort: Cohort, copy: int, *, activates: bool, leaves: str = ""
 ) -> Container | None:
-    """Return the container of a mixed job that an empty copy goes to: the least loaded that may take it.
+    """Return the container of a mixed job for an unplaced copy: the least loaded that may take it; None if none may.
 
-    While containers are missing the others take no more than their share, for those to come; an active waits
-    for nobody once the job has begun. State on a host counts for a container that has less than its even share. A
-    copy that ``leaves`` a host goes to another if it can: it is filled there while the old one serves.
+    While containers are missing, the others take no more than their share, to leave room for the missing ones. An
+    active does not wait for them once the job has begun. State on a host counts only for a container that has less
+    than its even share. A copy that ``leaves`` a host goes to another host if possible: it is filled there while the
+    old one serves.
     """
     job = cohort.job
     live = shared_containers(turn, job)
@@ -49,7 +50,7 @@ def choose_shared(
             roomy = eligible
     else:
         roomy = [each for each in eligible if load(each)[1] < most[1]]
-        # A job without standbys has nobody to hand over to: what must leave goes where it can.
+        # A job without standbys has no copy to hand over to: a copy that must leave goes wherever it can.
         if not roomy and (not missing or len(cohort.copies) == 1):
             roomy = eligible
     state = freshness_of(turn, (cohort,), copy)
@@ -71,7 +72,7 @@ def choose_shared(
                 turn.view.falls_with(each, other.host) or turn.view.falls_with(other, each.host)
                 for other in others
             ),
-            # Who moves to even the load out goes by the load: by the state it would come back at once.
+            # A copy that moves to even out the load is placed by load: ranked by state, it would come back at once.
             held if not leaves and (actives if activates else all_copies) < even else NOTHING,
             actives if activates else 0,
             all_copies,
@@ -84,7 +85,7 @@ def choose_shared(
 
 
 def shared_containers(turn: Turn, job: Job) -> list[Container]:
-    """Return the live containers of a mixed job that may be given copies: not the next to be started anew."""
+    """Return the live containers of a mixed job that may be given copies; not the one that is replaced next."""
     crowded = {each.id for each in crowding(turn, job)}
     return [
         each
@@ -97,11 +98,11 @@ def shared_containers(turn: Turn, job: Job) -> list[Container]:
 
 
 def is_overloaded(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> bool:
-    """Return whether another container of a mixed job that may take a copy holds two less, or fewer still."""
+    """Return whether another container of a mixed job that may take a copy holds at least two copies fewer."""
     loads = turn.loads()
     mine = loads.get(holder.id, [0, 0])[1]
     if outdated(turn, cohort.job) or too_many(turn, cohort.job) is not None:
-        return False  # containers come and go anyhow: evened out when the upgrade is over
+        return False  # containers are being replaced anyway: the load is evened out after the upgrade
     return any(
         mine - loads.get(each.id, [0, 0])[1] >= 2 and fits_host(turn, cohort, copy, each)
         for each in shared_containers(turn, cohort.job)
@@ -112,7 +113,7 @@ def is_overloaded(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> b
 def _may_begin(turn: Turn, job: Job) -> bool:
     """Return whether a mixed job has begun, or may begin with the containers that are there.
 
-    The first containers would get all actives otherwise (Spring XD's quiet period).
+    Without this wait the first containers would get all actives (Spring XD's quiet period).
     """
     if job.was_deployed or any(
         (recorded := turn.view.records.get(task)) is not None and recorded.record.epoch > 0
@@ -124,7 +125,7 @@ def _may_begin(turn: Turn, job: Job) -> bool:
 
 
 def _in_vain(turn: Turn, job: Job) -> bool:
-    """Return whether the containers that a mixed job lacks cannot be had for now."""
+    """Return whether the containers that a mixed job lacks are unavailable for now."""
     return any(
         isinstance(slot, SharedSlotId) and slot.job == job.name and each.in_row >= _IN_VAIN
         for slot, each in turn.view.attempts.items()

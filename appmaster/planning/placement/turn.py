@@ -1,8 +1,7 @@
-"""What the passes of one turn share: tasks by where they are, and what this turn has given away. Pure.
+"""What the passes of one turn share: tasks grouped by placement, and what this turn has given away. Pure.
 
-Tasks of one processor are placed together, but while a job's model changes some of them may still be
-elsewhere. A *cohort* is those that are placed alike; it is what a decision is about. A settled processor is one
-cohort.
+Tasks of one processor are placed together, but while a job's model changes some of them may still be elsewhere. A
+*cohort* is a group of tasks that are placed alike; decisions are made per cohort. A settled processor is one cohort.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from standby.shared.model import (
     TaskRecord,
 )
 
-#: So many containers are looked at for the home of one copy.
+#: Most containers that are considered as the home of one copy.
 _MOST_HOMES: Final = 4
 
 _NO_FACTS: Final = Facts()
 
-#: A task that has no record yet.
+#: The version of a task that has no record yet.
 _NO_VERSION: Final = -1
 
 
@@ -54,7 +53,7 @@ class Cohort:
 
     @property
     def record(self) -> TaskRecord:
-        """The first task's record: for placement it speaks for all of them."""
+        """The first task's record, whose placement is that of all its tasks."""
         return self.recorded[0].record
 
     @property
@@ -64,21 +63,21 @@ class Cohort:
 
     @property
     def restarts(self) -> bool:
-        """Whether its active, once lost, is started again (policy ``restart``).
+        """Whether a lost active is started again (policy ``restart``).
 
-        Not an active that the model has no slot for: there is nothing to start it again in, so a standby takes over.
+        False for an active that the model has no slot for: it cannot be started again, so a standby takes over.
         """
         active = self.record.active
         return self.job.policy.restarts and (active is None or active in self.copies)
 
 
 def is_current(job: Job, container: Container) -> bool:
-    """Return whether a container runs the job's present revision, or none of it yet."""
+    """Return whether a container runs the job's present revision, or has no code of the job yet."""
     return container.revisions.get(job.name, job.revision) == job.revision
 
 
 def placement(record: TaskRecord) -> tuple[object, ...]:
-    """Return what the tasks of a cohort have in common."""
+    """Return the part of a record in which the tasks of a cohort are equal."""
     return (
         record.active,
         tuple(sorted(record.placed.items())),
@@ -88,24 +87,24 @@ def placement(record: TaskRecord) -> tuple[object, ...]:
 
 
 class Turn:
-    """One turn's look at the view, and what the turn has decided so far."""
+    """One turn's access to the view, and what the turn has decided so far."""
 
     def __init__(self, view: ClusterView) -> None:
         self.view: Final = view
-        #: Containers that a decision of this turn fills.
+        #: Containers that decisions of this turn fill.
         self.taken: set[str] = set()
         self.decided = 0
-        #: Processors that a decision of this turn is about.
+        #: Processors for which this turn has made a decision.
         self.touched: set[ProcessorId] = set()
-        #: Job → the container that is started anew next (`appmaster.planning.placement.upgrade`).
+        #: Job → the container that is replaced next (`appmaster.planning.placement.upgrade`).
         self.restarting: dict[str, str | None] = {}
-        #: Jobs of which that cannot be said while a decision is being written.
+        #: Jobs for which that is unknown while a decision is being written.
         self.undecided: set[str] = set()
         self.preparing = len(view.handovers)
-        #: See `appmaster.planning.placement.relocation`; None: not looked at yet.
+        #: See `appmaster.planning.placement.relocation`; None: not computed yet.
         self.relocations: dict[ProcessorId, Relocation] | None = None
         self.fault_domains: dict[tuple[str, ...], FaultDomains] = {}
-        #: See `appmaster.planning.placement.left_state`; None: not looked at yet.
+        #: See `appmaster.planning.placement.left_state`; None: not computed yet.
         self.leftovers: Mapping[TaskId, tuple[Found, ...]] | None = None
         self._cohorts: dict[ProcessorId, tuple[Cohort, ...] | None] = {}
         self._unsettled: list[tuple[Job, ProcessorId]] | None = None
@@ -124,7 +123,7 @@ class Turn:
     # ---- what is where ----
 
     def unsettled(self) -> Iterator[tuple[Job, ProcessorId]]:
-        """Yield the processors with something to do or to wait for, in order."""
+        """Yield the processors that have something to do or to wait for, in order."""
         if self._unsettled is None:
             self._unsettled = [
                 (job, processor)
@@ -135,7 +134,7 @@ class Turn:
         return iter(self._unsettled)
 
     def cohorts(self, job: Job, processor: ProcessorId) -> tuple[Cohort, ...] | None:
-        """Return a processor's tasks, grouped; None while a record of it is being written."""
+        """Return a processor's tasks as cohorts; None while one of its records is being written."""
         if processor not in self._cohorts:
             self._cohorts[processor] = self._grouped(job, processor)
         return self._cohorts[processor]
@@ -151,22 +150,22 @@ class Turn:
         return tuple(Cohort(job, processor, model.copies, tuple(each)) for each in groups.values())
 
     def holder(self, cohort: Cohort, copy: int) -> Container | None:
-        """Return the container that holds a copy, if it may hold roles."""
+        """Return the container that holds a copy, if it may hold roles; else None."""
         return self.view.holder(cohort.record.placed.get(copy))
 
     def is_kept(self, cohort: Cohort, copy: int) -> bool:
-        """Return whether a suspected container keeps a copy's slot for a while: it may come back with its state."""
+        """Return whether a copy's slot is kept for a suspected container, which may come back with its state."""
         found = self.view.containers.get(cohort.record.placed.get(copy, ""))
         return found is not None and found.presence is Presence.SUSPECT
 
     def statuses(self, cohort: Cohort, copy: int, container: Container) -> Iterator[ReplicaStatus | None]:
-        """Yield what the container says of each task's copy under the present epoch; None when it says nothing."""
+        """Yield the reported status of each task's copy under the present epoch; None where there is none."""
         for each in cohort.recorded:
             status = container.statuses.get(ReplicaId(each.record.task, copy))
             yield status if status is not None and status.epoch == each.record.epoch else None
 
     def is_tailing(self, cohort: Cohort, copy: int, container: Container) -> bool:
-        """Return whether every task's copy there is a standby within the lag policy."""
+        """Return whether the copy of every task there is a standby within the lag policy."""
         bound = cohort.job.policy.lag_time_ms
         return all(
             status is not None
@@ -178,9 +177,9 @@ class Turn:
         )
 
     def is_superseded(self, job: Job, container: Container) -> bool:
-        """Return whether a container runs a revision that is not asked for any more and that was never active.
+        """Return whether a container runs a revision that was replaced before it was ever active.
 
-        A rollback was granted because that code had committed nothing; it must not begin to after it.
+        A rollback was granted because that revision had committed nothing; it must not start to do so later.
         """
         revision = container.revisions.get(job.name, job.revision)
         if revision == job.revision:
@@ -193,13 +192,13 @@ class Turn:
         return 0 < self._highest_active[job.name] < revision < job.revision
 
     def home_of(self, container: str) -> SlotId | None:
-        """Return the slot that a container is the home of (`ClusterView.home`), worked out once a turn."""
+        """Return the slot whose home a container is (`ClusterView.home`), computed once per turn."""
         if container not in self._home_of:
             self._home_of[container] = self.view.home(container)
         return self._home_of[container]
 
     def home(self, cohorts: Iterable[Cohort], slot: SlotId) -> Container | None:
-        """Return the container that a slot's tasks belong in; None when there is none yet."""
+        """Return the container in which a slot's tasks belong; None if there is none yet."""
         if slot.processor not in self._homes:
             self._homes[slot.processor] = self._all_homes(tuple(cohorts))
         return self._homes[slot.processor].get(slot.copy)
@@ -207,8 +206,8 @@ class Turn:
     def _all_homes(self, cohorts: tuple[Cohort, ...]) -> dict[int, Container]:
         """Return the home of each copy of a processor: the container with most of its tasks.
 
-        Those of the present revision come first. Two homes never share a host: the tasks that come together
-        there would.
+        Containers of the present revision come first. Two homes never share a host: otherwise copies of the tasks that
+        come together there would.
         """
         found: dict[str, tuple[int, Container]] = {}
         for cohort in cohorts:
@@ -234,14 +233,14 @@ class Turn:
         )
 
     def hosts_of_copies(self, cohort: Cohort, but: int) -> dict[str, str]:
-        """Return host → copy there, for every other copy of the tasks: placed, being moved, or kept for a suspect.
+        """Return host → copy there, for every other copy of the tasks: placed, moving, or kept for a suspect.
 
-        A container that YARN ended, or that was told to leave, holds nobody up.
+        A container that YARN has ended, or that was told to exit, does not count.
         """
         return {host: label for host, (label, _) in self._copies_on(cohort, but).items()}
 
     def _copies_on(self, cohort: Cohort, but: int) -> dict[str, tuple[str, int]]:
-        """Return host → copy there and the cell that it is in, as `hosts_of_copies`."""
+        """Return host → copy there and that copy's cell, as `hosts_of_copies` does."""
         found: dict[str, tuple[str, int]] = {}
         for copy, container in (*cohort.record.placed.items(), *cohort.record.moving.items()):
             known = self.view.containers.get(container)
@@ -249,14 +248,14 @@ class Turn:
                 found[known.host] = f"{cohort.processor}#{copy}", known.cell
         active = cohort.record.active
         if cohort.record.displaced is not None and active is not None and active != but:
-            # It is about to start where the standby is displaced.
+            # The active is about to start on the host where the standby is displaced.
             where = cohort.record.hosts.get(active, "")
             cell = next((each.cell for each in self.on_host(where)), 1)
             found[where] = f"{cohort.processor}#{active}", cell
         return found
 
     def siblings(self, cohorts: Sequence[Cohort], slot: SlotId) -> tuple[Sibling, ...]:
-        """Return where the other copies of a slot's tasks are, or are about to be (the same-host check)."""
+        """Return where the other copies of a slot's tasks are or are about to be, for the same-host check."""
         found: dict[str, tuple[str, int]] = {}
         for cohort in cohorts:
             displaced = cohort.record.displaced
@@ -270,7 +269,7 @@ class Turn:
         return tuple(Sibling(label, self.host(host, cell)) for host, (label, cell) in found.items())
 
     def host(self, name: str, cell: int = 1) -> HostInfo:
-        """Return what is known of a host, for one cell; a container may come from one that nobody knew by name."""
+        """Return what is known about a host, for one cell; a container may be on a host that was unknown before."""
         found = self._hosts.get((name, cell))
         if found is None:
             known = self.view.described.get(name) or HostInfo(name)
@@ -286,7 +285,7 @@ class Turn:
         return self._by_host.get(host, ())
 
     def of_job(self, job: Job) -> Sequence[Container]:
-        """Return every container that serves a job, or was asked for by it."""
+        """Return every container that serves a job, or was requested for it."""
         if self._by_job is None:
             self._by_job = {}
             for each in self.view.containers.values():
@@ -298,11 +297,11 @@ class Turn:
     # ---- containers to give away ----
 
     def free(self, job: Job) -> list[Container]:
-        """Return the containers of a job that nothing is placed in, nor was by this turn."""
+        """Return the containers of a job in which nothing is placed, neither before nor by this turn."""
         return [each for each in self._all_free() if each.id not in self.taken and self._may_serve(each, job)]
 
     def free_at(self, job: Job, slot: Slot) -> list[Container]:
-        """Return those of `free` that were asked for one slot."""
+        """Return those of `free` that were requested for one slot."""
         if self._by_slot is None:
             self._by_slot = {}
             for each in self._all_free():
@@ -315,7 +314,7 @@ class Turn:
         ]
 
     def idle(self, job: Job, is_idle: Callable[[Container], bool]) -> list[Container]:
-        """Return those of `free` that ``is_idle`` says so of; asked once a turn for each."""
+        """Return those of `free` for which ``is_idle`` holds; it is called once per container and turn."""
         if self._idle is None:
             self._idle = [each for each in self._all_free() if is_idle(each)]
         return [each for each in self._idle if each.id not in self.taken and self._may_serve(each, job)]
@@ -330,7 +329,7 @@ class Turn:
         return owner is None or owner.name == job.name
 
     def request_at(self, slot: Slot) -> Request | None:
-        """Return the request for a slot, if there is one."""
+        """Return the request for a slot; None if there is none."""
         if self._requests is None:
             self._requests = {each.slot: each for each in self.view.requests.values()}
         return self._requests.get(slot)
@@ -340,7 +339,7 @@ class Turn:
         self.taken.add(container.id)
 
     def loads(self) -> dict[str, list[int]]:
-        """Return container → [actives, copies] placed there, this turn's decisions included by `add_load`."""
+        """Return container → [actives, copies] placed there, including this turn's decisions (`add_load`)."""
         if self._loads is None:
             self._loads = {
                 each: [
@@ -352,12 +351,12 @@ class Turn:
             for decision in self.view.writing.values():
                 container = self.view.bindings.get(decision)
                 if container is not None:
-                    # On its way: it counts, or two would go where there is room for one.
+                    # A placement that is being written counts; otherwise two would go where there is room for one.
                     self._loads.setdefault(container, [0, 0])[1] += 1
         return self._loads
 
     def add_load(self, container: str, actives: int, copies: int) -> None:
-        """Count what this turn places in a container."""
+        """Add what this turn places in a container to its load."""
         load = self.loads().setdefault(container, [0, 0])
         load[0] += actives
         load[1] += copies
@@ -375,7 +374,7 @@ class Turn:
         copy: int | None = None,
         facts: Facts = _NO_FACTS,
     ) -> WriteRecords | None:
-        """Return the decision that changes each record of a cohort by ``edit``; None when it changes nothing."""
+        """Return the decision that changes each record of a cohort by ``edit``; None if that changes nothing."""
         decision = f"{self.view.epoch}-{self.view.decisions + 1 + self.decided}"
         changes = tuple(
             Change(replace(new, decision=decision), old.version if old.version != _NO_VERSION else None)
@@ -405,9 +404,10 @@ class Turn:
         return record if crash is None else replace(record, failures=crash)
 
     def _with_revision(self, job: Job, old: TaskRecord, new: TaskRecord) -> TaskRecord:
-        """Return the new record with the revision that its active runs, if the decision gives it another active.
+        """Return the new record with the revision that its active runs, if the decision changes the active.
 
-        Recorded before the active is told, and never lowered: what a revision may have committed is known for good.
+        It is recorded before the active is informed, and never lowered: so it is known for good which revisions may
+        have committed.
         """
         container = (
             self.view.containers.get(new.placed.get(new.active, "")) if new.active is not None else None
@@ -417,7 +417,7 @@ class Turn:
         return replace(new, revision=max(new.revision, container.revisions.get(job.name, job.revision)))
 
     def remembered(self, cohort: Cohort, record: TaskRecord, copy: int) -> TaskRecord:
-        """Return the record with the host that a copy leaves in its history."""
+        """Return the record with the host that a copy leaves added to its history."""
         host = record.hosts.get(copy, "")
         if not host:
             return record
@@ -435,7 +435,7 @@ class Turn:
     def placed(
         self, cohort: Cohort, record: TaskRecord, copy: int, container: Container, *, activates: bool
     ) -> TaskRecord:
-        """Return the record with ``copy`` placed in ``container``; under a new epoch if that ``activates`` it."""
+        """Return the record with ``copy`` placed in ``container``; ``activates``: as the active, under a new epoch."""
         record = self.remembered(cohort, record, copy)
         record = replace(
             record,
@@ -447,7 +447,7 @@ class Turn:
         return activated(record, copy) if activates else record
 
     def dropped(self, cohort: Cohort, record: TaskRecord, copy: int) -> TaskRecord:
-        """Return the record without a copy; where it was is remembered."""
+        """Return the record without a copy; its host is added to the history."""
         record = self.remembered(cohort, record, copy)
         return replace(
             record,
@@ -458,7 +458,7 @@ class Turn:
 
 
 def _most_homes(by_copy: Mapping[int, Sequence[Container]], ranked: Sequence[str]) -> dict[int, Container]:
-    """Return the choice of one container a copy, no two on one host, that serves the most copies; then the best."""
+    """Return one container per copy, no two on one host, for as many copies as possible; then the best ranked."""
     copies = sorted(by_copy)
     best: tuple[int, list[int]] | None = None
     found: dict[int, Container] = {}

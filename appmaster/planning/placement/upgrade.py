@@ -1,10 +1,10 @@
-"""Rolling upgrade: containers of an older revision are started anew one by one, standbys first. Pure.
+"""Rolling upgrade: containers of an older revision are replaced one by one, standbys first. Pure.
 
-A process loads a job's code once, so new code needs a new container. One processor at a time (one container
-at a time where they are mixed), and only while everything else of the job is whole: its standbys are started
-anew, one of them takes over as planned, and the former active follows. A job without standbys has its copy
-filled in a new container first (`appmaster.planning.rules.placing`). Rolling back is an upgrade to the former
-definition. Ids, offsets and fences stay.
+A process loads a job's code once, so new code needs a new container. Containers are replaced one processor at a time
+(in a mixed job, one container at a time), and only while the rest of the job is whole: the processor's standbys are
+started in new containers, one of them takes over in a planned hand-over, and the former active follows. In a job
+without standbys the copy is first filled in a new container (`appmaster.planning.rules.moving`). A rollback is an
+upgrade to the former definition. Ids, offsets and fences stay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from standby.shared.model import SlotId
 
 
 def is_restarting(turn: Turn, cohort: Cohort, holder: Container) -> bool:
-    """Return whether a standby's container is the one to be started anew now."""
+    """Return whether a standby's container is the one that is replaced now."""
     return len(cohort.copies) > 1 and holder.id == next_container(turn, cohort.job)
 
 
@@ -30,10 +30,10 @@ def outdated(turn: Turn, job: Job) -> list[Container]:
 
 
 def next_container(turn: Turn, job: Job) -> str | None:
-    """Return the outdated container to be started anew next; None when none may be at present.
+    """Return the outdated container that is replaced next; None if none may be at present.
 
-    Standbys' containers come before actives' within a processor; none is taken while a copy anywhere in the
-    job is missing or not in sync, but for those of that container itself.
+    Within a processor, standbys' containers come before the active's. None is replaced while a copy anywhere in the
+    job is missing or not in sync, other than the copies of that container itself.
     """
     if job.name not in turn.restarting:
         found = sorted(
@@ -52,9 +52,9 @@ def next_container(turn: Turn, job: Job) -> str | None:
 def may_take(turn: Turn, job: Job, container: Container) -> bool:
     """Return whether a container will stay, so that copies may be placed in it.
 
-    One of an older revision will, until its turn comes; while a decision is being written nobody knows whose turn
-    it is, and what is placed there would be taken away again. So would what one of two mixed containers on a host
-    gave up, if the other took it: whose it was cannot be told from its host.
+    One of an older revision stays until it is replaced. But while a decision is being written it is unknown which
+    container is replaced next, and a copy placed in that one would have to leave again. So would a copy that one of two
+    containers of a mixed job on the same host gave up and the other took: only its host tells whose it was.
     """
     extra = too_many(turn, job)
     restarting = next_container(turn, job)
@@ -66,16 +66,17 @@ def may_take(turn: Turn, job: Job, container: Container) -> bool:
 
 
 def in_the_way(turn: Turn, job: Job) -> Container | None:
-    """Return the container of a mixed job that is one too many, once the others have all that they should."""
+    """Return the surplus container of a mixed job, once all other containers are complete; None if there is none."""
     chosen = too_many(turn, job)
     return chosen if chosen is not None and _rest_is_whole(turn, job, chosen) else None
 
 
 def too_many(turn: Turn, job: Job) -> Container | None:
-    """Return the container that a mixed job is to do without; None when it has no more than it should.
+    """Return the container that a mixed job should give up; None if it has no more than it should.
 
-    The job is to have fewer, or two share a host where the copies of a task could not be kept apart and another
-    was asked for besides. Nothing is placed in it any more; it is emptied when the rest is whole.
+    Either the job is to have fewer containers, or two share a host on which the copies of a task could not be kept
+    apart, and another was requested in addition. Nothing is placed in it any more; it is emptied when the rest is
+    whole.
     """
     serving = _serving(turn, job)
     if not job.model.is_mixed or len(serving) <= job.model.containers:
@@ -95,7 +96,7 @@ def too_many(turn: Turn, job: Job) -> Container | None:
 
 
 def crowding(turn: Turn, job: Job) -> list[Container]:
-    """Return the live containers of a mixed job that share a host while there are fewer hosts than copies."""
+    """Return the live containers of a mixed job that share a host while it has fewer hosts than copies."""
     if not job.model.is_mixed:
         return []
     serving = _serving(turn, job)
@@ -108,25 +109,25 @@ def crowding(turn: Turn, job: Job) -> list[Container]:
 
 
 def extra_containers(turn: Turn, job: Job) -> int:
-    """Return how many containers a mixed job is to have for a while beyond what it asks for.
+    """Return how many containers a mixed job needs for a while beyond what it asks for.
 
-    Where two share a host that the copies need for themselves, another comes before one is given up; and a job
-    without standbys has to be filled elsewhere before its container is started anew.
+    If two share a host while the copies need separate hosts, another is started before one is given up. A job without
+    standbys has its copies filled elsewhere before its container is replaced.
     """
     if crowding(turn, job) and spare_hosts(turn, job):
-        # One more than there are, for none of them can be given up before it is there; what is missing comes anyhow.
+        # One more than there are now, because none can be given up before; missing ones are requested anyway.
         return max(0, 1 + len(_serving(turn, job)) - job.model.containers)
     return int(job.model.copies == 1 and bool(outdated(turn, job)))
 
 
 def spare_hosts(turn: Turn, job: Job) -> list[str]:
-    """Return the known hosts on which a job has no container, and may have one."""
+    """Return the known, usable hosts on which a job has no container."""
     held = {each.host for each in _serving(turn, job)}
     return [host for host in turn.view.hosts if host not in held and host not in turn.view.drained]
 
 
 def _serving(turn: Turn, job: Job) -> list[Container]:
-    """Return the live containers of a job that are to stay: a lost one holds no host for it."""
+    """Return the live containers of a job that may stay: a lost container does not occupy its host."""
     return [
         each for each in turn.of_job(job) if each.presence is Presence.LIVE and not turn.view.must_leave(each)
     ]
@@ -134,7 +135,7 @@ def _serving(turn: Turn, job: Job) -> list[Container]:
 
 def _first(turn: Turn, container: Container) -> object:
     if (job := turn.view.job_of(container)) is not None and job.model.is_mixed:
-        # Begun ones first: those that gave their actives away already.
+        # Containers that have given away their actives already come first.
         return _actives(turn, container)
     return min(turn.view.processors_in(container.id))
 
@@ -145,7 +146,7 @@ def _actives(turn: Turn, container: Container) -> int:
 
 
 def _rest_is_whole(turn: Turn, job: Job, chosen: Container) -> bool:
-    """Return whether every copy of the job is in place and in sync, those that are ``chosen``'s aside."""
+    """Return whether every copy of the job is in place and in sync, apart from those of ``chosen``."""
     for processor in turn.view.unsettled:
         if processor.job != job.name or processor not in job.model.processors:
             continue
@@ -159,11 +160,11 @@ def _rest_is_whole(turn: Turn, job: Job, chosen: Container) -> bool:
 
 
 def _is_well(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, chosen: Container) -> bool:
-    """Return whether a copy is in sync, or is ``chosen``'s: there, given up by it, or waiting for it."""
+    """Return whether a copy is in sync or belongs to ``chosen``: it is there, was given up by it, or waits for it."""
     holder = turn.holder(cohort, copy)
     if holder is None:
         if cohort.job.model.is_mixed:
-            # The chosen one's own copies are given up one after the other.
+            # The copies of the chosen container are given up one after the other.
             return chosen.host == cohort.record.hosts.get(copy)
         home = turn.home(cohorts, SlotId(cohort.processor, copy))
         return home is not None and home.id == chosen.id

@@ -1,1 +1,1 @@
-"""Containers that are asked for, and given back. Pure."""
+"""Requests for containers, and their release. Pure."""

@@ -1,4 +1,4 @@
-"""Which slots lack a container: every processor copy without one or that is to move, every one of a mixed job. Pure."""
+"""Which slots need a container: a copy that has none or is to move, and each one that a mixed job lacks. Pure."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from standby.shared.model import ProcessorId, SlotId, TaskId
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A slot that lacks a container."""
+    """A slot that needs a container."""
 
     slot: Slot
     job: Job
     is_active: bool
-    """Nothing of its tasks is processed until it is there."""
+    """Its tasks are not processed until the container is there."""
     is_reservation: bool = False
     is_met: bool = False
-    """Its container is there, and waits."""
+    """Its container is there and waits."""
     only_host: bool = False
-    """Policy ``restart``: its own host is asked for, and no other yet."""
+    """Policy ``restart``: only its own host is requested for now."""
     preferred: str | None = None
     locations: frozenset[Location] | None = None
-    """Only these will do, for it could well stay where it is; None: all will."""
+    """Only these locations will do, because the copy could stay where it is; None: any will do."""
     siblings: tuple[Sibling, ...] = ()
     histories: Mapping[TaskId, History] = field(default_factory=dict)
 
 
 def needs(turn: Turn) -> dict[Slot, Need]:
-    """Return every slot that lacks a container, actives' first."""
+    """Return every slot that needs a container, actives' first."""
     found: list[Need] = []
     for job, processor in turn.unsettled():
         if not job.is_led or job.quarantined or job.model.processors[processor].parked:
@@ -50,7 +50,7 @@ def needs(turn: Turn) -> dict[Slot, Need]:
         cohorts = turn.cohorts(job, processor)
         if cohorts is not None and processor not in turn.touched:
             found += _of_processor(turn, job, processor, cohorts)
-    # Containers that came or went show in the processors they serve; an empty one serves none.
+    # Containers that came or went affect the processors they serve; an empty one serves none, so all are checked.
     for job in turn.view.jobs.values():
         if job.model.is_mixed and job.is_led and not job.quarantined:
             found += _shared_slots(turn, job)
@@ -71,7 +71,7 @@ def _of_processor(
 
 
 def _of_cohort(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, slot: SlotId) -> Need | None:
-    """Return the need of one copy of a cohort; None when it has its container, or will get its slot's home."""
+    """Return the need of one copy of a cohort; None if it has its container, or will get its slot's home."""
     record, copy, job = cohort.record, slot.copy, cohort.job
     holder = turn.holder(cohort, copy)
     is_active = copy == record.active or (record.active is None and copy == cohort.copies[0])
@@ -118,7 +118,7 @@ def _need(
     siblings = turn.siblings(cohorts, slot)
     relocation = relocation_of(turn, cohort, slot.copy) if holder is not None else None
     if holder is not None and relocation is None:
-        # It is to go elsewhere, if there is an elsewhere.
+        # It is to move to another host, if there is one.
         taken = {holder.host, *(each.host.name for each in siblings)}
         if any(host not in taken and host not in turn.view.drained for host in turn.view.hosts):
             siblings = (*siblings, Sibling(str(slot), turn.host(holder.host, holder.cell)))
@@ -136,7 +136,7 @@ def _need(
 
 
 def counted(turn: Turn, job: Job) -> list[Container]:
-    """Return the containers of a mixed job that count as those that it asks for: who is to go is made up for before."""
+    """Return the containers that count towards a mixed job's number; one that has to leave is replaced beforehand."""
     view = turn.view
     return [
         each
@@ -148,7 +148,7 @@ def counted(turn: Turn, job: Job) -> list[Container]:
 
 
 def _shared_slots(turn: Turn, job: Job) -> Iterator[Need]:
-    """Yield a need for every container that a mixed job lacks."""
+    """Yield a need for every container that a mixed job lacks, or has requested."""
     view = turn.view
     held = counted(turn, job)
     asked = [each.slot for each in view.requests.values() if job_of(each.slot) == job.name]
@@ -160,7 +160,7 @@ def _shared_slots(turn: Turn, job: Job) -> Iterator[Need]:
         each for each in range(job.model.containers + len(held)) if SharedSlotId(job.name, each) not in used
     ]
     hosts = {each.host for each in held if each.host}
-    # As many hosts as a task has copies come first; after that containers may share one.
+    # Containers go to different hosts until there are as many as a task has copies; after that they may share one.
     is_scarce = len(hosts) < job.model.copies
     siblings = tuple(
         Sibling(f"a container of {job.name}", turn.host(each)) for each in sorted(hosts) if is_scarce
@@ -181,7 +181,7 @@ def _shared_slots(turn: Turn, job: Job) -> Iterator[Need]:
 
 
 def _last_hosts(turn: Turn, job: Job) -> Iterator[tuple[TaskId, str]]:
-    """Yield where copies that are nowhere now were last."""
+    """Yield the last hosts of copies that are in no container now."""
     for _, processor in ((j, p) for j, p in turn.unsettled() if j.name == job.name):
         for cohort in turn.cohorts(job, processor) or ():
             for copy in cohort.copies:

@@ -1,4 +1,4 @@
-"""Giving back requests and containers that serve nothing (any more). Pure."""
+"""Cancels requests, and releases containers, that are no longer needed. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from standby.shared.model import ProcessorId, SlotId
 
 
 def releases(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
-    """Yield the end of every request and container that serves nothing (any more)."""
+    """Yield the end of every request and container that is no longer needed."""
     view = turn.view
     for request in view.requests.values():
         if request.state is RequestState.ASKING:
@@ -62,7 +62,10 @@ def _given_back(view: ClusterView, container: Container, outcome: Outcome, reaso
 
 
 def _stuck(turn: Turn) -> Iterator[Action]:
-    """Yield the end of every displaced standby that does not confirm its stop in time: its death confirms it."""
+    """Yield the release of every displaced standby's container that does not confirm the stop in time.
+
+    Its death then confirms the stop.
+    """
     given_back: set[str] = set()
     for job, processor in turn.unsettled():
         for cohort in turn.cohorts(job, processor) or ():
@@ -70,7 +73,7 @@ def _stuck(turn: Turn) -> Iterator[Action]:
             if displaced is None or has_stopped(turn, cohort, displaced):
                 continue
             holder = turn.holder(cohort, displaced)
-            # While tasks change processors one container holds displaced standbys of several.
+            # While tasks change processors, one container may hold displaced standbys of several processors.
             if holder is None or holder.id in given_back or not is_told(turn.view, holder):
                 continue
             if turn.view.now_ms - holder.sent_ms > job.policy.stop_timeout_ms:
@@ -80,7 +83,7 @@ def _stuck(turn: Turn) -> Iterator[Action]:
 
 
 def _over(turn: Turn, request: Request, needed: Mapping[Slot, Need]) -> tuple[Outcome, str | Setback] | None:
-    """Return what became of a request, and why; None when it stands."""
+    """Return what became of a request, and why; None if it stands."""
     view = turn.view
     job = view.jobs.get(job_of(request.slot))
     waited = view.now_ms - request.since_ms
@@ -97,7 +100,7 @@ def _over(turn: Turn, request: Request, needed: Mapping[Slot, Need]) -> tuple[Ou
     if need.only_host:
         limit = job.policy.samehost_timeout_ms
     elif need.is_reservation:
-        # No other host will do instead, and its standby has been stopped for it.
+        # No other host will do, and its standby has been stopped for it.
         limit = max(limit, job.policy.samehost_timeout_ms)
     if request.host is None:
         limit = job.policy.any_timeout_ms
@@ -111,7 +114,7 @@ def _over(turn: Turn, request: Request, needed: Mapping[Slot, Need]) -> tuple[Ou
 
 
 def turn_is_closed(turn: Turn, job: Job, processor: ProcessorId) -> bool:
-    """Return whether a processor's records are being written, or about to be: judge when that is done."""
+    """Return whether a processor's records are being written or about to be: it is judged after that."""
     is_known = processor in job.model.processors
     return is_known and (processor in turn.touched or turn.cohorts(job, processor) is None)
 
@@ -119,15 +122,15 @@ def turn_is_closed(turn: Turn, job: Job, processor: ProcessorId) -> bool:
 def _does_not_fit(
     turn: Turn, container: Container, needed: Mapping[Slot, Need]
 ) -> tuple[Outcome, str] | None:
-    """Return why a container that serves nothing is given back; None when it is about to, or may soon."""
+    """Return why a container that serves nothing is released; None if it is about to serve, or may soon."""
     view = turn.view
     job = view.job_of(container)
     if job is not None and not job.is_led:
-        return None  # it leaves by the order that follows the fence
+        return None  # it ends with the exit order that follows the fence
     if job is None and any(not each.is_led and not each.is_over for each in view.jobs.values()):
-        return None  # it may be one of theirs
+        return None  # it may belong to one of those jobs
     if job is None and len(view.jobs) == 1 and not any(each.is_led for each in view.jobs.values()):
-        return None  # it can only be that one's
+        return None  # it can only belong to that job
     if job is not None and not is_current(job, container):
         return Outcome.REPLACED, f"it runs revision {container.revisions.get(job.name)}"
     if container.host in view.drained:
@@ -135,7 +138,7 @@ def _does_not_fit(
     if view.is_orphaned(container):
         return Outcome.REPLACED, f"its cell is lost: the AM of cell {container.cell} is gone"
     if any(turn_is_closed(turn, other, each) for other, each in turn.unsettled() if job in (None, other)):
-        return None  # a decision is being written: judge when that is done
+        return None  # a decision is being written: it is judged after that
     if job is not None and job.model.is_mixed:
         return _surplus_shared(turn, job, container)
     mine = [each for each in needed.values() if job is None or each.job.name == job.name]
@@ -147,7 +150,7 @@ def _does_not_fit(
 def _surplus_shared(turn: Turn, job: Job, container: Container) -> tuple[Outcome, str] | None:
     crowded = crowding(turn, job)
     if len(counted(turn, job)) > job.model.containers + extra_containers(turn, job):
-        return Outcome.SURPLUS, "the job has containers enough"
+        return Outcome.SURPLUS, "the job has enough containers"
     if any(each.id == container.id for each in crowded):
         return Outcome.SAME_HOST, f"{container.host} holds another container of {job.name}"
     return None
@@ -156,7 +159,7 @@ def _surplus_shared(turn: Turn, job: Job, container: Container) -> tuple[Outcome
 def _unwanted(
     container: Container, needed: Mapping[Slot, Need], mine: list[Need]
 ) -> tuple[Outcome, str] | None:
-    """Return why a free container fits none of the needs; None when it fits one."""
+    """Return why a free container fits none of the needs; None if it fits one."""
     if not mine:
         return Outcome.SURPLUS, "every slot is taken"
     own = needed.get(container.slot) if container.slot is not None else None
@@ -171,8 +174,8 @@ def _unwanted(
     labels = (each.label for need in mine for each in need.siblings if each.host.name == container.host)
     sharing = next(labels, "")
     if sharing and container.sent:
-        # It served, and its copy was given up as planned: policy ``restart`` stops a standby for the active's sake.
+        # It served, and its copy was given up as planned: policy ``restart`` stops a standby for the active.
         return Outcome.REPLACED, f"{container.host} holds {sharing}, which displaced it"
     if sharing:
         return Outcome.SAME_HOST, f"{container.host} holds {sharing}, a copy of the same tasks"
-    return Outcome.SURPLUS, "it is not where a container is needed"
+    return Outcome.SURPLUS, "no container is needed on its host"

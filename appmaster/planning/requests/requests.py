@@ -1,8 +1,8 @@
-"""Asking YARN for containers. Pure.
+"""Requests to YARN for containers. Pure.
 
-Per slot: preferred host (its state lies there) → the other allowed hosts, best first → any host. Every
-request expires; a host that let one expire is avoided for a while; repeated failures wait longer each time,
-and more than the job allows within its window fail it or park the processor.
+For each slot the order is: the preferred host (where its state lies), the other allowed hosts, best first, then any
+host. Every request expires, and a host that let one expire is avoided for a while. The wait grows with repeated
+failures; more failures within the window than the job allows fail the job or park the processor.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from locality.judging import best
 from locality.question import Question, Sibling
 from standby.shared.model import ProcessorId, SlotId
 
-#: So many requests in vain go to named hosts before any host is asked for, then both in turn.
+#: Attempts with a named host before any host is requested; afterwards the two alternate.
 NAMED_FIRST: Final = 2
 
 
 def requests(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
-    """Yield a request for every need that nothing is under way for."""
+    """Yield a request for every need that has none under way."""
     view = turn.view
     busy: set[Slot | None] = {each.slot for each in view.requests.values()}
     waiting = {each.slot for each in view.containers.values() if view.is_free(each) or each.binding}
@@ -41,7 +41,7 @@ def requests(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
     cells = cell_loads(turn) if needed else {}
     asked: dict[ProcessorId, list[Sibling]] = {}
     if view.cells and not cells:
-        return  # nobody is there to be asked
+        return  # no cell can be asked
     for slot, need in needed.items():
         if need.is_met or slot in busy or (slot in waiting and not need.is_reservation):
             continue
@@ -51,12 +51,12 @@ def requests(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
         if view.now_ms < attempts.not_before_ms and not need.only_host:
             continue
         if not need.is_reservation:
-            # The slot of a lost active is about to be a standby's, when another copy can take over.
+            # The slot of a lost active becomes a standby's slot when another copy takes over.
             can_wait = not need.only_host and not (need.is_active and _is_alone(turn, slot))
             if can_wait and _is_failing_over(view, need.job):
                 continue
         if isinstance(slot, SlotId) and slot.processor in asked:
-            # Asked for in this turn: the view knows of it only in the next.
+            # Requested in this turn: the view shows it only in the next.
             need = replace(need, siblings=(*need.siblings, *asked[slot.processor]))  # noqa: PLW2901
         host, cell, kind, reason = _where(turn, need, attempts, asked_on, cells)
         if host is None and (need.only_host or need.locations is not None):
@@ -72,7 +72,7 @@ def requests(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
 
 
 def host_loads(turn: Turn, but: str = "") -> dict[str, tuple[int, int]]:
-    """Return host → containers there, or asked for there: all, and those that are for actives; ``but`` for one."""
+    """Return host → containers there or requested there: all, and those for actives; without container ``but``."""
     found: dict[str, tuple[int, int]] = {}
     for each in turn.view.containers.values():
         if each.host and each.presence is not Presence.LEAVING and each.id != but:
@@ -87,7 +87,7 @@ def host_loads(turn: Turn, but: str = "") -> dict[str, tuple[int, int]]:
 
 
 def cell_loads(turn: Turn, but: str = "") -> dict[int, int]:
-    """Return each cell that can be asked → its containers, and those it was asked for; ``but`` for one."""
+    """Return each cell that can be asked → its containers and requests; without container ``but``."""
     if not turn.view.cells:
         return {1: 0}
     loads = {number: 0 for number, each in turn.view.cells.items() if each.is_up}
@@ -104,7 +104,7 @@ def cell_loads(turn: Turn, but: str = "") -> dict[int, int]:
 
 
 def _is_alone(turn: Turn, slot: Slot) -> bool:
-    """Return whether no live copy can take over what is lost."""
+    """Return whether no live copy of a slot's tasks can take over."""
     if isinstance(slot, SharedSlotId):
         return False
     job = turn.view.jobs[slot.processor.job]
@@ -115,7 +115,7 @@ def _is_alone(turn: Turn, slot: Slot) -> bool:
 
 
 def _is_failing_over(view: ClusterView, job: Job) -> bool:
-    """Return whether a failover of ``job`` is under way that lost copies should leave the machines to."""
+    """Return whether a failover of ``job`` is under way, for which requests for lost copies should wait."""
     if any(
         failover.processor.job == job.name
         and not failover.is_planned
@@ -140,7 +140,7 @@ def exhausted(view: ClusterView, job: Job, attempts: Attempts) -> bool:
 def question(
     turn: Turn, need: Need, loads: Mapping[str, tuple[int, int]], cells: Mapping[int, int]
 ) -> Question:
-    """Return what the rules of placement are asked about a need; ``loads`` by host, ``cells`` by cell."""
+    """Return the question to the placement rules about a need; ``loads`` by host, ``cells`` by cell."""
     view = turn.view
     return Question(
         siblings=need.siblings,
@@ -165,18 +165,18 @@ def _where(
     loads: Mapping[str, tuple[int, int]],
     cells: Mapping[int, int],
 ) -> tuple[str | None, int, RequestKind, str]:
-    """Return the host to ask for, or None for any, the cell to ask, the kind of request, and why."""
+    """Return the host to request (None for any), the cell to ask, the kind of request, and why."""
     view = turn.view
     cell = _cell_for(need, cells)
     if need.is_reservation:
         return need.preferred, cell, RequestKind.RESERVATION, "the standby there is displaced for it"
     if need.only_host:
         if need.preferred in view.hosts and need.preferred not in view.drained:
-            return need.preferred, cell, RequestKind.PREFERRED, "it was there when it was lost"
-        return None, cell, RequestKind.PREFERRED, "its own host cannot be asked for"
+            return need.preferred, cell, RequestKind.PREFERRED, "the active was there when it was lost"
+        return None, cell, RequestKind.PREFERRED, "its own host cannot be requested"
     if need.locations is None and attempts.in_row >= NAMED_FIRST and attempts.in_row % 2 == 0:
-        # In turn with named ones: hosts that came after submit have no name to ask for.
-        return None, cell, RequestKind.ANY, f"any host, after {attempts.in_row} requests in vain"
+        # Alternates with named hosts: hosts that were added after the submit cannot be requested by name.
+        return None, cell, RequestKind.ANY, f"any host, after {attempts.in_row} failed requests"
     asked = question(turn, need, loads, cells)
     offers = view.offers
     if need.locations is not None:
@@ -186,15 +186,15 @@ def _where(
         has_state = found.host in freshness(need.histories, leftovers(turn))
         is_preferred = found.host == need.preferred or has_state
         kind = RequestKind.PREFERRED if is_preferred else RequestKind.NAMED
-        reason = "; ".join(found.reasons) or "the best of those that are allowed"
+        reason = "; ".join(found.reasons) or "the best of the allowed hosts"
         return found.host, found.cell, kind, reason
     if not offers:
         return None, cell, RequestKind.ANY, "no host is known by name"
-    return None, cell, RequestKind.ANY, "any host: no named one will do"
+    return None, cell, RequestKind.ANY, "any host: no named host fits"
 
 
 def _cell_for(need: Need, cells: Mapping[int, int]) -> int:
-    """Return the cell to ask where no host decides it: the one that holds fewest of the other copies."""
+    """Return the cell to ask if no host determines it: the one that holds fewest of the other copies."""
     shared = dict.fromkeys(cells, 0)
     for sibling in need.siblings:
         if sibling.host.cell in shared:

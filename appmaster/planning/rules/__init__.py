@@ -1,1 +1,1 @@
-"""What is decided about task records: the table of rules, and what each of them decides. Pure."""
+"""Decisions about task records: the table of rules, and what each rule decides. Pure."""

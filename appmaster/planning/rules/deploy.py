@@ -1,8 +1,8 @@
-"""Decisions that change task records, processor by processor, as `appmaster.planning.rules.table` says. Pure.
+"""Decisions that change task records, processor by processor, by `appmaster.planning.rules.table`. Pure.
 
-A processor whose records are being written is left alone until the write is acknowledged; so is one with nothing
-left to do, until something happens to it: a turn in which nothing happens must cost nothing, whatever the number of
-tasks.
+A processor whose records are being written is left alone until the write is acknowledged. A processor with nothing
+left to do is left alone until something happens to it: a turn in which nothing happens must cost nothing, whatever
+the number of tasks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from standby.shared.model import Phase, ProcessorId, Role, SlotId
 
 
 def writes(turn: Turn) -> Iterator[Action]:
-    """Yield at most one decision a processor, and which processors are settled."""
+    """Yield at most one decision per processor, and which processors are settled."""
     yield from missed(turn)
     settled: list[ProcessorId] = []
     jobs = set(turn.view.jobs)
@@ -49,7 +49,7 @@ def is_settled(turn: Turn, job: Job, processor: ProcessorId, cohorts: tuple[Coho
     """Return whether a processor needs nothing and waits for nothing."""
     view = turn.view
     if not job.is_led:
-        return False  # soon over, and looked at until then
+        return False  # it is over soon, and is looked at until then
     if job.model.processors[processor].parked:
         return True
     if len(cohorts) != 1 or processor in view.handovers or processor in view.lost_actives:

@@ -1,10 +1,9 @@
-"""A lost active: who takes its place, by both policies (SEP-23, part 3). Pure.
+"""Failover of a lost active: which copy replaces it, under both policies (SEP-23, part 3). Pure.
 
-``promote``: the best standby becomes active where it is. ``restart``: the active is started again, on its own
-host if that can be had in time, else on the host of a standby, which is displaced. SEP-23's steps: the standby's
-locality is deleted and the active's set to that host (3 and 4); the standby is stopped while an empty container
-reserves the host (5 and 6); once both are confirmed the active starts (7); the displaced standby then goes to any
-host (8).
+``promote``: the best standby becomes active in place. ``restart``: the active is started again, on its own host if
+that is available in time, else on the host of a standby, which is displaced. SEP-23's steps: the standby's locality is
+deleted and the active's is set to that host (3 and 4); the standby is stopped while an empty container reserves the
+host (5 and 6); once both are confirmed, the active starts (7); the displaced standby then goes to any host (8).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from standby.shared.model import ReplicaId, SlotId, TaskRecord
 
 
 def missed(turn: Turn) -> Iterator[Action]:
-    """Yield a note of every active that is lost and that this leader did not see being lost."""
+    """Yield a note of every active that was lost without this leader seeing the loss."""
     for job, processor in turn.unsettled():
         if not job.is_led or processor in turn.view.lost_actives:
             continue
@@ -45,7 +44,7 @@ def missed(turn: Turn) -> Iterator[Action]:
 
 
 def poison(cohort: Cohort, turn: Turn) -> Reason[Failure] | None:
-    """Return why the cohort's tasks would only fail again wherever they ran; None when they would not."""
+    """Return why the cohort's tasks would fail again wherever they ran; None if they would not."""
     policy = cohort.job.policy
     for each in cohort.recorded:
         failures = turn.view.crashes.get(each.record.task) or each.record.failures
@@ -59,13 +58,13 @@ def poison(cohort: Cohort, turn: Turn) -> Reason[Failure] | None:
 
 
 def is_lost(turn: Turn, cohort: Cohort) -> bool:
-    """Return whether a cohort has an active that is to be replaced, and would not only fail again."""
+    """Return whether a cohort has a lost active that is to be replaced and would not merely fail again."""
     active = cohort.record.active
     return active is not None and turn.holder(cohort, active) is None and not poison(cohort, turn)
 
 
 def _candidates(turn: Turn, cohort: Cohort) -> list[tuple[int, Container]]:
-    """Return the copies that live, and those that are being moved, with their containers."""
+    """Return the live copies other than the active, including those that are moving, with their containers."""
     record = cohort.record
     found = [(copy, turn.holder(cohort, copy)) for copy in record.placed if copy != record.active]
     found += [(copy, turn.view.holder(container)) for copy, container in record.moving.items()]
@@ -77,7 +76,7 @@ def _candidates(turn: Turn, cohort: Cohort) -> list[tuple[int, Container]]:
 
 
 def promote(turn: Turn, cohort: Cohort) -> WriteRecords | None:
-    """Return the promotion of the best live copy, in place."""
+    """Return the promotion of the best live copy, in place; None if there is none."""
     candidates = [each for each in _candidates(turn, cohort) if not turn.is_superseded(cohort.job, each[1])]
     if cohort.record.displaced is not None or not candidates:
         return None
@@ -108,24 +107,24 @@ def promote(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     )
 
 
-#: A start within this is as quick as any.
+#: Starts within this time count as equally quick.
 _QUICK_MS: Final = 500
 
-#: The class of a start of which nothing is known.
+#: The class of a start whose duration is unknown.
 _COLD: Final = 8
 
 
 def is_in_sync(cohort: Cohort, copy: int) -> bool:
-    """Return whether the records have a copy of every task in sync."""
+    """Return whether the records have this copy of every task in sync."""
     return all(copy in each.record.in_sync for each in cohort.recorded)
 
 
 def fitness(turn: Turn, cohort: Cohort, copy: int, container: Container) -> tuple[int, ...]:
-    """Return how good a copy is to make active, least is best: in sync, quick to start, lag, number.
+    """Return how suitable a copy is to become active, least is best: in sync, quick to start, lag, number.
 
-    Only what was reported under the present epoch or before counts; a copy that reported nothing is the
-    last. Where containers are mixed, the one with the fewest actives is the best of those in sync: the
-    tasks of a lost container spread over the others. Of a copy that is not in sync the lag counts before anything.
+    Only reports of the present epoch or an earlier one count; a copy without a report comes last. In a mixed job the
+    container with the fewest actives comes first among those in sync, so that the tasks of a lost container spread
+    over the others. For copies that are not in sync the lag comes before everything else.
     """
     in_sync = is_in_sync(cohort, copy) and cohort.record.placed.get(copy) == container.id
     load = turn.loads().get(container.id, [0, 0])[0] if in_sync and cohort.job.model.is_mixed else 0
@@ -135,29 +134,29 @@ def fitness(turn: Turn, cohort: Cohort, copy: int, container: Container) -> tupl
         records = status.lag_records if status is not None else None
         lag += records if records is not None else 1 << 40
         start = max(start, slowness(status.start_ms if status is not None else None))
-    # A drained host, or a cell that is lost or may be, is the last resort.
+    # A drained host, and a cell that is or may be lost, are the last resort.
     leaves = int(bool(turn.view.must_leave(container)) or not turn.view.is_of_cell_that_answers(container))
-    # A cell falls as one: what was lost may be the first of all its containers that is missed.
+    # A cell is lost as a whole: the lost active may be the first of its containers whose loss is noticed.
     lost = turn.view.lost_actives.get(cohort.processor)
     is_beside = lost is not None and lost.cell == container.cell and len(turn.view.cells) > 1
     return (leaves if in_sync else 2, int(is_beside), load, start if in_sync else 0, lag, start, copy)
 
 
 def slowness(start_ms: int | None) -> int:
-    """Return the class of a start that takes so long: each takes twice as long as the one before, at least.
+    """Return the class of a start that takes ``start_ms``: each class takes at least twice as long as the one before.
 
-    What is measured on a busy machine differs from look to look; copies of one class are alike.
+    Measurements on a busy machine vary; copies of one class count as equal.
     """
     if start_ms is None:
         return _COLD
     return min(_COLD - 1, (start_ms // _QUICK_MS).bit_length())
 
 
-# ---- an active that stands still ----
+# ---- an active that is stuck ----
 
 
 def is_stuck(turn: Turn, cohort: Cohort) -> bool:
-    """Return whether the active has stood still for too long, on its way there or cut off from Kafka."""
+    """Return whether the active has made no progress for too long, while becoming active or cut off from Kafka."""
     active = cohort.record.active
     holder = turn.holder(cohort, active) if active is not None else None
     if active is None or holder is None or holder.presence is not Presence.LIVE:
@@ -170,10 +169,10 @@ def is_stuck(turn: Turn, cohort: Cohort) -> bool:
 
 
 def promote_another(turn: Turn, cohort: Cohort) -> WriteRecords | None:
-    """Return the promotion of a copy that has been able to take over for as long as the active has stood still.
+    """Return the promotion of a copy that has been able to take over for as long as the active has been stuck.
 
-    For as long: where Kafka answers nobody there is none, and once it answers again everybody has as much time as
-    ever. The former active goes on as a standby if it can.
+    The condition "for as long" matters while Kafka is unavailable: no copy meets it then, and when Kafka answers
+    again every copy has the full time-out. The former active continues as a standby if it can.
     """
     stuck = cohort.record.active
     candidates = [
@@ -199,7 +198,7 @@ def promote_another(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         Kind.FAILOVER,
         Reason(
             Basis.STUCK,
-            f"copy {stuck} gets no further for {cohort.job.policy.progress_timeout_ms} ms; copy {copy} could",
+            f"copy {stuck} has made no progress for {cohort.job.policy.progress_timeout_ms} ms; copy {copy} could",
         ),
         lambda record: activated(record, copy),
         copy=copy,
@@ -216,7 +215,7 @@ def _standings(cohort: Cohort, copy: int, container: Container) -> Iterator[Stan
 
 
 def displace(turn: Turn, cohort: Cohort) -> WriteRecords | None:
-    """Return the steps 2 to 4: when the active's own host was not to be had in time, a standby is displaced."""
+    """Return steps 2 to 4: the active's own host was not available in time, so a standby is displaced."""
     view, record, policy = turn.view, cohort.record, cohort.job.policy
     active = record.active
     assert active is not None
@@ -227,7 +226,7 @@ def displace(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     if view.now_ms < view.no_displacing.get(cohort.processor, 0):
         return None
     if any(each.slot == slot and each.state is RequestState.GRANTED for each in view.requests.values()):
-        return None  # its own host was had, just in time
+        return None  # its own host became available just in time
     if any(each.slot == slot for each in turn.free(cohort.job)):
         return None
     candidates = [each for each in _candidates(turn, cohort) if each[0] not in record.moving]
@@ -250,7 +249,7 @@ def displace(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         Kind.DISPLACE,
         Reason(
             Basis.OTHER,
-            f"copy {active} was not to be had on its own host in {policy.samehost_timeout_ms} ms; copy {copy} "
+            f"copy {active} got no container on its own host in {policy.samehost_timeout_ms} ms; copy {copy} "
             f"is displaced on {holder.host}",
         ),
         edit,
@@ -260,7 +259,7 @@ def displace(turn: Turn, cohort: Cohort) -> WriteRecords | None:
 
 
 def start_reserved(turn: Turn, cohort: Cohort) -> WriteRecords | None:
-    """Return the steps 6 and 7: the active's start, once the displaced standby's stop and the host are confirmed."""
+    """Return steps 6 and 7: the start of the active once the displaced standby's stop and the host are confirmed."""
     record, active, displaced = cohort.record, cohort.record.active, cohort.record.displaced
     if active is None or displaced is None:
         return None
@@ -295,13 +294,13 @@ def start_reserved(turn: Turn, cohort: Cohort) -> WriteRecords | None:
 
 
 def restore_displaced(turn: Turn, cohort: Cohort) -> WriteRecords | None:
-    """Return the restoring of a displaced standby whose host could not be reserved, or whose active is back."""
+    """Return the restoring of a displaced standby whose host could not be reserved, or whose active came back."""
     record, active, displaced = cohort.record, cohort.record.active, cohort.record.displaced
     if active is None or displaced is None:
         return None
     back = turn.holder(cohort, active)
     if back is not None and back.presence is not Presence.LIVE:
-        return None  # not heard yet by this leader: where it is is not known
+        return None  # this leader has not heard from it yet, so its host is unknown
     if back is not None:
         return _restored(turn, cohort, displaced, back.host, f"copy {active} has come back")
     if turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0):
@@ -313,7 +312,7 @@ def restore_displaced(turn: Turn, cohort: Cohort) -> WriteRecords | None:
 
 
 def _restored(turn: Turn, cohort: Cohort, displaced: int, active_host: str, why: str) -> WriteRecords | None:
-    """Return the record in which no standby is displaced any more; the active is on ``active_host``, if anywhere."""
+    """Return the record without a displaced standby; the active is on ``active_host``, if on any."""
     active = cohort.record.active
 
     def stay(record: TaskRecord) -> TaskRecord:
@@ -328,7 +327,7 @@ def _restored(turn: Turn, cohort: Cohort, displaced: int, active_host: str, why:
 
 
 def reservation(turn: Turn, cohort: Cohort, host: str) -> Container | None:
-    """Return the empty container that holds ``host`` for the cohort's active, if it is there already."""
+    """Return the empty container that reserves ``host`` for the cohort's active; None if there is none yet."""
     found = [
         each
         for each in turn.free(cohort.job)
@@ -341,7 +340,7 @@ def reservation(turn: Turn, cohort: Cohort, host: str) -> Container | None:
 
 
 def has_stopped(turn: Turn, cohort: Cohort, displaced: int) -> bool:
-    """Return whether nothing of the displaced copy runs any more, as confirmed by its container or YARN.
+    """Return whether the displaced copy has stopped, as confirmed by its container or YARN.
 
     Silence confirms nothing: a suspect counts as running until it is known to be dead (Invariant 2).
     """
@@ -349,6 +348,6 @@ def has_stopped(turn: Turn, cohort: Cohort, displaced: int) -> bool:
     container = turn.view.containers.get(name)
     if container is not None:
         return has_closed(turn.view, container, cohort.tasks, displaced)
-    # What was given back is dead when its port refuses; that YARN has been told so is not enough.
+    # A container that was given back is dead when its port refuses; that YARN was asked to end it is not enough.
     ending = turn.view.ending.get(name)
     return ending is None or turn.view.now_ms >= ending.until_ms

@@ -1,7 +1,7 @@
-"""Records that follow what was reported: claims, in-sync sets, failures of user code. Pure.
+"""Records that follow reports: claims, in-sync sets, failures of user code. Pure.
 
-Batched for all tasks of a cohort, and in-sync sets rate-limited: they rank replicas, the changelog is what
-protects the data (rule `in-sync-rank`).
+One write covers all tasks of a cohort, and writes of in-sync sets are rate-limited: in-sync sets only rank replicas,
+the data is protected by the changelog (rule `in-sync-rank`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from standby.shared.model import InputFailures, Phase, ReplicaId, ReplicaStatus,
 
 
 def raise_epochs(turn: Turn, cohort: Cohort) -> WriteRecords | None:
-    """Return the write that lifts epochs above what a container has seen, and nothing else (rule `epoch-check`).
+    """Return the write that raises epochs above what containers have seen, and changes nothing else.
 
-    Offsets may have been committed under that epoch: whoever is active of the task needs a higher one.
+    Offsets may have been committed under those epochs, so an active of the task needs a higher one (rule
+    `epoch-check`).
     """
     ahead = turn.view.ahead
 
@@ -26,12 +27,12 @@ def raise_epochs(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         return replace(record, epoch=seen + 1) if seen > record.epoch else record
 
     highest = max(ahead.get(task, 0) for task in cohort.tasks)
-    reason = f"a container has seen epoch {highest}: what is recorded is older than what runs"
+    reason = f"a container has seen epoch {highest}: the records are older than the running containers"
     return turn.decide(cohort, Kind.RAISE, Reason(Basis.OTHER, reason), edit)
 
 
 def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
-    """Return the write of what has changed, if it is due."""
+    """Return the write of what has changed, if it is due; else None."""
     if cohort.record.active is None:
         return None
     records: dict[object, TaskRecord] = {}
@@ -75,7 +76,7 @@ def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
 
 
 def _of_active(turn: Turn, cohort: Cohort, record: TaskRecord) -> ReplicaStatus | None:
-    """Return what the active's container says of it under the present epoch; None when it says nothing."""
+    """Return the active's status under the present epoch, as its container reports it; None without a report."""
     assert record.active is not None
     holder = turn.holder(cohort, record.active)
     status = holder.statuses.get(ReplicaId(record.task, record.active)) if holder is not None else None
@@ -83,7 +84,7 @@ def _of_active(turn: Turn, cohort: Cohort, record: TaskRecord) -> ReplicaStatus 
 
 
 def _failures(turn: Turn, record: TaskRecord, status: ReplicaStatus | None) -> InputFailures | None:
-    """Return the failures at the committed offset: those reported, or the recorded ones until it is passed."""
+    """Return the failures at the committed offset: the reported ones, or the recorded ones until it advances."""
     known = record.failures
     if status is None:
         return known
@@ -92,7 +93,7 @@ def _failures(turn: Turn, record: TaskRecord, status: ReplicaStatus | None) -> I
         if known is None or told.offset != known.offset or told.count > known.count:
             return told
         if told.topic != known.topic:
-            # Which of several inputs is run now: a crash will be put down to it.
+            # The topic of the several inputs that is processed now: a crash will be attributed to it.
             return replace(known, topic=told.topic)
         return known
     passed = (
@@ -104,16 +105,16 @@ def _failures(turn: Turn, record: TaskRecord, status: ReplicaStatus | None) -> I
 def _in_sync(turn: Turn, cohort: Cohort, record: TaskRecord) -> tuple[int, ...]:
     """Return the copies in sync: the active, and each standby within the lag policy.
 
-    A standby whose lag is unknown (the broker is away) stays what it is; one that is not bound any
-    more is out; it returns only when it has caught up under the present epoch. While the active is
-    lost nobody falls behind: what it began and did not end hides the changelog's end until it is fenced.
+    A standby of unknown lag (the broker is unavailable) keeps its status. A standby that no container holds any more
+    is removed and returns only when it has caught up under the present epoch. While the active is lost, no standby is
+    removed for its lag: a transaction that the active left open hides the changelog's end until the active is fenced.
     """
     is_lost = record.active is not None and turn.holder(cohort, record.active) is None
     members = {record.active} if record.active is not None else set[int]()
     for copy in record.placed:
         holder = turn.holder(cohort, copy)
         if copy == record.displaced:
-            # It is being stopped as planned: what it was when that began is what counts.
+            # It is being stopped as planned: its status at the beginning of that counts.
             members.update({copy} & set(record.in_sync))
             continue
         if copy == record.active or holder is None:
@@ -128,7 +129,7 @@ def _in_sync(turn: Turn, cohort: Cohort, record: TaskRecord) -> tuple[int, ...]:
             lag = status.lag_ms
             is_in = was_in if lag is None else lag <= cohort.job.policy.lag_time_ms
         else:
-            # Restoring: it was in sync only if it has merely reopened under this epoch, which it says soon.
+            # Restoring: it was in sync only if it has merely reopened under this epoch, which it reports soon.
             is_in = False
         if is_in or (is_lost and was_in):
             members.add(copy)

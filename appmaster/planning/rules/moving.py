@@ -1,7 +1,7 @@
-"""Copies that are to be elsewhere: filled there while the old one serves (Kafka's reassignment). Pure.
+"""Copies that move to another container: filled there while the old one serves (Kafka's reassignment). Pure.
 
-A standby takes the old one's place when it is in sync; an active arrives by a planned hand-over. Only a job without
-standbys, on its only host, is stopped before it starts again.
+A standby replaces the old copy when it is in sync. An active moves by a planned hand-over. Only the copy of a job
+without standbys on its only host is stopped before it starts again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from standby.shared.model import SlotId, TaskRecord
 
 
 def end_move(turn: Turn, cohort: Cohort) -> WriteRecords | None:
-    """Return the end of moving a copy: given up, or done. Actives arrive by a planned hand-over."""
+    """Return the end of moving a copy: given up, or completed. Actives arrive by a planned hand-over."""
     record = cohort.record
     for copy, container in sorted(record.moving.items()):
         known = turn.view.containers.get(container)
         if known is not None and known.presence is Presence.SUSPECT:
-            continue  # it may come back, and has the copy open: where it is a new leader may not even know
+            continue  # it may come back, and has the copy open; a new leader may not even know its host
         target = turn.view.holder(container)
         if target is None or not _is_worth(turn, cohort, copy, target):
             return turn.decide(
@@ -47,7 +47,7 @@ def end_move(turn: Turn, cohort: Cohort) -> WriteRecords | None:
 
 
 def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecords | None:
-    """Return the first step of moving a copy that should be in another container than it is."""
+    """Return the first step of moving a copy that should be in another container; None if no copy can move now."""
     record = cohort.record
     if record.displaced is not None or record.moving or record.active is None:
         return None
@@ -65,17 +65,17 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
             given_up = _make_way(turn, cohort, copy, target.host)
             if given_up is not None:
                 return given_up
-            continue  # the active is in the way: it has somewhere to go itself, and goes first
+            continue  # the active is in the way: it is to move itself, and moves first
         if target.host == holder.host:
             if copy == record.active and not _is_alone(cohort, copy):
-                continue  # both would need the one directory: a standby takes over first
+                continue  # both would use the same directory: a standby takes over first
             if copy == record.active:
                 reason = move_reason(turn, cohorts, cohort, copy, holder)
                 return _stopping(turn, cohort, copy, f"{reason}, on {holder.host}")
-            # The two would need one directory: it is closed here before it is opened there.
+            # Both would use the same directory: it is closed here before it is opened there.
             return dropping(turn, cohort, copy, f"its tasks belong in {target.id} on the same host")
         if not is_clear(turn, cohort, target):
-            continue  # another process there has not closed it yet, and stands still perhaps
+            continue  # another process there has not closed it yet; it may be stalled
         reason = move_reason(turn, cohorts, cohort, copy, holder)
         turn.add_load(target.id, 0, len(cohort.recorded))
         return turn.decide(
@@ -93,7 +93,7 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
 
 
 def move_reason(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, holder: Container) -> str:
-    """Return why a copy should be in another container than it is; empty when it should not."""
+    """Return why a copy should be in another container; empty if it should not."""
     is_alone = _is_alone(cohort, copy)
     leaves = turn.view.must_leave(holder)
     if cohort.job.model.is_mixed:
@@ -121,26 +121,26 @@ def move_reason(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: i
 def kept_apart(
     turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, slot: SlotId, holder: Container
 ) -> tuple[Cohort, ...]:
-    """Return the cohorts whose copies a container for a cohort's move is to be apart from."""
+    """Return the cohorts whose copies the container for a cohort's move has to avoid."""
     return cohorts if _is_crowded_out(turn, cohorts, slot, holder) else (cohort,)
 
 
 def _is_crowded_out(turn: Turn, cohorts: tuple[Cohort, ...], slot: SlotId, holder: Container) -> bool:
-    """Return whether a slot has containers, of which ``holder`` is one, but all on hosts of other copies' homes.
+    """Return whether a slot has containers, ``holder`` among them, but all on hosts of other copies' homes.
 
-    So it may be when tasks have come together: their processor needs a container on one more host.
+    This happens when tasks have come together: their processor then needs a container on one more host.
     """
     return len(cohorts) > 1 and turn.home_of(holder.id) == slot and turn.home(cohorts, slot) is None
 
 
 def relocation_of(turn: Turn, cohort: Cohort, copy: int) -> Relocation | None:
-    """Return where a standby is to go for no other reason than the other copies; None: it is not to."""
+    """Return where a standby is to move only because of the other copies; None if it is not to."""
     found = next_relocation(turn, cohort) if copy != cohort.record.active else None
     return found if found is not None and found.copy == copy else None
 
 
 def _is_alone(cohort: Cohort, copy: int) -> bool:
-    """Return whether a copy is the active of a job without standbys: nobody can take over."""
+    """Return whether a copy is the active of a job without standbys: no other copy can take over."""
     return copy == cohort.record.active and len(cohort.copies) == 1
 
 
@@ -154,7 +154,7 @@ def _moved(turn: Turn, cohort: Cohort, copy: int, target: Container) -> WriteRec
 
 
 def _make_way(turn: Turn, cohort: Cohort, copy: int, host: str) -> WriteRecords | None:
-    """Return the end of the standby that is in the way of its own task's move; it is placed anew after."""
+    """Return the end of the standby that is in the way of its own task's move; it is placed again afterwards."""
     for other in cohort.record.placed:
         holder = turn.holder(cohort, other)
         if other not in (copy, cohort.record.active) and holder is not None and holder.host == host:
@@ -163,10 +163,10 @@ def _make_way(turn: Turn, cohort: Cohort, copy: int, host: str) -> WriteRecords 
 
 
 def _stopping(turn: Turn, cohort: Cohort, copy: int, reason: str) -> WriteRecords | None:
-    """Return the stop of an only copy that is started again on its own host: no other may be had."""
+    """Return the stop of an only copy that is started again on its own host, because no other is available."""
 
     def edit(record: TaskRecord) -> TaskRecord:
-        # It stays the active, and a member of its in-sync set: nobody else has its state.
+        # It stays the active and a member of its in-sync set: no other copy has its state.
         return replace(turn.dropped(cohort, record, copy), in_sync=record.in_sync)
 
     why = Reason(Basis.OTHER, f"its only copy is started again: {reason}")
@@ -174,9 +174,9 @@ def _stopping(turn: Turn, cohort: Cohort, copy: int, reason: str) -> WriteRecord
 
 
 def _renumbered(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecords | None:
-    """Return the stop of an only copy that the model has no slot for, when its tasks' container is on its host.
+    """Return the stop of an only copy that the model has no slot for, if its tasks' container is on the same host.
 
-    It cannot be filled there beside itself, and nobody is there to take over meanwhile.
+    It cannot be filled there while it runs, and no other copy can take over meanwhile.
     """
     active = cohort.record.active
     holder = turn.holder(cohort, active) if active is not None else None
@@ -198,19 +198,19 @@ def _renumbered(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Writ
 
 
 def _is_worth(turn: Turn, cohort: Cohort, copy: int, target: Container) -> bool:
-    """Return whether a move under way still leads somewhere."""
+    """Return whether a move under way still makes sense."""
     return not turn.view.must_leave(target) and copy in cohort.copies
 
 
 def _target(
     turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, holder: Container
 ) -> Container | None:
-    """Return where a copy is to go, if it is to go and there is such a container by now."""
+    """Return where a copy is to move, if it is to move and the container exists; else None."""
     if not move_reason(turn, cohorts, cohort, copy, holder):
         return None
     if cohort.job.model.is_mixed:
         found = choose_shared(turn, cohort, copy, activates=False, leaves=holder.host)
-        # Where nothing else will do, what ends with its cell is closed and opened again on its own host.
+        # If no other host will do, a copy that would end with its cell is closed and opened again on its own host.
         may_stay = _is_alone(cohort, copy) or turn.view.is_orphaned(holder)
         return found if found is not None and (found.host != holder.host or may_stay) else None
     slot = SlotId(cohort.processor, copy)
@@ -230,7 +230,7 @@ def hand_over(
 
     def edit(record: TaskRecord) -> TaskRecord:
         if record.placed.get(to_copy) == container.id:
-            # The former active goes on as a standby, with everything that was committed.
+            # The former active continues as a standby, with everything that was committed.
             return replace(activated(record, to_copy), in_sync=tuple(sorted({*record.in_sync, to_copy})))
         return turn.placed(cohort, record, to_copy, container, activates=True)
 

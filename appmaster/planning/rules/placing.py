@@ -1,7 +1,6 @@
-"""Which container gets which copies: empty slots filled, and copies given up that are not wanted. Pure.
+"""Which container gets which copies: fills empty slots, and drops copies that are not wanted. Pure.
 
-Hard: two copies of a task never share a host (SEP-23, Invariant 1). Nothing here takes an active away from where it
-is.
+Two copies of a task never share a host (SEP-23, Invariant 1). Nothing here moves an active.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from standby.shared.model import SlotId
 
 
 def drop(turn: Turn, cohort: Cohort) -> WriteRecords | None:
-    """Return the end of a standby that the model has no slot for, or whose process is started anew as planned."""
+    """Return the drop of a standby that the model has no slot for, or whose container is replaced as planned."""
     for copy, container in sorted(cohort.record.placed.items()):
         if copy in (cohort.record.active, cohort.record.displaced):
             continue
         if copy not in cohort.copies:
             if cohort.record.active not in cohort.copies:
-                continue  # it may have to take the active's role first
+                continue  # it may have to take over first
             return dropping(turn, cohort, copy, "the job has fewer standbys now")
         holder = turn.view.holder(container)
         if holder is None:
@@ -35,9 +34,9 @@ def drop(turn: Turn, cohort: Cohort) -> WriteRecords | None:
                 turn, cohort, copy, f"it runs revision {revision}, which is not wanted: it cannot take over"
             )
         if is_restarting(turn, cohort, holder):
-            reason = f"its container is started anew with revision {cohort.job.revision}"
+            reason = f"its container is replaced by one with revision {cohort.job.revision}"
             if is_current(cohort.job, holder):
-                reason = f"its container has to go: {holder.host} holds another one of the job"
+                reason = f"its container is surplus: {holder.host} holds another one of the job"
             return dropping(turn, cohort, copy, reason)
         is_stuck = holder.host in turn.view.drained and copy not in cohort.record.moving
         if is_stuck and not can_move(turn, cohort, copy, holder.host):
@@ -46,7 +45,7 @@ def drop(turn: Turn, cohort: Cohort) -> WriteRecords | None:
 
 
 def dropping(turn: Turn, cohort: Cohort, copy: int, reason: str) -> WriteRecords | None:
-    """Return the end of a copy as planned."""
+    """Return the planned drop of a copy."""
     return turn.decide(
         cohort,
         Kind.DROP,
@@ -64,12 +63,12 @@ def can_move(turn: Turn, cohort: Cohort, copy: int, host: str) -> bool:
 
 
 def start(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecords | None:
-    """Return the placing of a copy that becomes active with it, if a container is there for one."""
+    """Return the placement of a copy that becomes active thereby, if a container is available for one."""
     return _bind(turn, cohorts, cohort, activates=True)
 
 
 def fill(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecords | None:
-    """Return the placing of a standby, if a container is there for one."""
+    """Return the placement of a standby, if a container is available for one."""
     return _bind(turn, cohorts, cohort, activates=False)
 
 
@@ -83,11 +82,11 @@ def _bind(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, *, activates:
         if activates != (record.active is None or is_active or not alive):
             continue
         if record.displaced is not None and (is_active or copy == record.displaced):
-            continue  # the steps of policy restart decide
+            continue  # decided by the steps of policy restart
         if record.active is None and copy != cohort.copies[0] and cohort.copies[0] in empty:
             continue  # the first copy is the first active: every active before any standby (SEP-23)
         if is_active and alive and not cohort.restarts:
-            continue  # a live copy is about to be promoted; this slot is a standby's then
+            continue  # a live copy is about to be promoted; this slot becomes a standby's then
         if is_active and poison(cohort, turn):
             continue
         container = _container_for(turn, cohorts, cohort, copy, activates=activates)
@@ -101,7 +100,7 @@ def _bind(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, *, activates:
 def binding(
     turn: Turn, cohort: Cohort, copy: int, container: Container, *, activates: bool
 ) -> WriteRecords | None:
-    """Return the placing of a copy in a container; it becomes the active there if that ``activates`` it."""
+    """Return the placement of a copy in a container; ``activates``: it becomes the active there."""
     lost = cohort.record.active
     in_place = lost == copy and cohort.restarts and container.host == cohort.record.hosts.get(copy)
     without: Reason[Without] | None = None
@@ -140,13 +139,13 @@ def binding(
 def _container_for(
     turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: int, *, activates: bool
 ) -> Container | None:
-    """Return the container that an empty copy goes to: its slot's home, else a free one that fits."""
+    """Return the container for an unplaced copy: its slot's home, else a free one that fits; None if neither."""
     if cohort.job.model.is_mixed:
         return choose_shared(turn, cohort, copy, activates=activates)
     slot = SlotId(cohort.processor, copy)
     home = turn.home(cohorts, slot)
     if home is not None:
-        # Of whatever revision, unless it is about to be started anew: the rest of its slot's tasks are there.
+        # Of any revision, unless it is about to be replaced: the other tasks of the slot are there.
         is_staying = home.presence is Presence.LIVE and may_take(turn, cohort.job, home)
         is_open = not home.binding and home.id not in turn.taken
         return home if is_staying and is_open and is_apart(turn, cohort, copy, home) else None

@@ -1,8 +1,8 @@
-"""Planned changes of active: prepared while the active goes on, then decided (never a failure). Pure.
+"""Planned changes of the active: prepared while the active runs on, then decided. Never counted as a failure. Pure.
 
-Reasons: somebody asked, the active's host is drained, its container runs an older revision, its copy or its
-container is not where the model wants it, its processor's other tasks are active elsewhere, every copy would be lost
-with its host, mixed containers are out of balance.
+Reasons: an operator asked for it; the active's host is drained; its container runs an older revision; its copy or its
+container is not where the model wants it; its processor's other tasks are active elsewhere; every copy would be lost
+with its host; the containers of a mixed job are out of balance.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from appmaster.planning.state.reasons import Motive, Reason
 from appmaster.planning.state.view import Container, Presence
 from standby.shared.model import ProcessorId, SlotId
 
-#: So many hand-overs are under way at once, at most: each of them takes processor time from all.
+#: Most hand-overs under way at once: each of them takes processor time from all tasks.
 MOST_AT_ONCE: Final = 4
 
 
 def carry_on(turn: Turn, cohorts: tuple[Cohort, ...]) -> WriteRecords | ForgetHandover | None:
-    """Return the decision that a prepared hand-over is waiting for, or its end when it leads nowhere."""
+    """Return the decision that a prepared hand-over waits for, or its end if it can no longer succeed."""
     processor = cohorts[0].processor
     handover = turn.view.handovers.get(processor)
     if handover is None:
@@ -37,7 +37,7 @@ def carry_on(turn: Turn, cohorts: tuple[Cohort, ...]) -> WriteRecords | ForgetHa
     container = turn.view.holder(handover.to)
     ready = [each for each in cohorts if _leads_to(each, handover.to_copy, handover.to)]
     if any(turn.holder(each, each.record.active or 0) is None for each in ready):
-        # What follows is a failover, by the job's policy, and counted as one.
+        # What follows is a failover under the job's policy, and is counted as one.
         return ForgetHandover(processor, "the active was lost meanwhile")
     if container is None or container.presence is not Presence.LIVE or not ready:
         return ForgetHandover(processor, f"{handover.to} cannot take over any more")
@@ -63,14 +63,14 @@ def _leads_to(cohort: Cohort, copy: int, container: str) -> bool:
 
 
 def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
-    """Return the beginning of a planned hand-over that the state of things calls for."""
+    """Return the beginning of a planned hand-over that is called for; None if none is."""
     processor = cohorts[0].processor
     if processor in turn.view.handovers or turn.preparing >= MOST_AT_ONCE:
         return None
     if any(
         each.record.active is not None and turn.holder(each, each.record.active) is None for each in cohorts
     ):
-        return None  # the loss comes first: what is prepared now would be given up for it
+        return None  # the loss comes first: a preparation begun now would be given up for it
     for cohort in cohorts:
         record = cohort.record
         if record.active is None or record.displaced is not None:
@@ -107,14 +107,14 @@ def _prepared(
 
 
 def _reason(turn: Turn, cohort: Cohort, holder: Container) -> Reason[Motive] | None:
-    """Return why the active should be another copy; None when it should not."""
+    """Return why another copy should be active; None if none should."""
     if cohort.record.active not in cohort.copies:
         return Reason(Motive.MODEL, "the active's copy is not in the job model any more")
     if holder.host in turn.view.drained:
         return Reason(Motive.DRAINED, f"{holder.host} is drained")
     if turn.view.is_orphaned(holder):
         return Reason(Motive.CELL_LOST, f"the AM of cell {holder.cell} is gone")
-    # Its processor's standbys are started anew before.
+    # Its processor's standbys are replaced before it.
     if len(cohort.copies) == 1 or holder.id != next_container(turn, cohort.job):
         return None
     if is_current(cohort.job, holder):
@@ -125,9 +125,9 @@ def _reason(turn: Turn, cohort: Cohort, holder: Container) -> Reason[Motive] | N
 def _next_door(
     turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, holder: Container
 ) -> Reason[Motive] | None:
-    """Return that the active belongs in another container of its own host; None when it does not.
+    """Return that the active belongs in another container of its own host; None if it does not.
 
-    It cannot be filled there beside itself: a standby takes over, and it goes there as one.
+    It cannot be filled there while it runs: a standby takes over, and it moves there as a standby.
     """
     active = cohort.record.active
     if active is None or len(cohort.copies) == 1 or cohort.job.model.is_mixed:
@@ -142,9 +142,9 @@ def _next_door(
 
 
 def _exposed(turn: Turn, cohort: Cohort) -> Reason[Motive] | None:
-    """Return that every copy would be lost at once unless the active goes elsewhere; None when it need not.
+    """Return that every copy could be lost at once unless the active moves; None if it need not.
 
-    It goes there as a standby: a copy that is active never moves while another could take over.
+    It moves as a standby: an active copy never moves while another can take over.
     """
     found = next_relocation(turn, cohort)
     if found is None or found.copy != cohort.record.active:
@@ -153,10 +153,10 @@ def _exposed(turn: Turn, cohort: Cohort) -> Reason[Motive] | None:
 
 
 def _gathering(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> int | None:
-    """Return the copy that is active for more of the processor's tasks, once all else of them is alike; else None.
+    """Return the copy that is active for most of the processor's tasks, once they differ in nothing else; else None.
 
-    A change of the model brings tasks together that had other actives. Their copies could neither be spread over
-    cells nor be left alone for as long as they differ.
+    A change of the model brings together tasks with different actives. While these differ, their copies can neither be
+    spread over cells nor settle.
     """
     records = [each.record for each in cohorts]
     if len(records) == 1 or any(
@@ -177,7 +177,7 @@ def _gathering(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> int |
 def best_standby(
     turn: Turn, cohort: Cohort, motive: Motive | None = None, copy: int | None = None
 ) -> tuple[int, Container] | None:
-    """Return the standby that should take over as planned, or ``copy`` if it can; None when none is in sync."""
+    """Return the standby that should take over as planned, or ``copy`` if it can; None if none is in sync."""
     found = [
         (each, holder)
         for each in cohort.record.placed
@@ -191,7 +191,7 @@ def best_standby(
         and (copy is not None or (not turn.view.must_leave(holder) and each in cohort.copies))
     ]
     if motive is Motive.UPGRADE and not cohort.job.model.is_mixed:
-        # Or one that has actives of the processor besides: all in one, the other can be started anew.
+        # Or one that has other actives of the processor: once all are in one container, the other can be replaced.
         found = [each for each in found if is_current(cohort.job, each[1]) or _has_active(turn, each[1])]
     if motive is Motive.REGROUP:
         found = [each for each in found if turn.home_of(each[1].id) == SlotId(cohort.processor, each[0])]
@@ -210,7 +210,7 @@ def _has_active(turn: Turn, container: Container) -> bool:
 def balance(turn: Turn, job: Job) -> Iterator[Action]:
     """Yield one hand-over that evens out the actives of a mixed job in which everything else is settled.
 
-    After a failover the survivors have more of them, and the container that came back has none.
+    After a failover the surviving containers have more actives, and the one that came back has none.
     """
     if not job.model.is_mixed or not job.is_led or turn.view.handovers:
         return

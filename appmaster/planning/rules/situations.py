@@ -1,4 +1,4 @@
-"""What the rules of `appmaster.planning.rules.table` ask about a cohort before they decide. Pure."""
+"""The conditions of the rules in `appmaster.planning.rules.table`, each about one cohort. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from appmaster.planning.placement.turn import Cohort, Turn
 
 
 def always(turn: Turn, cohort: Cohort) -> bool:
-    """Return that a rule asks for nothing beforehand."""
+    """Return True: the rule has no condition."""
     return True
 
 
 def is_withdrawn(turn: Turn, cohort: Cohort) -> bool:
-    """Return whether the tasks are to run nowhere."""
+    """Return whether the tasks should run nowhere."""
     return not cohort.job.is_led or is_parked(turn, cohort)
 
 
@@ -47,12 +47,12 @@ def restarts(turn: Turn, cohort: Cohort) -> bool:
 
 
 def is_new(turn: Turn, cohort: Cohort) -> bool:
-    """Return whether no copy was active yet."""
+    """Return whether no copy has been active yet."""
     return cohort.record.active is None
 
 
 def is_headless(turn: Turn, cohort: Cohort) -> bool:
-    """Return whether there was an active, and its container holds no role any more."""
+    """Return whether the active's container no longer holds a role."""
     active = cohort.record.active
     return active is not None and turn.holder(cohort, active) is None
 
@@ -68,10 +68,10 @@ def promotes_headless(turn: Turn, cohort: Cohort) -> bool:
 
 
 def is_moving(turn: Turn, cohort: Cohort) -> bool:
-    """Return whether a copy is filled elsewhere."""
+    """Return whether a copy is being filled in another container."""
     return bool(cohort.record.moving)
 
 
 def is_prepared_for(turn: Turn, cohort: Cohort) -> bool:
-    """Return whether a planned hand-over of the processor was begun."""
+    """Return whether a planned hand-over of the processor has begun."""
     return cohort.processor in turn.view.handovers

@@ -1,8 +1,8 @@
-"""What is decided about a processor's tasks, as one ordered table: the first rule with something to decide wins. Pure.
+"""All decisions about a processor's tasks, as one ordered table: the first rule that decides something wins. Pure.
 
-`appmaster.planning.rules.deploy` walks `STAGES` for every processor that is not settled. A rule whose step is not due
-yet (what it waits for has not come, and its deadline is not over) decides nothing, and those below it have their turn.
-docs/failover.md is generated from this table; tests play every scenario of tests/scenarios/failover.
+`appmaster.planning.rules.deploy` goes through `STAGES` for every processor that is not settled. A rule whose step is
+not due yet (it waits for something, and its deadline is not over) decides nothing, and the rules below it are tried.
+docs/failover.md is generated from this table; tests run every scenario of tests/scenarios/failover.
 """
 
 from __future__ import annotations
@@ -18,59 +18,59 @@ from appmaster.planning.rules import failover, follow_reports, moving, placing, 
 from appmaster.planning.rules.withdrawal import withdraw
 from appmaster.planning.state.actions import Action, ForgetHandover, Kind, PrepareHandover, WriteRecords
 
-#: Returns the decision about a cohort, one of all that its processor has; None while it is not due.
+#: Returns the decision about a cohort, given all cohorts of its processor; None while it is not due.
 Decide = Callable[[Turn, tuple[Cohort, ...], Cohort], Action | None]
 
-#: What a decision is, for the page: that of a record, or one that changes the view alone.
+#: The kind of a decision, for the page: a change of records, or an action that changes only the view.
 Decided = Kind | type[PrepareHandover] | type[ForgetHandover]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One situation, what is decided in it, and what comes after."""
+    """One situation, the decision made in it, and what comes next."""
 
     name: str
     when: Callable[[Turn, Cohort], bool]
     situation: str
-    """What ``when`` and ``decide`` look for; for the page."""
+    """What ``when`` and ``decide`` look for, for the page."""
     decide: Decide
     decides: tuple[Decided, ...]
     deadline: str
-    """The field of `Policy` that bounds the wait for what follows; empty: nothing is waited for."""
+    """The field of `Policy` that bounds the wait for what follows; empty: there is no wait."""
     comes: str
-    """What follows when it comes in time."""
+    """What follows if it happens in time."""
     otherwise: str
-    """What follows when it does not."""
+    """What follows if it does not."""
     events: tuple[str, ...] = ()
-    """Entries of the event log besides that of the decision itself."""
+    """Entries of the event log in addition to that of the decision itself."""
     counted: tuple[Counter, ...] = ()
-    """What it adds to, besides the count of decisions."""
+    """The counters that it raises, in addition to the count of decisions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Rules that are looked at together: all of them for one cohort, then all of them for the next."""
+    """Rules that are tried together: all of them for one cohort, then all of them for the next."""
 
     name: str
     when: Callable[[Turn, Cohort], bool]
     rules: tuple[Rule, ...]
     is_last: bool = False
-    """Whether nothing below is looked at for a processor of which this stage's ``when`` holds."""
+    """Whether no later stage is tried for a processor for which this stage's ``when`` holds."""
     is_of_processor: bool = False
-    """Whether its rules are about a processor as a whole, and asked once."""
+    """Whether its rules are about a processor as a whole, and are tried once."""
 
 
 def _alone(decide: Callable[[Turn, Cohort], Action | None]) -> Decide:
-    """Return the decision about one cohort as one that could look at its processor's others."""
+    """Return a decision about one cohort as one that is given all cohorts of the processor."""
     return lambda turn, _, cohort: decide(turn, cohort)
 
 
 def _together(decide: Callable[[Turn, tuple[Cohort, ...]], Action | None]) -> Decide:
-    """Return the decision about a processor as one that is asked for one of its cohorts."""
+    """Return a decision about a processor as one that is given one of its cohorts."""
     return lambda turn, cohorts, _: decide(turn, cohorts)
 
 
-#: Every rule, in the order in which they are asked.
+#: Every rule, in the order in which they are tried.
 STAGES: Final[tuple[Stage, ...]] = (
     Stage(
         "withdrawn",
@@ -90,7 +90,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             Rule(
                 "park",
                 situations.is_parked,
-                "the processor failed more often than the job allows, or only fails",
+                "the processor failed more often than the job allows, or cannot succeed",
                 _alone(withdraw),
                 (Kind.PARK,),
                 deadline="",
@@ -109,12 +109,12 @@ STAGES: Final[tuple[Stage, ...]] = (
             Rule(
                 "raise epochs",
                 situations.always,
-                "a container has seen a higher epoch of a task than is recorded: ZooKeeper's state was lost, or is "
-                "that of an earlier day",
+                "a container has seen a higher epoch of a task than is recorded: ZooKeeper's state was lost, or was "
+                "restored from an earlier day",
                 _alone(follow_reports.raise_epochs),
                 (Kind.RAISE,),
                 deadline="",
-                comes="the epoch is above all that was seen; everything else is judged after that",
+                comes="the epoch is above all that were seen; everything else is judged after that",
                 otherwise="",
             ),
         ),
@@ -130,8 +130,8 @@ STAGES: Final[tuple[Stage, ...]] = (
                 _alone(failover.start_reserved),
                 (Kind.FAILOVER,),
                 deadline="heartbeat_timeout_ms",
-                comes="the new active claims its epoch; the displaced standby is asked for anywhere (8)",
-                otherwise="it is lost like any active",
+                comes="the new active claims its epoch; the displaced standby is requested anywhere (8)",
+                otherwise="it is lost like any other active",
                 events=("failover_started", "failover_finished"),
                 counted=(m.FAILOVERS,),
             ),
@@ -142,32 +142,32 @@ STAGES: Final[tuple[Stage, ...]] = (
                 _alone(failover.restore_displaced),
                 (Kind.RESTORE,),
                 deadline="samehost_timeout_ms",
-                comes="the standby is in sync again; the active is asked for anywhere",
+                comes="the standby is in sync again; the active is requested anywhere",
                 otherwise="after four times that time a standby may be displaced again",
             ),
             Rule(
                 "promote",
                 situations.promotes,
-                "policy `promote`, or a lost copy that the model has no slot for: another copy lives; the best "
-                "in sync, else the least behind",
+                "policy `promote`, or the lost copy has no slot in the model: another copy lives; the best one "
+                "in sync, else the one least behind",
                 _alone(failover.promote),
                 (Kind.FAILOVER,),
                 deadline="restore_delay_ms",
                 comes="the new active claims its epoch; the lost copy is created again as a standby",
-                otherwise="the lost copy is created again meanwhile; a new active that dies is lost like any",
+                otherwise="the lost copy is created again meanwhile; a new active that dies is lost like any other",
                 events=("failover_started", "failover_without_standby", "failover_finished"),
                 counted=(m.FAILOVERS, m.WITHOUT_STANDBY),
             ),
             Rule(
                 "displace",
                 situations.restarts,
-                "policy `restart`: its own host was not to be had in time, and a standby lives (steps 2 to 4)",
+                "policy `restart`: its own host was not available in time, and a standby lives (steps 2 to 4)",
                 _alone(failover.displace),
                 (Kind.DISPLACE,),
                 deadline="stop_timeout_ms",
                 comes="the standby stops (5) while its host is reserved (6): *start where the standby was*",
                 otherwise="a standby that does not stop is released, and its death confirms the stop; a "
-                "reservation that does not come: *restore the standby*",
+                "reservation that is not granted: *restore the standby*",
             ),
         ),
     ),
@@ -178,14 +178,14 @@ STAGES: Final[tuple[Stage, ...]] = (
             Rule(
                 "promote another",
                 situations.always,
-                "the active, or who is about to be it, gets no further, or is cut off from Kafka, and another copy in "
-                "sync has been in touch with Kafka for as long; under either policy",
+                "the active, or the copy about to become it, makes no progress or is cut off from Kafka, and another "
+                "copy in sync has been in touch with Kafka for as long; under either policy",
                 _alone(failover.promote_another),
                 (Kind.FAILOVER,),
                 deadline="progress_timeout_ms",
-                comes="the new active claims its epoch; the former one goes on as a standby, or its container ends "
-                "itself when it cannot even stop",
-                otherwise="the next copy that could take over is made active, the former one perhaps",
+                comes="the new active claims its epoch; the former one continues as a standby, or its container ends "
+                "itself if it cannot even stop",
+                otherwise="the next copy that could take over is made active, possibly the former one",
                 events=("failover_started", "failover_finished"),
                 counted=(m.FAILOVERS,),
             ),
@@ -202,9 +202,9 @@ STAGES: Final[tuple[Stage, ...]] = (
                 _together(planned.carry_on),
                 (Kind.HANDOVER, ForgetHandover),
                 deadline="prepare_timeout_ms",
-                comes="the prepared copy becomes active, the former one goes on as a standby",
-                otherwise="in sync but not ready: it is handed over all the same; not in sync for twice that "
-                "time, or lost: it is given up and begun again when it is still called for",
+                comes="the prepared copy becomes active, the former one continues as a standby",
+                otherwise="in sync but not ready: it is handed over nevertheless; not in sync for twice that "
+                "time, or lost: it is given up, and begun again if it is still called for",
                 events=("handover_finished", "handover_given_up"),
                 counted=(m.HANDOVERS, m.HANDOVERS_GIVEN_UP),
             ),
@@ -228,12 +228,12 @@ STAGES: Final[tuple[Stage, ...]] = (
             Rule(
                 "drop",
                 situations.always,
-                "a standby that the model has no slot for, whose container is to be started anew, that can go "
-                "nowhere from a drained host, or that could only take over with withdrawn code",
+                "a standby that the model has no slot for, whose container is to be replaced, that is on a drained "
+                "host and can go to no other, or that could only take over with withdrawn code",
                 _alone(placing.drop),
                 (Kind.DROP,),
                 deadline="",
-                comes="its container is given back; where the copy is still wanted it is an empty slot",
+                comes="its container is given back; if the copy is still wanted, it is an empty slot",
                 otherwise="",
             ),
             Rule(
@@ -249,20 +249,20 @@ STAGES: Final[tuple[Stage, ...]] = (
             Rule(
                 "start again",
                 situations.restarts_headless,
-                "policy `restart`: the active is lost, and its own host was had in time (step 1), or nothing "
-                "else lives and a container came",
+                "policy `restart`: the active is lost, and its own host was available in time (step 1), or no other "
+                "copy lives and a container came",
                 placing.start,
                 (Kind.BIND,),
                 deadline="samehost_timeout_ms",
                 comes="on its own host: no failover; elsewhere: counted as one without a standby",
-                otherwise="*displace*, if a standby lives; else any host is asked for",
+                otherwise="*displace*, if a standby lives; else any host is requested",
                 events=("failover_started", "failover_without_standby", "failover_finished"),
                 counted=(m.WITHOUT_STANDBY,),
             ),
             Rule(
                 "start anywhere",
                 situations.promotes_headless,
-                "policy `promote`, or a lost copy that the model has no slot for: the active is lost, no other "
+                "policy `promote`, or the lost copy has no slot in the model: the active is lost, no other "
                 "copy lives, and a container came",
                 placing.start,
                 (Kind.BIND,),
@@ -275,7 +275,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             Rule(
                 "fill",
                 situations.always,
-                "a standby's slot is empty, and a container is there for it (flow B)",
+                "a standby's slot is empty, and a container is available for it (flow B)",
                 placing.fill,
                 (Kind.BIND,),
                 deadline="request_timeout_ms",
@@ -289,14 +289,14 @@ STAGES: Final[tuple[Stage, ...]] = (
                 _alone(moving.end_move),
                 (Kind.MOVED, Kind.STAY),
                 deadline="",
-                comes="the filled copy takes the place of the old one; an active's by a planned hand-over",
+                comes="the filled copy replaces the old one; an active's copy does so by a planned hand-over",
                 otherwise="",
                 counted=(m.MOVES, m.MOVES_GIVEN_UP),
             ),
             Rule(
                 "begin a move",
                 situations.always,
-                "a live copy should be in another container, and that one is there",
+                "a live copy should be in another container, and that container is available",
                 moving.begin_move,
                 (Kind.MOVE, Kind.DROP, Kind.BIND),
                 deadline="",
@@ -313,13 +313,13 @@ STAGES: Final[tuple[Stage, ...]] = (
             Rule(
                 "prepare",
                 situations.always,
-                "the active should be another copy (asked for, drain, upgrade, model, the processor's other tasks, "
+                "another copy should be active (by command, drain, upgrade, model, the processor's other tasks, "
                 "a host with which every copy would be lost), and one can take over",
                 _together(planned.prepare),
                 (PrepareHandover,),
                 deadline="prepare_timeout_ms",
                 comes="*hand over*",
-                otherwise="*hand over* says what then",
+                otherwise="see *hand over*",
                 events=("handover_started",),
                 counted=(m.HANDOVERS_STARTED,),
             ),
@@ -337,7 +337,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 _alone(follow_reports.follow),
                 (Kind.CLAIMED, Kind.FAILURES, Kind.IN_SYNC),
                 deadline="in_sync_interval_ms",
-                comes="the record says so",
+                comes="the record agrees with the reports",
                 otherwise="",
                 counted=(m.TASK_FAILURES,),
             ),
@@ -347,7 +347,7 @@ STAGES: Final[tuple[Stage, ...]] = (
 
 
 def first(turn: Turn, cohorts: tuple[Cohort, ...]) -> Action | None:
-    """Return what the first rule with something to decide decides about a processor; None when none has."""
+    """Return the decision of the first rule that decides something about a processor; None if none does."""
     for stage in STAGES:
         is_met = False
         for cohort in cohorts[:1] if stage.is_of_processor else cohorts:

@@ -1,4 +1,4 @@
-"""The end of a processor's tasks, for a while or for good. Pure."""
+"""The withdrawal of a processor's tasks, temporary or for good. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from standby.shared.model import TaskRecord
 
 
 def withdraw(turn: Turn, cohort: Cohort) -> WriteRecords | None:
-    """Return the record that takes the active away: first step of a kill (rule `writer-id`), and of parking.
+    """Return the record without an active: the first step of a kill (rule `writer-id`), and of parking.
 
-    The epoch rises, so no container can claim the task after this, whatever it was about to do.
+    The epoch rises, so that no container can claim the task afterwards, whatever it was about to do.
     """
     if cohort.record.active is None and not cohort.record.placed:
         return None

@@ -1,1 +1,1 @@
-"""What the leader knows and can do, and what can happen: the vocabulary of everything else. Pure."""
+"""The leader's view, and its events and actions; every other room of the planner uses them. Pure."""

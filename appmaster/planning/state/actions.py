@@ -1,6 +1,6 @@
-"""What the leader can do: imperative, frozen, in the order in which they are to be carried out. Pure.
+"""What the leader can do: actions, named in the imperative and frozen. Pure.
 
-Durable ones come first in every plan: nobody is told of a decision before it is written.
+Durable actions come first in every plan: no container is informed of a decision before it is written.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ class Change:
 
     record: TaskRecord
     expected_version: int | None
-    """The ZooKeeper version it replaces; None: it must not exist yet."""
+    """The ZooKeeper version that it replaces; None: the record must not exist yet."""
 
 
 class Outcome(str, enum.Enum):
-    """What became of a request, or of the container that it brought."""
+    """What became of a request, or of its container."""
 
     EXPIRED = "expired"
     SURPLUS = "surplus"
-    """Its slot is taken, or not wanted any more."""
+    """Its slot is taken, or no longer wanted."""
     SAME_HOST = "same-host"
-    """It came on a host that holds a sibling (Invariant 1)."""
+    """It was started on a host that holds another copy (Invariant 1)."""
     DRAINED = "drained"
-    """It came on a drained host."""
+    """It was started on a drained host."""
     LOST = "lost"
-    """The container was lost, or is of no use any more."""
+    """The container was lost, or cannot be used any more."""
     REPLACED = "replaced"
-    """As planned: another took over what it did."""
+    """As planned: another container took over its work."""
     ENDED = "ended"
     """The job ended."""
 
 
 class Kind(str, enum.Enum):
-    """What a decision about task records is."""
+    """The kind of a decision about task records."""
 
     BIND = "bind"
     """Replicas are placed in a container."""
     FAILOVER = "failover"
-    """A lost active is replaced, in place or (policy ``restart``) where its standby was."""
+    """A lost active is replaced, in place or (policy ``restart``) on its standby's host."""
     DISPLACE = "displace"
     """Policy ``restart``: a standby is displaced, so that the active can start on its host."""
     RESTORE = "restore"
-    """Policy ``restart``: its host could not be had; the standby is restored in place."""
+    """Policy ``restart``: the standby's host was not available; the standby is restored in place."""
     HANDOVER = "handover"
     """A planned change of active."""
     MOVE = "move"
@@ -62,9 +62,9 @@ class Kind(str, enum.Enum):
     STAY = "stay"
     """A move is given up."""
     DROP = "drop"
-    """A copy is given up as planned: fewer are wanted, its host is drained, or its container is started anew."""
+    """A copy is given up as planned: fewer are wanted, its host is drained, or its container is replaced."""
     RAISE = "raise"
-    """Epochs rise above what containers have seen of them: ZooKeeper's state is older than they are."""
+    """Epochs rise above what containers have seen: ZooKeeper's state is older than theirs."""
     CLAIMED = "claimed"
     IN_SYNC = "in-sync"
     FAILURES = "failures"
@@ -87,9 +87,9 @@ def _doc(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What there is to know of a decision besides its records, for the event log and the metrics.
+    """Facts about a decision in addition to its records, for the event log and the metrics.
 
-    None: there is nothing to say. Each is described for the event log's documentation.
+    None: the fact does not apply. Each field is described for the event log's documentation.
     """
 
     rule: str | None = field(
@@ -109,7 +109,7 @@ class Facts:
     )
     policy: FailoverPolicy | None = field(default=None, metadata=_doc("`promote` or `restart`"))
     count: int | None = field(
-        default=None, metadata=_doc("failures of the job's code at `offset`; absent once they are got over")
+        default=None, metadata=_doc("failures of the job's code at `offset`; absent once they are overcome")
     )
     offset: int | None = field(default=None, metadata=_doc("of the input, the sum of all inputs"))
     traceback: str | None = field(default=None, metadata=_doc("where the job's code raised, if it did"))
@@ -133,7 +133,7 @@ class WriteRecords:
 
 @dataclass(frozen=True, slots=True)
 class WriteModel:
-    """Write a job's next model, in place of the present version of its node."""
+    """Write a job's next model over the present version of its node."""
 
     job: str
     model: JobModel
@@ -142,7 +142,7 @@ class WriteModel:
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """Record how far a job is."""
+    """Write a job's status."""
 
     job: str
     state: str
@@ -150,28 +150,28 @@ class WriteStatus:
     lacks: tuple[Lack, ...] = ()
     """As `Job.lacks`."""
     failure: Reason[Failure] | None = None
-    """Why it is given up; None: it is not."""
+    """Why the job failed; None: it has not."""
     traceback: str = ""
-    """Where the job's code raised what is behind the reasons; empty: it did not."""
+    """Where the job's code raised what caused the reasons; empty: it did not."""
     is_over: bool = False
-    """It was given up, and every task of it is fenced: no leader has anything to do with it any more."""
+    """The job failed, and every task of it is fenced: no leader has anything left to do for it."""
     is_unfenceable: bool = False
-    """Its tasks cannot be fenced at present, which is one of the reasons."""
+    """Its tasks cannot be fenced at present; this is one of the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclareLost:
-    """Take a container's roles for lost. Nothing leaves the leader: the view alone changes."""
+    """Consider a container's roles lost. Changes only the view."""
 
     container: str
     reason: Reason[Loss]
     may_return: bool
-    """YARN still lists it: it keeps its slot for the grace time and is used again if it comes back."""
+    """YARN still lists it: its slot is kept for the grace period, and it is used again if it comes back."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoubtSelf:
-    """Give everybody one more time-out: so many are silent that the fault is likely here."""
+    """Give every container one more time-out: so many are silent that the fault is likely here."""
 
     silent: int
     of: int
@@ -179,7 +179,7 @@ class DoubtSelf:
 
 @dataclass(frozen=True, slots=True)
 class MissActive:
-    """Take note that an active was lost while nobody led. The view alone changes."""
+    """Note that an active was lost while there was no leader. Changes only the view."""
 
     processor: ProcessorId
     missed: LostActive
@@ -187,7 +187,7 @@ class MissActive:
 
 @dataclass(frozen=True, slots=True)
 class PrepareHandover:
-    """Have a standby get ready to become active as planned. The view alone changes; the assignment follows from it."""
+    """Have a standby prepare to become active as planned. Changes only the view; the assignment follows from it."""
 
     processor: ProcessorId
     to_copy: int
@@ -197,7 +197,7 @@ class PrepareHandover:
 
 @dataclass(frozen=True, slots=True)
 class ForgetHandover:
-    """Give up a hand-over that is being prepared. The view alone changes."""
+    """Give up a hand-over that is being prepared. Changes only the view."""
 
     processor: ProcessorId
     reason: str
@@ -205,20 +205,20 @@ class ForgetHandover:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Take processors for settled: nothing is to be done or waited for. The view alone changes."""
+    """Mark processors as settled: there is nothing to do or to wait for. Changes only the view."""
 
     processors: tuple[ProcessorId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Tell whoever gave a command what comes of it."""
+    """Answer a command with its outcome."""
 
     number: int
     said: str
     is_refused: bool = False
     clears: tuple[SlotId, ...] = ()
-    """Places whose failures are forgotten with it."""
+    """Slots whose failures are forgotten at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class FenceTasks:
 
 @dataclass(frozen=True, slots=True)
 class WaiveFence:
-    """Take an operator's word that nothing of an undeploying job writes any more."""
+    """Accept an operator's word that no process writes for an undeploying job any more."""
 
     job: str
 
@@ -245,7 +245,7 @@ class SendAssignment:
     number: int
     replicas: tuple[Wanted, ...]
     jobs: tuple[tuple[str, int], ...]
-    """Each job that the container serves, and the revision of it that it runs or is to run."""
+    """Each job that the container serves, and the revision that it runs or is to run."""
     digest: str
 
 
@@ -269,17 +269,17 @@ class ProbePort:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """Take back a request that YARN has not granted (or whose container never came)."""
+    """Cancel a request that YARN has not granted, or whose container never registered."""
 
     number: int
     skein_id: str
     outcome: Outcome
     reason: str | Setback
-    """A setback of its slot when it has expired."""
+    """A setback of its slot if it has expired."""
     avoid: str = ""
-    """Host that is not to be asked for a while; empty: none."""
+    """Host that is not requested for a while; empty: none."""
     job: str = ""
-    """Whose it is; empty: nobody's that is known."""
+    """The job it belongs to; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ class ReleaseContainer:
     outcome: Outcome
     reason: str
     job: str = ""
-    """Whom it served; empty: nobody who is known."""
+    """The job it served; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

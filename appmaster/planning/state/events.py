@@ -1,6 +1,6 @@
-"""What can happen to a cluster, as the leader learns of it: past tense, frozen. Pure.
+"""What can happen to a cluster, as the leader learns of it: events, named in the past tense and frozen. Pure.
 
-``at_ms`` is the leader's clock when the event came in.
+``at_ms`` is the time on the leader's clock at which the event arrived.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """Time has passed; comes last in each turn, so deadlines are judged after all other news.
+    """Time has passed. Comes last in each turn, so that deadlines are judged after all other news.
 
-    ``stalled_ms`` is for how long the leader itself stood still since the last tick beyond its due:
-    nobody else is to blame for that silence (rule `who-is-lost`).
+    ``stalled_ms``: by how much the leader's own stall since the last tick exceeded the tick's interval. No container
+    is to blame for silence in that time (rule `who-is-lost`).
     """
 
     now_ms: int
@@ -41,48 +41,48 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True)
 class JobLoaded:
-    """A job was found, or changed what it asks for."""
+    """A job was found, or its requests changed."""
 
     name: str
     run: str
     spec: JobSpec
     model: JobModel | None
-    """As recorded; None: it has none yet."""
+    """The recorded model; None: there is none yet."""
     policy: Policy
     revision: int = 1
     is_wanted: bool = True
     purge: bool = False
     was_deployed: bool = False
-    """Whether a leader before this one had it deployed already."""
+    """Whether it was deployed under an earlier leader."""
     failure: Reason[Failure] | None = None
-    """Why a leader before this one gave it up; None when none did."""
+    """Why it failed under an earlier leader; None: it did not."""
     traceback: str = ""
-    """Where its code had raised what it was given up for; empty when it had not."""
+    """The traceback of its code that belongs to that failure; empty: none."""
     notes: tuple[str, ...] = ()
     quarantined: str = ""
     obstacle: str = ""
-    """Why it cannot go on, whatever its containers do: a topic of it was made again."""
+    """Why it cannot continue, whatever its containers do: one of its topics was made again."""
     changelog_risk: str = ""
     """Why its changelog is about to lose records; empty: it is not."""
     is_fence_waived: bool = False
-    """It is to end although its tasks may not be fenced: an operator has said so."""
+    """It is to end even if its tasks are not fenced, as an operator has decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNoted:
-    """A topic of a job was recorded, or is found to be another one: for the event log."""
+    """A topic of a job was recorded, or turned out to be a different one. For the event log."""
 
     job: str
     topic: str
     kind: str
-    """What it is to the job: `appmaster.topics.ids.Kind`."""
+    """Its use in the job: `appmaster.topics.ids.Kind`."""
     reason: str
     recorded_id: str
-    """Kafka's id of it as recorded; empty: none was."""
+    """The recorded Kafka id of the topic; empty: none was recorded."""
     topic_id: str
-    """Kafka's id of the one that is there."""
+    """The Kafka id of the existing topic."""
     is_changed: bool = False
-    """It is another topic than the recorded one; else none was recorded."""
+    """It differs from the recorded topic; else none was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +134,14 @@ class RecordsRefused:
 
 @dataclass(frozen=True, slots=True)
 class HostsKnown:
-    """What is known of hosts, whether or not they can be asked for; without cells, the hosts that can be."""
+    """What is known about hosts, whether or not they can be requested; without cells, the hosts that can be."""
 
     hosts: tuple[HostInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HostsDrained:
-    """The drained hosts, all of them."""
+    """All drained hosts."""
 
     hosts: Mapping[str, str]
     """Host → why."""
@@ -149,14 +149,14 @@ class HostsDrained:
 
 @dataclass(frozen=True, slots=True)
 class Commanded:
-    """Somebody asks for something to be done now; `Answer` tells what came of it."""
+    """An operator asks for something to be done now; `Answer` has the outcome."""
 
     command: Command
 
 
 @dataclass(frozen=True, slots=True)
 class CommandWithdrawn:
-    """Who asked for something waits no longer, and has been told that nobody decided about it."""
+    """The sender of a command no longer waits, and was informed that nothing was decided about it."""
 
     number: int
 
@@ -171,9 +171,9 @@ class ContainerExpected:
     cell: int = 1
     attempt: str = ""
     host: str = ""
-    """As it registered in ZooKeeper; empty: it has not, or this leader has not read it."""
+    """As registered in ZooKeeper; empty: not registered, or not read by this leader."""
     incarnation: int = 0
-    """Likewise: with it, its port can be asked."""
+    """Likewise; its port can be probed only if the incarnation is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ class ContainerUnregistered:
 
     @property
     def loss(self) -> Reason[Loss]:
-        """What it means for a container that this leader has not heard."""
-        return Reason(Loss.UNREGISTERED, "its session ended, and it did not find the new leader")
+        """What it means for a container that this leader has not heard from."""
+        return Reason(Loss.UNREGISTERED, "its session ended, and it did not connect to the new leader")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,18 +203,18 @@ class CellFound:
 
 @dataclass(frozen=True, slots=True)
 class CellAwaited:
-    """A new leader leads on although this cell's Skein AM has not answered; `CellFound` or `CellLost` follows."""
+    """A new leader goes on although this cell's Skein AM has not answered; `CellFound` or `CellLost` follows."""
 
     cell: int
     attempt: str
     at_ms: int
     master: str = ""
-    """As of `CellFound`."""
+    """As in `CellFound`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellLost:
-    """A cell's Skein AM is gone, or cannot be reached; ``attempt`` is the one that it was of."""
+    """A cell's Skein AM is gone, or cannot be reached; ``attempt`` is the attempt that it belonged to."""
 
     cell: int
     attempt: str
@@ -224,7 +224,7 @@ class CellLost:
 
 @dataclass(frozen=True, slots=True)
 class RequestPlaced:
-    """YARN has the request; ``skein_id`` is the id of the container to come."""
+    """YARN has accepted the request; ``skein_id`` is the id of its future container."""
 
     number: int
     skein_id: str
@@ -249,14 +249,14 @@ class ContainerGranted:
 
 @dataclass(frozen=True, slots=True)
 class ContainerCompleted:
-    """YARN says that a container has ended."""
+    """YARN reports that a container has ended."""
 
     skein_id: str
     message: str
     at_ms: int
     is_from_outside: bool = False
-    """Of one that never registered: whether its witness says, or must be taken to say by its own end, that somebody
-    from outside ended it. False also where that is not known."""
+    """Whether a container that never registered was ended from outside, as its witness reports or as must be assumed
+    because the witness was ended, too. False also if that is not known."""
 
     @property
     def loss(self) -> Reason[Loss]:
@@ -284,7 +284,7 @@ class ContainerRegistered:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReceived:
-    """A container lives."""
+    """A container sent a heartbeat."""
 
     container: str
     incarnation: int
@@ -293,7 +293,7 @@ class HeartbeatReceived:
 
 @dataclass(frozen=True, slots=True)
 class ReportReceived:
-    """A container says how its replicas are."""
+    """A container reported the status of its replicas."""
 
     container: str
     incarnation: int
@@ -307,7 +307,7 @@ class ReportReceived:
 
 @dataclass(frozen=True, slots=True)
 class StreamBroken:
-    """A container's stream ended without a word."""
+    """A container's stream ended without a farewell."""
 
     container: str
     incarnation: int
@@ -316,22 +316,22 @@ class StreamBroken:
 
 @dataclass(frozen=True, slots=True)
 class PortProbed:
-    """The port of a container that broke off, or is silent, was asked: it accepts, or nobody listens."""
+    """The port of a container whose stream broke, or that is silent, was probed: it accepts or refuses."""
 
     container: str
     incarnation: int
     accepts: bool
     at_ms: int
     end: ProcessEnd | None = None
-    """How its process ended, as the witness of that says; None: it lives, or nobody is left to say."""
+    """How its process ended, as its witness reports; None: it is alive, or there is no witness left."""
     is_answered: bool = True
-    """Whether the host answered at all: its kernel does, also for a process that stands still."""
+    """Whether the host answered at all; its kernel answers also for a stalled process."""
     is_running: bool = True
-    """Whether the process answered, too; False also where that is not known."""
+    """Whether the process answered, too; False also if that is not known."""
 
     @property
     def loss(self) -> Reason[Loss]:
-        """What it means that nobody listens there: it is dead."""
+        """What it means that the port refuses: the container is dead."""
         if self.end is None:
             return Reason(Loss.PORT_REFUSED)
         return Reason(Loss.PROCESS_ENDED, str(self.end))
@@ -339,14 +339,14 @@ class PortProbed:
 
 @dataclass(frozen=True, slots=True)
 class TasksFenced:
-    """Every task's writer of an undeploying job has been fenced."""
+    """The writer of every task of an undeploying job has been fenced."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class FencingFailed:
-    """The fencing of an undeploying job's tasks failed and is to be tried again."""
+    """The fencing of an undeploying job's tasks failed; it is tried again."""
 
     job: str
     reason: str
@@ -354,7 +354,7 @@ class FencingFailed:
 
 @dataclass(frozen=True, slots=True)
 class EffectFailed:
-    """Something could not be done for a job, for a reason that concerns it alone; it is tried again."""
+    """An effect failed for a job, for a reason that concerns only that job; it is tried again."""
 
     job: str
     effect: Effect
@@ -363,7 +363,7 @@ class EffectFailed:
 
 @dataclass(frozen=True, slots=True)
 class EffectDone:
-    """It has been done, after it had failed."""
+    """An effect that had failed has succeeded."""
 
     job: str
     effect: Effect
@@ -371,7 +371,7 @@ class EffectDone:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The driver has begun an action; or the next turn would ask for it again."""
+    """The driver has started an action. Without this event the next turn would plan it again."""
 
     action: Action
     at_ms: int

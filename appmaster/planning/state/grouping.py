@@ -1,8 +1,8 @@
 """Which tasks go into which processor: at the first deployment, and when a running job changes. Pure.
 
-A grouper is a function from tasks and a number of processors to groups. On a running job only the
-*sizes* of its groups count: state is expensive to move, so every task stays where it is as far as the
-sizes allow (Samza's wish to keep the container mapping when the count changes; SEP-23, part 2).
+A grouper is a function from tasks and a number of processors to groups. For a running job only the *sizes* of its
+groups count: state is expensive to move, so every task stays where it is as far as the sizes allow (as Samza wants to
+keep the container mapping when the count changes; SEP-23, part 2).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ def balanced(tasks: Sequence[int], processors: int) -> tuple[tuple[int, ...], ..
 
 
 def contiguous(tasks: Sequence[int], processors: int) -> tuple[tuple[int, ...], ...]:
-    """Return the tasks cut into blocks of neighbours, the larger blocks first."""
+    """Return the tasks cut into blocks of consecutive numbers, the larger blocks first."""
     size, larger = divmod(len(tasks), processors)
     starts = [each * size + min(each, larger) for each in range(processors + 1)]
     return tuple(tuple(tasks[starts[each] : starts[each + 1]]) for each in range(processors))
 
 
-#: The values of ``job.grouper`` that need no code of the job's.
+#: The values of ``job.grouper`` that need no code of the job.
 GROUPERS: Final[Mapping[str, Grouper]] = {"balanced": balanced, "range": contiguous}
 
 
 def group(tasks: int, count: int, grouper: Grouper) -> dict[int, tuple[int, ...]]:
-    """Return processor number → its tasks, ascending, for a job that runs nowhere yet.
+    """Return processor number → its tasks, ascending, for a job that is not deployed yet.
 
-    There are never more processors than tasks. Raises `BadConfiguration` when the grouper leaves a task
-    out, doubles one, invents one, or returns an empty group or too many groups.
+    There are never more processors than tasks. Raises `BadConfiguration` if the grouper omits a task, repeats one,
+    invents one, or returns an empty group or too many groups.
     """
     if tasks < 1 or count < 1:
         raise BadConfiguration(f"{tasks} tasks cannot be put into {count} processors")
@@ -56,13 +56,12 @@ def singletons(tasks: int) -> dict[int, tuple[int, ...]]:
 def regroup(
     present: Mapping[int, tuple[int, ...]], tasks: int, count: int, grouper: Grouper
 ) -> dict[int, tuple[int, ...]]:
-    """Return processor number → its tasks for a job that runs as ``present``, and shall have another shape.
+    """Return processor number → its tasks for a job that runs as ``present`` and is to have another shape.
 
-    The groups get the sizes that ``grouper`` gives; with those, the least possible number of tasks
-    changes its processor. Processors that stay keep their numbers, added ones take the lowest free
-    numbers, and those with the highest numbers go. Tasks that are new, or must move, go to the smallest
-    groups. An empty ``present`` gives the grouper's own result.
-
+    The groups get the sizes that ``grouper`` gives; for these sizes, as few tasks as possible change their processor.
+    Processors that stay keep their numbers, added ones take the lowest free numbers, and those with the highest
+    numbers are removed. New tasks, and tasks that must move, go to the smallest groups. For an empty ``present`` the
+    result is the grouper's own.
     Raises as `group`, and `BrokenInvariant` when ``present`` has a task twice.
     """
     fresh = group(tasks, count, grouper)
@@ -78,7 +77,7 @@ def regroup(
     by_size = sorted(numbers, key=lambda each: (-len(held[each]), each))
     sizes = dict(zip(by_size, sorted(map(len, fresh.values()), reverse=True), strict=True))
 
-    # The newest tasks are the ones to go, so that repeated changes move the same few.
+    # The newest tasks move, so that repeated changes move the same few.
     kept = {each: sorted(held[each])[: sizes[each]] for each in numbers}
     placed = {task for each in kept.values() for task in each}
     smallest = [(len(kept[each]), each) for each in numbers if len(kept[each]) < sizes[each]]
@@ -93,7 +92,7 @@ def regroup(
 
 
 def moved(before: Mapping[int, tuple[int, ...]], after: Mapping[int, tuple[int, ...]]) -> dict[int, int]:
-    """Return the tasks that ``before`` and ``after`` have in different processors → their new processor."""
+    """Return the tasks that are in different processors in ``before`` and ``after`` → their new processor."""
     old = {task: number for number, tasks in before.items() for task in tasks}
     return {
         task: number
@@ -104,11 +103,11 @@ def moved(before: Mapping[int, tuple[int, ...]], after: Mapping[int, tuple[int, 
 
 
 def _checked(groups: Sequence[Sequence[int]], tasks: int, most: int) -> tuple[tuple[int, ...], ...]:
-    """Return ``groups`` with each one ascending; raises `BadConfiguration` when they are no partition."""
+    """Return ``groups``, each ascending; raises `BadConfiguration` if they are not a partition of the tasks."""
     try:
         found = [[*each] for each in groups]
     except TypeError:
-        raise BadConfiguration(f"job.grouper: returned {groups!r}, which is no list of groups") from None
+        raise BadConfiguration(f"job.grouper: returned {groups!r}, which is not a list of groups") from None
     if len(found) > most:
         raise BadConfiguration(f"job.grouper: returned {len(found)} groups; {most} were asked for")
     seen: set[int] = set()
@@ -118,7 +117,7 @@ def _checked(groups: Sequence[Sequence[int]], tasks: int, most: int) -> tuple[tu
         for task in each:
             # bool is an int in Python, and True would pass for task 1.
             if type(task) is not int or not 0 <= task < tasks:
-                raise BadConfiguration(f"job.grouper: group {number} has {task!r}, which is no task")
+                raise BadConfiguration(f"job.grouper: group {number} has {task!r}, which is not a task")
             if task in seen:
                 raise BadConfiguration(f"job.grouper: task {task} is in two places")
             seen.add(task)

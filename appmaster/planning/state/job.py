@@ -1,4 +1,4 @@
-"""A job as the leader knows it: what it asks of the planner, how far it is, what is wrong with it. Pure."""
+"""A job as the leader knows it: its policy, its state, and what is wrong with it. Pure."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from standby.shared.model import ProcessorId
 
 
 class OnExhausted(str, enum.Enum):
-    """What too many failures in the window do (`cluster-manager.container.retry.exhausted`)."""
+    """What too many failures within the window cause (`cluster-manager.container.retry.exhausted`)."""
 
     FAIL = "fail"
     PARK = "park"
 
 
-#: In `Policy.restore_paused`: not one host, but all of them.
+#: In `Policy.restore_paused`: all hosts instead of a single one.
 EVERY_HOST: Final = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy(PlannerKeys):
-    """What a job asks of the planner; times in milliseconds.
+    """A job's configuration for the planner; times in milliseconds.
 
-    What it inherits are keys of the job file; what stands here is a constant, or comes of keys in another form
+    Inherited fields are keys of the job file. The fields below are constants, or are derived from keys
     (`appmaster.config`).
     """
 
     restarts: bool = False
     """Policy ``restart`` (the steps of SEP-23) instead of ``promote``."""
     suspect_grace_ms: int = 3_000
-    """How long a silent container that YARN still lists may come back before it is released and replaced."""
+    """How long a silent container that YARN still lists has to come back before it is released and replaced."""
     restore_delay_ms: int = 3_000
-    """For how long at most lost copies wait for a failover under way to end."""
+    """Longest time for which lost copies wait for a failover under way to end."""
     prepare_timeout_ms: int = 10_000
     """How long a planned hand-over waits for the standby to be ready."""
     reconnect_grace_ms: int = 1_000
-    """How long a container whose stream broke but whose port accepts may take to come back."""
+    """How long a container whose stream broke but whose port accepts has to reconnect."""
     takeover_grace_ms: int = 5_000
-    """How long a new leader waits for the containers of its predecessor to come to it."""
+    """How long a new leader waits for its predecessor's containers to connect."""
     launch_timeout_ms: int = 90_000
     """From YARN's grant to the container's first message."""
     any_timeout_ms: int = 15_000
-    """How long a request for any host waits before it is made anew: YARN may have lost it."""
+    """How long a request for any host waits before it is made again: YARN may have lost it."""
     stop_timeout_ms: int = 10_000
     """Policy ``restart``: how long a standby may take to stop before its process is ended."""
     on_exhausted: OnExhausted = OnExhausted.FAIL
@@ -55,26 +55,26 @@ class Policy(PlannerKeys):
     """First wait after a failed launch or a refused request; doubled each time."""
     retry_backoff_max_ms: int = 15_000
     avoid_host_ms: int = 10_000
-    """How long a host is not asked for after it fell silent, let a request expire or failed a launch."""
+    """How long a host is not requested after it fell silent, let a request expire, or failed a launch."""
     fails_on_error: bool = True
-    """Whether a poison record ends the job; else the containers give the record up."""
+    """Whether a poison record fails the job; else the containers give the record up."""
     in_sync_interval_ms: int = 500
     """In-sync sets of one processor are written at most this often."""
     resend_ms: int = 1_000
-    """After which an assignment that was not reported as applied is sent again."""
+    """Time after which an assignment that was not reported as applied is sent again."""
     exit_timeout_ms: int = 5_000
-    """How long a container may take to leave by itself before YARN is told to end it."""
+    """How long a container has to exit by itself before YARN is asked to end it."""
     quiet_ms: int = 3_000
-    """A mixed job waits so long after the last arrival before it begins with fewer containers than asked for."""
+    """How long after the last arrival a mixed job waits before it begins with fewer containers than it asks for."""
 
     def backoff_ms(self, before: int) -> int:
-        """Return how long is waited after a failure, with so many in a row ``before`` it."""
-        # No more doublings than a number of some size holds.
+        """Return how long to wait after a failure that had ``before`` failures in a row before it."""
+        # The number of doublings is bounded, so that the number stays small.
         return min(self.retry_backoff_ms << min(before, 16), self.retry_backoff_max_ms)
 
 
 class JobState(str, enum.Enum):
-    """How far a job is; written to ``/jobs/<job>/status``."""
+    """The state of a job; written to ``/jobs/<job>/status``."""
 
     DEPLOYING = "deploying"
     DEPLOYED = "deployed"
@@ -85,7 +85,7 @@ class JobState(str, enum.Enum):
 
 
 class Effect(str, enum.Enum):
-    """What a leader does for a job in the outside world, by which what failed of it is told."""
+    """What a leader does for a job in the outside world; failures are reported by it."""
 
     WRITE_RECORDS = "write-records"
     WRITE_MODEL = "write-model"
@@ -95,12 +95,12 @@ class Effect(str, enum.Enum):
     PROBE_PORT = "probe-port"
     REQUEST_CONTAINER = "request-container"
     GIVE_BACK = "give-back"
-    """Of a request, or of a container."""
+    """A request, or a container."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """What a processor lacks to be as its job wants it."""
+    """What a processor lacks for its job to be deployed."""
 
     processor: ProcessorId
     text: str
@@ -117,60 +117,60 @@ class Job:
     run: str
     spec: JobSpec
     model: JobModel
-    """The recorded model; of version 0 and empty before the first one is."""
+    """The recorded model; version 0 and empty before the first one is recorded."""
     policy: Policy
     revision: int = 1
-    """Of code and configuration: containers that run another one are replaced one by one."""
+    """Of code and configuration; containers that run another one are replaced one by one."""
     is_wanted: bool = True
     """Requested state: deployed (True) or undeployed."""
     purge: bool = False
-    """Undeployed for good: local state is to be removed too."""
+    """Undeployed for good: local state is to be removed, too."""
     state: JobState = JobState.DEPLOYING
     reasons: tuple[str, ...] = ()
     lacks: tuple[Lack, ...] = ()
     """Those of `reasons` that are about one processor."""
     notes: tuple[str, ...] = ()
-    """What people should know although nothing is missing: an input that grew, for one."""
+    """What operators should know although nothing is missing, such as an input that grew."""
     quarantined: str = ""
-    """Why its code could not be loaded now: no container is asked for, what runs goes on. Empty: it could be."""
+    """Why its code cannot be loaded now: no container is requested, running ones continue. Empty: it can be."""
     was_deployed: bool = False
     is_model_right: bool = False
-    """Whether the model is what the configuration asks for: looked at when one of the two changes."""
+    """Whether the model is what the configuration asks for; checked when one of the two changes."""
     is_modelling: bool = False
     """Its model is being written."""
     is_fencing: bool = False
     """While undeploying: the writers of its tasks are being fenced."""
     is_fenced: bool = False
-    """While undeploying: every task's writer has been fenced, or that was waived."""
+    """While undeploying: every task's writer has been fenced, or fencing was waived."""
     is_fence_waived: bool = False
-    """While undeploying: an operator has said that it is to end unfenced."""
+    """While undeploying: an operator has decided that it is to end unfenced."""
     fencing_failures: int = 0
-    """So often in a row its tasks could not be fenced."""
+    """How often in a row the fencing of its tasks has failed."""
     fencing_error: str = ""
-    """Why, the last time; empty: they were, or nobody has tried."""
+    """Why it failed the last time; empty: it succeeded, or was not tried."""
     fence_again_ms: int = 0
-    """Not before then."""
+    """Fencing is not tried again before this time."""
     faults: Mapping[Effect, str] = field(default_factory=dict)
-    """What cannot be done for it at present, and why, as it was when that began: the job is set aside so far."""
+    """What cannot be done for it at present, and why it failed first; the job is set aside to that extent."""
     obstacle: str = ""
-    """Why it cannot go on, whatever its containers do; empty: nothing of that kind."""
+    """Why it cannot continue, whatever its containers do; empty: it can."""
     changelog_risk: str = ""
     """Why its changelog is about to lose records; empty: it is not."""
     failure: Reason[Failure] | None = None
-    """Why the job was given up; None while it was not."""
+    """Why the job failed; None: it has not."""
     last_traceback: str = ""
-    """Where its code raised what a container told of last; empty once it is deployed and nothing fails."""
+    """The last traceback of its code that a container reported; empty once it is deployed and nothing fails."""
     traceback: str = ""
-    """As it is in its status."""
+    """The traceback in its recorded status."""
     is_told_over: bool = False
-    """Its status says that it was given up and fenced."""
+    """Its recorded status says that it failed and is fenced."""
 
     @property
     def is_led(self) -> bool:
-        """Whether its tasks are to run: it is wanted, and was not given up."""
+        """Whether its tasks are to run: it is wanted and has not failed."""
         return self.is_wanted and self.failure is None
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, or was given up, and its writers have been fenced."""
+        """Whether it has ended or failed, and its writers have been fenced."""
         return not self.is_led and self.is_fenced

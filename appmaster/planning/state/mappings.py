@@ -1,4 +1,4 @@
-"""Mappings that are never changed in place: copies with a key more or less. Pure."""
+"""Functions for mappings that are never changed in place: copies with one key more or less. Pure."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """The job model: which tasks exist, which processor holds which of them, in how many copies. Pure.
 
-A processor is what Samza calls a container model: tasks that are placed together. Each has ``1 + R`` copies
-(R = the job's standbys); every copy holds the same tasks. Copy numbers are stable, roles are not: after a
-promotion copy 1 may be the active one for good.
+A processor is what Samza calls a container model: tasks that are placed together. Each has ``1 + R`` copies (R is the
+job's number of standbys), and every copy holds the same tasks. Copy numbers are stable, roles are not: after a
+promotion, copy 1 may be the active one for good.
 
-A running job's model changes by a difference: tasks and actives stay where they are as far as the new
-sizes allow (SEP-23, part 2, and its wish for dynamic work assignment).
+A running job's model changes by a difference: tasks and actives stay where they are as far as the new sizes allow
+(SEP-23, part 2, and its plans for dynamic work assignment).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from standby.shared.model import ProcessorId, SlotId, TaskId
 
 @dataclass(frozen=True, slots=True, order=True)
 class SharedSlotId:
-    """One of the containers that a mixed job asks for: it is not bound to any processor."""
+    """One of the containers that a mixed job asks for; it is not bound to any processor."""
 
     job: str
     number: int
@@ -31,7 +31,7 @@ class SharedSlotId:
         return f"{self.job}:mixed-{self.number}"
 
 
-#: What a container is asked for: a processor's copy, or a container of a mixed job.
+#: What a container is requested for: a processor's copy, or a container of a mixed job.
 Slot = SlotId | SharedSlotId
 
 
@@ -62,20 +62,20 @@ class Processor:
     copies: tuple[int, ...]
     """Its copy numbers, ascending."""
     parked: Reason[Failure] | None = None
-    """Why it is withdrawn until somebody says `standfast unpark`; None: it is not."""
+    """Why it is withdrawn until an operator unparks it (`standfast unpark`); None: it is not."""
 
 
 @dataclass(frozen=True)
 class JobModel:
-    """Every processor of a job with its tasks and copies; a version of it is one node in ZooKeeper."""
+    """Every processor of a job with its tasks and copies; each version is stored in one ZooKeeper node."""
 
     job: str
     processors: Mapping[ProcessorId, Processor]
     is_mixed: bool = False
     containers: int = 0
-    """How many containers a mixed job has; 0 else."""
+    """How many containers a mixed job has; 0 for other jobs."""
     version: int = 1
-    """Raised by each change."""
+    """Incremented by each change."""
     znode: int = field(default=-1, compare=False)
     """The node's ZooKeeper version; -1: not written yet."""
 
@@ -111,7 +111,7 @@ class JobModel:
         return max((len(each.copies) for each in self.processors.values()), default=0)
 
     def parking(self, processor: ProcessorId, reason: Reason[Failure] | None) -> JobModel:
-        """Return the next version, in which ``processor`` is parked for ``reason``, or is not when that is None."""
+        """Return the next version, in which ``processor`` is parked for ``reason``, or unparked if that is None."""
         parked = replace(self.processors[processor], parked=reason)
         return replace(self, processors={**self.processors, processor: parked}, version=self.version + 1)
 
@@ -119,11 +119,11 @@ class JobModel:
 def propose(
     job: str, spec: JobSpec, present: JobModel | None = None, actives: Mapping[ProcessorId, int] | None = None
 ) -> JobModel:
-    """Return the model that ``spec`` asks for; ``present`` itself when nothing has to change.
+    """Return the model that ``spec`` asks for; ``present`` itself if nothing has to change.
 
-    ``actives`` are the copies that are active now: they are never the ones that go when there are to be fewer
-    copies. There are never more processors than tasks. How tasks are grouped does not depend on the
-    number of standbys, so switching hot standby on moves no active (SEP-23, part 2).
+    ``actives`` are the copies that are active now: they are never removed when the number of copies is reduced. There
+    are never more processors than tasks. How tasks are grouped does not depend on the number of standbys, so enabling
+    hot standby moves no active (SEP-23, part 2).
     """
     groups = _groups(spec, present)
     copies = 1 + spec.standbys
@@ -149,7 +149,7 @@ def propose(
 
 
 def is_right(model: JobModel, spec: JobSpec) -> bool:
-    """Return whether ``model`` is what ``spec`` asks for, or cannot be made so: its grouper refuses."""
+    """Return whether ``model`` is what ``spec`` asks for, or cannot become so because the grouper refuses."""
     if spec.tasks < 1:
         return True
     if model.version == 0:
@@ -157,7 +157,7 @@ def is_right(model: JobModel, spec: JobSpec) -> bool:
     try:
         return propose(model.job, spec, model) is model
     except BadConfiguration:
-        # Refused when it was asked for; what runs goes on as it is.
+        # The change was refused when it was requested; the running job continues as it is.
         return True
 
 
@@ -172,7 +172,7 @@ def _groups(spec: JobSpec, present: JobModel | None) -> Mapping[int, tuple[int, 
 
 
 def _copies(present: tuple[int, ...], count: int, active: int | None) -> tuple[int, ...]:
-    """Return ``count`` copy numbers: the present ones, the highest given up first, never the active one."""
+    """Return ``count`` copy numbers: the present ones, of which the highest are removed first, never the active one."""
     kept = sorted(present, key=lambda copy: (copy != active, copy))[:count]
     free = (number for number in range(count + len(present)) if number not in kept)
     return tuple(sorted([*kept, *(next(free) for _ in range(count - len(kept)))]))

@@ -1,4 +1,4 @@
-"""How far failovers and planned hand-overs have come, by what containers report. Pure."""
+"""The progress of failovers and planned hand-overs, from containers' reports. Pure."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from dataclasses import dataclass, field
 from appmaster.planning.state.view import ClusterView, Container, Failover
 from standby.shared.model import Phase, ReplicaId, Role, TaskId
 
-#: The phases that a failover has times for.
+#: The phases whose times are kept for a failover.
 _MILESTONES = (Phase.FENCING, Phase.DRAINING, Phase.CLAIMING, Phase.ACTIVE)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a failover or hand-over has come."""
+    """The progress of a failover or hand-over."""
 
     phases: Mapping[tuple[TaskId, Phase], int] = field(default_factory=dict)
     """As `Failover.phases`."""
     times: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
-    """Number of each task that has got there → milestone → Unix milliseconds."""
+    """Number of each task that the new active serves → milestone → Unix milliseconds."""
     is_over: bool = False
     is_finished: bool = False
-    """Over because every task is active, and each has committed input or has none to commit; else the records have
-    gone on to somebody else."""
+    """Over because every task is active, and each has committed input or has none to commit; otherwise it is over
+    because the records name another copy by now."""
 
 
 def progress(view: ClusterView, container: Container, failover: Failover) -> Progress | None:
-    """Return how far a failover has come by what ``container`` reports; None while its records are being written."""
+    """Return a failover's progress according to ``container``'s report; None while its records are being written."""
     phases = dict(failover.phases)
     times: dict[str, dict[str, int | None]] = {}
     done = True
     for task in failover.tasks:
         if task in view.writing or task not in view.records:
-            return None  # its record is still on its way to ZooKeeper, and the present one is of before
+            return None  # its record is still being written, and the present one is from before the decision
         record = view.records[task].record
         if record.active != failover.to_copy or record.placed.get(failover.to_copy) != container.id:
             return Progress(is_over=True)

@@ -1,7 +1,7 @@
-"""Why something was lost, decided, handed over, given up: what the planner decides and counts by. Pure.
+"""Reasons for losses, decisions, hand-overs and failures; the planner decides and counts by their kinds. Pure.
 
-A reason is a kind and a detail. Only the kind is looked at; its words and the detail make the sentence that the event
-log, a status and YARN's diagnostics show.
+A reason is a kind and a detail. Code looks only at the kind; its words and the detail form the sentence in the event
+log, a status, or YARN's diagnostics.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Final, Generic, TypeVar
 
 
 class Loss(str, enum.Enum):
-    """How it was noticed that a container is lost (rule `who-is-lost`), or what made the leader give it up."""
+    """How the loss of a container was noticed (rule `who-is-lost`), or why the leader gave the container up."""
 
     PROCESS_ENDED = "process-ended"
-    """Its witness says so."""
+    """Reported by its witness."""
     PORT_REFUSED = "port-refused"
     SILENT = "silent"
     NO_STREAM = "no-stream"
-    """Its stream broke, its port accepts, and it did not come back."""
+    """Its stream broke, its port accepts, and it did not reconnect."""
     NEVER_CAME = "never-came"
-    """It was there before this leader, and did not find it."""
+    """It existed before this leader, and did not connect to it."""
     UNREGISTERED = "unregistered"
     YARN_COMPLETED = "yarn-completed"
     REPLICA_FAILED = "replica-failed"
@@ -29,11 +29,11 @@ class Loss(str, enum.Enum):
     GONE_BEFORE_TAKEOVER = "gone-before-takeover"
     """YARN did not list it when this leader took over."""
     STUCK = "stuck"
-    """An active that gets no further where it is: no container is lost."""
+    """An active that makes no progress where it is; no container is lost."""
 
     @property
     def is_final(self) -> bool:
-        """Whether the container is of no use any more, however lively it is."""
+        """Whether the container cannot be used any more even if its process is alive."""
         return self in (Loss.REPLICA_FAILED, Loss.REPLICA_FENCED)
 
 
@@ -58,7 +58,7 @@ class Motive(str, enum.Enum):
 
 
 class Without(str, enum.Enum):
-    """Why no standby that was in sync took a lost active's place."""
+    """Why no standby in sync replaced a lost active."""
 
     RESTORING = "restoring"
     NO_OTHER_COPY = "no-other-copy-lives"
@@ -67,7 +67,7 @@ class Without(str, enum.Enum):
 
 
 class Basis(str, enum.Enum):
-    """What a decision about records rests on, as far as it is counted by that; a hand-over rests on its `Motive`."""
+    """The basis of a decision about records, as far as it is counted; that of a hand-over is its `Motive`."""
 
     EMPTY_SLOT = "an-empty-slot"
     FIRST_COPY = "the-first-of-its-tasks-copies"
@@ -80,29 +80,29 @@ class Basis(str, enum.Enum):
 
 
 class Failure(str, enum.Enum):
-    """Why a job is given up, or a processor of it parked."""
+    """Why a job failed, or a processor of it was parked."""
 
     POISON = "poison"
-    """It fails on its input wherever it runs."""
+    """It fails on its input in any container."""
     TOO_OFTEN = "too-often"
     """It used up its retry budget."""
     TOPIC = "topic"
-    """A topic of it is another one than the run's."""
+    """One of its topics is not the one that the run began with."""
     OTHER = "other"
-    """A leader of a release that did not say wrote it down."""
+    """Recorded by a leader of an older release, which wrote no kind."""
 
 
 class SetbackKind(str, enum.Enum):
-    """What was in vain: a request for a container, or the container that it brought."""
+    """What failed: a request for a container, or the container it was granted."""
 
     REFUSED = "refused"
-    """It could not be made."""
+    """The request could not be made."""
     NOT_GRANTED = "not-granted"
-    """YARN gave nothing in time."""
+    """YARN granted nothing in time."""
     AT_LAUNCH = "at-launch"
-    """The container ended before it spoke."""
+    """The container ended before it registered."""
     NOT_REGISTERED = "not-registered"
-    """The container did not speak in time."""
+    """The container did not register in time."""
     SAME_HOST = "same-host"
     """The container was granted on a host that holds another copy of its tasks, and was given back."""
     OF_NO_USE = "of-no-use"
@@ -113,7 +113,7 @@ class SetbackKind(str, enum.Enum):
 
 K_co = TypeVar("K_co", bound=enum.Enum, covariant=True)
 
-#: What begins the sentence of a kind, where that is not its value; empty: the detail is the whole sentence.
+#: The beginning of a kind's sentence, if that is not its value; empty: the detail is the whole sentence.
 _WORDS: Final[dict[enum.Enum, str]] = {
     Without.NO_OTHER_COPY: "no other copy lives",
     Basis.EMPTY_SLOT: "an empty slot",
@@ -136,7 +136,7 @@ _SETBACKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Reason(Generic[K_co]):
-    """A kind, and what there is to say besides."""
+    """A kind, and a detail that completes its sentence."""
 
     kind: K_co
     detail: str = ""
@@ -148,22 +148,22 @@ class Reason(Generic[K_co]):
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """What was in vain for a slot."""
+    """A failed attempt to get a container for a slot."""
 
     kind: SetbackKind
     host: str | None = None
-    """Which was asked for it, or where the container was; None: any."""
+    """The host that was requested, or where the container was; None: any."""
     waited_ms: int | None = None
-    """How long was waited for what did not come."""
+    """How long the leader waited for what did not come, milliseconds."""
     detail: str = ""
-    """What there is to say besides."""
+    """A text that completes the sentence."""
 
     def __str__(self) -> str:
         return self.words if self.waited_ms is None else f"{self.words} in {self.waited_ms} ms"
 
     @property
     def words(self) -> str:
-        """The sentence without the time that was waited, which is another each time."""
+        """The sentence without the waiting time, which differs each time."""
         if self.kind is SetbackKind.NOT_GRANTED:
             return f"host {self.host} gave no container" if self.host else "no host gave a container"
         if self.kind is SetbackKind.NOT_REGISTERED:

@@ -1,6 +1,6 @@
-"""What is wrong with actives that go on: the job is deployed, and yet somebody should look at it. Pure.
+"""Problems of actives that continue to run: the job is deployed, but an operator should look at it. Pure.
 
-Kept for each container as it reports, so that nobody has to look through all replicas at each turn.
+Kept per container as it reports, so that no turn has to go through all replicas.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final
 from appmaster.planning.state.view import HOLDING, ClusterView, Container, Trouble, TroubleKind
 from standby.shared.model import Phase, ReplicaId, ReplicaStatus
 
-#: Behind its input for so long, an active is said not to keep up, until it is behind for less than half of that.
+#: An active this far behind its input is reported as falling behind, until it is less than half as far behind.
 BEHIND_MS: Final = 30_000
 
 
 def troubles_of(statuses: Iterable[ReplicaStatus], before: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
-    """Return the troubles that a container's actives have, given those that they had ``before``."""
+    """Return the troubles of a container's actives, given those they had ``before``."""
     was_behind = {each.replica for each in before if each.kind is TroubleKind.BEHIND}
     return tuple(_of(statuses, was_behind))
 
@@ -31,7 +31,7 @@ def _of(statuses: Iterable[ReplicaStatus], was_behind: set[ReplicaId]) -> Iterat
 
 
 def present_troubles(view: ClusterView) -> dict[str, list[Trouble]]:
-    """Return the troubles of each job's actives, by task; of jobs that have none, nothing."""
+    """Return job → the troubles of its actives, by task; jobs without troubles are left out."""
     found: dict[str, list[Trouble]] = {}
     for container in view.containers.values():
         if container.troubles and container.presence in HOLDING:
@@ -53,7 +53,7 @@ def _is_active(view: ClusterView, container: Container, replica: ReplicaId) -> b
 
 
 def in_words(trouble: Trouble) -> str:
-    """Return what a status says of it, without figures that change by themselves: each change of it is written."""
+    """Return the text for the status, without figures that change by themselves, since each change is written."""
     task = trouble.replica.task
     if trouble.kind is TroubleKind.FAILING:
         return f"{task}: the job's code fails, and is tried again: {trouble.reason}"

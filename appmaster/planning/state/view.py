@@ -1,7 +1,7 @@
 """What the leader knows: one immutable value, changed only by `apply`. Pure.
 
-Times are milliseconds of the leader's monotonic clock; `ClusterView.wall` turns them into Unix time
-for logs and for comparison with what containers report.
+Times are milliseconds of the leader's monotonic clock; `ClusterView.wall` converts them to Unix time, for logs and
+for comparison with containers' reports.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from standby.shared.model import (
 
 
 class Presence(str, enum.Enum):
-    """How sure the leader is that a container lives."""
+    """What the leader knows about whether a container is alive."""
 
     EXPECTED = "expected"
-    """Listed by YARN, or registered in ZooKeeper, when this leader took over, and not heard of yet."""
+    """Listed by YARN, or registered in ZooKeeper, when this leader took over; not heard from yet."""
     LIVE = "live"
     BROKEN = "broken"
-    """Its stream broke; its port is being asked."""
+    """Its stream broke; its port is being probed."""
     SUSPECT = "suspect"
-    """Taken for lost, but YARN still lists it: it may come back within a grace."""
+    """Considered lost, but YARN still lists it: it may come back within a grace period."""
     ORPHAN = "orphan"
-    """It came to us, but YARN gave it to nobody we know: it is to be told to exit (rule `orphan-exit`)."""
+    """It connected, but this leader knows of no grant for it: it is to be told to exit (rule `orphan-exit`)."""
     LEAVING = "leaving"
     """Told to exit, or being released."""
 
@@ -47,12 +47,12 @@ class Presence(str, enum.Enum):
 #: Presences whose container may hold roles.
 HOLDING = frozenset({Presence.EXPECTED, Presence.LIVE, Presence.BROKEN})
 
-#: Presences whose container has no stream, and may be dead: its port tells.
+#: Presences of containers without a stream, which may be dead: their ports are probed.
 PROBED = frozenset({Presence.EXPECTED, Presence.BROKEN})
 
 
 class TroubleKind(enum.Enum):
-    """What is wrong with an active that goes on."""
+    """What is wrong with an active that continues to run."""
 
     FAILING = "failing"
     """The job's code fails on its next input."""
@@ -62,7 +62,7 @@ class TroubleKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """An active that does not get on as it should."""
+    """A problem of an active that continues to run."""
 
     replica: ReplicaId
     kind: TroubleKind
@@ -71,22 +71,22 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Since when a replica has been as it is, as its container's reports have it.
+    """Since when a replica has been in its present condition, according to its container's reports.
 
-    Of a replica that is to be active and does not work: that it gets no further. Of a standby in step with a changelog
-    whose end it knows: that it could take over.
+    Kept for a replica that is to be active but does not work: it makes no progress. Also for a standby that is in step
+    with a changelog whose end it knows: it could take over.
     """
 
     can_take_over: bool
     epoch: int
     reached: tuple[int | None, ...]
-    """What would change if it got further: up to where its state and its input are processed."""
+    """What changes with progress: the positions up to which its state and its input are processed."""
     since_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container that has registered (or is expected to)."""
+    """A container that has registered, or is expected to."""
 
     id: str
     skein_id: str
@@ -95,21 +95,21 @@ class Container:
     """When it entered its presence."""
     cell: int = 1
     attempt: str = ""
-    """The attempt of its cell that started it (`Cell.attempt`): it ends with that one."""
+    """The attempt of its cell that started it (`Cell.attempt`); it ends with that attempt."""
     host: str = ""
     incarnation: int = 0
     pid: int = 0
     http_port: int = 0
     heard_ms: int = 0
-    """When it spoke last."""
+    """When its last message arrived."""
     answered_ms: int = 0
-    """When its host answered last, asked because it was silent; 0: it never had to."""
+    """When its host last answered a probe, which is made when the container is silent; 0: never."""
     responded_ms: int = 0
-    """When its process did."""
+    """When its process last answered a probe."""
     slot: Slot | None = None
-    """What it was requested for; None when the leader that asked for it is no more."""
+    """The slot it was requested for; None: it was requested by an earlier leader."""
     binding: str = ""
-    """The decision that is about to give it tasks; empty: none is being written."""
+    """The decision being written that gives it tasks; empty: none."""
     has_ended: bool = False
     """Some replica of it has FAILED or was FENCED, as of the last report."""
     revisions: Mapping[str, int] = field(default_factory=dict)
@@ -118,32 +118,32 @@ class Container:
     rss_bytes: int = 0
     statuses: Mapping[ReplicaId, ReplicaStatus] = field(default_factory=dict)
     troubles: tuple[Trouble, ...] = ()
-    """What is wrong with actives of it that go on all the same, as of the last report."""
+    """Problems of its actives that continue to run, as of the last report."""
     standing: Mapping[ReplicaId, Standing] = field(default_factory=dict)
-    """Replicas that do not get on, or that could take over."""
+    """Replicas that make no progress, or that could take over."""
     leftovers: tuple[Leftover, ...] = ()
-    """State that it saw on its host's disks when its process began, and does not hold itself."""
+    """State that it found on its host's disks when its process started, and does not hold itself."""
     applied: int = 0
     """Number of the last assignment it reported."""
     sent: int = 0
     """Number of the last assignment sent in this connection; 0: none yet."""
     sent_digest: str = ""
-    """What that assignment said."""
+    """Digest of that assignment."""
     sent_ms: int = 0
     is_probing: bool = False
-    """Its port is being asked at this moment."""
+    """Its port is being probed at this moment."""
     probed_ms: int = 0
-    """When its port was asked last."""
+    """When its port was last probed."""
     looks: int = 0
-    """How often its port has been asked, to the end, since it was last heard."""
+    """How many probes of its port have completed since it was last heard from."""
     unanswered: int = 0
-    """How many of those in a row, up to the last one, its host did not answer."""
+    """How many of the latest of these in a row its host did not answer."""
     loss: Reason[Loss] | None = None
     """Why it is suspected."""
     farewell: str = ""
     """Why it was told to exit, for people."""
     end: ProcessEnd | None = None
-    """How its process ended; None: it lives, or nobody was left to say."""
+    """How its process ended; None: it is alive, or there is no witness left."""
 
     @property
     def reason(self) -> str:
@@ -152,22 +152,22 @@ class Container:
 
     @property
     def silent_since_ms(self) -> int:
-        """Since when it has not been there if its port refuses; leader's clock."""
+        """From when on it was not there, if its port refuses; leader's clock."""
         return self.heard_ms if self.presence is Presence.LIVE else self.since_ms
 
     @property
     def is_own_failure(self) -> bool:
-        """Whether it cannot be used for what ran in it, and not for what YARN, a host or a person did to it."""
+        """Whether its own code made it unusable, and not something that YARN, a host or a person did to it."""
         return self.has_ended or (self.end is not None and not self.end.is_from_outside)
 
     @property
     def has_said_hello(self) -> bool:
-        """Whether this leader has its inventory, which its pid comes with; its incarnation may be as it registered."""
+        """Whether this leader has its inventory, which comes with its pid; the incarnation may be from ZooKeeper."""
         return self.pid > 0
 
 
 class RequestKind(str, enum.Enum):
-    """Why a request names the host that it names."""
+    """Why a request names its host."""
 
     PREFERRED = "preferred"
     """The host where the state lies, or where the copy was last."""
@@ -179,7 +179,7 @@ class RequestKind(str, enum.Enum):
 
 
 class RequestState(str, enum.Enum):
-    """How far a request for a container is."""
+    """How far a request for a container has come."""
 
     ASKING = "asking"
     WAITING = "waiting"
@@ -188,13 +188,13 @@ class RequestState(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A container asked for, until it registers."""
+    """A requested container, until it registers."""
 
     number: int
     """Our own number for it."""
     slot: Slot
     host: str | None
-    """The only host that will do, or None for any."""
+    """The only host that is acceptable; None: any."""
     kind: RequestKind
     state: RequestState
     since_ms: int
@@ -209,26 +209,26 @@ class CellState(str, enum.Enum):
     UP = "up"
     """It answers."""
     AWAITED = "awaited"
-    """It has not answered this new leader yet, and nothing says that it is gone: it is asked for nothing, and what it
-    runs is left where it is."""
+    """It has not answered this new leader yet, and nothing indicates that it is gone: nothing is requested from it, and
+    its containers stay as they are."""
     LOST = "lost"
     """It is gone, or silent for too long: the cell is lost (rule `lost-cell`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell as far as containers can be had from it: its Skein AM."""
+    """A cell as a source of containers: its Skein AM."""
 
     number: int
     attempt: str
-    """YARN's id of the present attempt of its application, which its containers' ids begin with."""
+    """YARN's id of the present attempt of its application; its containers' ids begin with it."""
     hosts: tuple[str, ...]
-    """Hosts that it can be asked for by name."""
+    """Hosts that can be requested from it by name."""
     state: CellState
     since_ms: int
     reason: str = ""
     master: str = ""
-    """The host of its Skein AM, whose loss takes the cell; empty: not known, or gone."""
+    """The host of its Skein AM, whose loss ends the cell; empty: not known, or gone."""
 
     @property
     def is_up(self) -> bool:
@@ -238,12 +238,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What went wrong with a slot lately."""
+    """Recent failures of a slot."""
 
     failures_ms: tuple[int, ...] = ()
     """When its container failed, within the retry window."""
     not_before_ms: int = 0
-    """No request before then."""
+    """No request is made before this time."""
     in_row: int = 0
     """Failures and refusals since it last held a container that worked."""
     last: Setback | None = None
@@ -259,7 +259,7 @@ class Recorded:
 
 
 def places(record: TaskRecord) -> dict[str, int]:
-    """Return the containers in which a record has a copy, or moves one to, with its number."""
+    """Return container → copy number, for each container in which a record has a copy or to which it moves one."""
     return {
         **{container: copy for copy, container in record.placed.items()},
         **{container: copy for copy, container in record.moving.items()},
@@ -274,7 +274,7 @@ class LostActive:
     loss: Loss
     at_ms: int
     cell: int = 0
-    """Of that container; 0: not known."""
+    """The cell of that container; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,15 +284,15 @@ class Ending:
     incarnation: int
     since_ms: int
     until_ms: int
-    """From then on it counts as dead, whatever its port says: its host may be beyond reach."""
+    """From then on it counts as dead, whatever its port says: its host may be unreachable."""
     probed_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """A failover or hand-over under way, until its tasks are at work again. Leader's clock.
+    """A failover or hand-over under way, until its tasks are processed again. Leader's clock.
 
-    Lost copies wait for it (`appmaster.planning.requests.requests`), and its times are told when it is over.
+    Requests for lost copies wait for it (`appmaster.planning.requests.requests`). Its times are logged when it is over.
     """
 
     processor: ProcessorId
@@ -312,7 +312,7 @@ class Failover:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """A planned hand-over that is being prepared: the standby gets ready while the active goes on."""
+    """A planned hand-over that is being prepared: the standby gets ready while the active continues."""
 
     to_copy: int
     to: str
@@ -323,7 +323,7 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Somebody asks for something to be done now."""
+    """An operator's request for something to be done now."""
 
     number: int
     operation: Operation
@@ -333,7 +333,7 @@ class Command:
 
 
 class Operation(str, enum.Enum):
-    """What may be asked for; see `appmaster.planning.jobs.commands`."""
+    """The operations of commands; see `appmaster.planning.jobs.commands`."""
 
     HAND_OVER = "hand-over"
     """Hand the active role of a processor, or of everything in a container, over to a standby."""
@@ -343,7 +343,7 @@ class Operation(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The whole of what the leader knows."""
+    """Everything that the leader knows."""
 
     epoch: int = 0
     """Controller epoch; 0: not leading."""
@@ -352,69 +352,69 @@ class ClusterView:
     jobs: Mapping[str, Job] = field(default_factory=dict)
     records: Mapping[TaskId, Recorded] = field(default_factory=dict)
     writing: Mapping[TaskId, str] = field(default_factory=dict)
-    """Tasks whose record is being written, with the decision; nothing else touches them meanwhile."""
+    """Tasks whose record is being written, with the decision; no other decision changes them meanwhile."""
     assigned: Mapping[str, Mapping[TaskId, int]] = field(default_factory=dict)
-    """Container → the tasks that the records place there or move there, with their copy numbers: an index."""
+    """Index: container → the tasks that the records place there or move there, with their copy numbers."""
     containers: Mapping[str, Container] = field(default_factory=dict)
     bindings: Mapping[str, str] = field(default_factory=dict)
     """Decision being written → the container that it gives tasks to."""
     requests: Mapping[int, Request] = field(default_factory=dict)
     described: Mapping[str, HostInfo] = field(default_factory=dict)
-    """What is known of hosts, whether or not they can be asked for: it comes before, or after, the cells."""
+    """What is known about hosts, whether or not they can be requested; known independently of the cells."""
     hosts: Mapping[str, HostInfo] = field(default_factory=dict)
-    """Hosts that can be asked for by name."""
+    """Hosts that can be requested by name."""
     cells: Mapping[int, Cell] = field(default_factory=dict)
-    """The cells that were ever seen; empty: there is one, and its AM is no concern of the planner's."""
+    """Every cell ever seen; empty: there is only one, whose AM the planner does not watch."""
     offers: tuple[HostInfo, ...] = ()
-    """Every host once for each cell that can be asked for it at present."""
+    """Every host, once for each cell from which it can be requested at present."""
     drained: Mapping[str, str] = field(default_factory=dict)
     """Drained hosts (`standfast drain`), and why."""
     avoided: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """Host → until when it is not asked for, and why."""
+    """Host → until when it is not requested, and why."""
     attempts: Mapping[Slot, Attempts] = field(default_factory=dict)
     failovers: Mapping[ProcessorId, Failover] = field(default_factory=dict)
     handovers: Mapping[ProcessorId, Handover] = field(default_factory=dict)
     lost_actives: Mapping[ProcessorId, LostActive] = field(default_factory=dict)
     told_lost: frozenset[str] = frozenset()
-    """Containers whose loss this leader has told: once."""
+    """Containers whose loss this leader has logged, so that it logs each loss once."""
     ending: Mapping[str, Ending] = field(default_factory=dict)
-    """Containers that were given back with tasks in them, until they are known to be dead: YARN says so at once,
-    the process goes a heartbeat or two later."""
+    """Containers that were given back with tasks in them, until they are known to be dead: YARN confirms at once, but
+    the process ends a heartbeat or two later."""
     crashes: Mapping[TaskId, InputFailures] = field(default_factory=dict)
-    """Deaths of processes at a task's committed offset, to be recorded with the task's next decision."""
+    """Ends of processes at a task's committed offset, to be recorded with the task's next decision."""
     ahead: Mapping[TaskId, int] = field(default_factory=dict)
-    """Tasks of which a container has seen a higher epoch than their record has, and which: ZooKeeper's state was lost,
-    or is that of an earlier day (rule `epoch-check`)."""
+    """Task → the epoch that a container has seen, if higher than its record's: ZooKeeper's state was lost, or was
+    restored from an earlier day (rule `epoch-check`)."""
     no_displacing: Mapping[ProcessorId, int] = field(default_factory=dict)
-    """Policy ``restart``: a standby was stopped in vain; none is displaced again before then."""
+    """Policy ``restart``: a standby was displaced in vain; no other is displaced before this time."""
     in_sync_ms: Mapping[ProcessorId, int] = field(default_factory=dict)
     """When the in-sync set of a processor was last written."""
     unsettled: frozenset[ProcessorId] = frozenset()
-    """Processors with something to do, or to wait for; the passes look at no others, so a quiet turn is cheap."""
+    """Processors with something to do or to wait for; the passes skip all others, so a quiet turn is cheap."""
     arrived_ms: Mapping[str, int] = field(default_factory=dict)
-    """Job → when a container of it came or went last."""
+    """Job → when one of its containers last arrived or ended."""
     commands: tuple[Command, ...] = ()
     decisions: int = 0
-    """How many decisions this leader took: gives ids."""
+    """Number of decisions of this leader; gives them ids."""
     sends: int = 0
-    """How many assignments this leader sent: gives their numbers."""
+    """Number of assignments sent by this leader; numbers them."""
     self_doubt_until_ms: int = 0
-    """Silence is not judged before then: so many fell silent at once that the leader suspects itself."""
+    """Silence is not judged before this time: so many fell silent at once that the leader suspects itself."""
     listening_until_ms: int = 0
-    """Nor before then: the leader stood still, and what was sent to it meanwhile has yet to be read."""
+    """Nor before this time: the leader stalled, and has yet to read what was sent to it meanwhile."""
 
     def wall(self, at_ms: int) -> int:
         """Return the leader's clock reading as Unix milliseconds."""
         return at_ms + self.wall_offset_ms
 
     def job_tasks(self, processor: ProcessorId) -> tuple[TaskId, ...]:
-        """Return the tasks of a processor, in order; none when the model has no such processor (any more)."""
+        """Return the tasks of a processor, in order; empty if the model has no such processor."""
         job = self.jobs.get(processor.job)
         found = job.model.processors.get(processor) if job is not None else None
         return found.tasks if found is not None else ()
 
     def processor_of(self, task: TaskId) -> ProcessorId | None:
-        """Return the processor that holds a task; None when the model has no such task."""
+        """Return the processor that holds a task; None if the model has no such task."""
         job = self.jobs.get(task.job)
         return job.model.processor_of.get(task) if job is not None else None
 
@@ -424,7 +424,7 @@ class ClusterView:
         return frozenset(each for each in found if each is not None)
 
     def actives_in(self, container: str) -> list[TaskId]:
-        """Return the tasks that a container is the active of, by the records."""
+        """Return the tasks whose active is in a container, according to the records."""
         return [
             task
             for task, copy in self.assigned.get(container, {}).items()
@@ -433,7 +433,7 @@ class ClusterView:
         ]
 
     def holder(self, container: str | None) -> Container | None:
-        """Return the container of that id if it may hold roles."""
+        """Return the container of that id if it may hold roles; else None."""
         found = self.containers.get(container) if container is not None else None
         return found if found is not None and found.presence in HOLDING else None
 
@@ -445,25 +445,25 @@ class ClusterView:
         return cell.state is CellState.LOST or cell.attempt != container.attempt
 
     def other_master(self, host: str, cell: int) -> int:
-        """Return another cell whose master is on a host, so that both are lost with it; 0: none.
+        """Return another cell whose master is on a host, so that the host's loss ends both cells; 0: none.
 
-        With a host that has both masters everything of both is lost anyway.
+        A host that has the masters of both cells does not count: its loss ends everything in both anyway.
         """
         found = [number for number, each in self.cells.items() if each.master == host]
         return min(found) if found and cell not in found else 0
 
     def falls_with(self, container: Container, host: str) -> bool:
-        """Return whether a host has the master of a container's cell, and takes the container along."""
+        """Return whether a host has the master of a container's cell, so that its loss ends the container."""
         cell = self.cells.get(container.cell)
         return cell is not None and cell.master == host
 
     def is_of_cell_that_answers(self, container: Container) -> bool:
-        """Return whether a container's cell is known to live; so are all when the planner is told of no cells."""
+        """Return whether a container's cell is known to be alive; always true if the planner watches no cells."""
         cell = self.cells.get(container.cell)
         return cell is None or (cell.is_up and cell.attempt == container.attempt)
 
     def must_leave(self, container: Container) -> str:
-        """Return why nothing is to stay in a container, or be placed there; empty: it may."""
+        """Return why nothing may stay in a container or be placed there; empty: it may."""
         if container.host in self.drained:
             return f"{container.host} is drained"
         if self.is_orphaned(container):
@@ -471,7 +471,7 @@ class ClusterView:
         return ""
 
     def is_free(self, container: Container) -> bool:
-        """Return whether a container lives and nothing is, or is about to be, placed there."""
+        """Return whether a container is live and nothing is placed, or about to be placed, there."""
         return (
             container.presence is Presence.LIVE
             and not container.binding
@@ -479,7 +479,7 @@ class ClusterView:
         )
 
     def home(self, container: str) -> SlotId | None:
-        """Return the slot that a container is the home of: the one that most of its tasks belong to."""
+        """Return the slot whose home a container is: the one to which most of its tasks belong."""
         counts: dict[SlotId, int] = {}
         for task, copy in self.assigned.get(container, {}).items():
             processor = self.processor_of(task)
@@ -489,7 +489,7 @@ class ClusterView:
         return min(counts, key=lambda slot: (-counts[slot], slot), default=None)
 
     def job_of(self, container: Container) -> Job | None:
-        """Return the job that a container serves, or was asked for; None when neither is known."""
+        """Return the job that a container serves or was requested for; None if neither is known."""
         for task in self.assigned.get(container.id, ()):
             return self.jobs.get(task.job)
         return self.jobs.get(job_of(container.slot)) if container.slot is not None else None

@@ -263,7 +263,7 @@ def test_status_tells_what_a_job_is_set_aside_for_until_it_is_done() -> None:
     lab.plant(todo.RequestContainer)
     lab.ask("other")
     lab.run(3_000)
-    assert "set aside, for containers cannot be asked for" in str(lab.job("other").reasons)
+    assert "set aside, for containers cannot be requested" in str(lab.job("other").reasons)
     assert "planted" in str(lab.job("other").reasons)
     assert lab.job("job").reasons == ()
     lab.planted.clear()

@@ -20,7 +20,7 @@ from standby.errors import StandfastError, Unavailable
 from standby.shared.wire import JobDefinition
 from tests.fakes.clock import WaitClock
 
-WHY = "its tasks cannot be fenced: kafka.sasl.password: refused; that is tried again"
+WHY = "its tasks cannot be fenced: kafka.sasl.password: refused; this is tried again"
 
 
 def client(change: Callable[..., object] = lambda *_, **__: None, **mine: Any) -> ClusterClient:

@@ -85,7 +85,7 @@ def test_facts_of_a_decision_are_among_its_data_in_words() -> None:
         (Reason(Loss.SILENT, "no heartbeat"), "silent: no heartbeat"),
         (Reason(Basis.EMPTY_SLOT), "an empty slot"),
         (Reason(Basis.OTHER, "a move"), "a move"),
-        (Reason(Basis.STUCK, "copy 0 gets no further"), "stuck: copy 0 gets no further"),
+        (Reason(Basis.STUCK, "copy 0 has made no progress"), "stuck: copy 0 has made no progress"),
         (
             Reason(Without.NO_OTHER_COPY, "it becomes the active"),
             "no other copy lives: it becomes the active",

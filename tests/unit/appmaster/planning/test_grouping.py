@@ -92,12 +92,12 @@ def test_a_task_twice_in_the_running_job_is_a_broken_invariant() -> None:
         ([[0, 1], [1, 2]], "task 1 is in two places"),
         ([[0, 1], []], "group 1 is empty"),
         ([[0], [1]], "1 tasks are in no group, 2 the first"),
-        ([[0, 1], [2, 3]], "group 1 has 3, which is no task"),
-        ([[0, 1], ["2"]], "group 1 has '2', which is no task"),
-        ([[0, True], [2]], "group 0 has True, which is no task"),
+        ([[0, 1], [2, 3]], "group 1 has 3, which is not a task"),
+        ([[0, 1], ["2"]], "group 1 has '2', which is not a task"),
+        ([[0, True], [2]], "group 0 has True, which is not a task"),
         ([[0], [1], [2]], "3 groups; 2 were asked for"),
-        (None, "no list of groups"),
-        ([0, 1, 2], "no list of groups"),
+        (None, "not a list of groups"),
+        ([0, 1, 2], "not a list of groups"),
     ],
 )
 def test_a_grouper_that_is_wrong_is_refused(groups: list[list[int]], message: str) -> None:

@@ -200,7 +200,7 @@ def test_nothing_is_asked_for_while_a_jobs_code_cannot_be_had_and_what_runs_goes
     state, reasons = cluster.job("other").state, cluster.job("other").reasons
     assert state is JobState.INCOMPLETE
     assert reasons[-1] == why
-    assert "not asked for while its code cannot be had" in reasons[0]
+    assert "not requested while its code is unavailable" in reasons[0]
     assert cluster.job("job").reasons == ()
     cluster.ask("other")
     cluster.run(8_000)

@@ -226,7 +226,7 @@ def test_containers_that_are_killed_at_launch_spend_no_budget_and_are_asked_for_
     cluster.run(40_000)
     job = cluster.view.jobs["job"]
     assert job.state is JobState.DEPLOYING
-    assert any("asked for again soon; ended at launch" in each for each in job.reasons)
+    assert any("requested again soon; ended at launch" in each for each in job.reasons)
     requests = [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
     slots = {each.slot for each in requests}
     assert len(requests) > job.policy.retry_count * len(slots)
@@ -245,8 +245,8 @@ def test_status_says_what_was_in_vain_without_the_time_that_it_took() -> None:
         for kind in (EntryKind.JOB_STATUS, EntryKind.REQUEST_CANCELLED)
     }
     statuses = " | ".join(told[EntryKind.JOB_STATUS])
-    assert "asked for again soon; host h1 gave no container" in statuses
-    assert "asked for again soon; no host gave a container" in statuses
+    assert "requested again soon; host h1 gave no container" in statuses
+    assert "requested again soon; no host gave a container" in statuses
     assert " ms" not in statuses, "it would be written anew each time"
     vain = re.compile(r"(host h\d gave no|no host gave a) container in \d+ ms")
     assert all(vain.fullmatch(each) for each in told[EntryKind.REQUEST_CANCELLED])

@@ -329,9 +329,9 @@ def test_new_leader_waits_for_a_silent_host_no_longer_than_a_leader_of_long_stan
     )
     waited = {container: after for container, (after, _) in lost.items()}
     assert policy.host_timeout_ms < waited["a1_h1"] <= policy.host_timeout_ms + 500
-    assert lost["a1_h1"][1] == "silent: since the new leader came, its host does not answer"
+    assert lost["a1_h1"][1] == "silent: since the new leader took over, its host does not answer"
     assert policy.heartbeat_timeout_ms < waited["a1_h2"] <= policy.heartbeat_timeout_ms + 500
-    assert lost["a1_h2"][1] == "silent: since the new leader came, its host answers"
+    assert lost["a1_h2"][1] == "silent: since the new leader took over, its host answers"
     assert waited["a1_h3"] > policy.takeover_grace_ms, "its process runs, and has yet to come"
 
 
