@@ -1,4 +1,4 @@
-"""Who asked for which change: entries of the event log that name the caller by its certificate."""
+"""The audit of changes: entries of the event log that name the caller by its certificate."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from standby.shared.roles import Caller, PeerRole
 
 _log: Final = logging.getLogger("appmaster.audit")
 
-#: Between two entries of what one role was refused, seconds: whoever may not could go on to ask.
+#: Minimum between two entries about refusals of one role, seconds: a caller that is refused could keep asking.
 _REFUSED_SECONDS: Final = 10.0
 
 
 class Auditor:
-    """Appends an entry for each call that asks for a change, and some of those that were refused for their role.
+    """Appends an entry for each call that asks for a change, and for some calls that were refused for their role.
 
-    ``append`` takes an entry (docs/events.md), ``epoch`` gives that of this candidate's leadership. Any thread may
+    ``append`` takes an entry (docs/events.md), ``epoch`` returns that of this candidate's leadership. Any thread may
     call.
     """
 
@@ -41,7 +41,7 @@ class Auditor:
         self._refused: dict[PeerRole, tuple[float, int]] = {}
 
     def __call__(self, caller: Caller, operation: str, about: Mapping[str, Any], said: str) -> None:
-        """Tell that ``caller`` asked for ``operation`` and what was said to it; ``about`` holds no secret."""
+        """Log that ``caller`` asked for ``operation``, and the answer ``said``; ``about`` must contain no secret."""
         before = None
         if caller.role is PeerRole.CONTAINER:
             before = self._refused_before(caller.role)
@@ -62,7 +62,7 @@ class Auditor:
         self._append(written(entry, self._clock.now_ms(), self._epoch()))
 
     def _refused_before(self, role: PeerRole) -> int | None:
-        """Return how many refusals were passed over since the last entry; None: this one is, too."""
+        """Return how many refusals were skipped since the last entry; None: this one is skipped, too."""
         with self._lock:
             at, count = self._refused.get(role, (-_REFUSED_SECONDS, 0))
             now = self._clock.monotonic()

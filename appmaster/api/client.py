@@ -1,7 +1,7 @@
 """A client of a running cluster: asks its candidates, over mutual TLS.
 
-Any candidate says who the others are and which one leads, so a client that knows one of them that is still there
-needs no session with ZooKeeper. It remembers them between commands; ZooKeeper is asked only when none answers.
+Any candidate reports the others and the leader, so a client that knows one running candidate needs no session with
+ZooKeeper. It remembers them between commands; ZooKeeper is asked only if none of them answers.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from standby.ensemble import Tls
 from standby.errors import StandfastError, Unavailable
 from standby.shared.roles import PeerRole
 
-#: A candidate that says nothing for so long is passed over for the next one, seconds; more than it waits for a result.
+#: A candidate that does not answer within this time is skipped, seconds; longer than it waits for a result.
 _PATIENCE_SECONDS: Final = 3.0
 
-#: Between two looks for a candidate while none answers, seconds.
+#: Between two searches for a candidate while none answers, seconds.
 _AGAIN_SECONDS: Final = 0.25
 
 _OPTIONS: Final = [
     *channel_options(PeerRole.MASTER),
-    # A status tells of each replica, somewhat above 1 KB for a task: gRPC's own 4 MiB end before 4,000 of them.
+    # A status describes each replica, somewhat above 1 KB per task: gRPC's own 4 MiB suffice for less than 4,000 tasks.
     ("grpc.max_receive_message_length", 256 << 20),
 ]
 
@@ -48,18 +48,18 @@ DECIDED_SECONDS: Final = 30.0
 
 
 class Refused(StandfastError):
-    """A change was not made, and will not be."""
+    """A change was refused, and will not be made."""
 
 
 class StillQueued(StandfastError):
-    """Nobody has made a change yet; whoever leads next does."""
+    """A change has not been made yet; the next leader makes it."""
 
 
 class ClusterClient:
-    """Asks a cluster's candidates; finds the leader again by itself after a change of leader.
+    """Asks a cluster's candidates; finds the new leader by itself after a change of leader.
 
-    ``candidates`` are addresses (``host:port``) known beforehand, ``tls`` says how ZooKeeper is talked to, if the
-    environment does not.
+    ``candidates`` are addresses (``host:port``) known beforehand, ``tls`` are the settings for ZooKeeper, if the
+    environment does not have them.
     """
 
     def __init__(
@@ -108,27 +108,27 @@ class ClusterClient:
     # ---- what any candidate answers ----
 
     def info(self) -> dict[str, Any]:
-        """Return the cluster's info (`appmaster.changes.cluster_info`); raises `Unavailable` when nobody answers."""
+        """Return the cluster's info (`appmaster.changes.cluster_info`); raises `Unavailable` if none answers."""
         return self.call_any("cluster")
 
     def call_any(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Return the first candidate's answer to what every one of them answers; raises as `call`."""
+        """Return the first candidate's answer to an operation that every candidate has; raises as `call`."""
         return _checked(self._ask_any({"operation": operation, **arguments}))
 
     def queue(self, change: str, **arguments: Any) -> str:
-        """Return the id under which a change (`appmaster.changes.operations.OPERATIONS`) is queued, whoever leads.
+        """Return the id of a queued change (`appmaster.changes.operations.OPERATIONS`), whichever candidate leads.
 
-        Raises `Unavailable` when no candidate takes it, `StandfastError` for one that cannot be made.
+        Raises `Unavailable` if no candidate takes it, `StandfastError` if it cannot be made.
         """
-        # The id is ours: asked a second time, of another candidate, it is the same change.
+        # The id is the client's: sent a second time, to another candidate, it is the same change.
         queued = uuid.uuid4().hex
         self.call_any("queue", change=change, arguments=arguments, id=queued)
         return queued
 
     def present(self, job: str, *, with_tasks: bool = False) -> Present | None:
-        """Return a job as it is now, None when there is no such job; its actives' revisions ``with_tasks`` only.
+        """Return a job as it is now, None if there is no such job; its actives' revisions only ``with_tasks``.
 
-        Any candidate is asked, and ZooKeeper when none answers: commands read of a cluster that does not run, too.
+        Any candidate is asked, or ZooKeeper if none answers: commands also read from a cluster that does not run.
         """
         try:
             found = self.call_any("job", job=job, with_tasks=with_tasks)["present"]
@@ -137,7 +137,7 @@ class ClusterClient:
         return msgspec.convert(found, Present) if found is not None else None
 
     def job(self, name: str) -> JobRecord | None:
-        """Return a job's record as it is now; None when there is no such job."""
+        """Return a job's record as it is now; None if there is no such job."""
         found = self.present(name)
         return found.record if found is not None else None
 
@@ -148,9 +148,9 @@ class ClusterClient:
         return self.result(self.queue(change, **arguments), timeout_seconds)
 
     def result(self, queued: str, timeout_seconds: float) -> dict[str, Any]:
-        """Return a settled change (`appmaster.api.server.shown`); any candidate is asked, as long as it takes.
+        """Return a settled change (`appmaster.api.server.shown`); candidates are asked until it is, or time is over.
 
-        Raises `Refused`, or `StillQueued` when it is not settled in time.
+        Raises `Refused`, or `StillQueued` if it is not settled in time.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
@@ -170,25 +170,25 @@ class ClusterClient:
             if left <= 0:
                 why = f" ({answer['said']})" if answer.get("said") else ""
                 raise StillQueued(
-                    f"change {queued} is still queued after {timeout_seconds:g} s{why}; who leads next makes it"
+                    f"change {queued} is still queued after {timeout_seconds:g} s{why}; the next leader makes it"
                 )
 
     # ---- what only the leader answers ----
 
     def status(self) -> dict[str, Any]:
-        """Return the leader's snapshot (`appmaster.api.snapshot`); raises `Unavailable` when none leads."""
+        """Return the leader's snapshot (`appmaster.api.snapshot`); raises `Unavailable` if there is no leader."""
         return self.call("status")
 
     def call(self, operation: str, timeout_seconds: float = 5.0, **arguments: Any) -> dict[str, Any]:
         """Return the leader's answer to ``operation``.
 
-        Raises `Unavailable` when no leader can be reached, `StandfastError` with the leader's own error.
+        Raises `Unavailable` if no leader can be reached, `StandfastError` with the leader's own error.
         """
         return _checked(self._ask_leader({"operation": operation, **arguments}, timeout_seconds))
 
     def _ask_leader(self, question: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
         said = ""
-        # The leader of a moment ago, the one that the candidates name, and the one that ZooKeeper has.
+        # The most recent leader, then the one that the candidates name, then the one in ZooKeeper.
         for find in (self._latest, self._named, self._recorded):
             address = find()
             if not address:
@@ -214,7 +214,7 @@ class ClusterClient:
         return self._leader
 
     def _named(self) -> str:
-        """Return the leader's address as the candidates say that are known; empty when none of them knows."""
+        """Return the leader's address according to the known candidates; empty if none of them knows it."""
         stale = ""
         for address in tuple(self._known):
             answer = self._tried(address, {"operation": "cluster"})
@@ -224,22 +224,22 @@ class ClusterClient:
             found = f"{leader['host']}:{leader['port']}"
             if not _is_cut_off(answer):
                 return found
-            # A leader that is cut off itself still names itself.
+            # A leader that is itself cut off still names itself.
             stale = stale or found
         return stale
 
     def _recorded(self) -> str:
-        """Return the leader's address as it is in ZooKeeper."""
+        """Return the leader's address according to ZooKeeper."""
         leader = self.zookeeper.election.controller()
         if leader is None:
             return ""
         address = f"{leader.host}:{leader.port}"
-        # Learns the other candidates too, for the time when this one is gone.
+        # This also learns the other candidates, for when this one is gone.
         self._tried(address, {"operation": "cluster"})
         return address
 
     def _ask_any(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the first answer, preferably of a candidate that is not cut off from ZooKeeper itself."""
+        """Return the first answer, preferably of a candidate that is not cut off from ZooKeeper."""
         cut_off: dict[str, Any] | None = None
         for address in tuple(self._known):
             answer = self._tried(address, question)
@@ -256,7 +256,7 @@ class ClusterClient:
         raise Unavailable(f"no candidate of cluster {self.cluster} answers")
 
     def _tried(self, address: str, question: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return a candidate's answer; None when there is none, or when it is of another cluster by now."""
+        """Return a candidate's answer; None if there is none, or if it belongs to another cluster by now."""
         try:
             answer = self._ask(address, question, _PATIENCE_SECONDS)
         except grpc.RpcError:
@@ -269,7 +269,7 @@ class ClusterClient:
 
     def _remember(self, address: str, info: Mapping[str, Any]) -> None:
         known = [f"{each['host']}:{each['port']}" for each in info["candidates"]]
-        # Those that are gone stay last: a restarted one may come back where it was.
+        # Those that are gone come last: a restarted one may come back at its old address.
         self._known = list(dict.fromkeys((address, *known, *self._known)))[:16]
         draft = self._memory.with_name(f".{self._memory.name}.{os.getpid()}")
         with suppress(OSError):
@@ -282,19 +282,19 @@ class ClusterClient:
             channel = open_channel(address, self._keys.channel_credentials(), _OPTIONS)
             self._channels[address] = channel
         ask = channel.unary_unary(CALL, None, None)
-        # Named in each question: an address that is remembered may be another cluster's by now.
+        # Named in each question, because a remembered address may belong to another cluster by now.
         data = json.dumps({**question, "cluster": self.cluster}).encode()
         try:
             answer: dict[str, Any] = json.loads(ask(data, timeout=timeout_seconds, wait_for_ready=False))
         except grpc.RpcError:
-            # It would wait longer and longer before it tried the address again.
+            # The channel would wait longer and longer before it tried the address again.
             self._channels.pop(address).close()
             raise
         return answer
 
 
 def _is_cut_off(answer: Mapping[str, Any]) -> bool:
-    """Return whether who answers cannot reach ZooKeeper: it says so, or shows a picture of before."""
+    """Return whether the answering candidate cannot reach ZooKeeper: it says so, or its info is not fresh."""
     return answer.get("status") == Unavailable.exit_status or answer.get("is_fresh") is False
 
 
@@ -303,7 +303,7 @@ def _checked(answer: dict[str, Any]) -> dict[str, Any]:
         return answer
     status = int(answer.get("status", 1))
     if status == Unavailable.exit_status:
-        # Who waits for a candidate waits for one that can do it, too.
+        # A caller that waits for a candidate also waits for one that can answer.
         raise Unavailable(answer["error"])
     error = StandfastError(answer["error"])
     error.exit_status = status

@@ -1,4 +1,4 @@
-"""Who is there, for Prometheus: its HTTP service discovery. Pure."""
+"""Prometheus's HTTP service discovery: the candidates and containers that serve metrics. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the control API that only the leader has: the job's status, commands, and reasons of placement."""
+"""The part of the control API that only the leader serves: the status, commands, and explanations of placement."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from locality.judging import explain
 from standby.errors import BadConfiguration
 from standby.shared.model import ProcessorId, SlotId, TaskId
 
-#: How long a command waits for the turn that decides it: a record may be on its way to ZooKeeper.
+#: How long a command waits for the turn that decides it: a record may be being written to ZooKeeper.
 _DECISION_SECONDS: Final = 4.0
 
-#: The operations that are commands; the second is the hand-over's former name, which a client may still use.
+#: The operations that are commands; the second is the former name of the first, which a client may still use.
 _COMMANDS: Final = {
     "handover": Operation.HAND_OVER,
     "failover": Operation.HAND_OVER,
@@ -29,7 +29,7 @@ Answer = Callable[[Mapping[str, Any]], Mapping[str, Any] | bytes]
 
 
 class LeaderApi:
-    """Answers questions, on any thread."""
+    """Answers questions; any thread may call it."""
 
     def __init__(
         self, view: Callable[[], ClusterView], status: Callable[[], Mapping[str, Any]], replies: Replies
@@ -39,7 +39,7 @@ class LeaderApi:
         self._replies = replies
 
     def __call__(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the answer to one question; errors are `StandfastError` or in the answer itself."""
+        """Return the answer to one question; errors are raised as `StandfastError` or are in the answer."""
         operation = asked.get("operation")
         if operation == "status":
             return self._status()
@@ -68,7 +68,7 @@ class LeaderApi:
         return {"said": answer.said}
 
     def _explain(self, task: TaskId) -> Mapping[str, Any]:
-        """Return why each copy of a task is where it is, and why nowhere better."""
+        """Return why each copy of a task is where it is, and why no other location is better."""
         view = self._view()
         processor = view.processor_of(task)
         if processor is None:
@@ -90,7 +90,7 @@ class LeaderApi:
                 siblings=turn.siblings((found,), slot),
                 histories=histories(turn, (found,), copy),
             )
-            # What the copy itself puts on its host and cell speaks for no other ones.
+            # The load that the copy itself adds to its host and cell does not count.
             own = holder.id if holder is not None else ""
             asked = question(turn, need, host_loads(turn, own), cell_loads(turn, own))
             present = turn.host(holder.host, holder.cell) if holder is not None else None

@@ -1,4 +1,4 @@
-"""What answering clients needs of what every candidate runs."""
+"""The interface through which the API uses what every candidate runs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from appmaster.records import ChangeRecord
 
 
 class ClusterQueries(Protocol):
-    """As `appmaster.changes.queue.ChangeQueue`."""
+    """Implemented by `appmaster.changes.queue.ChangeQueue`."""
 
     def info(self) -> Mapping[str, Any]:
         """Return the cluster's info."""
         ...
 
     def leader(self) -> Mapping[str, Any] | None:
-        """Return id, host and port of who leads."""
+        """Return id, host and port of the leader."""
         ...
 
     def queue(self, operation: str, arguments: Mapping[str, Any], submitter: str, change: str) -> str:
@@ -25,9 +25,9 @@ class ClusterQueries(Protocol):
         ...
 
     def present(self, job: str, with_tasks: bool) -> Present | None:
-        """Return a job as it is now; its actives' revisions ``with_tasks`` only."""
+        """Return a job as it is now; its actives' revisions only ``with_tasks``."""
         ...
 
     def result(self, change: str, wait_seconds: float) -> ChangeRecord:
-        """Return a change as it stands, waiting a while until it is settled."""
+        """Return a change as it stands, waiting for some time until it is settled."""
         ...

@@ -1,4 +1,4 @@
-"""Looks a key up in the tasks of a job: whom to ask, and whom to believe."""
+"""Looks up a key in the tasks of a job: which containers to ask, and which answers count."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from standby.errors import Transient
 from standby.shared.model import Role
 from standby.shared.peers import PeerAddress
 
-#: So many containers are asked at the same time.
+#: Containers that are asked at the same time.
 _THREADS: Final = 16
 
-#: What a replica says, as JSON (`standby.process.lookup`), and the ``container`` that it is in.
+#: A replica's answer, as JSON (`standby.process.lookup`), and the ``container`` it is in.
 Answer = dict[str, Any]
 
-#: Asks a container: address, job, store, parameters. Raises `Transient` when it does not answer.
+#: Asks a container: address, job, store, parameters. Raises `Transient` if it does not answer.
 LookUp = Callable[[PeerAddress, str, str, Mapping[str, str]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class WantedKey:
-    """What is looked for, and in which tasks."""
+    """The key to look up, and the tasks to look in."""
 
     job: str
     store: str
@@ -45,11 +45,11 @@ class WantedKey:
 class Search:
     """Asks until every task has answered, or one of them has the key.
 
-    An active's answer counts if it is the active, at its epoch, by what the leader said *before* the question: a
-    former active that was cut off answers as ever. Whoever is named then has, at that moment, every commit that there
-    is: a successor claims only after the record names it. What a successor commits between the leader's word and the
-    answer comes at the same time as the question, and may be in the answer or not. A standby's answer says itself
-    how old it may be.
+    An active's answer counts if it is the active, at its epoch, according to what the leader said *before* the
+    question: a former active that was cut off still answers. The copy that the leader names has, at that moment, every
+    commit there is, because a successor claims only after the record names it. What a successor commits between the
+    leader's answer and the replica's is concurrent with the question, and may or may not be in the answer. A standby's
+    answer says how old it may be.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Search:
         containers: Callable[[], Iterable[PeerAddress]],
         look_up: LookUp,
     ) -> None:
-        """``status`` is the leader's present snapshot, ``containers`` those that are registered."""
+        """``status`` returns the leader's present snapshot, ``containers`` the registered ones."""
         self._wanted = wanted
         self._status = status
         self._containers = containers
@@ -68,18 +68,18 @@ class Search:
         self._missing: dict[int, str] = {}
 
     def answers(self) -> list[Answer]:
-        """Return what was found; if nothing was, the answer of every task."""
+        """Return the answers that have the key; if none has, the answer of every task."""
         answers = [answer for _, answer in sorted(self._answers.items())]
         return [each for each in answers if each["found"]] or answers
 
     def complaint(self) -> str:
-        """Return who did not answer, and why."""
+        """Return which tasks did not answer, and why."""
         return "; ".join(f"task {partition}: {why}" for partition, why in sorted(self._missing.items()))
 
     def ask(self) -> bool:
-        """Ask those who have not answered yet; return whether there is nothing more to ask.
+        """Ask the tasks that have not answered yet; return whether there is nothing more to ask.
 
-        Raises `Unavailable` when nobody leads.
+        Raises `Unavailable` if there is no leader.
         """
         wanted = self._wanted
         self._missing = dict.fromkeys(wanted.partitions - set(self._answers), "")
@@ -121,7 +121,7 @@ class Search:
         return not self._missing or any(each["found"] for each in self._answers.values())
 
     def _holders(self, status: Mapping[str, Any]) -> dict[str, list[int]]:
-        """Return container → tasks that are to be asked there."""
+        """Return container → tasks to ask there."""
         holders: dict[str, list[int]] = {}
         for task in _tasks(status, self._wanted.job):
             partition = task["task"]["partition"]
@@ -153,7 +153,7 @@ class Search:
                 )
             else:
                 best = self._answers.get(partition)
-                # Of several standbys the one that is least behind.
+                # Among several standbys, the one that is least behind.
                 if best is None or answer["lag_ms"] < best["lag_ms"]:
                     self._answers[partition] = answer
 

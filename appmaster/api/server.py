@@ -1,7 +1,7 @@
 """A candidate's control API.
 
-As with Storm's highly available Nimbus, any candidate gives the cluster's info and takes changes into the queue. What
-only the leader can answer or do, the others refuse, naming the leader.
+As with Storm's highly available Nimbus, any candidate returns the cluster's info and queues changes. Operations that
+only the leader can answer or carry out are refused by the others, with the leader's address.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from appmaster.records import ChangeRecord
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.shared.roles import Caller
 
-#: A call waits no longer than this for a result: its thread is one of a few. Clients ask again.
+#: A call waits no longer than this for a result, since its thread is one of a few; clients ask again.
 MOST_WAIT_SECONDS: Final = 1.0
 
-#: What changes nothing, and is not in the audit.
+#: Operations that change nothing and are not audited.
 READING: Final = frozenset({"cluster", "job", "result", "status", "explain"})
 
-#: What the audit tells of a call, of everything in it: no setting, which may be a secret.
+#: The parts of a call that the audit logs: no setting, which may be a secret.
 HARMLESS: Final = KEPT_ARGUMENTS | {"id", "partition", "copy", "container", "processor"}
 
-#: Of what only the leader answers.
+#: Answers what only the leader can answer.
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 Audit = Callable[[Caller, str, Mapping[str, Any], str], None]
 
 
 class ApiServer:
-    """Answers questions on any thread; ``leads`` says whether this candidate, called ``me``, is the leader."""
+    """Answers questions on any thread; ``leads`` returns whether this candidate, called ``me``, is the leader."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ApiServer:
         leader_api: Answer,
         audit: Audit = lambda caller, operation, about, said: None,
     ) -> None:
-        """Take what is told of each call that asks for a change: who, what, about what, and what was said to it."""
+        """``audit`` is called for each call that asks for a change: caller, operation, what it is about, answer."""
         self._audit = audit
         self._cluster = cluster
         self._me = me
@@ -53,7 +53,7 @@ class ApiServer:
         self._leader_api = leader_api
 
     def __call__(self, caller: Caller, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the answer to one question; errors are `StandfastError` or in the answer itself."""
+        """Return the answer to one question; errors are raised as `StandfastError` or are in the answer."""
         operation = str(asked.get("operation"))
         if operation in READING:
             return self._answered(caller, asked)
@@ -102,10 +102,10 @@ class ApiServer:
     def _refusal(self) -> Mapping[str, Any]:
         leader = self._changes.leader()
         if leader is None:
-            said = f"candidate {self._me} does not lead, and nobody else does at this moment"
+            said = f"candidate {self._me} does not lead, and there is no leader at the moment"
         elif leader["candidate"] == self._me:
-            # On both sides of a leadership: it has not taken over yet, or its lease is over.
-            said = f"candidate {self._me} is recorded as leader, but cannot act as one at this moment"
+            # At either end of a leadership: it has not taken over yet, or its lease is over.
+            said = f"candidate {self._me} is recorded as leader, but cannot act as one at the moment"
         else:
             at = f"{leader['host']}:{leader['port']}"
             said = f"candidate {self._me} does not lead; {leader['candidate']} at {at} does"
@@ -127,7 +127,7 @@ def shown(change: str, record: ChangeRecord) -> dict[str, Any]:
 
 
 def _about(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a call says, and what the change says that it queues."""
+    """Return the content of a call, with that of the change that it queues."""
     arguments = asked.get("arguments")
     return {**asked, **(arguments if isinstance(arguments, Mapping) else {})}
 

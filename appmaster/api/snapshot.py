@@ -1,4 +1,4 @@
-"""The view as plain data: what `standfast status` and its kin, the HTTP port and the demo read."""
+"""The view as plain data, for `standfast status` and related commands, the HTTP port, and the demo."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
 
 
 def asked(spec: JobSpec, policy: Policy) -> dict[str, Any]:
-    """Return what is asked of a job, as JSON-ready data: by it a command sees that the leader has heard of a change."""
+    """Return a job's requested settings, JSON-ready: a command compares them to see that the leader knows a change."""
     named = {name: value for name, value in asdict(spec).items() if name != "grouper"}
     settings = {
         name: list(value) if isinstance(value, tuple) else value for name, value in asdict(policy).items()

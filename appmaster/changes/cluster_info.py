@@ -1,4 +1,4 @@
-"""Who and what there is in a cluster, as clients are told it by any candidate. Pure."""
+"""The cluster's info: its leader, candidates, cells, jobs and containers, as any candidate reports them. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _Body = TypeVar("_Body")
 
 
 def info(cluster: str, nodes: Mapping[str, bytes], now_ms: int) -> dict[str, Any]:
-    """Return who and what there is in a cluster, as JSON-ready data; the schema is in docs/code.md.
+    """Return the cluster's info as JSON-ready data; the schema is in docs/code.md.
 
-    ``nodes`` are paths below the cluster's root with their data, ``now_ms`` Unix milliseconds. From Storm's
-    ``ClusterSummary``: any candidate can say it, so that nobody else needs ZooKeeper.
+    ``nodes`` are paths below the cluster's root with their data, ``now_ms`` Unix milliseconds. Follows Storm's
+    ``ClusterSummary``: any candidate can report it, so that clients do not need ZooKeeper.
     """
     led_by = _controller(nodes)
     candidates = [
@@ -65,7 +65,7 @@ def info(cluster: str, nodes: Mapping[str, bytes], now_ms: int) -> dict[str, Any
                 "status": status.state if status is not None else "",
                 "reasons": list(status.reasons) if status is not None else [],
                 "traceback": status.traceback if status is not None else "",
-                # None: nobody has said.
+                # None: no leader has written it.
                 "is_unfenceable": status.is_unfenceable if status is not None else None,
             }
         )
@@ -87,7 +87,7 @@ def info(cluster: str, nodes: Mapping[str, bytes], now_ms: int) -> dict[str, Any
 
 
 def leader(nodes: Mapping[str, bytes]) -> dict[str, Any] | None:
-    """Return id, host and port of the candidate that leads, with its epoch; None when none does."""
+    """Return id, host and port of the candidate that leads, with its epoch; None if none does."""
     found = _controller(nodes)
     if found is None:
         return None
@@ -110,7 +110,7 @@ def _status(nodes: Mapping[str, bytes], job: str) -> StatusRecord | None:
 
 
 def _decoded(nodes: Mapping[str, bytes], parent: str, kind: type[_Body]) -> Iterator[tuple[str, _Body]]:
-    """Yield name and record of each child of a node; what another version wrote is left out."""
+    """Yield name and record of each child of a node; records that another version wrote are left out."""
     for path, data in sorted(nodes.items()):
         above, _, name = path.partition("/")
         if above == parent and "/" not in name:

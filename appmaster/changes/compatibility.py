@@ -1,7 +1,7 @@
-"""What a job has to agree with when it is submitted into a cluster that runs already. Pure.
+"""The settings in which a job has to agree with the running cluster into which it is submitted. Pure.
 
-A cluster's containers are made once, as the job asked that started it: their size, their Python, their hosts. Jobs
-that come later run in such containers.
+A cluster's containers have the size, the Python and the hosts that the job which started the cluster asked for. Jobs
+that are submitted later run in such containers.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Final
 from standby.config import JobConfig, keys, names, parse, written
 from standby.errors import BadConfiguration
 
-#: Keys that hold for the cluster's processes whichever job they serve.
+#: Keys that apply to the cluster's processes, whichever job they serve.
 OF_THE_CLUSTER: Final = names("cluster")
 
-#: Not one of them, but containers have Spark's connector only when the job that started the cluster needed it.
+#: Not one of those, but containers have Spark's connector only if the job that started the cluster needed it.
 _FEED: Final = "task.feed"
 
 _NO_CONNECTOR: Final = "spark, but the job that started the cluster brought no Spark connector"
 
 
 def of_the_cluster(config: JobConfig) -> dict[str, str]:
-    """Return what of a job's configuration holds for the cluster that it starts: key → value, as text."""
+    """Return the settings of a job that apply to the cluster it starts: key → value, as text."""
     fields = {key.name: field.name for key, field in keys()}
     return {name: written(getattr(config, fields[name])) for name in (*OF_THE_CLUSTER, _FEED)}
 
 
 def check_joins(cluster: str, settings: Mapping[str, str], flat: Mapping[str, str]) -> None:
-    """Raise `BadConfiguration` naming each key that a job gives otherwise than the running cluster has it.
+    """Raise `BadConfiguration` naming each key that a job sets to another value than the running cluster has.
 
-    ``settings`` are as `of_the_cluster` gave them when the cluster was started, ``flat`` is what the job gives: what it
-    leaves out it takes as it is there, and its other keys have to go with that.
+    ``settings`` come from `of_the_cluster` when the cluster was started, ``flat`` is what the job sets. Keys that the
+    job leaves out it takes from the cluster, and its other keys have to be valid with them.
     """
     asked = of_the_cluster(parse(flat))
     wrong = [
@@ -44,24 +44,24 @@ def check_joins(cluster: str, settings: Mapping[str, str], flat: Mapping[str, st
     if wrong:
         lines = "\n  ".join(wrong)
         raise BadConfiguration(
-            f"cluster {cluster} runs already, and its containers are what they are; leave these keys out, or give "
-            f"the job a cluster of its own (cluster.name):\n  {lines}"
+            f"cluster {cluster} runs already, and these keys of its containers are fixed; leave them out, or give "
+            f"the job its own cluster (cluster.name):\n  {lines}"
         )
     taken = {name: settings[name] for name in OF_THE_CLUSTER if name in settings}
     try:
         parse({**flat, **taken})
     except BadConfiguration as error:
         raise BadConfiguration(
-            f"cluster {cluster} runs already, and with what the job takes over from it {error}"
+            f"cluster {cluster} runs already, and with the settings that the job takes over from it: {error}"
         ) from error
 
 
 def check_restores(
     cluster: str, settings: Mapping[str, str], config: JobConfig, names: Iterable[str]
 ) -> None:
-    """Raise `BadConfiguration` for each of the keys ``names`` that a running cluster has otherwise than ``config``.
+    """Raise `BadConfiguration` for each of the keys ``names`` that differs between a running cluster and ``config``.
 
-    ``settings`` are as `of_the_cluster` gave them when the cluster was started: its cells are restored with those.
+    ``settings`` come from `of_the_cluster` when the cluster was started: its cells are restored with them.
     """
     asked = of_the_cluster(config)
     wrong = [
@@ -77,7 +77,7 @@ def check_restores(
 
 
 def check_feed(feed: str, settings: Mapping[str, str]) -> None:
-    """Raise `BadConfiguration` for a running job's feed that its cluster's containers cannot have; as `check_joins`."""
+    """Raise `BadConfiguration` if a job's feed is impossible in its cluster's running containers; as `check_joins`."""
     if lacks_connector(feed, settings):
         raise BadConfiguration(
             f"{_FEED}: {_NO_CONNECTOR}; end the cluster's jobs and submit this one first, or give it a cluster of its "
@@ -86,5 +86,5 @@ def check_feed(feed: str, settings: Mapping[str, str]) -> None:
 
 
 def lacks_connector(feed: str, settings: Mapping[str, str]) -> bool:
-    """Return whether containers of a cluster with ``settings`` have not what ``feed`` needs."""
+    """Return whether containers of a cluster with ``settings`` lack what ``feed`` needs."""
     return feed == "spark" and settings.get(_FEED, "spark") != "spark"

@@ -1,8 +1,8 @@
-"""Changes of what is desired, as they wait in ZooKeeper for a leader, and what each of them does.
+"""Changes of the desired state, as they are queued in ZooKeeper for a leader, and the effect of each.
 
-Any candidate takes a change and gives it an id; the leader makes it and writes its result in one transaction, so that
-it is made once, whoever leads by then. Commands that must be carried out at once are not queued: only the leader takes
-them (`appmaster.api.leader_api`).
+Any candidate takes a change and gives it an id. The leader makes it and writes its result in one transaction, so that
+it is made once, whichever candidate leads. Commands that must be carried out at once are not queued: only the leader
+takes them (`appmaster.api.leader_api`).
 """
 
 from __future__ import annotations
@@ -24,60 +24,60 @@ from standby.errors import BadConfiguration, StandfastError, Transient
 from standby.shared import naming
 from standby.shared.wire import JobDefinition
 
-#: Of a change's id: it becomes the name of a node.
+#: The id of a change; it becomes the name of a node.
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
-#: Of a job that is new.
+#: The first revision of a job.
 _FIRST_REVISION: Final = 1
 
-#: How deep lists and objects may be in each other in a change's arguments. A definition needs four; a leader that reads
-#: what is queued comes to the bound of its interpreter at several hundred.
+#: Most levels of lists and objects in the arguments of a change. A definition has four levels; reading several hundred
+#: exceeds the recursion limit of the leader's interpreter.
 _DEEPEST: Final = 16
 
-#: So many settled changes are kept for whoever still wants to know.
+#: Number of settled changes that are kept for clients that still ask for them.
 KEPT: Final = 200
 
 
-#: What a settled change keeps of its arguments.
+#: The arguments that a settled change keeps.
 KEPT_ARGUMENTS: Final = frozenset({"job", "hosts", "reason", "purge", "unfenced", "revision", "code"})
 
 
 class NotYet(Transient):
-    """Something has to end first: the change stays queued."""
+    """Something has to end first; the change stays queued."""
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A job as it is when a change is to be made."""
+    """A job at the time when a change is to be made."""
 
     record: JobRecord
     state: str = ""
-    """Of its status (`JobState`); empty: no leader has told yet."""
+    """The state in its status (`JobState`); empty: no leader has written one yet."""
     failure: str = ""
-    """Why it was given up; empty: it was not."""
+    """Why it failed; empty: it has not."""
     active_revisions: tuple[int, ...] = ()
-    """The highest revision that an active of each task was given; known where `NEEDS_TASKS` says so."""
+    """For each task, the highest revision that an active was given; known only for the changes in `NEEDS_TASKS`."""
 
     @property
     def runs(self) -> bool:
-        """Whether it is wanted, and was not given up."""
+        """Whether it is wanted and has not failed."""
         return self.record.is_wanted and self.state != JobState.FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A job's record after a change, and what was done."""
+    """A job's record after a change, and a text that says what was done."""
 
     record: JobRecord | None
-    """None: there is no such job any more."""
+    """None: the job no longer exists."""
     said: str
     is_new_chance: bool = False
-    """How the job's last run ended is not held against it."""
+    """Whether the way in which the job's last run ended is disregarded."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainedHosts:
-    """The drained hosts after a change, and what was done."""
+    """The drained hosts after a change, and a text that says what was done."""
 
     hosts: Mapping[str, str]
     said: str
@@ -87,9 +87,9 @@ Arguments = Mapping[str, Any]
 
 
 def submit(present: Present | None, arguments: Arguments) -> Made:
-    """Return a job as it is submitted anew, once its last deployment has ended.
+    """Return a job as it is submitted, once its last deployment has ended.
 
-    Raises `StandfastError` when it runs already as something else, or `submitted` refuses it; `NotYet`.
+    Raises `StandfastError` if it already runs with another definition or `submitted` refuses it, and `NotYet`.
     """
     definition = _definition(arguments)
     if present is None:
@@ -103,29 +103,29 @@ def submit(present: Present | None, arguments: Arguments) -> Made:
 
 
 def submitted(former: JobRecord | None, definition: JobDefinition) -> Made:
-    """Return a job as it is submitted in place of a former record that no longer runs; None: there is none.
+    """Return a job as it is submitted in place of a ``former`` record that no longer runs; None: there is no record.
 
-    A definition goes on from the record that its submit looked at: the same run, and a higher revision. Raises
-    `StandfastError` when there is another record by now: one revision is one code and one configuration.
+    A definition continues the record that its submit has read: the same run, and a higher revision. Raises
+    `StandfastError` if the record is another one now: a revision has one code and one configuration.
     """
     name = definition.name
     new = Made(JobRecord(definition), f"{name} is submitted", is_new_chance=True)
     if former is None:
         if definition.revision > _FIRST_REVISION:
-            raise StandfastError(f"somebody else has deleted {name} meanwhile; submit it again")
+            raise StandfastError(f"{name} was deleted by another client meanwhile; submit it again")
         return new
     if _is_submitted(former, definition):
         return Made(former, f"{name} is submitted already")
     if former.definition.run != definition.run:
-        raise StandfastError(f"{name} has another run with state of its own; delete it first")
+        raise StandfastError(f"{name} has another run with its own state; delete it first")
     if definition.revision <= max(each.revision for each in (former.definition, *former.former)):
         raise StandfastError(meddled(name))
     return new
 
 
 def meddled(job: str) -> str:
-    """Return what a submit is told that had looked at another record of its job."""
-    return f"somebody else has changed {job} meanwhile; submit it again"
+    """Return the error text of a submit whose job's record has changed since the submit read it."""
+    return f"{job} was changed by another client meanwhile; submit it again"
 
 
 def _is_submitted(record: JobRecord, definition: JobDefinition) -> bool:
@@ -133,27 +133,27 @@ def _is_submitted(record: JobRecord, definition: JobDefinition) -> bool:
 
 
 def deploy(present: Present | None, arguments: Arguments) -> Made:
-    """Return a job that is to run again, once its last deployment has ended; raises `NotYet`."""
+    """Return a job that is to run again, once its last deployment has ended; raises `NotYet` until then."""
     known = _known(present, arguments)
     if not known.record.is_wanted:
         _await_end(known)
         record = replace(known.record, is_wanted=True, purge=False, is_fence_waived=False)
         return Made(record, "it is to run", is_new_chance=True)
     if not known.runs:
-        raise StandfastError(f"it has failed ({known.failure}); submit it as its file says")
-    return Made(known.record, "it is to run already")
+        raise StandfastError(f"it has failed ({known.failure}); submit its job file again")
+    return Made(known.record, "it runs already")
 
 
 def undeploy(present: Present | None, arguments: Arguments) -> Made:
-    """Return a job that is to end; with ``purge`` also its local state, with ``unfenced`` although nobody fences it.
+    """Return a job that is to end; ``purge``: with its local state; ``unfenced``: even if its tasks are not fenced.
 
-    Raises `NotYet` until a leader has taken up that it is to run: one that never saw it wanted would not tell of its
+    Raises `NotYet` until a leader has loaded the job as wanted: a leader that never saw it wanted would not report its
     end, and whatever waits for that end would wait for ever.
     """
     purge = bool(arguments.get("purge", False))
     known = _known(present, arguments)
     if known.record.is_wanted and not known.state:
-        raise NotYet(f"{known.record.definition.name} was submitted just now; the leader takes it up first")
+        raise NotYet(f"{known.record.definition.name} was just submitted; the leader has to load it first")
     is_waived = bool(arguments.get("unfenced", False))
     return Made(
         replace(known.record, is_wanted=False, purge=purge, is_fence_waived=is_waived), "it is to end"
@@ -169,27 +169,25 @@ def update(present: Present | None, arguments: Arguments) -> Made:
     settings = {str(name): str(value) for name, value in wanted.items()}
     code = _code(arguments)
     found = revisions.update(record, settings, record.definition.code if code is None else code)
-    return Made(found.record, "; ".join(found.described()) or "it is as asked for already")
+    return Made(found.record, "; ".join(found.described()) or "it is already as requested")
 
 
 def rollback(present: Present | None, arguments: Arguments) -> Made:
-    """Return a running job as it was before ``revision``, which is its present one.
+    """Return a running job as it was before ``revision``, which has to be its present one.
 
-    Judged by the task records (`appmaster.changes.revisions.rollback`): a record names an active before that one is
-    told itself.
+    Decided by the task records (`appmaster.changes.revisions.rollback`): a record names an active before that active
+    is informed itself.
     """
     known = _running(present, arguments)
     bad = arguments.get("revision")
     if known.record.definition.revision != bad:
-        raise StandfastError(
-            f"it is revision {known.record.definition.revision} meanwhile, not {bad} any more"
-        )
+        raise StandfastError(f"it is revision {known.record.definition.revision} now, no longer {bad}")
     returned = revisions.rollback(known.record, known.active_revisions)
     return Made(returned, f"it returns to revision {known.record.former[0].revision}")
 
 
 def delete(present: Present | None, arguments: Arguments) -> Made:
-    """Return no job, once its last deployment has ended, which is not waited for ``unfenced``; raises `NotYet`."""
+    """Return no job, once its last deployment has ended; ``unfenced``: without waiting for that. Raises `NotYet`."""
     known = _known(present, arguments)
     if known.record.is_wanted:
         raise StandfastError("it is to run; undeploy it first")
@@ -199,19 +197,19 @@ def delete(present: Present | None, arguments: Arguments) -> Made:
 
 
 def drain(hosts: Mapping[str, str], arguments: Arguments) -> DrainedHosts:
-    """Return the drained hosts with those that were named."""
+    """Return the drained hosts with the named ones added."""
     named, why = _hosts(arguments), str(arguments.get("reason", ""))
     return DrainedHosts({**hosts, **dict.fromkeys(named, why)}, f"{', '.join(named)} are to be drained")
 
 
 def admit(hosts: Mapping[str, str], arguments: Arguments) -> DrainedHosts:
-    """Return the drained hosts without those that were named."""
+    """Return the drained hosts without the named ones."""
     named = _hosts(arguments)
     left = {host: why for host, why in hosts.items() if host not in named}
     return DrainedHosts(left, f"{', '.join(named)} are used again")
 
 
-#: What changes one job's record.
+#: Changes of one job's record.
 JOB_CHANGES: Final[Mapping[str, Callable[[Present | None, Arguments], Made]]] = {
     "submit": submit,
     "deploy": deploy,
@@ -221,10 +219,10 @@ JOB_CHANGES: Final[Mapping[str, Callable[[Present | None, Arguments], Made]]] = 
     "delete": delete,
 }
 
-#: Those of them that are judged by what the job's tasks have been through.
+#: Those whose decision depends on the records of the job's tasks.
 NEEDS_TASKS: Final = frozenset({"rollback"})
 
-#: What changes the drained hosts.
+#: Changes of the drained hosts.
 HOST_CHANGES: Final[Mapping[str, Callable[[Mapping[str, str], Arguments], DrainedHosts]]] = {
     "drain": drain,
     "admit": admit,
@@ -237,9 +235,9 @@ OPERATIONS: Final = (*JOB_CHANGES, *HOST_CHANGES)
 def check(change: str, operation: str, arguments: Arguments) -> None:
     """Raise `BadConfiguration` for a change that no leader could ever make."""
     if not _ID.match(change):
-        raise BadConfiguration(f"{change!r} is no id of a change: letters, digits, dash and underscore")
+        raise BadConfiguration(f"{change!r} is not an id of a change: letters, digits, dash and underscore")
     if _is_deeper(arguments, _DEEPEST):
-        raise BadConfiguration(f"arguments: lists and objects in each other, more than {_DEEPEST} deep")
+        raise BadConfiguration(f"arguments: lists and objects are nested more than {_DEEPEST} deep")
     if operation in JOB_CHANGES:
         job_of(operation, arguments)
         _code(arguments)
@@ -250,16 +248,16 @@ def check(change: str, operation: str, arguments: Arguments) -> None:
 
 
 def job_of(operation: str, arguments: Arguments) -> str:
-    """Return the name of the job that a change is about; raises `BadConfiguration` when it names none."""
+    """Return the name of the job that a change is about; raises `BadConfiguration` if it names none."""
     if operation == "submit":
         return _definition(arguments).name
     job = arguments.get("job")
     if not isinstance(job, str) or not job:
         raise BadConfiguration("job: missing in the change")
-    # It becomes part of a node's path. A name that ZooKeeper refuses would end the queue of each leader in turn, since
-    # the change stays queued.
+    # It becomes part of a node's path. A name that ZooKeeper refuses would end the queue of one leader after another,
+    # since the change stays queued.
     if not naming.NAME.match(job):
-        raise BadConfiguration(f"job: {job!r} is no name of a job: letters, digits, dot, dash and underscore")
+        raise BadConfiguration(f"job: {job!r} is not a job name: letters, digits, dot, dash and underscore")
     return job
 
 
@@ -268,7 +266,7 @@ def settled(
 ) -> ChangeRecord:
     """Return the change with its result; ``revision`` is the job's after a change of one.
 
-    Of its arguments no more is kept than which job or hosts it was about: a configuration may have passwords in it.
+    Only the arguments that say which job or hosts it was about are kept: a configuration may contain passwords.
     """
     kept = {name: value for name, value in change.arguments.items() if name in KEPT_ARGUMENTS}
     state = "refused" if is_refused else "done"
@@ -298,20 +296,20 @@ def _known(present: Present | None, arguments: Arguments) -> Present:
 def _running(present: Present | None, arguments: Arguments) -> Present:
     known = _known(present, arguments)
     if not known.record.is_wanted:
-        raise BadConfiguration("it does not run; submit it as its file says")
+        raise BadConfiguration("it does not run; submit its job file again")
     if not known.runs:
-        raise BadConfiguration(f"it has failed ({known.failure}); submit it as its file says")
+        raise BadConfiguration(f"it has failed ({known.failure}); submit its job file again")
     return known
 
 
 def _await_end(present: Present) -> None:
-    """Raise `NotYet` while a deployment that is not wanted any more has not ended: its tasks are being fenced."""
+    """Raise `NotYet` while a deployment that is no longer wanted has not ended: its tasks are being fenced."""
     if not present.record.is_wanted and present.state != JobState.UNDEPLOYED:
         raise NotYet(f"{present.record.definition.name} is still being undeployed")
 
 
 def _definition(arguments: Arguments) -> JobDefinition:
-    """Return the definition in a change; raises `BadConfiguration` for one that no leader could lead."""
+    """Return the definition in a change; raises `BadConfiguration` if no leader could lead such a job."""
     try:
         found = msgspec.convert(arguments.get("definition"), JobDefinition)
     except msgspec.ValidationError as error:
@@ -325,7 +323,7 @@ def _definition(arguments: Arguments) -> JobDefinition:
 
 
 def _code(arguments: Arguments) -> str | None:
-    """Return the bundle that a change names, None when it names none; raises `BadConfiguration` for no name of one."""
+    """Return the bundle that a change names, None if it names none; raises `BadConfiguration` for an invalid name."""
     code = arguments.get("code")
     if code is None:
         return None

@@ -19,7 +19,7 @@ class Node:
     created: int
     """Transaction that created it: orders nodes by age."""
     owner: int
-    """Session that it ends with; 0: none."""
+    """The session with which it ends; 0: none."""
 
 
 Nodes = Mapping[str, Node]
@@ -27,28 +27,28 @@ Nodes = Mapping[str, Node]
 
 
 class ClusterTree(Protocol):
-    """The part of a cluster's tree that watches keep fresh."""
+    """The part of a cluster's tree that is kept fresh by watches."""
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Have ``changed`` called, on the tree's thread, after each change; before `start`."""
+        """Have ``changed`` called, on the tree's thread, after each change. Call before `start`."""
         ...
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         ...
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         ...
 
     @property
     def nodes(self) -> Nodes:
-        """The nodes as they were read last; any thread may read it."""
+        """The nodes as last read; any thread may use this."""
         ...
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything has been read, and ZooKeeper could be reached since."""
+        """Whether everything has been read and ZooKeeper has been reachable since."""
         ...
 
     def fresh(self, timeout_seconds: float) -> Nodes:
@@ -56,23 +56,23 @@ class ClusterTree(Protocol):
         ...
 
     def wait(self, is_so: Callable[[Nodes], bool], timeout_seconds: float) -> bool:
-        """Return whether the nodes came to be as ``is_so`` says, in time."""
+        """Return whether ``is_so`` became true of the nodes in time."""
         ...
 
 
 class ChangeRecords(Protocol):
-    """Changes as they are queued and made."""
+    """The queue of changes in ZooKeeper."""
 
     def present(self, job: str, *, with_tasks: bool = False) -> Present | None:
-        """Return a job as it is now, read with a sync; its actives' revisions ``with_tasks`` only."""
+        """Return a job as it is now, read with a sync; its actives' revisions only ``with_tasks``."""
         ...
 
     def put(self, change: str, record: ChangeRecord) -> None:
-        """Queue a change; once more under the same id is the same change."""
+        """Queue a change; the same id again is the same change."""
         ...
 
     def settle(self, change: str, epoch: int) -> None:
-        """Make a queued change; raises `Fenced` when another leads, `NotYet` when it has to wait."""
+        """Make a queued change; raises `Fenced` if another candidate leads, `NotYet` if the change has to wait."""
         ...
 
     def hold_up(self, change: str, epoch: int, why: str) -> None:

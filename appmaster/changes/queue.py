@@ -1,7 +1,7 @@
-"""A candidate's side of the queue of changes: takes changes, tells their results, and has the cluster's info.
+"""A candidate's side of the queue of changes: it takes changes, returns their results, and has the cluster's info.
 
-All of it is read from a part of ZooKeeper's tree that watches keep fresh. The leader also makes the queued changes, on
-a thread of its own.
+It reads a part of ZooKeeper's tree that is kept fresh by watches. The leader also makes the queued changes, on a
+thread of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from standby.threads.worker import Worker
 
 _log: Final = logging.getLogger(__name__)
 
-#: What is kept of the cluster's tree; nothing of it grows with clients, and nothing with tasks.
+#: The part of the cluster's tree that is kept; its size depends neither on the number of clients nor of tasks.
 PATTERNS: Final = (
     "candidates/*",
     "cells/*",
@@ -37,8 +37,8 @@ PATTERNS: Final = (
     "changes/*",
 )
 
-#: Between two attempts at what could not be made, seconds: at first, and at most. What waits for something to end is
-#: tried when the tree tells of a change, too.
+#: Between two attempts at something that could not be done, seconds: at first, and at most. A change that waits for the
+#: end of something is also tried when the tree changes.
 _RETRY_SECONDS: Final = 0.5
 _LONGEST_RETRY_SECONDS: Final = 5.0
 
@@ -49,10 +49,10 @@ _SAID_SELDOM_SECONDS: Final = 3_600.0
 #: What is done beside the changes that wait; no id of a change.
 _REMOVAL: Final = "removing settled changes"
 
-#: How long a question waits for a look at ZooKeeper that is certainly of now, seconds; less than a client waits.
+#: How long a question waits for a read of ZooKeeper that is certainly up to date, seconds; less than a client waits.
 _FRESH_SECONDS: Final = 2.0
 
-#: When nothing at all happens, seconds: watches tell of new changes.
+#: Between two turns without any event, seconds: watches announce new changes.
 _IDLE_SECONDS: Final = 60.0
 
 
@@ -74,10 +74,10 @@ class _Held:
 
 
 class ChangeQueue:
-    """One candidate's; ``tree`` has the nodes of `PATTERNS`, and is started and closed here.
+    """The queue of one candidate; ``tree`` has the nodes of `PATTERNS`, and is started and closed here.
 
-    ``fenced`` is called, on the queue's thread, when another leads; ``more`` is what else belongs into the cluster's
-    info, as JSON-ready data.
+    ``fenced`` is called, on the queue's thread, when another candidate leads. ``more`` gives further parts of the
+    cluster's info, as JSON-ready data.
     """
 
     def __init__(
@@ -101,10 +101,10 @@ class ChangeQueue:
         self._epoch = 0
         self._held: dict[str, _Held] = {}
 
-    # ---- what any thread may ask ----
+    # ---- for any thread ----
 
     def info(self) -> dict[str, Any]:
-        """Return the cluster's info (`appmaster.changes.cluster_info`); raises `Transient` before it was ever read."""
+        """Return the cluster's info (`appmaster.changes.cluster_info`); raises `Transient` before the first read."""
         nodes = self._tree.nodes
         if not nodes and not self._tree.is_complete:
             raise Transient("ZooKeeper has not been read yet")
@@ -114,7 +114,7 @@ class ChangeQueue:
         return {**found, **self._more(), "answered_by": self._me, "is_fresh": self._tree.is_complete}
 
     def leader(self) -> Mapping[str, Any] | None:
-        """Return id, host and port of the candidate that leads; None while none does, as far as is known."""
+        """Return id, host and port of the candidate that leads; None while none is known to lead."""
         return cluster_info.leader({path: each.data for path, each in self._tree.nodes.items()})
 
     def queue(
@@ -122,7 +122,7 @@ class ChangeQueue:
     ) -> str:
         """Return the id under which a change is queued; the same id again is the same change.
 
-        Raises `BadConfiguration` for what no leader could make, `Transient`.
+        Raises `BadConfiguration` for a change that no leader could make, and `Transient`.
         """
         change = change or uuid.uuid4().hex
         operations.check(change, operation, arguments)
@@ -130,13 +130,13 @@ class ChangeQueue:
         return change
 
     def present(self, job: str, with_tasks: bool) -> Present | None:
-        """Return a job as it is now, read with a sync; None when there is no such job. Raises `Transient`."""
+        """Return a job as it is now, read with a sync; None if there is no such job. Raises `Transient`."""
         return self._records.present(job, with_tasks=with_tasks)
 
     def seen(self, change: str) -> ChangeRecord:
-        """Return a change as far as this candidate has heard of it: nothing is asked of ZooKeeper.
+        """Return a change as this candidate last saw it; nothing is asked of ZooKeeper.
 
-        For whoever has no credentials. Raises `BadConfiguration` when it has not heard of it.
+        For callers without credentials. Raises `BadConfiguration` if it has not seen the change.
         """
         found = change_of(self._tree.nodes, change)
         if found is None:
@@ -148,7 +148,7 @@ class ChangeQueue:
     def result(self, change: str, wait_seconds: float = 0.0) -> ChangeRecord:
         """Return a change as it stands, settled if that happens in time.
 
-        Raises `BadConfiguration` when there is none of this id: never queued, or settled long ago.
+        Raises `BadConfiguration` if there is no change of this id: never queued, or settled long ago.
         """
 
         def is_settled(nodes: Any) -> bool:
@@ -158,34 +158,34 @@ class ChangeQueue:
         self._tree.wait(is_settled, wait_seconds)
         found = change_of(self._tree.nodes, change)
         if found is None:
-            # Queued a moment ago by another candidate, perhaps: then a sync shows it.
+            # Another candidate may have queued it a moment ago; a sync shows it.
             found = change_of(self._tree.fresh(_FRESH_SECONDS), change)
         if found is None:
             raise BadConfiguration(f"there is no change {change}, or it was settled long ago")
         return found
 
-    # ---- its life ----
+    # ---- lifecycle ----
 
     def start(self) -> None:
-        """Begin."""
+        """Start reading, and the queue's thread."""
         self._tree.listen(self._worker.wake)
         self._tree.start()
         self._worker.start()
 
     def lead(self, epoch: int) -> None:
-        """Make queued changes from now on, under ``epoch``; 0: no longer. Returns at once."""
+        """Make queued changes from now on, under ``epoch``; 0: stop. Returns at once."""
         self._worker.put(lambda: self._take_lead(epoch))
 
     def rest(self) -> None:
-        """Make what can be made now, and no more changes after that; what is queued still waits for another leadership.
+        """Make what can be made now, and then stop; changes that are still queued wait for the next leader.
 
-        What waited for a job's end can be made when it has come, which may be the moment in which the last one ended:
-        whoever rests looks then whether there is more to lead.
+        A change that waited for a job's end can be made as soon as that job has ended, possibly in the moment in which
+        the last job ended. The caller then has to check whether there is more to lead.
         """
         self._worker.submit(lambda: self._take_lead(0)).result()
 
     def close(self) -> None:
-        """End."""
+        """Stop, and wait for the thread's end."""
         self._worker.close()
         self._worker.join()
         self._tree.close()
@@ -203,16 +203,16 @@ class ChangeQueue:
             self._settle_all(lambda held: held.again <= now or (is_woken and held.is_awaited))
 
     def _pause_seconds(self) -> float:
-        """Return for how long there is nothing to be tried again."""
+        """Return the time until something is to be tried again."""
         if not self._epoch or not self._held:
             return _IDLE_SECONDS
         return max(0.0, min(each.again for each in self._held.values()) - self._clock.monotonic())
 
     def _settle_all(self, is_due: Callable[[_Held], bool]) -> None:
-        """Make the changes that wait, oldest first; of those that could not be made before, the ones that are due.
+        """Make the waiting changes, oldest first; of those that failed before, only the ones that are due.
 
-        Behind one that has to wait, those of the same job wait too: their order is what was meant. Raises what
-        concerns no change alone.
+        When a change has to wait, later changes of the same job wait, too, because their order matters. Raises errors
+        that do not concern a single change.
         """
 
         def is_tried(what: str) -> bool:

@@ -1,8 +1,8 @@
-"""What a change of a running job takes: nothing but the leader's knowing, a new revision, or a new start. Pure.
+"""How a change of a running job is applied: by the leader alone, by a new revision, or by a new start. Pure.
 
 A revision is what a container loads once: the job's code and the keys that `standby.config.keys.Key.applies` calls
-``start``. Its number only rises, also when an older one is returned to: containers and records tell revisions
-apart by the number alone.
+``start``. Its number only rises, even when the job returns to an earlier revision: containers and records distinguish
+revisions by the number alone.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from standby.config import Applies, keys, names, parse, parse_recorded, shown, w
 from standby.errors import BadConfiguration, StandfastError
 from standby.shared.wire import JobDefinition
 
-#: So many earlier revisions are kept, and the one that runs: containers may still run them, and the latest can be
-#: returned to.
+#: Number of earlier revisions that are kept, besides the one that runs: containers may still run them, and a rollback
+#: can return to the latest.
 KEPT: Final = 4
 
-#: Keys that state and offsets rest on: not even a new start of the same run may change them.
+#: Keys that state and offsets depend on: not even a new start of the same run may change them.
 OF_THE_RUN: Final = frozenset(names("run"))
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One key that is to have another value."""
+    """One key whose value is to change."""
 
     key: str
     before: str
@@ -41,7 +41,7 @@ class Difference:
 
     @property
     def shown(self) -> tuple[str, str]:
-        """The values as people and logs may see them."""
+        """The values as people and logs may see them, without secrets."""
         return shown(self.key, self.before), shown(self.key, self.after)
 
 
@@ -55,12 +55,12 @@ class Update:
 
     @property
     def is_new_revision(self) -> bool:
-        """Whether containers have to be started anew for it."""
+        """Whether containers have to be replaced for it."""
         return self.is_new_code or any(each.applies == "start" for each in self.differences)
 
     @property
     def is_nothing(self) -> bool:
-        """Whether the job is as asked for already."""
+        """Whether the job is already as requested."""
         return not self.differences and not self.is_new_code
 
     def described(self) -> tuple[str, ...]:
@@ -72,20 +72,20 @@ class Update:
 
 
 def is_active(record: JobRecord, revision: JobDefinition) -> bool:
-    """Return whether containers may load a revision of a job: its code is spread, or came with the application."""
+    """Return whether containers may load a revision of a job: its code is distributed, or came with the application."""
     return not revision.code or revision.revision <= record.activated
 
 
 def asked_of(record: JobRecord) -> Mapping[str, str]:
-    """Return the flat configuration as it is asked for now."""
+    """Return the flat configuration as it is requested now."""
     return record.settings or record.definition.config
 
 
 def compare(present: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[Difference, ...]:
     """Return the keys whose values differ in effect, in the order of their declaration.
 
-    What is written out in one and left to its default in the other is the same. Raises `BadConfiguration` when
-    either is wrong.
+    A default that is written out equals one that is left out. Raises `BadConfiguration` if either configuration is
+    invalid.
     """
     old, new = parse_recorded(present), parse(wanted)
     found = [
@@ -104,9 +104,9 @@ def compare(present: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[Diff
 
 
 def update(record: JobRecord, wanted: Mapping[str, str], code: str) -> Update:
-    """Return what it takes that a running job becomes as ``wanted``, with the bundle of code called ``code``.
+    """Return what has to change for a running job to become as ``wanted``, with the bundle of code called ``code``.
 
-    Raises `BadConfiguration` naming every key that cannot change while the job runs, and what to do.
+    Raises `BadConfiguration` naming every key that cannot change while the job runs, and what to do instead.
     """
     differences = compare(asked_of(record), wanted)
     refuse_fixed(differences)
@@ -121,7 +121,7 @@ def update(record: JobRecord, wanted: Mapping[str, str], code: str) -> Update:
 
 
 def refuse_fixed(differences: Iterable[Difference]) -> None:
-    """Raise `BadConfiguration` naming every difference that a running job cannot take, and what to do."""
+    """Raise `BadConfiguration` naming every difference that a running job cannot accept, and what to do instead."""
     fixed = [each for each in differences if each.applies == "never"]
     if not fixed:
         return
@@ -130,25 +130,25 @@ def refuse_fixed(differences: Iterable[Difference]) -> None:
 
 
 def refuse_another_run(present: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    """Raise `BadConfiguration` when a job's offsets would be of another input than the one asked for."""
+    """Raise `BadConfiguration` if a job's offsets belong to another input than the requested one."""
     for each in compare(present, wanted):
         if each.key == "task.inputs":
             raise BadConfiguration(f"{each}: {_remedy(each.key)}")
 
 
 def rollback(record: JobRecord, active_revisions: Iterable[int]) -> JobRecord:
-    """Return the job's record that leads back to the revision before the present one.
+    """Return the job's record for a return to the revision before the present one.
 
-    ``active_revisions`` are the highest revisions that each task's active was given. It is the former code and
-    configuration under a new number; keys that apply live stay as they are asked for now, and tasks that were
-    added stay. Raises `StandfastError` when the present revision has been active and has another
-    `task.stores.version`: that one's state may be in a form that the former code cannot read.
+    ``active_revisions`` are, for each task, the highest revision that an active was given. The result has the former
+    code and configuration under a new number; keys that apply live stay as they are requested now, and added tasks
+    stay. Raises `StandfastError` if the present revision has been active and has another `task.stores.version`: its
+    state may be in a form that the former code cannot read.
     """
     definition = record.definition
     if not record.former:
         raise BadConfiguration(
             f"{definition.name} has no earlier revision to return to; it was submitted as revision "
-            f"{definition.revision}, which is what runs"
+            f"{definition.revision}, which runs now"
         )
     old = record.former[0]
     new_config, old_config = parse_recorded(definition.config), parse_recorded(old.config)
@@ -168,7 +168,7 @@ def rollback(record: JobRecord, active_revisions: Iterable[int]) -> JobRecord:
 
 
 def grown(record: JobRecord, tasks: int) -> JobRecord:
-    """Return the job's record with as many tasks as its input has partitions; never with fewer than before."""
+    """Return the job's record with as many tasks as its input has partitions, but never fewer than before."""
 
     def more(definition: JobDefinition) -> JobDefinition:
         return replace(definition, tasks=max(definition.tasks, tasks))
@@ -187,14 +187,14 @@ def _next_revision(record: JobRecord) -> int:
 
 def _revised(record: JobRecord, definition: JobDefinition, settings: Mapping[str, str]) -> JobRecord:
     former = (record.definition, *record.former)
-    # However many wait for their code to be spread: until then the newest active one is what runs.
+    # Any number of revisions may wait for their code to be distributed: until then the newest active one runs.
     leads = next((each for each in former if is_active(record, each)), None)
     kept = tuple(each for number, each in enumerate(former) if number < KEPT or each is leads)
     return replace(record, definition=definition, former=kept, settings=dict(settings))
 
 
 def _with_live_keys(config: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
-    """Return ``config``, with the keys that apply live as in ``asked``."""
+    """Return ``config`` with the keys that apply live as in ``asked``."""
     live = {key.name for key, _ in keys() if key.applies == "live"}
     kept = {name: value for name, value in config.items() if name not in live}
     return {**kept, **{name: value for name, value in asked.items() if name in live}}
@@ -204,5 +204,5 @@ def _remedy(key: str) -> str:
     if key in ("job.name", "cluster.name"):
         return "that is another job; submit it"
     if key in OF_THE_RUN:
-        return "state and offsets rest on it; `standfast delete` the job and submit it anew"
-    return "`standfast submit --update` stops the job and starts it so; its state stays"
+        return "state and offsets depend on it; `standfast delete` the job and submit it again"
+    return "`standfast submit --update` stops the job and starts it with the change; its state is kept"

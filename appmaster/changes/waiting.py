@@ -1,4 +1,4 @@
-"""Which changes wait, and how one stands, in a tree of nodes with ``changes/*``."""
+"""The queued changes, and the state of a single one, from a tree of nodes with ``changes/*``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from standby.errors import BadConfiguration
 
 
 def queued(nodes: Nodes) -> tuple[tuple[str, str], ...]:
-    """Return id and job of the changes that wait, oldest first.
+    """Return id and job of the waiting changes, oldest first.
 
-    The job is empty of those that are about none, or about nothing that this version knows.
+    The job is empty for a change that is about none, or that this version does not know.
     """
     return tuple((name, _job_of(record)) for name, _, record in _changes(nodes) if record.state == "queued")
 
@@ -27,13 +27,13 @@ def _job_of(record: ChangeRecord) -> str:
 
 
 def outlived(nodes: Nodes) -> tuple[tuple[str, int], ...]:
-    """Return id and version of the settled changes beyond those that are kept."""
+    """Return id and version of the settled changes that are beyond the number to keep."""
     done = [(name, version) for name, version, record in _changes(nodes) if record.state != "queued"]
     return tuple(done[: max(0, len(done) - operations.KEPT)])
 
 
 def change_of(nodes: Nodes, change: str) -> ChangeRecord | None:
-    """Return a change as it stands; None when there is none of this id."""
+    """Return a change as it stands; None if there is none of this id."""
     path = f"changes/{change}"
     node = nodes.get(path)
     return bodies.decode(node.data, path, ChangeRecord) if node is not None else None

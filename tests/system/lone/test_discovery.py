@@ -303,7 +303,7 @@ def test_the_command_line_lists_candidates_and_queues_changes(
     a.zookeeper.records.write_status("j1", StatusRecord("undeployed"))
     soon(lambda: zookeeper.jobs.read("j1") == JobRecord(DEFINITION), "it is made after all")
     assert main(["deploy", "j1", *where]) == 0
-    assert "it is to run already" in capsys.readouterr().out
+    assert "it runs already" in capsys.readouterr().out
     assert main(["deploy", "absent", *where]) == 1
     assert "there is no job absent" in capsys.readouterr().err
     assert main(["candidates", "j1", *where]) == 0

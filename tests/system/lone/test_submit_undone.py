@@ -274,7 +274,7 @@ def test_one_revision_is_never_two_configurations(submit: Submit) -> None:
     killed(submit)
     before, topics = submit.tree(), dict(submit.topics.topics)
     assert looked_at is not None
-    with pytest.raises(StandfastError, match="somebody else has changed j meanwhile; submit it again"):
+    with pytest.raises(StandfastError, match="j was changed by another client meanwhile; submit it again"):
         submit.start(looked_at=looked_at)
     assert submit.tree() == before
     assert submit.topics.topics == topics
@@ -287,7 +287,7 @@ def test_deleted_run_is_not_begun_again(submit: Submit) -> None:
     looked_at = submit.zookeeper.jobs.read(JOB)
     submit.zookeeper.jobs.delete(JOB)
     assert looked_at is not None
-    with pytest.raises(StandfastError, match="somebody else has deleted j meanwhile; submit it again"):
+    with pytest.raises(StandfastError, match="j was deleted by another client meanwhile; submit it again"):
         submit.start(looked_at=looked_at)
     assert submit.zookeeper.jobs.names() == ()
     assert submit.yarn.running == []
@@ -305,14 +305,14 @@ def test_whoever_changes_the_job_or_leads_meanwhile_has_the_submit_refused_and_k
     first = changes.first_submit(again)
     submit.zookeeper.jobs.ask(JOB, is_wanted=False, purge=True)
     before = submit.tree()
-    with pytest.raises(StandfastError, match="somebody else has changed j meanwhile"):
+    with pytest.raises(StandfastError, match="j was changed by another client meanwhile"):
         changes.submit(first)
     changes.take_back(first)
     assert submit.tree() == before
     first = changes.first_submit(again)
     submit.zookeeper.client.set(naming.controller_epoch_path(JOB), b"1")
     before = submit.tree()
-    with pytest.raises(StandfastError, match="somebody else has changed j meanwhile"):
+    with pytest.raises(StandfastError, match="j was changed by another client meanwhile"):
         changes.submit(first)
     changes.take_back(first)
     assert submit.tree() == before

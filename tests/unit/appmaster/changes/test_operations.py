@@ -53,7 +53,7 @@ def test_a_job_is_submitted_once_and_again_only_after_its_end() -> None:
     assert operations.submit(ended(RECORD), as_json(revision(4))).record == JobRecord(revision(4))
     with pytest.raises(StandfastError, match="another run"):
         operations.submit(ended(RECORD), as_json(msgspec.structs.replace(revision(4), run="run2")))
-    with pytest.raises(StandfastError, match="somebody else has changed j1"):
+    with pytest.raises(StandfastError, match="j1 was changed by another client"):
         operations.submit(ended(RECORD), as_json(msgspec.structs.replace(revision(3), code="other")))
 
 
@@ -68,12 +68,12 @@ def test_a_submit_goes_on_from_the_record_that_it_looked_at_whatever_that_one_wa
     # Another one was submitted, has run and has ended since: its revision is of its configuration alone.
     updated = JobRecord(revision(4), former=(DEFINITION,))
     for number in (3, 4):
-        with pytest.raises(StandfastError, match="somebody else has changed j1 meanwhile; submit it again"):
+        with pytest.raises(StandfastError, match="j1 was changed by another client meanwhile; submit it again"):
             operations.submitted(updated, revision(number, job_container_count="2"))
     with pytest.raises(StandfastError, match="another run with state of its own"):
         operations.submitted(gone, msgspec.structs.replace(revision(4), run="run2"))
     # State and offsets of its run are gone.
-    with pytest.raises(StandfastError, match="somebody else has deleted j1 meanwhile; submit it again"):
+    with pytest.raises(StandfastError, match="j1 was deleted by another client meanwhile; submit it again"):
         operations.submitted(None, revision(4))
 
 
@@ -100,7 +100,7 @@ def test_a_job_that_failed_is_submitted_anew_and_nothing_else_is_done_to_it() ->
 
 
 def test_a_job_is_ended_and_taken_up_again() -> None:
-    with pytest.raises(operations.NotYet, match="the leader takes it up first"):
+    with pytest.raises(operations.NotYet, match="the leader has to load it first"):
         operations.undeploy(Present(RECORD), {"job": "j1"})
     gone = operations.undeploy(Present(RECORD, "deploying"), {"job": "j1", "purge": True}).record
     assert gone is not None
@@ -141,7 +141,7 @@ def test_a_rollback_is_judged_by_what_the_tasks_have_been_through() -> None:
     assert (made.definition.revision, made.definition.code) == (5, "c3")
     with pytest.raises(StandfastError, match="revision 4 of j1 has been active"):
         operations.rollback(Present(record, "deployed", active_revisions=(3, 4)), asked)
-    with pytest.raises(StandfastError, match="it is revision 4 meanwhile, not 3"):
+    with pytest.raises(StandfastError, match="it is revision 4 now, no longer 3"):
         operations.rollback(Present(record, "deployed"), {**asked, "revision": 3})
     with pytest.raises(BadConfiguration, match="no earlier revision"):
         operations.rollback(Present(RECORD), {**asked, "revision": 3})
@@ -236,7 +236,7 @@ def test_any_candidate_answers_what_it_knows_and_refuses_the_rest_by_the_leaders
     assert server(OPERATOR, {"operation": "job", "job": "absent"}) == {"present": None}
     told = json.loads(json.dumps(server(OPERATOR, {"operation": "job", "job": "j1", "with_tasks": True})))
     assert msgspec.convert(told["present"], Present) == Present(RECORD, "deployed", "", (3, 2))
-    assert "nobody else does" in server(OPERATOR, {"operation": "failover"})["error"]
+    assert "there is no leader" in server(OPERATOR, {"operation": "failover"})["error"]
     queue.leads = {"candidate": "a", "host": "h1", "port": 7, "epoch": 2}
     refused = server(OPERATOR, {"operation": "failover"})
     assert refused["error"] == "candidate b does not lead; a at h1:7 does"
