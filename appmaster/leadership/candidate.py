@@ -1,4 +1,4 @@
-"""A leadership, after `appmaster.leadership.election`: load what is recorded, lead until the end or until deposed."""
+"""One leadership, after the election: loads what is recorded, and leads until the end or until it is deposed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from standby.threads.inbox import Inbox
 
 _log = logging.getLogger(__name__)
 
-#: Between two attempts to read what is recorded while ZooKeeper does not answer, seconds.
+#: Between two attempts to read the records while ZooKeeper does not answer, seconds.
 _AGAIN_SECONDS: Final = 0.1
 
 #: Before jobs that could not be read are read again, seconds.
@@ -38,12 +38,12 @@ _RELOAD_SECONDS: Final = 1.0
 
 @dataclass(frozen=True)
 class _Read:
-    """What is recorded of jobs and hosts."""
+    """The records of jobs and hosts as read."""
 
     jobs: Mapping[str, Loaded | Exception]
-    """All that there are, or why they cannot be read."""
+    """All jobs, each with its record or with the error that prevented reading it."""
     new: frozenset[str]
-    """Jobs of which the tasks were read too."""
+    """Jobs whose tasks were read, too."""
     drained: Mapping[str, str]
 
 
@@ -61,11 +61,11 @@ class Candidate:
     topics: Callable[[KafkaSettings], InputTopics]
     """Makes a connection to a job's brokers."""
     racks: Mapping[str, str] = field(default_factory=dict)
-    """Host → its rack, as YARN had it when the application was submitted."""
+    """Host → its rack, as YARN reported it when the application was submitted."""
     quarantined: Callable[[], Mapping[str, str]] = dict
-    """Gives the jobs whose code no container could load now, and why."""
+    """Returns the jobs whose code no container can load now, and why."""
     waiting: Callable[[], Mapping[str, str]] = dict
-    """Gives the jobs whose present revision is not active yet, and what it waits for."""
+    """Returns the jobs whose present revision is not active yet, and what it waits for."""
 
     def __post_init__(self) -> None:
         self._growth = InputGrowth(
@@ -95,9 +95,10 @@ class Candidate:
         self._has_loaded = threading.Event()
 
     def has_more(self, view: ClusterView) -> bool:
-        """Return whether more is asked of some job than was seen when every one had ended. Raises `Transient`.
+        """Return whether a job's record asks for more than the leader had seen when every job had ended.
 
-        One whose record cannot be read is not led, and does not keep the cluster from its end either.
+        A job whose record cannot be read is not led, and does not keep the cluster from ending either. Raises
+        `Transient`.
         """
         found: dict[str, JobRecord] = {}
         for name in self.zookeeper.jobs.names():
@@ -113,14 +114,14 @@ class Candidate:
         return asks_more(found, view)
 
     def resign(self, reason: str) -> None:
-        """Give up leading, and standing (any thread): another leads, or this session is over."""
+        """Stop leading, and leave the election (any thread): another candidate leads, or this session is over."""
         self.election.leave(reason)
 
     def outdated(self, seen: int) -> None:
         """Make way for a leader whose epoch is above ``seen``, which a container has obeyed (any thread).
 
-        If that was a later leader's, this one is deposed. Else ZooKeeper's state was lost, or is that of an earlier
-        day, and nobody would obey this leader.
+        If that was a later leader's epoch, this leader is deposed. Otherwise ZooKeeper's state was lost, or restored
+        from an earlier day, and containers would not obey this leader.
         """
 
         def rise() -> None:
@@ -137,12 +138,12 @@ class Candidate:
     def lead(self, epoch: int, taken_over: Callable[[], None] = lambda: None) -> ClusterView:
         """Lead until every job has ended; return the last view. Raises `Fenced` when deposed.
 
-        ``taken_over`` is called after the first turn: queued changes are for a leader that knows what there is.
+        ``taken_over`` is called after the first turn: queued changes need a leader that knows what exists.
         """
         now_ms = self.clock.monotonic_ms()
         self.driver.turn([Elected(epoch, now_ms, self.clock.now_ms() - now_ms), *self._taken_over()])
         self._has_loaded.set()
-        self.reload()  # for what was asked before
+        self.reload()  # for changes that were made before
         taken_over()
         self.departures.follow()
         self.cells.start()
@@ -156,7 +157,7 @@ class Candidate:
         return self.driver.view
 
     def _taken_over(self) -> list[Event]:
-        """Return everything that is recorded and runs; asked again for as long as the lease lasts."""
+        """Return everything that is recorded and runs; tried again for as long as the lease lasts."""
         while True:
             try:
                 return self._look_around()
@@ -169,12 +170,12 @@ class Candidate:
     def _look_around(self) -> list[Event]:
         """Return a take-over's first events.
 
-        Their order matters. The epoch's transaction came before: what is read now is what the leader before left for
-        good, and nobody but this leader changes it, so that the cells' AMs are asked while records are read. Cells and
-        their containers come before records, for a record that names a container which is in no list is of a dead one;
-        watches are set with each reading. Deaths that happened meanwhile show in the first turn, inventories come as
-        the containers find this leader, each is sent the whole of its roles then, and nobody is judged for silence
-        before it had time to come.
+        Their order matters. The transaction that raised the epoch came before: what is read now is final for the
+        former leader, and only this leader changes it, so the cells' AMs can be asked while records are read. Cells
+        and their containers come before records, because a record that names an unlisted container names a dead one.
+        Watches are set with each read. Deaths in the meantime show in the first turn. Inventories arrive as containers
+        connect to this leader; each is then sent its whole assignment, and none is judged for its silence before it
+        had time to connect.
         """
         self.cells.begin()
         registered = self.zookeeper.registry.registrations()
@@ -187,7 +188,7 @@ class Candidate:
     def _read(self) -> _Read:
         """Return what is recorded; `reload` is called when it changes.
 
-        Task records are read of jobs that the leader does not know: of the others nobody else writes them.
+        Task records are read only of jobs that the leader does not know yet: nobody else writes those of the others.
         """
         drained = self._drained()
         found: dict[str, Loaded | Exception] = {}
@@ -199,20 +200,20 @@ class Candidate:
             except Exception as error:
                 if not is_of_record(error):
                     raise
-                found[name] = error  # the other jobs are led all the same
+                found[name] = error  # the other jobs are led nevertheless
                 continue
             if loaded is not None:
                 found[name] = loaded
         return _Read(found, new, drained)
 
     def _drained(self) -> Mapping[str, str]:
-        """Return the drained hosts, as far as that can be read: to lead matters more."""
+        """Return the drained hosts, or the last known ones if they cannot be read: leading is more important."""
         try:
             return self.zookeeper.changes.drained(self.reload)
         except Exception as error:
             if not is_of_record(error):
                 raise
-            _log.error("which hosts are drained is not known; those are that were when it was: %s", error)
+            _log.error("the drained hosts cannot be read; those last known stay drained: %s", error)
             return self.driver.view.drained
 
     def _events(self, read: _Read) -> list[Event]:
@@ -220,9 +221,9 @@ class Candidate:
         return [HostsDrained(read.drained), *self.loading.events(read.jobs, read.new)]
 
     def reload(self) -> None:
-        """Read the jobs again, on the writer's thread: a watcher makes no calls of its own.
+        """Read the jobs again, on the writer's thread, because a watcher must not make calls itself.
 
-        Before the first turn nothing is read a second time: records would seem to come anew that change meanwhile.
+        Before the first turn nothing is read a second time: records that change meanwhile would arrive as new ones.
         """
         if not self._has_loaded.is_set():
             return

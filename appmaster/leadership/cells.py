@@ -1,8 +1,8 @@
-"""The leader's side of all cells: which there are, whose Skein AM answers, and whom a request goes to.
+"""The leader's side of all cells: which cells exist, whose Skein AM answers, and where requests are sent.
 
-The cells' records in ZooKeeper say where each Skein AM is; a record changes with every attempt of its application. A
-connection that is lost is tried again while its record stands: an AM that only stood still answers again. Everything
-that happens comes into the inbox as an event.
+The cells' records in ZooKeeper contain the address of each Skein AM; a record changes with every attempt of its
+application. A lost connection is tried again while its record stands, because an AM that only stalled answers again.
+Everything that happens is posted to the inbox as an event.
 """
 
 from __future__ import annotations
@@ -27,70 +27,70 @@ _log = logging.getLogger(__name__)
 #: How often a cell that does not answer is tried again, seconds.
 _AGAIN_SECONDS: Final = 1.0
 
-#: How long a new leader waits for AMs that say nothing, seconds.
+#: How long a new leader waits for AMs that do not answer, seconds.
 _ANSWER_SECONDS: Final = 0.5
 
 #: How long the first leader of a cluster waits for cells whose candidates have not started yet, seconds.
 _PATIENCE_SECONDS: Final = 15.0
 
-#: For how long an AM whose port accepts may answer nothing before it counts as gone, seconds.
+#: How long an AM whose port accepts may be silent before it counts as gone, seconds.
 SILENT_SECONDS: Final = 6.0
 
-#: How often cells that are starting are looked at when nothing tells of them, seconds.
+#: How often cells that are starting are looked at without news, seconds.
 _LOOK_SECONDS: Final = 0.2
 
 
-#: Makes a connection for a cell's number and record; the last is called when it is lost, with the reason.
+#: Makes a connection for a cell's number and record; the last argument is called with the reason when it is lost.
 Connect = Callable[[int, CellRecord, Callable[[str], None]], CellConnection]
 
 
 @dataclass
 class _Held:
-    """A cell's present attempt, and how far the connection to its AM is."""
+    """A cell's present attempt, and the state of the connection to its AM."""
 
     record: CellRecord
     since: float
-    """Monotonic seconds: when it was first tried."""
+    """When the connection was first tried, monotonic seconds."""
     connection: CellConnection | None = None
-    """None: it does not answer, or has not yet."""
+    """None: the AM does not answer, or not yet."""
     is_trying: bool = False
     """A thread is connecting."""
     is_lost: bool = False
-    """It does not answer, and that has been told."""
+    """The AM does not answer, and the loss was posted."""
 
 
 @dataclass
 class Cells:
-    """The cells of a leader; `request` and `release` return at once, from any thread."""
+    """The cells of a leader; `request` and `release` return at once, on any thread."""
 
     records: CellRecords
     connect: Connect
     post: Callable[[Event], None]
     clock: Clock
     own: int
-    """The cell of this candidate: ended last, for it ends this process too."""
+    """The cell of this candidate; its application ends last, because that ends this process, too."""
     is_dead: Callable[[str, int], bool] = refuses
-    """Returns whether nobody listens at an AM's port."""
+    """Returns whether an AM's port refuses."""
     _held: dict[int, _Held] = field(default_factory=dict)
     _owed: set[str] = field(default_factory=set)
-    """Given back while no connection took it."""
+    """Grants that were given back while no connection could take them."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _wake: threading.Event = field(default_factory=threading.Event)
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _present: Mapping[int, CellRecord] = field(default_factory=dict)
     _is_fresh: bool = False
-    """Whether no record has changed since they were read."""
+    """Whether no record has changed since the last read."""
     _unreadable: str = ""
-    """What was wrong with them when they were read last, as it was told; empty: nothing."""
+    """The error of the last read, as it was logged; empty: it succeeded."""
     _begun: float = 0.0
     _collected: dict[int, list[Event]] | None = None
-    """During a take-over: what was found, by cell. None: news goes into the inbox."""
+    """During a take-over: the events found, by cell. None: events are posted to the inbox."""
 
     def begin(self) -> None:
-        """Begin to connect to all cells at once; raises `Transient` when their records cannot be read.
+        """Begin to connect to all cells at once; raises `Transient` if their records cannot be read.
 
-        May be repeated while a take-over is: what has been found stays found, as the connections stay.
+        May be repeated during a take-over: what has been found so far is kept, like the connections.
         """
         with self._lock:
             self._collected = self._collected or {}
@@ -99,25 +99,25 @@ class Cells:
         self._try_all()
 
     def take_over(self) -> list[Event]:
-        """Return who answers, and what runs in those, some time after `begin`: a new leader's first events.
+        """Return a new leader's first events, some time after `begin`: the cells that answer, and what runs in them.
 
-        Those whose AM is silent are not waited for: they are awaited (`CellAwaited`), and judged later as any silent
-        AM is. The connections look at their containers from now on; what they see waits in the inbox behind these.
-        Cells of a cluster in which nothing runs yet are waited for a little longer: all that is placed before they
-        come would be moved later.
+        Cells whose AM is silent are not waited for: they are awaited (`CellAwaited`), and judged later like any silent
+        AM. The connections watch their containers from now on; their events are behind these in the inbox. A cluster
+        in which nothing runs yet waits a little longer for its cells: whatever is placed before they come would have
+        to move later.
         """
         while (pause := self._to_wait()) > 0:
             self._wake.wait(self.clock.pace(min(pause, _LOOK_SECONDS)))
             self._wake.clear()
             if not self._is_fresh:
-                # Else nobody is asked a second time: a dead AM would be waited for as long as a silent one.
+                # Otherwise no cell is tried again, or a dead AM would be waited for like a silent one.
                 self._look()
         with self._lock:
             found, self._collected = self._collected or {}, None
             silent = {number: each.record for number, each in self._held.items() if not found.get(number)}
         events = [event for _, each in sorted(found.items()) for event in each]
         for number, record in sorted(silent.items()):
-            _log.warning("cell %d does not answer yet: leading on without it", number)
+            _log.warning("cell %d does not answer yet: going on without it", number)
             events.append(
                 happened.CellAwaited(
                     number, record.attempt, self.clock.monotonic_ms(), host_of(record.address)
@@ -126,7 +126,7 @@ class Cells:
         return events
 
     def _to_wait(self) -> float:
-        """Return for how long a take-over is to wait yet, at most; not above 0: it has what it needs, or no time."""
+        """Return how much longer a take-over may wait, seconds; 0 or less: it has all it needs, or time is over."""
         with self._lock:
             is_trying = any(each.is_trying for each in self._held.values())
             runs = any(
@@ -142,12 +142,12 @@ class Cells:
         return _PATIENCE_SECONDS - waited
 
     def start(self) -> None:
-        """Follow the cells from now on, on a thread of its own."""
+        """Follow the cells from now on, on a separate thread."""
         self._thread = threading.Thread(target=self._run, name="cells", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End that, and every connection after the commands that were given."""
+        """Stop following them, and close every connection after the commands that were given to it."""
         self._over.set()
         self._wake.set()
         if self._thread is not None:
@@ -156,7 +156,7 @@ class Cells:
             each.stop()
 
     def finish(self, *, succeeded: bool, diagnostics: str) -> None:
-        """End every cell's application, the own one last; one that does not answer is left to the command line."""
+        """End every cell's application, its own last; a cell that does not answer is left to the command line."""
         with self._lock:
             held = sorted(self._held.items(), key=lambda each: each[0] == self.own)
         for _, each in held:
@@ -164,12 +164,12 @@ class Cells:
                 each.connection.finish(succeeded=succeeded, diagnostics=diagnostics)
 
     def request(self, number: int, host: str | None, cell: int) -> None:
-        """Ask a cell for a container; gives `RequestPlaced` or `RequestRefused`."""
+        """Request a container from a cell; results in `RequestPlaced` or `RequestRefused`."""
         with self._lock:
             held = self._held.get(cell)
             connection = held.connection if held is not None else None
         if connection is None:
-            # Only the planner has not heard yet; what it is told next takes the request away in any case.
+            # The planner has not heard of it yet; its next event about the cell drops the request in any case.
             self.post(
                 happened.RequestRefused(number, f"cell {cell} does not answer", self.clock.monotonic_ms())
             )
@@ -177,7 +177,7 @@ class Cells:
         connection.request(number, host)
 
     def release(self, granted: str) -> None:
-        """Give a container, or a request, back; as soon as its cell answers again, if it does not now."""
+        """Give back a container or a request; if its cell does not answer now, as soon as it does."""
         if not any(each.release(granted) for each in self._connections()):
             with self._lock:
                 self._owed.add(granted)
@@ -225,12 +225,12 @@ class Cells:
             self._unreadable = ""
 
     def _stale(self) -> None:
-        """Have the records read again (a watch)."""
+        """Cause the records to be read again (a watch)."""
         self._is_fresh = False
         self._wake.set()
 
     def _try_all(self) -> None:
-        """Begin to connect to every cell that has no connection, each on a thread of its own: one may be silent."""
+        """Begin to connect to every cell without a connection, each on its own thread, because one may be silent."""
         for number, record in self._present.items():
             if not record.attempt:
                 continue  # its candidate has not started yet
@@ -248,7 +248,7 @@ class Cells:
             ).start()
 
     def _end(self, number: int, former: _Held) -> None:
-        """End the connection to an attempt that another has followed."""
+        """End the connection to an attempt that was superseded by another."""
         if former.connection is not None:
             former.connection.stop()
             former.connection.close()
@@ -260,7 +260,7 @@ class Cells:
             )
 
     def _try(self, number: int, held: _Held) -> None:
-        """Connect to a cell's AM, and tell what came of it."""
+        """Connect to a cell's AM, and post what came of it."""
         events: list[Event] = []
         try:
             events = self._connected(number, held)
@@ -269,8 +269,8 @@ class Cells:
                 held.is_trying = False
             self._tell(number, events)
             if self._collected is not None:
-                # Only a take-over waits for this. The thread that follows the cells would try again at once, and on
-                # and on.
+                # Only a take-over waits for this. The thread that follows the cells would otherwise try again at once,
+                # endlessly.
                 self._wake.set()
 
     def _tell(self, number: int, events: list[Event]) -> None:
@@ -282,7 +282,7 @@ class Cells:
             self.post(each)
 
     def _connected(self, number: int, held: _Held) -> list[Event]:
-        """Return what is new of a cell after trying to connect to it."""
+        """Return the new events of a cell after trying to connect to it."""
         record = held.record
         connection: CellConnection | None = None
         try:
@@ -300,12 +300,12 @@ class Cells:
         with self._lock:
             if self._held.get(number) is not held or self._over.is_set():
                 connection.close()
-                return []  # another attempt has followed meanwhile, or nobody wants it any more
+                return []  # superseded by another attempt meanwhile, or stopped
             held.connection, held.is_lost = connection, False
             given_back = self._owed.intersection(each.skein_id for each in expected)
             self._owed -= given_back
         for each in given_back:
-            # While nobody could be told so.
+            # It was given back while the AM could not be informed.
             connection.release(each)
         expected = tuple(each for each in expected if each.skein_id not in given_back)
         connection.start()
@@ -317,10 +317,10 @@ class Cells:
         ]
 
     def _silent(self, number: int, held: _Held, why: str) -> list[Event]:
-        """Return that a cell is lost, once its AM's port refuses, or it has been silent for long enough."""
+        """Return the loss of a cell once its AM's port refuses or it has been silent for long enough; else nothing."""
         address = held.record.address
         if held.is_lost:
-            return []  # as it was told already
+            return []  # its loss was posted already
         if self.clock.monotonic() - held.since < SILENT_SECONDS and not self.is_dead(
             host_of(address), port_of(address)
         ):
@@ -329,7 +329,7 @@ class Cells:
         return [happened.CellLost(number, held.record.attempt, why, self.clock.monotonic_ms())]
 
     def _lost(self, number: int, held: _Held, why: str) -> None:
-        """Take note, on a connection's thread, that it is no more."""
+        """Note the loss of a connection (on that connection's thread)."""
         with self._lock:
             if self._held.get(number) is not held or held.connection is None:
                 return

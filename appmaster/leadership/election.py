@@ -1,14 +1,14 @@
-"""Who leads: the election with the operations that Storm's design names (``ILeaderElector``).
+"""The election of the leader, with the operations that Storm's design names (``ILeaderElector``).
 
-Whoever stands tries to write the controller's record; the ensemble lets one of them, and raises the epoch in the same
-transaction (Kafka's controller). There is no order among those who stand: who finds the place empty first has it. A
-candidate that may not lead (it lacks the code of a job) stays out of the queue until it may, and an empty place waits
-for it.
+Each candidate in the election tries to write the controller's record. ZooKeeper lets one of them succeed, and raises
+the epoch in the same transaction (as Kafka's controller). Candidates are not ordered: the first to find the record
+absent gets it. A candidate that may not lead (it lacks the code of a job) does not try until it may, and the record
+stays absent.
 
-The record goes with its session. A leader that is lost is not waited for that long: once its port refuses, or its host
-is silent and its beats in ZooKeeper have ended (`appmaster.leadership.suspicion`), another seizes the record, in the
-epoch's transaction (rule `epoch-check`). A connection that is lost or suspended changes nothing by itself: the session
-may live, and if it does not, the next question finds another epoch.
+The record is bound to its session. The loss of a leader is noticed before its session ends: once its port refuses, or
+its host is silent and its beats in ZooKeeper have ended (`appmaster.leadership.suspicion`), another candidate seizes
+the record, in the transaction that raises the epoch (rule `epoch-check`). A lost or suspended connection changes
+nothing by itself: the session may still exist, and if it does not, the next write finds another epoch.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from standby.shared.records import ControllerRecord
 
 _log = logging.getLogger(__name__)
 
-#: How often a leader's port is asked while its record stands, seconds.
+#: How often a leader's port is probed while its record stands, seconds.
 WATCH_SECONDS: Final = 0.25
 
-#: For how long an answer is waited for there, seconds: Linux sends a lost packet again after one.
+#: How long such a probe waits for an answer, seconds: Linux repeats a lost packet after one second.
 _ANSWER_SECONDS: Final = 0.25
 
-#: How often the record is read although no watch says that it has changed, milliseconds: a follower that waits for
-#: months shall cost the servers nothing, and a watch that was lost shall cost it no more than this.
+#: How often the record is read without a watch's notice, milliseconds: a follower that waits for months must cost the
+#: servers next to nothing, and a lost watch must not delay it by more than this.
 _READ_AGAIN_MS: Final = 2_000
 
 #: How often the beats of a leader whose port accepts are read, milliseconds.
 _BEAT_AGAIN_MS: Final = 1_000
 
-#: A lease ends so much of a session's time before the session could: clocks differ a little.
+#: A lease ends by this fraction of a session's time before the session can: clocks differ a little.
 _MARGIN: Final = 0.1
 
-#: The lease is renewed so many times within its term, at least.
+#: The lease is renewed at least this many times within its term.
 _RENEWALS: Final = 4
 
-#: And so often, milliseconds: each renewal is a beat, by which the other candidates see that the leader lives.
+#: And at least this often, milliseconds: each renewal is a beat that shows other candidates that the leader is alive.
 BEAT_MS: Final = 400
 
 
@@ -64,7 +64,7 @@ class Election:
         ask: Callable[[str, int], PortAnswer] = lambda host, port: probe(host, port, _ANSWER_SECONDS),
         pace: Callable[[float], float] = REAL.pace,
     ) -> None:
-        """Take who this candidate is, and what tells why it may not lead (nothing: it may).
+        """Take this candidate's record, and ``may_lead``, which returns why it may not lead (nothing: it may).
 
         ``now_ms`` is `standby.shared.clock.boot_ms`, ``pace`` is `standby.shared.clock.Clock.pace`.
         """
@@ -86,12 +86,12 @@ class Election:
         self._epoch = 0
         self._why = ""
         self.deposed: str | None = None
-        """Whom this candidate found lost, and deposed to lead; None: nobody led, or nobody any more."""
+        """The candidate that this one found lost and deposed in order to lead; None: there was no leader to depose."""
 
     # ---- Storm's operations ----
 
     def enter(self) -> int:
-        """Enter the queue, and wait; return the epoch under which this candidate leads.
+        """Enter the election, and wait; return the epoch under which this candidate leads.
 
         Raises `Fenced` with the reason once it has left.
         """
@@ -102,7 +102,7 @@ class Election:
             try:
                 epoch = self._try()
             except Transient as error:
-                # What came of it is not known: the record may name this candidate by now.
+                # The outcome is unknown: the record may name this candidate by now.
                 _log.warning("the election waits: %s", error)
                 epoch, self._read_again_ms = None, 0
                 self._suspicion.reset()
@@ -114,13 +114,13 @@ class Election:
         raise Fenced(self._why)
 
     def leave(self, reason: str) -> None:
-        """Leave the queue, and lead no more (any thread); the first reason counts."""
+        """Leave the election and stop leading (any thread); the first reason counts."""
         self._why = self._why or reason
         self._left.set()
         self._changed.set()
 
     def pause(self, seconds: float) -> None:
-        """Wait, but no longer than until this candidate leaves."""
+        """Wait, at most until this candidate leaves."""
         self._left.wait(self._pace(seconds))
 
     @property
@@ -135,15 +135,15 @@ class Election:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this candidate leads, as far as its lease knows."""
+        """Whether this candidate leads, according to its lease."""
         return self._epoch > 0 and not self._left.is_set() and self.lease.is_valid
 
     def leader(self) -> ControllerRecord | None:
-        """Return who leads by the record, with its address; None when nobody does. Raises `Transient`."""
+        """Return the leader that the record names, with its address; None if there is none. Raises `Transient`."""
         return self._electorate.controller()
 
     def give_up(self) -> None:
-        """End a leadership whose record may still stand, so that nobody waits for this session's end."""
+        """End a leadership whose record may still stand, so that no candidate waits for this session's end."""
         try:
             self._electorate.resign_lead()
         except (Fenced, Transient) as error:
@@ -152,7 +152,7 @@ class Election:
     # ---- how ----
 
     def _try(self) -> int | None:
-        """Return the epoch won; None: another leads, was quicker, or this candidate may not lead."""
+        """Return the epoch won; None: another candidate leads or was quicker, or this one may not lead."""
         leader = self._present()
         is_other = leader is not None and leader.candidate != self._me.candidate
         if leader is not None and is_other and not self._is_lost(leader):
@@ -170,7 +170,7 @@ class Election:
         elif is_other:
             _log.info("the leader %s of epoch %d is lost: seizing", leader.candidate, leader.epoch)
             self.deposed = leader.candidate
-        # Otherwise a try won of which no answer came, and deposed whom it was to depose.
+        # Otherwise an earlier try succeeded without its answer arriving, and has deposed the leader it was to depose.
         epoch = self._electorate.lead(self._me, depose=leader)
         if epoch is not None:
             self.lease.renew(asked)
@@ -178,7 +178,7 @@ class Election:
         return epoch
 
     def _is_lost(self, leader: ControllerRecord) -> bool:
-        """Return whether its port and its beats say that the leader is lost. Raises `Transient`."""
+        """Return whether the leader's port and its beats show that it is lost. Raises `Transient`."""
         answer = self._ask(leader.host, leader.port)
         if answer is PortAnswer.REFUSED:
             return True
@@ -188,12 +188,12 @@ class Election:
             self._beat_again_ms = now + _BEAT_AGAIN_MS
         if not self._suspicion.is_lost(now, leader.epoch, answer, self._beat):
             return False
-        # The server that answered may lag behind; once more, now that it matters.
+        # The server that answered may lag behind, so a positive verdict is checked with a sync.
         beat, self._beat = self._beat, self._electorate.beat(is_synced=True)
         return self._beat == beat
 
     def _present(self) -> ControllerRecord | None:
-        """Return who leads, read again only when it may be another."""
+        """Return the leader, read again only if it may have changed."""
         now = self._now_ms()
         if now >= self._read_again_ms:
             self._leader = self._electorate.controller(self._changed.set)
@@ -201,9 +201,9 @@ class Election:
         return self._leader
 
     def _keep(self) -> None:
-        """Renew the lease until this candidate leaves, or another leads."""
+        """Renew the lease until this candidate leaves or another leads."""
         pause = min(self.lease.lasts_ms / _RENEWALS, BEAT_MS) / 1000
-        # An answer that came too late to be worth anything is asked for again at once.
+        # If an answer came too late to keep the lease valid, it is renewed again at once.
         while not self._left.wait(self._pace(pause) if self.lease.is_valid else 0):
             asked = self._now_ms()
             try:

@@ -1,8 +1,8 @@
-"""Whether everything that a cluster was asked for has ended for good, so that a further attempt has nothing to lead.
+"""Whether everything that was requested of a cluster has ended for good, so that another attempt has nothing to lead.
 
-Skein 0.8.2 takes an application off YARN only when it succeeded, or with its last attempt: after a failed job YARN
-starts attempt after attempt (decision 2). Each would be elected, fence the job's tasks once more, and say again that it
-has failed.
+Skein 0.8.2 removes an application from YARN only if it succeeded, or with its last attempt: after a failed job YARN
+starts attempt after attempt (decision 2). Each would be elected, fence the job's tasks once more, and report the same
+failure again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from appmaster.records import EndedRecord
 
 
 def given_up(jobs: JobRecords, changes: QueuedChanges) -> str:
-    """Return why jobs were given up, when nothing else is left of what was asked for; empty when a leader is needed.
+    """Return why jobs failed, if nothing else is left of what was requested; empty if a leader is needed.
 
     Raises `Transient`.
     """
@@ -24,7 +24,7 @@ def given_up(jobs: JobRecords, changes: QueuedChanges) -> str:
     except Exception as error:
         if not is_of_record(error):
             raise
-        return ""  # what cannot be read is for a leader to tell
+        return ""  # a leader has to report what cannot be read
 
 
 def _reasons(jobs: JobRecords) -> list[str]:

@@ -1,4 +1,4 @@
-"""For how long a leader may take itself for the leader without having asked."""
+"""How long a leader may consider itself the leader without asking ZooKeeper."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 
 class Lease:
-    """A term on a clock that only goes forward, renewed by proofs that nobody else leads; any thread may use it.
+    """A term on a monotonic clock, renewed by each proof that no other candidate leads; any thread may use it.
 
-    It bounds nuisance, no more (rule `epoch-check`): a leader that was stopped or cut off sends no assignment, and asks
-    YARN for nothing, before it has renewed the lease. What keeps two leaders apart is the check of the epoch in every
-    write.
+    It only limits disturbance (rule `epoch-check`): a leader that was stopped or cut off sends no assignment and
+    requests nothing from YARN before it has renewed the lease. What keeps two leaders apart is the check of the epoch
+    in every write.
     """
 
     def __init__(self, now_ms: Callable[[], int], lasts_ms: int) -> None:
@@ -21,9 +21,9 @@ class Lease:
         self._until_ms: int | None = None
 
     def renew(self, asked_ms: int) -> None:
-        """Extend the term: what was asked at ``asked_ms`` of the clock has been answered with yes.
+        """Extend the term after a positive answer to a question that was asked at ``asked_ms`` of the clock.
 
-        It counts from the question, since nobody knows when after it the answer was true.
+        The term counts from the question, because it is unknown when after it the answer was true.
         """
         with self._lock:
             until = asked_ms + self.lasts_ms
@@ -31,6 +31,6 @@ class Lease:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the term has begun and is not over."""
+        """Whether the term has begun and has not ended."""
         with self._lock:
             return self._until_ms is not None and self._now_ms() < self._until_ms

@@ -1,7 +1,7 @@
-"""From what is recorded of jobs to the events by which the leader knows them: each job for itself.
+"""Converts the records of jobs into the leader's events, each job independently of the others.
 
-A job that cannot be led (its record is of another version, its grouper is missing, something in it fails by an error
-that nobody foresaw) is told of and leaves the others alone.
+A job that cannot be led (its record is of another version, its grouper is missing, or it causes an unexpected error)
+is reported and does not affect the other jobs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log: Final = logging.getLogger(__name__)
 
 _Texts = Callable[[], Mapping[str, str]]
 
-#: Of a revision whose code the code service has not looked at yet.
+#: For a revision that the code service has not looked at yet.
 _NOT_ACTIVE: Final = "its code is not active yet"
 
 
@@ -40,32 +40,32 @@ def _none() -> Mapping[str, str]:
 
 @dataclass
 class JobLoading:
-    """Makes events of records; asked on one thread at a time. What it keeps is replaced, never changed."""
+    """Makes events of records; used by one thread at a time. Its public values are replaced, never modified."""
 
     definitions: dict[str, dict[int, JobDefinition]]
-    """Job → each revision of its run that is known; filled here."""
+    """Job → each known revision of its run; filled here."""
     view: Callable[[], ClusterView]
     racks: Mapping[str, str] = field(default_factory=dict)
-    """Host → its rack, as YARN had it when the application was submitted."""
+    """Host → its rack, as YARN reported it when the application was submitted."""
     notes: _Texts = _none
-    """Gives what people should know of a job's input."""
+    """Returns what operators should know about a job's input."""
     quarantined: _Texts = _none
-    """Gives the jobs whose code no container could load now, and why."""
+    """Returns the jobs whose code no container can load now, and why."""
     obstacles: Callable[[], Mapping[str, Obstacle]] = dict
-    """Gives the jobs that cannot go on with a topic."""
+    """Returns the jobs that cannot continue because of a topic."""
     risks: _Texts = _none
-    """Gives the jobs whose changelogs delete records, and what mends that."""
+    """Returns the jobs whose changelogs delete records, and how to correct that."""
     waiting: _Texts = _none
-    """Gives the jobs whose present revision is not active yet, and what it waits for."""
+    """Returns the jobs whose present revision is not active yet, and what it waits for."""
     records: Mapping[str, JobRecord] = field(default_factory=dict)
     """The jobs as they are led."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    """The jobs that cannot be led, and why; one that was led before goes on as it was."""
+    """The jobs that cannot be led, and why; one that was led before continues unchanged."""
 
     def events(self, jobs: Mapping[str, Loaded | Exception], new: Collection[str]) -> Iterator[Event]:
-        """Yield every job as an event, and the records of ``new`` ones.
+        """Yield every job as an event, and the task records of ``new`` ones.
 
-        ``jobs`` are all that there are, or why they cannot be read.
+        ``jobs`` has all jobs, each with its records or with the error that prevented reading them.
         """
         found: list[Event] = []
         hosts: dict[str, HostInfo] = {}
@@ -98,12 +98,12 @@ class JobLoading:
         yield from found
 
     def _of_job(self, name: str, loaded: Loaded) -> tuple[list[Event], JobRecord, JobConfig]:
-        """Return a job as events, and as it is led; raises `BadConfiguration` when it cannot be."""
+        """Return a job as events, and its record as it is led; raises `BadConfiguration` if it cannot be led."""
         quarantined, notes = self.quarantined().get(name, ""), [self.notes().get(name, "")]
         obstacle = self.obstacles().get(name)
         record = effective(loaded.job)
         if record is None:
-            # Known from now on, so that its status tells; nothing is asked for before its code is active.
+            # Known from now on, so that it has a status; no container is requested before its code is active.
             record = loaded.job
             quarantined = self.waiting().get(name, _NOT_ACTIVE)
         elif record.definition.revision < loaded.job.definition.revision:
@@ -144,13 +144,13 @@ class JobLoading:
         ]
         known = self.view().jobs.get(name)
         if known is not None and known.run != definition.run:
-            # Deleted and submitted anew since it was looked at last: nothing of the old run holds for the new one,
-            # and of the new one there is no record yet that this leader has not written.
+            # It was deleted and submitted again since the last read: nothing of the old run applies to the new one, of
+            # which there are no records yet that this leader has not written.
             events.insert(0, JobForgotten(name))
         return events, record, config
 
     def _spec(self, name: str, config: JobConfig, tasks: int) -> tuple[JobSpec, str]:
-        """Return what is asked of a job's model, and why that cannot be had: then a running job stays as it is."""
+        """Return what the job asks of its model; if that is invalid, what a running job has, and the error."""
         try:
             return spec(config, tasks), ""
         except BadConfiguration as error:
@@ -161,7 +161,7 @@ class JobLoading:
 
 
 def asks_more(records: Mapping[str, JobRecord], view: ClusterView) -> bool:
-    """Return whether more is asked of some job than was seen when every one had ended. Pure."""
+    """Return whether a job's record asks for more than the leader had seen when every job had ended. Pure."""
     for name, record in records.items():
         known = view.jobs.get(name)
         asked = record.definition.run, record.definition.revision

@@ -1,7 +1,7 @@
-"""A candidate's own cell: its record in ZooKeeper, which the candidate completes, and watches.
+"""A candidate's own cell: its record in ZooKeeper, which the candidate completes and watches.
 
-The record is made by the submit. Whether this application, and this attempt of it, is the cell's at all is decided by
-it.
+The submit creates the record. The record decides whether this application, and this attempt of it, belongs to the cell
+at all.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from standby.shared.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-#: How long the submit may take to record the application that it has just submitted, seconds.
+#: How long the submit may take to record the application that it has submitted, seconds.
 _RECORDED_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.05
 
-#: Attempts that are left alone: for losses that nobody chose.
+#: Last attempts that are never given up voluntarily: they are kept for real losses.
 _KEPT_ATTEMPTS: Final = 2
 
 
 class Superseded(StandfastError):
-    """This application, or this attempt of it, is not its cell's (any more): it is to end with its containers."""
+    """This application, or this attempt of it, does not belong to its cell (any more): it ends with its containers."""
 
     exit_status = SUPERSEDED
 
 
 class MadeWay(StandfastError):
-    """This attempt came to the host of another cell's master, and ends for one on another host."""
+    """This attempt started on the host of another cell's master, and ends so that one starts on another host."""
 
     exit_status = MADE_WAY
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """The attempt of a cell's application that a candidate is of."""
+    """The attempt of a cell's application to which a candidate belongs."""
 
     cell: int
     application: str
@@ -53,19 +53,19 @@ class Attempt:
     address: str
     """``host:port`` of its Skein AM."""
     most: int
-    """How many attempts YARN makes of the application; 1: that is not known."""
+    """How many attempts YARN makes of the application; 1: not known."""
 
 
 def enter(cells: OwnCellRecords, registry: Registry, mine: Attempt, clock: Clock) -> None:
-    """Complete the record of the cell that this candidate is of: with the attempt, and where its Skein AM is.
+    """Complete the record of this candidate's cell with the attempt, and with the address of its Skein AM.
 
     Waits until the record names this application. Two submits never make one cell twice: the one that lost its claim
-    ends here, and so does what is left of an attempt after its next one. Raises `Superseded` for these, and `MadeWay`
-    for an attempt that is to be made on another host.
+    ends here, and so does what is left of an attempt once the next one has begun. Raises `Superseded` in these cases,
+    and `MadeWay` for an attempt that is to be made on another host.
     """
     present = _recorded(cells, mine, clock)
     if present.attempt != mine.attempt:
-        # Nothing runs in this attempt yet. Later lives of its candidate stay: it has containers then.
+        # Nothing runs in this attempt yet. A candidate that is restarted within it stays: it has containers then.
         other = in_the_way(
             mine,
             cells.read_all(),
@@ -74,12 +74,13 @@ def enter(cells: OwnCellRecords, registry: Registry, mine: Attempt, clock: Clock
         )
         if other is not None:
             raise MadeWay(
-                f"cell {other} has its master on this host, too, whose loss would take both; "
-                f"attempt {number_of(mine.attempt)} of {mine.most} of cell {mine.cell} ends for the next one"
+                f"cell {other} has its master on this host, too, and the host's loss would end both; "
+                f"attempt {number_of(mine.attempt)} of {mine.most} of cell {mine.cell} ends, so that the next one may "
+                "start elsewhere"
             )
 
     def complete(present: CellRecord) -> CellRecord | None:
-        # YARN counts attempts up, in figures of one length.
+        # YARN numbers attempts upwards, padded to a fixed length.
         if present.application != mine.application or present.attempt > mine.attempt:
             return None
         return msgspec.structs.replace(present, attempt=mine.attempt, address=mine.address)
@@ -94,13 +95,13 @@ def in_the_way(
     alive: Callable[[], Iterable[str]],
     is_up: Callable[[str], bool],
 ) -> int | None:
-    """Return the cell whose host a new attempt shares, if another attempt is worth its price; else None.
+    """Return the cell whose host a new attempt shares, if it is worth another attempt to avoid that; else None.
 
-    The loss of a host with two masters takes two cells at once, and YARN lets nobody say where a master is to run. But
-    an attempt that has just begun has nothing to lose: one of YARN's attempts, and a few seconds. The first attempt is
-    for the submit to judge, and the last ones are kept. ``alive`` gives the hosts on which containers run, and is asked
-    last: when there is no other, the next attempt would come to this one again. ``is_up`` tells whether an AM listens
-    at an address.
+    The loss of a host with two masters ends two cells at once, and YARN does not let a client choose the host of a
+    master. But an attempt that has just begun can be given up cheaply: it costs one of YARN's attempts, and a few
+    seconds. The first attempt is left to the submit's judgement, and the last ones are kept. ``alive`` gives the hosts
+    on which containers run, and is asked last: if there is no other host, the next attempt would start on this one
+    again. ``is_up`` tells whether an AM listens at an address.
     """
     number = number_of(mine.attempt)
     host = host_of(mine.address)
@@ -118,13 +119,13 @@ def watch(
     later: Callable[[Callable[[], None]], None],
     resign: Callable[[str], None],
 ) -> None:
-    """Have this candidate resign once its cell's record names another attempt; ``later`` runs what may block."""
+    """Have this candidate resign when its cell's record names another attempt; ``later`` runs calls that may block."""
 
     def look() -> None:
         try:
             present = cells.read(mine.cell, lambda: later(look))
         except Transient as error:
-            # Unwatched from now on: another leader's fence, or the next life's first look, tells it then.
+            # There is no watch from now on: another leader's fence, or the next start's first read, has that effect.
             _log.warning("the cell's record could not be read: %s", error)
             return
         if present is not None and present.attempt != mine.attempt:
@@ -134,7 +135,7 @@ def watch(
 
 
 def _recorded(cells: OwnCellRecords, mine: Attempt, clock: Clock) -> CellRecord:
-    """Return the cell's record, once it names this application; raises `Superseded` when it does not come to that."""
+    """Return the cell's record once it names this application; raises `Superseded` if it does not in time."""
     deadline = clock.monotonic() + _RECORDED_SECONDS
     while True:
         found = cells.read(mine.cell)
@@ -143,10 +144,12 @@ def _recorded(cells: OwnCellRecords, mine: Attempt, clock: Clock) -> CellRecord:
         if found is not None and found.application:
             raise Superseded(f"cell {mine.cell} is application {found.application}, not {mine.application}")
         if clock.monotonic() > deadline:
-            raise Superseded(f"nobody recorded {mine.application} as cell {mine.cell}; its submit has failed")
+            raise Superseded(
+                f"{mine.application} was not recorded as cell {mine.cell}; its submit has failed"
+            )
         clock.sleep(_LOOK_SECONDS)
 
 
 def _is_up(address: str) -> bool:
-    """Return whether somebody may listen at an address."""
+    """Return whether a process may listen at an address."""
     return not refuses(host_of(address), port_of(address))

@@ -1,4 +1,4 @@
-"""Whether anybody listens at a port: how the death of a process is told from its silence."""
+"""Probes a port: this distinguishes a dead process from a silent one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from appmaster.leadership.suspicion import PortAnswer
 
-#: A port that does not answer within this is not known to be closed, seconds.
+#: A port that does not answer within this time is not known to be closed, seconds.
 _SECONDS: Final = 0.5
 
 
@@ -22,7 +22,7 @@ def port_of(address: str) -> int:
 
 
 def probe(host: str, port: int, timeout_seconds: float = _SECONDS) -> PortAnswer:
-    """Return what a port answers to an attempt to connect."""
+    """Return how a port answers an attempt to connect."""
     try:
         with socket.create_connection((host, port), timeout=timeout_seconds):
             return PortAnswer.ACCEPTED
@@ -33,5 +33,5 @@ def probe(host: str, port: int, timeout_seconds: float = _SECONDS) -> PortAnswer
 
 
 def refuses(host: str, port: int) -> bool:
-    """Return whether nobody listens at a port; False while that is not certain."""
+    """Return whether a port refuses connections; False while that is not certain."""
     return probe(host, port) is PortAnswer.REFUSED

@@ -1,6 +1,6 @@
-"""What an election and a leadership need of the world outside.
+"""The interfaces through which an election and a leadership use the outside world.
 
-Calls to ZooKeeper may raise `Transient`, and `BadConfiguration` for what is no record.
+Calls to ZooKeeper may raise `Transient`, and `BadConfiguration` for invalid records.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Electorate(Protocol):
     epoch: int
 
     def controller(self, watch: Callable[[], None] | None = None) -> ControllerRecord | None:
-        """Return who leads; ``watch`` is called once when that changes."""
+        """Return the leader; ``watch`` is called once when that changes."""
         ...
 
     def lead(self, record: ControllerRecord, depose: ControllerRecord | None = None) -> int | None:
-        """Return the new epoch, or None when another was quicker."""
+        """Return the new epoch, or None if another candidate was quicker."""
         ...
 
     def confirm_lead(self) -> None:
-        """Leave a beat; raise `Fenced` when another leads."""
+        """Leave a beat; raise `Fenced` if another candidate leads."""
         ...
 
     def beat(self, *, is_synced: bool = False) -> Beat | None:
-        """Return the last beat of whoever led last, with ``is_synced`` as of now; None when there is none."""
+        """Return the last beat of the latest leader, with ``is_synced`` as of now; None if there is none."""
         ...
 
     def resign_lead(self) -> None:
@@ -60,26 +60,26 @@ class CellConnection(Protocol):
 
     hosts: tuple[str, ...]
     owed: set[str]
-    """What was given back and its AM has not heard of."""
+    """What was given back without its AM being informed."""
 
     def connect(self) -> None:
         """Connect; raises `Unavailable`."""
         ...
 
     def expected(self) -> tuple[happened.ContainerExpected, ...]:
-        """Return what runs there; raises `Unavailable`."""
+        """Return the containers that run there; raises `Unavailable`."""
         ...
 
     def start(self) -> None:
-        """Begin to look at its containers."""
+        """Start watching its containers."""
         ...
 
     def stop(self) -> None:
-        """End that."""
+        """Stop watching."""
         ...
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release its resources."""
         ...
 
     def request(self, number: int, host: str | None) -> None:
@@ -87,7 +87,7 @@ class CellConnection(Protocol):
         ...
 
     def release(self, granted: str) -> bool:
-        """Give a container back; return False when it is none of this cell's."""
+        """Give a container back; return False if it does not belong to this cell."""
         ...
 
     def finish(self, *, succeeded: bool, diagnostics: str) -> None:
@@ -96,7 +96,7 @@ class CellConnection(Protocol):
 
 
 class CellRecords(Protocol):
-    """The cells as they are recorded."""
+    """The recorded cells."""
 
     def read_all(self, watch: Callable[[], None] | None = None) -> Mapping[int, CellRecord]:
         """Return every cell's record; ``watch`` is called when one changes."""
@@ -104,14 +104,14 @@ class CellRecords(Protocol):
 
 
 class OwnCellRecords(CellRecords, Protocol):
-    """The cells for a candidate, which completes the record of its own."""
+    """The recorded cells for a candidate, which completes the record of its own."""
 
     def read(self, number: int, watch: Callable[[], None] | None = None) -> CellRecord | None:
         """Return a cell's record, or None; ``watch`` is called once when it changes, comes or goes."""
         ...
 
     def change(self, number: int, edit: Callable[[CellRecord], CellRecord | None]) -> bool:
-        """Change a cell's record as ``edit`` says; return False when there is none, or ``edit`` returns None."""
+        """Change a cell's record by ``edit``; return False if there is none, or if ``edit`` returns None."""
         ...
 
 
@@ -128,7 +128,7 @@ class Registration:
 
 
 class Registry(Protocol):
-    """Who is registered; every call may raise `Transient`."""
+    """The registered containers; every call may raise `Transient`."""
 
     def registrations(self) -> Sequence[Registration]:
         """Return every registered container."""
@@ -143,7 +143,7 @@ class Registry(Protocol):
 
 
 class JobRecords(Protocol):
-    """What is recorded of a cluster's jobs."""
+    """The records of a cluster's jobs."""
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all jobs."""
@@ -154,12 +154,12 @@ class JobRecords(Protocol):
         ...
 
     def status(self, job: str) -> StatusRecord | None:
-        """Return how far a leader came with a job."""
+        """Return a job's status as last written by a leader."""
         ...
 
 
 class LoadedJobs(JobRecords, JobUpdates, Protocol):
-    """Jobs as a leader reads and changes them."""
+    """Jobs, for a leader that reads and changes them."""
 
     def names(self, watch: Callable[[], None] | None = None) -> tuple[str, ...]:
         """Return the names of all jobs; ``watch`` is called once when a job comes or goes."""
@@ -170,16 +170,16 @@ class LoadedJobs(JobRecords, JobUpdates, Protocol):
     ) -> Loaded | None:
         """Return everything recorded of a job; ``watch`` is called once when its own record changes.
 
-        None when there is no such job. The tasks' records are read if ``has_tasks``.
+        None if there is no such job. The tasks' records are read if ``has_tasks``.
         """
         ...
 
 
 class QueuedChanges(Protocol):
-    """What is asked for besides."""
+    """The queue of changes."""
 
     def has_queued(self) -> bool:
-        """Return whether a change is asked for that no leader has settled yet."""
+        """Return whether there is a change that no leader has settled yet."""
         ...
 
 
@@ -192,7 +192,7 @@ class DrainedHosts(Protocol):
 
 
 class LeaderSession(Protocol):
-    """What a leadership reads of ZooKeeper; `appmaster.adapters.zookeeper.session.ZooKeeper` has it."""
+    """What a leadership reads of ZooKeeper; implemented by `appmaster.adapters.zookeeper.session.ZooKeeper`."""
 
     @property
     def election(self) -> Epochs:
@@ -201,7 +201,7 @@ class LeaderSession(Protocol):
 
     @property
     def registry(self) -> Registry:
-        """Who is registered."""
+        """The registered containers."""
         ...
 
     @property
@@ -211,5 +211,5 @@ class LeaderSession(Protocol):
 
     @property
     def changes(self) -> DrainedHosts:
-        """What changes have been made of hosts."""
+        """The drained hosts."""
         ...

@@ -1,8 +1,8 @@
-"""What containers register in ZooKeeper, as a new leader uses it until they have come to it.
+"""How a new leader uses the containers' registrations in ZooKeeper until the containers have connected to it.
 
-A cell's Skein AM lists what YARN gave it. Who registered says more, and says it when that AM is silent: where each
-container listens, so that a dead one's port refuses at once (rule `who-is-lost`), and that its session has ended
-meanwhile.
+A cell's Skein AM lists what YARN granted it. Registrations contain more, and are there even if that AM is silent: the
+address of each container, so that a dead one's port refuses at once (rule `who-is-lost`), and whether its session has
+ended meanwhile.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _log = logging.getLogger(__name__)
 
 
 def with_registered(found: Iterable[Event], registered: Iterable[Registration], at_ms: int) -> list[Event]:
-    """Return what a take-over found in the cells, with what is registered.
+    """Return what a take-over found in the cells, completed by the registrations.
 
-    A container that its AM lists is expected where it registered. Of a cell that does not answer, those are expected
-    that its present attempt has started: whether they live is asked of themselves, and while they do the cell is only
-    lost (rule `lost-cell`), which is no failure yet.
+    A container that its AM lists is expected at the address that it registered. For a cell that does not answer, the
+    registered containers of its present attempt are expected: their own ports show whether they are alive. While they
+    are, only the cell is lost (rule `lost-cell`), which is no failure yet.
     """
     events = list(found)
     by_name = {each.record.container: each for each in registered}
@@ -58,17 +58,17 @@ def with_registered(found: Iterable[Event], registered: Iterable[Registration], 
 
 @dataclass
 class Departures:
-    """Tells of containers that unregister while a new leader waits for them; ends when it waits for none."""
+    """Reports containers that unregister while a new leader waits for them; ends when it waits for none."""
 
     registry: Registry
     view: Callable[[], ClusterView]
     post: Callable[[Event], None]
     now_ms: Callable[[], int]
     later: Callable[[Callable[[], None]], None]
-    """Runs what may block."""
+    """Runs calls that may block."""
 
     def follow(self) -> None:
-        """Begin; after the take-over's first turn."""
+        """Start; call after the take-over's first turn."""
         self.later(self._look)
 
     def _changed(self) -> None:
@@ -85,8 +85,8 @@ class Departures:
         try:
             present = self.registry.container_names(self._changed)
         except Transient as error:
-            # Unwatched from now on: the grace for those who do not come decides.
-            _log.warning("who is registered could not be read: %s", error)
+            # There is no watch from now on: the grace period decides about containers that do not connect.
+            _log.warning("the registered containers could not be read: %s", error)
             return
         for each in waited_for:
             if each not in present:

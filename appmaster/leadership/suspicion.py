@@ -1,9 +1,9 @@
-"""Whether the leader is lost although its ZooKeeper session lives. Pure.
+"""Whether the leader is lost although its ZooKeeper session still exists. Pure.
 
-Two witnesses have to agree: the leader's own port, asked by the candidate that waits, and ZooKeeper, where a leader
-leaves a beat each time that it confirms its lease. One alone proves little: a candidate may be cut off from the leader
-alone, and a leader from ZooKeeper for a moment. A wrong verdict costs a change of leadership, never correctness: every
-write of a leader checks the epoch (rule `epoch-check`).
+Two sources have to agree: the leader's own port, probed by the waiting candidate, and ZooKeeper, where a leader leaves
+a beat each time that it confirms its lease. One alone proves little: a candidate may be cut off from only the leader,
+and a leader from ZooKeeper for a moment. A wrong verdict costs a change of leadership, never correctness: every write
+of a leader checks the epoch (rule `epoch-check`).
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-#: A leader whose host does not answer, and of which there is no beat, is lost after this, milliseconds.
+#: A leader without beats whose host does not answer is lost after this time, milliseconds.
 HOST_LOST_MS: Final = 1_000
 
-#: One without a beat whose host answers: its process may only stand still, or be cut off from ZooKeeper. Longer than
-#: most pauses of a process or of a busy machine, shorter than a session.
+#: The same for one whose host answers: its process may only be stalled, or cut off from ZooKeeper. Longer than most
+#: pauses of a process or of a busy machine, shorter than a session.
 PROCESS_LOST_MS: Final = 4_000
 
-#: A candidate that has not looked for this long stood still itself, and begins anew.
+#: A candidate that has not looked for this long stalled itself, and starts its observation again.
 _STOOD_STILL_MS: Final = 1_000
 
 
 class PortAnswer(enum.Enum):
-    """What came of an attempt to connect to a port."""
+    """The result of an attempt to connect to a port."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
-    """Nobody listens, and the host's kernel says so."""
+    """No process listens, and the host's kernel says so."""
     NONE = "none"
-    """Nothing was heard in time."""
+    """There was no answer in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class Beat:
     """A leader's last sign of life in ZooKeeper."""
 
     epoch: int
-    """Of the leader that left it."""
+    """The epoch of the leader that left it."""
     number: int
-    """Another one with each beat."""
+    """Different for each beat."""
 
 
 class Suspicion:
-    """One candidate's judgement of a leader whose port does not refuse; times are of its own clock, milliseconds."""
+    """One candidate's judgement of a leader whose port does not refuse; times are of the candidate's clock, ms."""
 
     def __init__(self) -> None:
         self._beat: Beat | None = None
@@ -53,13 +53,13 @@ class Suspicion:
         self._looked_ms: int | None = None
 
     def reset(self) -> None:
-        """Begin anew: whoever looks could not see for a while."""
+        """Start the observation again: the candidate could not observe for a while."""
         self._looked_ms = None
 
     def is_lost(self, now_ms: int, epoch: int, answer: PortAnswer, beat: Beat | None) -> bool:
-        """Return whether the leader of ``epoch`` is lost, by what its port and ZooKeeper show now.
+        """Return whether the leader of ``epoch`` is lost, given what its port and ZooKeeper show now.
 
-        A leader that leaves no beats, which is one of an earlier release, is never.
+        Never true of a leader that leaves no beats, that is, one of an earlier release.
         """
         is_blind = self._looked_ms is None or now_ms - self._looked_ms > _STOOD_STILL_MS
         self._looked_ms = now_ms

@@ -65,7 +65,7 @@ def test_the_submit_has_a_minute_to_record_its_application() -> None:
     clock = held(threading.current_thread().name)
     ports: Any = SimpleNamespace(read=lambda number: CellRecord(""))
     begun = clock.monotonic()
-    with pytest.raises(Superseded, match="nobody recorded application_17_0002 as cell 2"):
+    with pytest.raises(Superseded, match="application_17_0002 was not recorded as cell 2"):
         enter(ports, ports, attempt(2), clock)
     assert clock.monotonic() - begun == pytest.approx(60, abs=0.1)
 
