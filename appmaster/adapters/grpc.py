@@ -1,7 +1,7 @@
 """The leader's side of the control streams, and the calls of the command line. Mutual TLS.
 
-An asyncio loop in one thread of its own serves all streams; nothing here decides. What comes in goes
-into the inbox, what is to go out is handed over by `send`, which returns at once.
+An asyncio loop in its own thread serves all streams; nothing is decided here. Incoming messages are posted to the
+inbox, outgoing ones are passed to `send`, which returns at once.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ SERVICE: Final = "standfast.Control"
 #: Full method name of the command line's calls: JSON object in, JSON object out.
 CALL: Final = f"/{SERVICE}/Call"
 
-#: So many calls are answered at once. Most take no time; those that need ZooKeeper wait for it while it is away, and
-#: must not keep the others, which do not.
+#: Calls that are answered at once. Most take no time. Those that need ZooKeeper wait while it is unavailable, and must
+#: not block the others.
 _CALLS: Final = 32
 
-#: Connections at once, those that have not shown their certificate yet included: one for each container and command.
-#: The library has no bound per address. What comes beyond is closed at once; streams that are open are not touched.
+#: Connections at once, including those without a certificate yet: one for each container and command. The library has
+#: no limit per address. Connections above the limit are closed at once; open streams are not affected.
 _MOST_CONNECTIONS: Final = 4_096
 
-#: Who has not shown a certificate by then is cut off, milliseconds.
+#: A client that has not shown a certificate within this time is disconnected, milliseconds.
 _HANDSHAKE_MS: Final = 3_000
 
-#: Calls and streams of one connection at once, and bytes of a call's headers: far more than any client of ours needs.
+#: Calls and streams of one connection at once, and bytes of a call's headers: far more than our clients need.
 _MOST_STREAMS: Final = 64
 _MOST_HEADER_BYTES: Final = 16 << 10
 
@@ -87,7 +87,7 @@ class ControlServer:
         outdated: Callable[[int], None] = lambda seen: None,
         refused: Callable[[Caller, str], None] = lambda caller, what: None,
     ) -> None:
-        """Take what is told of a container that has obeyed a higher epoch than this leader's, and of who was refused.
+        """``outdated`` is called for a container that obeyed a higher epoch, ``refused`` for a caller that was refused.
 
         Neither may block.
         """
@@ -106,13 +106,13 @@ class ControlServer:
         self._thread = threading.Thread(target=self._loop.run_forever, name="control", daemon=True)
 
     def start(self, host: str) -> int:
-        """Begin to serve on a free port of ``host``; return the port."""
+        """Start serving on a free port of ``host``; return the port."""
         self._thread.start()
         port: int = self._wait(self._start(host))
         return port
 
     def stop(self) -> None:
-        """Close every stream and end."""
+        """Close every stream and stop."""
         if not self._thread.is_alive():
             return
         self._wait(self._stop())
@@ -120,9 +120,9 @@ class ControlServer:
         self._thread.join(timeout=5)
 
     def send(self, container: str, incarnation: int, message: wire.Down) -> None:
-        """Hand a message to a container's stream; dropped when that stream is gone.
+        """Send a message to a container's stream; it is dropped if that stream is gone.
 
-        Assignments are level-triggered: the next one says all of it again.
+        Assignments are level-triggered: the next one contains everything again.
         """
         data = wire.encode(message)
 
@@ -134,11 +134,11 @@ class ControlServer:
         self._loop.call_soon_threadsafe(put)
 
     def learn(self, container: str, host: str, port: int) -> None:
-        """Take note where a container listens that has no stream yet."""
+        """Store the address of a container that has no stream yet."""
         self._loop.call_soon_threadsafe(self._addresses.setdefault, container, (host, port))
 
     def probe(self, container: str, incarnation: int) -> None:
-        """Ask the container's own port; the answer comes as `PortProbed`."""
+        """Probe the container's own port; the answer arrives as `PortProbed`."""
         asyncio.run_coroutine_threadsafe(self._probe(container, incarnation), self._loop)
 
     def _wait(self, work: Awaitable[Any]) -> Any:
@@ -171,7 +171,7 @@ class ControlServer:
         address = self._addresses.get(container)
         try:
             seen = NOT_ASKED if address is None else await look_at(*address)
-        except Exception:  # noqa: BLE001 - a look that is never answered is waited for for ever
+        except Exception:  # noqa: BLE001 - without an answer the leader would wait for the probe for ever
             _log.exception("looking at the port of %s", container)
             seen = NOT_ASKED
         self._post(
@@ -195,21 +195,21 @@ class ControlServer:
         try:
             hello = wire.decode_up(await requests.__anext__())
         except (StopAsyncIteration, StandfastError) as error:
-            _log.warning("a peer that does not speak our protocol was turned away: %s", error)
+            _log.warning("rejected a peer that does not speak our protocol: %s", error)
             return
         if not isinstance(hello, wire.Hello):
-            _log.warning("a peer that did not say hello first was turned away: %s", type(hello).__name__)
+            _log.warning("rejected a peer that did not say hello first: %s", type(hello).__name__)
             return
         if hello.protocol != wire.PROTOCOL:
             reason = f"protocol {hello.protocol}; this leader speaks {wire.PROTOCOL}"
             yield wire.encode(wire.Exit(self._epoch(), reason))
             return
         if not self._epoch():
-            # The record may name this candidate before it knows that itself: the answer to its election is on the
-            # way, or was lost. No epoch of a container says anything about a leader that there is not yet.
+            # The record may name this candidate before it knows of its election: the answer is on its way, or was lost.
+            # A container's epoch says nothing about a leadership that has not begun.
             return
         if hello.controller_epoch > self._epoch():
-            # It obeyed a newer leader than this one: nothing it could be told here would be obeyed.
+            # It has obeyed a newer leader than this one, so it would not obey anything sent from here.
             _log.warning("%s has obeyed epoch %d, newer than ours", hello.container, hello.controller_epoch)
             self._outdated(hello.controller_epoch)
             return
@@ -271,17 +271,17 @@ class ControlServer:
                         )
                     )
         except StandfastError as error:
-            _log.warning("%s sent something else than a report: %s", hello.container, error)
+            _log.warning("%s sent something other than a report: %s", hello.container, error)
         except grpc.RpcError as error:
             _log.info("stream of %s: %s", hello.container, error)
         finally:
-            # The end of what it says is the end of the stream, however that came about.
+            # When the container's side of the stream ends, for whatever reason, the stream ends.
             stream.out.put_nowait(None)
 
     async def _checked(
         self, context: grpc.aio.ServicerContext[bytes, bytes], role: PeerRole, what: str
     ) -> Caller:
-        """Return who calls; ends the call of one who has another role."""
+        """Return the caller; aborts the call if it has another role."""
         caller = _caller(context)
         if caller is not None and caller.role is role:
             return caller
@@ -306,7 +306,7 @@ class ControlServer:
 
 
 def _caller(context: grpc.aio.ServicerContext[bytes, bytes]) -> Caller | None:
-    """Return who is at the other end, by the certificate that was verified; None: no role's."""
+    """Return the caller according to its verified certificate; None: it has no role."""
     shown = context.auth_context()
     names = [each.decode(errors="replace") for each in shown.get("x509_subject_alternative_name", ())]
     common = b"".join(shown.get("x509_common_name", ())).decode(errors="replace")

@@ -1,7 +1,7 @@
-"""The candidate's HTTP port: reading only, without credentials.
+"""The candidate's HTTP port: read-only, without credentials.
 
-`/metrics`, `/healthz`, `/sd`, `/api/v1/cluster`, `/api/v1/changes/<id>` of any candidate, `/api/v1/status` of the
-leader.
+Any candidate serves `/metrics`, `/healthz`, `/sd`, `/api/v1/cluster` and `/api/v1/changes/<id>`; only the leader serves
+`/api/v1/status`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from standby.errors import BadConfiguration, StandfastError, Unavailable
 
 Status = Callable[[], Mapping[str, Any]]
 
-#: A queued change by its id; raises `StandfastError` when there is none.
+#: Returns a queued change by its id; raises `StandfastError` if there is none.
 Change = Callable[[str], Mapping[str, Any]]
 
-#: What is to be scraped; raises `StandfastError` when that is not known at the moment.
+#: Returns the targets to scrape; raises `StandfastError` if they are not known at the moment.
 Targets = Callable[[], Sequence[Mapping[str, Any]]]
 
-#: From the request's ``Accept``, or a name, to content type and body.
+#: Maps the request's ``Accept``, or a name, to content type and body.
 _Page = Callable[[str], tuple[str, bytes]]
 
 _JSON: Final = "application/json"
@@ -49,11 +49,11 @@ class HttpPort:
         change: Change = lambda _: {},
         shows_all: bool = True,
     ) -> None:
-        """Begin to serve on ``wanted_port``, or on a free one when it is 0 or taken.
+        """Start serving on ``wanted_port``, or on a free port if it is 0 or taken.
 
-        Taken it is by another candidate on the same host: both are found through `/sd` of either. Raises
-        `Unavailable` when the host is not this one. Nobody is asked who he is: without ``shows_all`` there are only
-        the pages that monitoring needs, and the rest is to be had by calls with credentials.
+        It may be taken by another candidate on the same host: both are found through `/sd` of either. Raises
+        `Unavailable` if the host is not this one. Clients are not authenticated: without ``shows_all`` there are only
+        the pages that monitoring needs, and everything else requires calls with credentials.
         """
         self._http = _listening(host, wanted_port)
         pages: dict[str, _Page] = {
@@ -75,7 +75,7 @@ class HttpPort:
         self._http.close()
 
     def _answer(self, request: http_port.Request) -> Page:
-        """Answer with a page; 503 when what it shows is not known now: Prometheus then keeps what it has."""
+        """Answer with a page; 503 if its content is not known now, so that Prometheus keeps what it has."""
         page, asked = self._pages.get(request.path), request.accept
         for beginning, answer in self._below.items():
             if request.path.startswith(beginning):
@@ -98,5 +98,5 @@ def _listening(host: str, port: int) -> HttpPages:
     except Unavailable:
         if not port:
             raise
-        # Another candidate of this host has it.
+        # Another candidate on this host has it.
         return HttpPages(host)

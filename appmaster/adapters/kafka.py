@@ -41,16 +41,16 @@ _log = logging.getLogger(__name__)
 
 _ALREADY_EXISTS = KafkaError.TOPIC_ALREADY_EXISTS
 
-#: So long after a topic was made or changed, every broker knows of it.
+#: Time after which every broker knows of a topic that was created or changed.
 _NEW_TOPIC_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
 
-#: So long an answer is waited for, where nobody says otherwise.
+#: Default time to wait for an answer.
 ANSWER_SECONDS = 30.0
 
 
 def _answer(future: Future[Any], timeout_seconds: float | None = None) -> Any:
-    """Return what the broker answers; raises `KafkaException`, also when no answer comes at all."""
+    """Return the broker's answer; raises `KafkaException`, also if there is no answer at all."""
     try:
         return future.result(ANSWER_SECONDS if timeout_seconds is None else timeout_seconds)
     except NoAnswer as error:
@@ -58,14 +58,14 @@ def _answer(future: Future[Any], timeout_seconds: float | None = None) -> Any:
 
 
 class EventLog:
-    """Writes the cluster's event log: one JSON object a record, in order, never blocking the leader."""
+    """Writes the cluster's event log: one JSON object per record, in order, without ever blocking the leader."""
 
     def __init__(self, settings: KafkaSettings, topic: str) -> None:
         self._topic = topic
         self._producer = clients.EVENTS_WRITER.make(settings, logger=clients.LIBRARY_LOG)
 
     def append(self, entry: Mapping[str, object]) -> None:
-        """Append an entry; when the broker is away it waits in memory, and is dropped when that is full."""
+        """Append an entry; while the broker is unavailable it waits in memory, and is dropped if that is full."""
         try:
             self._producer.produce(self._topic, json.dumps(entry).encode(), on_delivery=self._delivered)
         except (BufferError, KafkaException) as error:
@@ -78,7 +78,7 @@ class EventLog:
             _log.warning("an entry of the event log was lost: %s", error)
 
     def close(self, timeout_seconds: float = 5.0) -> None:
-        """Write out what is waiting."""
+        """Write out the waiting entries."""
         self._producer.flush(timeout_seconds)
 
 
@@ -87,7 +87,7 @@ def read_events(
 ) -> Iterator[dict[str, Any]]:
     """Yield the entries of the event log from its start; with ``follow``, wait for more until ``stop()``.
 
-    Raises `Unavailable` when the broker or the topic cannot be read.
+    Raises `Unavailable` if the broker or the topic cannot be read.
     """
     refusals = Refusals()
     consumer = clients.EVENTS_READER.make(settings, error_cb=refusals.note, logger=clients.LIBRARY_LOG)
@@ -115,21 +115,21 @@ def read_events(
 
 
 class Topics:
-    """What the command line needs of the brokers."""
+    """The operations of the command line on brokers."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        """Connect later; raises `BadConfiguration` for a setting that librdkafka does not take."""
+        """Connects at the first use; raises `BadConfiguration` for a setting that librdkafka rejects."""
         self._settings = dict(settings)
         self._refusals = Refusals()
         self._admin = clients.TOPICS.make(settings, error_cb=self._refusals.note, logger=clients.LIBRARY_LOG)
 
     def _said(self, error: KafkaException) -> str:
-        """Return what Kafka says, with the reason where it does not let this client in."""
+        """Return Kafka's error, with the reason if it rejects this client."""
         self._refusals.explain(error, self._admin)
         return str(error.args[0].str())
 
     def partitions(self, timeout_seconds: float = 10.0) -> dict[str, int]:
-        """Return every topic with its number of partitions; raises `Unavailable` when no broker answers."""
+        """Return every topic with its number of partitions; raises `Unavailable` if no broker answers."""
         try:
             metadata = self._admin.list_topics(timeout=timeout_seconds)
         except KafkaException as error:
@@ -141,7 +141,7 @@ class Topics:
         return {name: len(each.partitions) for name, each in metadata.topics.items()}
 
     def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> bool:
-        """Create a topic and wait until every broker knows it; return False when it exists already."""
+        """Create a topic and wait until every broker knows it; return False if it exists already."""
         topic = NewTopic(name, partitions, replication, config=dict(config))
         try:
             _answer(self._admin.create_topics([topic])[name])
@@ -152,9 +152,9 @@ class Topics:
         return True
 
     def count(self, name: str, timeout_seconds: float = 10.0) -> int:
-        """Return a topic's number of partitions, 0 when there is no such topic.
+        """Return a topic's number of partitions, 0 if there is no such topic.
 
-        Asks for this topic alone, and never has it made. Raises `Unavailable` when no broker answers.
+        Asks for this topic only, and never causes it to be created. Raises `Unavailable` if no broker answers.
         """
         asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)
         try:
@@ -165,7 +165,7 @@ class Topics:
             raise Unavailable(f"topic {name} cannot be described: {self._said(error)}") from error
 
     def ids(self, names: Collection[str], timeout_seconds: float = 10.0) -> dict[str, str]:
-        """Return Kafka's id of each topic; one that does not exist is left out. Raises `Unavailable`."""
+        """Return Kafka's id of each topic; topics that do not exist are left out. Raises `Unavailable`."""
         asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=timeout_seconds)
         found = {}
         for name, described in asked.items():
@@ -177,21 +177,21 @@ class Topics:
         return found
 
     def grow(self, name: str, partitions: int) -> None:
-        """Give a topic so many partitions; nothing when it has them already. Raises `Unavailable`."""
+        """Enlarge a topic to this number of partitions, if it has fewer. Raises `Unavailable`."""
         if self.count(name) >= partitions:
             return
         done = self._admin.create_partitions([NewPartitions(name, partitions)], operation_timeout=30)[name]
         try:
             _answer(done, 40.0)
         except KafkaException as error:
-            # Somebody else may have been at it.
+            # Another client may have enlarged it meanwhile.
             if self.count(name) < partitions:
                 raise Unavailable(f"topic {name} cannot be enlarged: {self._said(error)}") from error
 
     def commit_first(self, group: str, topic: str, partitions: Sequence[int]) -> None:
-        """Commit the first offset of partitions for which the group has committed none; raises `Unavailable`."""
+        """Commit the first offset of those partitions for which the group has committed none; raises `Unavailable`."""
         asked = [TopicPartition(topic, each) for each in partitions]
-        # A consumer, as in `standby.adapters.kafka.broker`. It joins nothing. What the admin client asks a group's
+        # A consumer that joins no group, as in `standby.adapters.kafka.broker`. The admin client's calls to a group's
         # coordinator can end the process (librdkafka 2.16, when a broker goes away at that moment).
         member = clients.OFFSETS.make(self._settings, {"group.id": group}, logger=clients.LIBRARY_LOG)
         try:
@@ -222,9 +222,9 @@ class Topics:
         return found
 
     def shape(self, name: str, timeout_seconds: float = 30.0) -> TopicShape:
-        """Return how an existing topic is; raises `Unavailable`.
+        """Return the settings and partitions of an existing topic; raises `Unavailable`.
 
-        A broker hears of a new topic a moment after it was made; until then it knows of none of that name.
+        A broker learns of a new topic a moment after its creation; until then the topic is unknown to it.
         """
         give_up = time.monotonic() + _NEW_TOPIC_SECONDS
         while True:
@@ -245,7 +245,7 @@ class Topics:
         return TopicShape(len(partitions), min(len(each.replicas) for each in partitions), settings)
 
     def alter(self, name: str, config: Mapping[str, str]) -> None:
-        """Change settings of a topic, the others stay; returns when they show. Raises `Unavailable`."""
+        """Change settings of a topic and keep the others; returns when the change is visible. Raises `Unavailable`."""
         changes = [
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
             for key, value in config.items()
@@ -264,7 +264,7 @@ class Topics:
             time.sleep(_LOOK_SECONDS)
 
     def delete(self, names: list[str]) -> None:
-        """Delete topics; those that do not exist are passed over."""
+        """Delete topics; those that do not exist are skipped."""
         for name, done in self._admin.delete_topics(names, operation_timeout=30).items():
             try:
                 _answer(done)
@@ -273,7 +273,7 @@ class Topics:
                     raise Unavailable(f"topic {name} cannot be deleted: {self._said(error)}") from error
 
     def delete_group(self, group: str) -> None:
-        """Delete a consumer group with its committed offsets; one that does not exist is passed over."""
+        """Delete a consumer group with its committed offsets; one that does not exist is skipped."""
         gone = (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID)
         for done in self._admin.delete_consumer_groups([group]).values():
             try:
@@ -284,9 +284,9 @@ class Topics:
 
 
 def fence(config: JobConfig, transactional_ids: tuple[str, ...], timeout_seconds: float = 30.0) -> None:
-    """Fence every present writer under the ids, and end its open transaction (rule `writer-id`).
+    """Fence every present writer with these ids, and abort its open transaction (rule `writer-id`).
 
-    Raises `Transient` naming the first id that could not be fenced, `BadConfiguration` when no client can be made.
+    Raises `Transient` naming the first id that could not be fenced, `BadConfiguration` if no client can be made.
     """
     settings = kafka_settings(config)
 

@@ -1,4 +1,4 @@
-"""What Kafka's brokers are: their releases, and how topics are replicated; as far as it can be told."""
+"""The releases of Kafka's brokers, and the replication of topics, as far as they can be found out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from appmaster.topics.ports import TopicShape
 from standby.adapters.kafka import clients
 from standby.errors import BadConfiguration
 
-#: Kafka's own topics that every transaction is written to.
+#: Kafka's own topics that are part of every transaction.
 OWN_TOPICS: Final = ("__transaction_state", "__consumer_offsets")
 
 _ANSWER_SECONDS: Final = 5.0
@@ -29,9 +29,9 @@ _NAME: Final = b"standfast"
 
 
 def look(settings: Mapping[str, Any], topics: Sequence[str]) -> Brokers:
-    """Return what can be told of the brokers, and of those of ``topics`` and Kafka's own that exist.
+    """Return what can be found out about the brokers, and about those of ``topics`` and Kafka's own that exist.
 
-    What is refused, or has no answer in time, is left out: the caller has asked for what it needs.
+    What is refused, or not answered in time, is left out: the caller has already asked for what it needs.
     """
     try:
         admin = clients.BROKERS.make(settings, logger=clients.LIBRARY_LOG)
@@ -83,18 +83,18 @@ def _shapes(admin: AdminClient, names: Sequence[str]) -> dict[str, TopicShape]:
 
 
 def feature_level(settings: Mapping[str, Any], host: str, port: int) -> int:
-    """Return the highest ``metadata.version`` that a broker supports, which tells its release.
+    """Return the highest ``metadata.version`` that a broker supports, which indicates its release.
 
-    The client library does not say it, so the broker is asked in Kafka's own words, before any login: by an
+    The client library does not report it, so the broker is asked in Kafka's protocol, before any login, with an
     ApiVersions request of version 3, which every release since 2.4 answers. Raises `OSError` without an answer, and
-    `ValueError` for one that says nothing of it, as that of a broker before 3.0.
+    `ValueError` for an answer that does not contain it, such as that of a broker before 3.0.
     """
     with socket.create_connection((host, port), _ANSWER_SECONDS) as plain:
         is_encrypted = "SSL" in str(settings.get("security.protocol", "plaintext")).upper()
         with _encrypted(settings, plain, host) if is_encrypted else plain as connection:
             name = bytes([len(_NAME) + 1]) + _NAME
             header = struct.pack(">hhih", _API_VERSIONS, 3, 1, len(_NAME)) + _NAME + b"\0"
-            # Of the software: its name, its version, and no more fields.
+            # The client software: its name, its version, and no more fields.
             request = header + name + b"\x02" + b"1" + b"\0"
             connection.sendall(struct.pack(">i", len(request)) + request)
             with connection.makefile("rb") as answer:
@@ -129,7 +129,7 @@ def _level_in(body: bytes) -> int:
     """Return the level in a response: correlation id, error, the APIs, the throttle time, and tagged fields."""
     count, at = _number(body, 6)
     for _ in range(count - 1):
-        # Key, least and most version, and no tagged fields.
+        # Key, lowest and highest version, and no tagged fields.
         _, at = _number(body, at + 6)
     tags, at = _number(body, at + 4)
     for _ in range(tags):
@@ -146,11 +146,11 @@ def _level_in(body: bytes) -> int:
                     return int(most)
                 _, at = _number(body, at + 4)
         at = end
-    raise ValueError("it does not say")
+    raise ValueError("it does not contain the level")
 
 
 def _number(body: bytes, at: int) -> tuple[int, int]:
-    """Return the unsigned number of variable length at ``at``, and where the next field begins."""
+    """Return the unsigned varint at ``at``, and the start of the next field."""
     value = shift = 0
     while at < len(body):
         byte, at = body[at], at + 1

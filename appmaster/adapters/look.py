@@ -1,4 +1,4 @@
-"""A look at a container's own port: whether its host answers, its process, and how that ended if it has."""
+"""A probe of a container's own port: whether its host and its process answer, and how the process ended if it did."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from standby.process.witness import READ
 from standby.shared import wire
 from standby.shared.exits import ProcessEnd
 
-#: How long a host is waited for that does not answer at all, seconds: less than Linux waits before it sends a lost
-#: packet again, for the next attempt comes sooner.
+#: How long to wait for a host that does not answer at all, seconds: less than Linux waits before it repeats a lost
+#: packet, since the next attempt comes sooner.
 _CONNECT_SECONDS: Final = 0.25
 
-#: How long a port is waited for that accepts, and says nothing; and a host's name for its address.
+#: How long to wait for data from a port that accepts, and for the address of a host's name.
 _SAY_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a container's port has shown."""
+    """The result of a probe of a container's port."""
 
     accepts: bool = True
-    """False: nobody listens there, or its witness says that the process has ended."""
+    """False: the port refuses, or the container's witness reports that the process has ended."""
     end: ProcessEnd | None = None
-    """How its process ended, as the witness of that says."""
+    """How its process ended, as the witness reports it."""
     is_answered: bool = True
-    """Whether the host answered; True also where it could not be asked."""
+    """Whether the host answered; True also if it could not be asked."""
     is_running: bool = True
-    """Whether the process answered; True also where it could not be asked."""
+    """Whether the process answered; True also if it could not be asked."""
 
 
-#: Who cannot be asked is not held to be silent.
+#: A container that cannot be asked does not count as silent.
 NOT_ASKED: Final = Look()
 
 _UNANSWERED: Final = Look(is_answered=False, is_running=False)
@@ -42,7 +42,7 @@ _REFUSED: Final = Look(accepts=False, is_running=False)
 
 
 async def look_at(host: str, port: int) -> Look:
-    """Return what a connection to ``host:port`` shows; takes a second and a quarter at most, and raises nothing."""
+    """Return what a connection to ``host:port`` shows; takes 1.25 s at most, and raises nothing."""
     loop = asyncio.get_running_loop()
     try:
         found = await asyncio.wait_for(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM), _SAY_SECONDS)
@@ -53,22 +53,22 @@ async def look_at(host: str, port: int) -> Look:
         connection = ours.enter_context(socket.socket(family, kind, protocol))
         connection.setblocking(False)
         connecting = asyncio.ensure_future(loop.sock_connect(connection, address))
-        # It has begun when its time does. A time-out that is over before the first step would not ask at all.
+        # The connection attempt must have begun before the time-out does: one that expires first would not ask at all.
         await asyncio.sleep(0)
         try:
-            # Nothing but this within the time-out: a loop that was short of processor time hears of the answer and of
-            # the time-out in the same moment, and what is one step away from its end then counts as answered.
+            # Only this is within the time-out: a loop short of processor time sees the answer and the time-out at the
+            # same moment, and what is one step away from completion then counts as answered.
             await asyncio.wait_for(connecting, _CONNECT_SECONDS)
         except ConnectionRefusedError:
             return _REFUSED
         except (OSError, asyncio.TimeoutError):
             return _UNANSWERED
-        ours.pop_all()  # it is the stream's from here on
+        ours.pop_all()  # from here on it belongs to the stream
     return await _asked(connection)
 
 
 async def _asked(connection: socket.socket) -> Look:
-    """Return what a container's port says: nothing while its process lives, else its witness how it ended."""
+    """Return what a container's port says: nothing while its process runs, else its witness reports how it ended."""
     try:
         reader, writer = await asyncio.open_connection(sock=connection)
         end = await asyncio.wait_for(_end_of(reader, writer), _SAY_SECONDS)

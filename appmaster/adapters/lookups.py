@@ -27,13 +27,13 @@ class StateClient:
     def look_up(self, address: PeerAddress, job: str, store: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return a container's answer (docs/state.md).
 
-        Raises `Transient` when it does not answer, `BadConfiguration` when it finds fault with the question.
+        Raises `Transient` if it does not answer, `BadConfiguration` if it rejects the question.
         """
         path = "/".join(
             ("", STATE_ROUTE, urllib.parse.quote(job, safe=""), urllib.parse.quote(store, safe=""))
         )
         who = f"{address.container} at {address.host}:{address.port}"
-        # One for each question: several threads ask.
+        # One connection per question, because several threads ask.
         made = PeerConnection(self._keys.client_context, PeerRole.CONTAINER, _SECONDS)
         with closing(made), made.to(who, address.host, address.port) as connection:
             connection.request("GET", f"{path}?{urllib.parse.urlencode(query)}")

@@ -1,4 +1,4 @@
-"""The logs of an application's containers, asked of the NodeManagers that hold them (YARN's REST API)."""
+"""The logs of an application's containers, fetched from the NodeManagers that hold them (YARN's REST API)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from standby.errors import Unavailable
 _TIMEOUT_SECONDS: Final = 5.0
 _BYTES_PER_LINE: Final = 400
 
-#: So much is read of a container that ended early; it has what its witness wrote at its very beginning.
+#: Lines that are read of a container that ended early; they include what its witness wrote at the very beginning.
 _LAST_LINES: Final = 250
 
 _REDIRECTS: Final = (http.client.FOUND, http.client.TEMPORARY_REDIRECT)
@@ -23,12 +23,12 @@ _MOST_REDIRECTS: Final = 3
 #: Files that YARN itself writes to every log directory.
 _OF_YARN: Final = frozenset({"directory.info", "launch_container.sh", "prelaunch.out", "prelaunch.err"})
 
-#: What the process wrote that an application's master is for.
+#: Output of the process that an application's master starts.
 _OF_THE_DRIVER: Final = "application.driver.log"
 
 
 class _Unknown(Unavailable):
-    """The server answers, and does not have what it is asked for."""
+    """The server answers, but does not have what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class Log:
 def collect(client: Any, application: str, tracking_url: str, container: str | None, lines: int) -> list[Log]:
     """Return the ends of all logs of the application's containers, the master's first.
 
-    ``tracking_url`` is the one in the application's report, empty when there is none.
-    A node that does not answer (it may be dead) is told of in place of its logs. Of an application that has ended,
-    the NodeManagers list no containers; those of its masters are known to the ResourceManager, and `of_containers` asks
-    for others by their ids.
+    ``tracking_url`` is the one in the application's report, empty if there is none. A node that does not answer (it may
+    be dead) is represented by the error in place of its logs. Of an application that has ended, the NodeManagers list
+    no containers; those of its masters are known to the ResourceManager, and `of_containers` asks for others by their
+    ids.
     """
     found: list[Log] = []
     nodes = client.get_nodes()
@@ -63,7 +63,7 @@ def collect(client: Any, application: str, tracking_url: str, container: str | N
             found += _of_container(address, master, lines)
     of_this = f"_{application.removeprefix('application_')}_"
     if container is not None and of_this in container and not found:
-        # One that has ended is listed nowhere, but who has its log gives it.
+        # A container that has ended is not listed, but the node that has its log still returns it.
         found = [log for node in nodes for log in _of_container(node.http_address, container, lines)]
     return in_order(found)
 
@@ -89,7 +89,7 @@ def _of_node(address: str, application: str, container: str | None, lines: int) 
         listing = _get(f"http://{address}/ws/v1/node/apps/{application}")
         present = json.loads(listing).get("app", {}).get("containerids", [])
     except _Unknown:
-        return []  # it never ran anything of this application
+        return []  # it never ran a container of this application
     except Unavailable as error:
         return [Log("-", address, "-", str(error))]
     wanted = [each for each in present if container in (None, each)]
@@ -97,7 +97,7 @@ def _of_node(address: str, application: str, container: str | None, lines: int) 
 
 
 def master_output(tracking_url: str, application: str, lines: int) -> str:
-    """Return the end of what the last master of an application wrote; empty where that cannot be had.
+    """Return the end of the output of an application's last master; empty if it is not available.
 
     ``tracking_url`` is the one in the application's report; its address is the ResourceManager's.
     """
@@ -109,7 +109,7 @@ def master_output(tracking_url: str, application: str, lines: int) -> str:
 
 
 def last_lines(node: str, container: str) -> tuple[str, ...]:
-    """Return the last lines that a container's processes wrote, of many; none where they cannot be had."""
+    """Return the last `_LAST_LINES` lines of output of a container's processes; none if they are not available."""
     return tuple(
         line for log in _of_container(node, container, _LAST_LINES) for line in log.text.splitlines()
     )
@@ -118,7 +118,7 @@ def last_lines(node: str, container: str) -> tuple[str, ...]:
 def _masters(tracking_url: str, application: str) -> list[tuple[str, str]]:
     """Return container and NodeManager's address of each attempt's master, the first attempt first.
 
-    Empty where the ResourceManager's pages cannot be read.
+    Empty if the ResourceManager's pages cannot be read.
     """
     scheme, _, rest = tracking_url.partition("://")
     if scheme != "http":
@@ -134,12 +134,12 @@ def _masters(tracking_url: str, application: str) -> list[tuple[str, str]]:
 
 
 def _of_container(address: str, container: str, lines: int) -> list[Log]:
-    """Return the ends of one container's logs; none when its NodeManager does not have them (any more)."""
+    """Return the ends of one container's logs; none if its NodeManager does not have them (any more)."""
     found: dict[str, list[str]] = {}
     try:
         infos = json.loads(_get(f"http://{address}/ws/v1/node/containers/{container}/logs"))
         sizes = {str(each["fileName"]): int(each["fileSize"] or 0) for each in _files(infos)}
-        # What was printed before a file was cut comes before what is in it.
+        # What was written before a file was rotated comes before its present content.
         for name in sorted(sizes, key=lambda each: not each.endswith(FORMER)):
             if not sizes[name] or name in _OF_YARN:
                 continue
@@ -156,7 +156,7 @@ def _of_container(address: str, container: str, lines: int) -> list[Log]:
 
 
 def _files(document: Any) -> list[dict[str, Any]]:
-    """Return the file entries, in whichever of its shapes this Hadoop gives the list."""
+    """Return the file entries, whichever format of the list this Hadoop uses."""
     infos = document if isinstance(document, list) else [document.get("containerLogsInfo", document)]
     files: list[dict[str, Any]] = []
     for each in infos:
@@ -167,17 +167,17 @@ def _files(document: Any) -> list[dict[str, Any]]:
 
 
 def _get(url: str) -> bytes:
-    """Return what a server answers; one that has passed aggregated logs on names who has them now."""
+    """Return a server's answer; a server that has handed over aggregated logs redirects to their present holder."""
     for _ in range(_MOST_REDIRECTS):
         status, body, location = _answer(url)
         if status not in _REDIRECTS or not location.startswith("http://"):
             return body
         url = location
-    raise Unavailable(f"{url}: sent on again and again")
+    raise Unavailable(f"{url}: too many redirects")
 
 
 def _answer(url: str) -> tuple[int, bytes, str]:
-    """Return status, body and the address that it names; raises `Unavailable` for anything but success and these."""
+    """Return status, body and redirect address; raises `Unavailable` for a status other than success or redirect."""
     address, _, path = url.removeprefix("http://").partition("/")
     connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_SECONDS)
     try:

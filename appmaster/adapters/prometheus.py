@@ -1,4 +1,4 @@
-"""The leader's metrics as Prometheus reads them: counters of the event log, gauges of the view."""
+"""The leader's metrics for Prometheus: counters of the event log, gauges of the view."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from appmaster.planning.state.view import ClusterView
 from standby.adapters.prometheus import Present
 from standby.shared.metric import Samples
 
-#: The time at which each series began is a series of its own by the library's default: nobody reads it.
+#: By the library's default, the start time of each series is an additional series, which is of no use here.
 client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """Counts on the leader's thread what the event log tells, and renders on the threads of the HTTP port."""
+    """Counts entries of the event log on the leader's thread, and renders on the threads of the HTTP port."""
 
     def __init__(
         self, view: Callable[[], ClusterView], further: Callable[[], Iterable[Samples]] = tuple
     ) -> None:
-        """``further`` gives the metrics that the view does not tell; called on threads of the HTTP port."""
+        """``further`` returns the metrics that do not come from the view; called on threads of the HTTP port."""
         self._view = view
         self._registry = client.CollectorRegistry()
         client.ProcessCollector(registry=self._registry)
@@ -56,13 +56,13 @@ class Metrics:
                 (histogram.labels(*each.labels) if each.labels else histogram).observe(each.amount)
 
     def turned(self, seconds: float) -> None:
-        """Take note of how long one turn of the leader took."""
+        """Record the duration of one turn of the leader."""
         self._histograms[counters.TURN_SECONDS.name].observe(seconds)
 
     def render(self, accept: str = "") -> tuple[str, bytes]:
         """Return the content type that fits the request's ``Accept`` best, and the metrics in it.
 
-        Counters of every job that is known are there with 0 before they count anything.
+        Counters of every known job are present, with 0 before they count anything.
         """
         jobs = tuple(self._view().jobs)
         for each in counters.COUNTERS:

@@ -1,8 +1,8 @@
-"""A cell's Skein AM: asking for containers, giving them back, and what becomes of them.
+"""A cell's Skein AM: requests for containers, their release, and what becomes of them.
 
-One thread owns the connection: it carries out commands as they come and looks at the list of
-containers in between (Skein pushes nothing for containers). What it sees goes into the inbox.
-RUNNING only means that YARN granted the container, KILLED only that it was asked to die.
+One thread owns the connection: it carries out commands as they come and polls the list of containers in between, since
+Skein does not push changes of containers. What it sees is posted to the inbox. RUNNING only means that YARN granted the
+container, KILLED only that its end was requested.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from standby.threads.worker import Worker
 
 _log = logging.getLogger(__name__)
 
-#: The service without a host of its own.
+#: The service that is not bound to a host.
 ANYWHERE = "anywhere"
 
-#: How often the list is read while something is expected to change, and else (seconds). The AM learns
-#: of changes with its heartbeats, 0.2 s apart by default; deaths reach the leader by broken streams.
+#: How often the list is read while a change is expected, and otherwise (seconds). The AM learns of changes with its
+#: heartbeats, 0.2 s apart by default; the leader learns of deaths by broken streams.
 _BUSY_SECONDS = 0.1
 _IDLE_SECONDS = 0.5
 
-#: A container that ends within so long of its start may never have registered: why it did is in its log, seconds. One
-#: that takes longer is given back.
+#: A container that ends within this time of its start may never have registered; its log says why, seconds. One that
+#: takes longer is given back.
 _YOUNG_SECONDS: Final = Policy().launch_timeout_ms / 1000
 
 _NO_WORDS: Final = LastWords()
 
-#: The states of what is asked for, or runs. Skein's AM also keeps the line of all that has ended, as long as it lives:
-#: requests that were taken back alone may be a hundred thousand.
+#: The states of requests and of running containers. Skein's AM keeps the lines of ended ones, too, for its lifetime:
+#: withdrawn requests alone may be a hundred thousand.
 _PRESENT: Final = (ContainerState.WAITING, ContainerState.REQUESTED, ContainerState.RUNNING)
 
-#: The states of what has ended although nobody asked for that.
+#: The states of containers that ended without being asked to.
 _ENDED_ITSELF: Final = (ContainerState.SUCCEEDED, ContainerState.FAILED)
 
-#: An AM that answers nothing within this is tried again, seconds.
+#: A call that the AM does not answer within this time is tried again, seconds.
 _CALL_SECONDS: Final = 1.5
 
 
@@ -64,7 +64,7 @@ def service_name(index: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CellAddress:
-    """Where a cell's Skein AM is, and of which attempt."""
+    """The address of a cell's Skein AM, and its attempt."""
 
     number: int
     application: str
@@ -74,7 +74,7 @@ class CellAddress:
 
 
 class _Client(ApplicationClient):  # type: ignore[misc] # skein has no types
-    """Skein's client, of which every call ends: its own wait for ever while the AM stands still."""
+    """Skein's client with a time-out for every call: Skein's own calls wait for ever while the AM is stalled."""
 
     def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:
         return super()._call(method, request, timeout or _CALL_SECONDS)
@@ -84,7 +84,7 @@ class _Client(ApplicationClient):  # type: ignore[misc] # skein has no types
 class SkeinCell:
     """The connection to one cell's Skein AM, from wherever the leader is.
 
-    ``certificate`` and ``key`` are the pair that the AMs of this cluster's applications were submitted with.
+    ``certificate`` and ``key`` are the pair with which the AMs of this cluster's applications were submitted.
     """
 
     cell: CellAddress
@@ -93,21 +93,21 @@ class SkeinCell:
     post: Callable[[Event], None]
     clock: Clock
     is_lost: Callable[[str], None]
-    """Called once, on the connection's thread, when the AM is gone or does not answer any more."""
+    """Called once, on the connection's thread, when the AM is gone or no longer answers."""
     last_lines: Callable[[str, str], Sequence[str]] = lambda node, container: ()
-    """Returns the last lines that a container wrote, by the address of its NodeManager's pages and its id; none where
-    they cannot be had."""
-    #: Hosts that can be asked for by name; known after `connect`.
+    """Returns the last lines of a container's output, given the address of its NodeManager's pages and its id; none if
+    they are not available."""
+    #: Hosts that can be requested by name; known after `connect`.
     hosts: tuple[str, ...] = ()
-    #: What was given back and the AM has not heard of.
+    #: Containers that were given back without the AM being informed.
     owed: set[str] = field(default_factory=set)
     _client: Any = None
     _services: dict[str | None, str] = field(default_factory=dict)
     _known: dict[str, Any] = field(default_factory=dict)
-    """Skein's id → its line as it was seen last, of what has not ended."""
+    """Skein's id → its last line, for requests and containers that have not ended."""
     _pending: set[str] = field(default_factory=set)
     _running_since: dict[str, float] = field(default_factory=dict)
-    """Skein's id → monotonic seconds, of containers that were seen to be granted."""
+    """Skein's id → monotonic seconds, for containers whose grant was seen."""
     _answered: float = 0.0
     """Monotonic seconds."""
     _looked: float = 0.0
@@ -117,7 +117,7 @@ class SkeinCell:
         self._worker = Worker(name, self._turn, failed=going_on(_log.error, name))
 
     def connect(self) -> None:
-        """Connect; raises `Unavailable` when the AM does not answer."""
+        """Connect; raises `Unavailable` if the AM does not answer."""
         cell = self.cell
         try:
             self._client = _Client(
@@ -133,9 +133,9 @@ class SkeinCell:
         self.hosts = tuple(sorted(host for host in self._services if host is not None))
 
     def expected(self) -> tuple[happened.ContainerExpected, ...]:
-        """Return the containers that live already: left by a leader before, or by an earlier connection.
+        """Return the containers that run already: those of an earlier leader, or of an earlier connection.
 
-        Raises `Unavailable` when the AM does not answer.
+        Raises `Unavailable` if the AM does not answer.
         """
         found = []
         cell = self.cell
@@ -151,14 +151,14 @@ class SkeinCell:
             for each in self._client.get_containers(
                 states=[ContainerState.REQUESTED, ContainerState.WAITING]
             ):
-                # A request of a former leader: nobody remembers what for.
+                # A request of a former leader, whose purpose is unknown now.
                 self._client.kill_container(each.id)
         except SkeinError as error:
             raise Unavailable(f"the Skein AM of cell {cell.number} at {cell.address}: {error}") from error
         return tuple(found)
 
     def start(self) -> None:
-        """Start the thread that talks to the AM."""
+        """Start the thread that communicates with the AM."""
         self._answered = self._looked = self.clock.monotonic()
         self._worker.start()
 
@@ -168,14 +168,14 @@ class SkeinCell:
         self._worker.join(5)
 
     def close(self) -> None:
-        """Release the connection; after `stop`."""
+        """Release the connection; call after `stop`."""
         if self._client is not None:
             self._client.close()
 
     # ---- commands: return at once, the outcome comes as an event ----
 
     def request(self, number: int, host: str | None) -> None:
-        """Ask for a container on ``host``, or on any; gives `RequestPlaced` or `RequestRefused`."""
+        """Request a container on ``host``, or on any; results in `RequestPlaced` or `RequestRefused`."""
 
         def run() -> None:
             service = self._services.get(host)
@@ -185,7 +185,7 @@ class SkeinCell:
                 return
             try:
                 container = self._client.add_container(service)
-            except Exception as error:  # noqa: BLE001 - a request of which nothing is heard would wait for ever
+            except Exception as error:  # noqa: BLE001 - a request without an outcome would wait for ever
                 said = str(error) if isinstance(error, SkeinError) else told(error)
                 self.post(happened.RequestRefused(number, said, self.clock.monotonic_ms()))
                 return
@@ -196,15 +196,15 @@ class SkeinCell:
         self._worker.put(run)
 
     def release(self, granted: str) -> bool:
-        """Give a container, or a request, back; ``granted`` is its `grant_id`. Return False when it is another cell's.
+        """Give back a container or a request; ``granted`` is its `grant_id`. Return False if it is another cell's.
 
-        Should the AM not hear of it, the container is in `owed` from then on.
+        If the AM cannot be informed, the container stays in `owed`.
         """
         attempt, _, skein_id = granted.rpartition("/")
         if attempt != self.cell.attempt:
             return False
 
-        # From now on: the connection may be lost before the command has its turn.
+        # Added at once, because the connection may be lost before the command runs.
         self.owed.add(granted)
         self._worker.put(lambda: self._give_back(granted, skein_id))
         return True
@@ -214,9 +214,9 @@ class SkeinCell:
         try:
             self._client.kill_container(skein_id)
         except (skein.exceptions.ConnectionError, skein.exceptions.TimeoutError):
-            return  # once more when the AM answers
+            return  # tried again when the AM answers
         except SkeinError as error:
-            # It ended by itself in the meantime, which is as good.
+            # It has ended by itself in the meantime, which has the same effect.
             _log.info("releasing %s: %s", granted, error)
         # Whatever else is raised leaves it owed.
         self.owed.discard(granted)
@@ -224,8 +224,8 @@ class SkeinCell:
     def finish(self, *, succeeded: bool, diagnostics: str) -> None:
         """End the whole application with its final status.
 
-        A failed job ends as KILLED with the reason in the diagnostics: after FAILED, Skein leaves the
-        application registered and YARN starts the next attempt, which would only fail again.
+        The application of a failed job ends as KILLED with the reason in the diagnostics: after FAILED, Skein leaves
+        the application registered and YARN starts the next attempt, which would only fail again.
         """
         try:
             self._client.shutdown(status="SUCCEEDED" if succeeded else "KILLED", diagnostics=diagnostics)
@@ -242,9 +242,9 @@ class SkeinCell:
         if self._worker.is_closed:
             return
         if has_run and self.clock.monotonic() - self._looked < _IDLE_SECONDS:
-            return  # the rest of the commands first, then one look
-        # Between commands, too: each waits for an AM that stands still, is refused, and is given anew. There would
-        # never be an end to them, and the AM would never be judged.
+            return  # the remaining commands first, then one look
+        # Also between commands: with a stalled AM each command waits, is refused, and is given again. Without this look
+        # there would be no end to them, and the AM would never be judged.
         self._looked = self.clock.monotonic()
         try:
             self._look()
@@ -263,9 +263,9 @@ class SkeinCell:
                 exc_info=None if is_foreseen else error,
             )
             if refuses(host_of(self.cell.address), port_of(self.cell.address)):
-                self._lose("its AM is dead: nobody listens at its port")
+                self._lose("its AM is dead: its port refuses")
             elif self.clock.monotonic() - self._answered > SILENT_SECONDS:
-                self._lose(f"its AM answers nothing: {error}")
+                self._lose(f"its AM does not answer: {error}")
 
     def _lose(self, reason: str) -> None:
         self._worker.end()
@@ -331,7 +331,7 @@ class _Ended:
     granted: str
     message: str
     container: str
-    """YARN's id: with it, whoever reads of the end finds the log. Skein's words are always the same."""
+    """YARN's id, which leads to the log; Skein's own text is always the same."""
     node: str
     """``host:port`` of the NodeManager's pages."""
     at_ms: int

@@ -1,8 +1,8 @@
 """Code through the cluster's own file system: a `CodeDistributor` on top of Hadoop's shell (`hadoop fs`).
 
-The shell is there wherever Skein can submit, speaks every file system that the cluster is configured for (HDFS,
-viewfs, object stores), and brings Kerberos and delegation tokens with it. It costs a JVM for each call, which a
-bundle a day can bear. See docs/decisions/0013-code-of-jobs.md.
+The shell exists wherever Skein can submit, supports every file system that the cluster is configured for (HDFS,
+viewfs, object stores), and handles Kerberos and delegation tokens. It starts a JVM for each call, which is acceptable
+for a bundle a day. See docs/decisions/0013-code-of-jobs.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from standby.shared.peers import BundleSource
 
 _log: Final = logging.getLogger(__name__)
 
-#: A call that takes longer has met a file system that does not answer, seconds.
+#: A call that takes longer than this uses a file system that does not answer, seconds.
 _CALL_SECONDS: Final = 120.0
 
 _MAIN: Final = "org.apache.hadoop.fs.FsShell"
@@ -33,7 +33,7 @@ def find_shell(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the command of Hadoop's shell: an installed ``hadoop``, else its class with the cluster's class path.
 
     The class path is that of ``yarn classpath``, as for a submit, or the one that YARN gave to this process. Raises
-    `BadConfiguration` when there is neither.
+    `BadConfiguration` if there is neither.
     """
     path = environment.get("PATH", os.defpath)
     for home in ("HADOOP_COMMON_HOME", "HADOOP_HOME"):
@@ -62,12 +62,12 @@ def find_shell(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
 
 
 def code_directory(directory: str, cluster: str) -> str:
-    """Return where a cluster's bundles lie, below ``code.hdfs.directory``."""
+    """Return the directory of a cluster's bundles, below ``code.hdfs.directory``."""
     return f"{directory.rstrip('/')}/{escape(cluster)}/code"
 
 
 class HadoopCode:
-    """Keeps bundles as ``<directory>/<digest>.zip``; a file is there complete or not at all."""
+    """Keeps bundles as ``<directory>/<digest>.zip``; a file is either complete or absent."""
 
     def __init__(
         self, shell: Sequence[str], directory: str, environment: Mapping[str, str] = os.environ
@@ -76,14 +76,14 @@ class HadoopCode:
         self._directory = directory.rstrip("/")
         self._environment = dict(environment)
         self._lock = threading.Lock()
-        # A bundle may be forgotten while another one is fetched.
+        # One bundle may be forgotten while another is fetched.
         self._running: set[subprocess.Popen[str]] = set()
         self._is_interrupted = False
 
     def publish(self, bundle: str, path: Path) -> None:
-        """Put the file under another name first, then rename it: a reader never meets half of it.
+        """Write the file under another name first, then rename it: a reader never sees a part of it.
 
-        Whether it is there is asked each time: another candidate may have removed it since (`forget`).
+        Its presence is checked each time, because another candidate may have removed it since (`forget`).
         """
         target = self._path(bundle)
         if self._run("-test", "-e", target)[0] == 0:
@@ -94,13 +94,13 @@ class HadoopCode:
         status, said = self._run("-mv", draft, target)
         if status != 0:
             self._run("-rm", "-f", "-skipTrash", draft)
-            # Somebody else was quicker: what has this name has this content.
+            # Another candidate was quicker: a file of this name has this content.
             if self._run("-test", "-e", target)[0] != 0:
                 raise Transient(f"{target}: {said}")
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
-        """Get the whole file; ``sources`` are not asked."""
-        # The shell writes beside its target and renames, so an old part goes only when the new one is whole.
+        """Fetch the whole file; ``sources`` are not used."""
+        # The shell writes beside its target and renames, so an old part is removed only when the new file is complete.
         self._must("-get", "-f", self._path(bundle), str(part))
 
     def forget(self, bundle: str) -> None:
@@ -108,7 +108,7 @@ class HadoopCode:
         self._must("-rm", "-f", "-skipTrash", self._path(bundle))
 
     def interrupt(self) -> None:
-        """End the calls that are under way, and refuse every later one."""
+        """End the calls that are under way, and refuse all later ones."""
         with self._lock:
             self._is_interrupted = True
             for each in self._running:
@@ -123,7 +123,7 @@ class HadoopCode:
             raise Transient(f"hadoop fs {' '.join(arguments)}: {said or f'exit status {status}'}")
 
     def _run(self, *arguments: str) -> tuple[int, str]:
-        """Return the exit status of a call, and the last line of what it said."""
+        """Return the exit status of a call, and the last line of its output."""
         with self._lock:
             if self._is_interrupted:
                 raise Transient("called off")

@@ -1,4 +1,4 @@
-"""Gives and takes bundles of code on a candidate's port for peers (`standby.adapters.peers.code` is the other side)."""
+"""Serves and receives bundles of code on a candidate's port for peers; the client is `standby.adapters.peers.code`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from standby.errors import BadConfiguration, CorruptState
 from standby.shared.peers import PeerAnswer, PeerRequest, Route
 from standby.shared.roles import Caller, PeerRole
 
-#: Who may have code run by the cluster: a container's credentials are in the hands of users' code.
+#: Roles that may have code run by the cluster: a container's credentials are accessible to users' code.
 _UPLOADS: Final = frozenset({PeerRole.OPERATOR, PeerRole.MASTER})
 
 
 def code_route(
     store: BundleStore, received: Callable[[str], None], audit: Callable[[Caller, str, bool], None]
 ) -> Route:
-    """Return the route under `standby.shared.peers.CODE_ROUTE`; ``received`` is told of each bundle that was uploaded.
+    """Return the route under `standby.shared.peers.CODE_ROUTE`; ``received`` is called for each uploaded bundle.
 
-    ``GET code/<digest>`` gives a bundle, from ``Range`` on. ``POST code/<digest>?start=<n>&size=<all>`` takes the
-    bytes from ``start`` on, and says how many there are: who sends goes on from there. Only operators and masters may;
-    ``audit`` is told who, the bundle, and whether it was refused, when one is complete or refused.
+    ``GET code/<digest>`` returns a bundle, from ``Range`` on. ``POST code/<digest>?start=<n>&size=<all>`` takes the
+    bytes from ``start`` on and returns how many there are, so that the sender continues from there. Only operators and
+    masters may upload. When a bundle is complete or refused, ``audit`` is called with the caller, the bundle, and
+    whether it was refused.
     """
 
     def answer(request: PeerRequest) -> PeerAnswer:
@@ -66,13 +67,13 @@ def _take(
     try:
         start, size = int(request.query["start"]), int(request.query["size"])
     except (KeyError, ValueError):
-        raise BadConfiguration("an upload says start and size") from None
+        raise BadConfiguration("an upload needs start and size") from None
     present = store.append(bundle, start, request.body)
     if present >= size and not store.has(bundle):
         store.complete(bundle, store.part(bundle))
     is_complete = store.has(bundle)
     if is_complete:
-        # Also when it was here before: it may be deleted meanwhile, and is wanted again now.
+        # Also if it was here before: it may have been deleted meanwhile, and is wanted again now.
         received(bundle)
         audit(request.caller, bundle, False)
     body = json.dumps({"size": present, "complete": is_complete}).encode()

@@ -1,4 +1,4 @@
-"""The ways by which code comes to a candidate, put together as the configuration asks."""
+"""The code distributors of a candidate, combined according to the configuration."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from standby.shared.peers import BundleSource
 
 
 class LocalCode:
-    """Candidates fetch from each other: publishing is no more than announcing, which the code service does."""
+    """Candidates fetch from each other; a bundle is published by its announcement, which the code service makes."""
 
     def __init__(self, peers: PeerCode) -> None:
         self._peers = peers
 
     def publish(self, bundle: str, path: Path) -> None:
-        """Nothing: sources give it."""
+        """Do nothing: sources serve the bundle."""
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
-        """Fetch from one source after the other."""
+        """Fetch from the sources, one after another."""
         self._peers.fetch(bundle, sources, part)
 
     def forget(self, bundle: str) -> None:
-        """Nothing: each source removes its own."""
+        """Do nothing: each source removes its own copy."""
 
     def interrupt(self) -> None:
-        """Cut off what is under way."""
+        """Cut off the fetch that is under way."""
         self._peers.interrupt()
 
 
 class LeftInZooKeeper:
-    """Small bundles that a submit left in ZooKeeper before there was any candidate to upload them to."""
+    """Small bundles that a submit left in ZooKeeper before there was a candidate to upload them to."""
 
     def __init__(self, code: ZooKeeperCode) -> None:
         self._code = code
 
     def publish(self, bundle: str, path: Path) -> None:
-        """Nothing: only submits leave bundles there."""
+        """Do nothing: only submits leave bundles there."""
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
-        """Read the bundle, if it was left there."""
+        """Read the bundle, if a submit left it there."""
         try:
             data = self._code.read_code(bundle)
         except BadConfiguration as error:
@@ -59,27 +59,27 @@ class LeftInZooKeeper:
             raise Unavailable(f"{part}: {error.strerror}") from error
 
     def forget(self, bundle: str) -> None:
-        """Nothing: it goes with the bundle's node."""
+        """Do nothing: it is removed with the bundle's node."""
 
     def interrupt(self) -> None:
-        """Nothing: the client's own time-outs end it."""
+        """Do nothing: the client's own time-outs end a read."""
 
 
 class InTurn:
-    """Several ways: published by all of them, fetched by the first that has it."""
+    """Several distributors: all of them publish, and the first that has a bundle serves the fetch."""
 
     def __init__(self, *ways: CodeDistributor) -> None:
         self._ways = ways
 
     def publish(self, bundle: str, path: Path) -> None:
-        """Publish by every way."""
+        """Publish with every distributor."""
         for each in self._ways:
             each.publish(bundle, path)
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
-        """Fetch by one way after the other until one gives what the name says; raises `Transient` with what each said.
+        """Fetch with one distributor after another until the checksum is right; raises `Transient` with all errors.
 
-        Damage in one place must not hide what is whole in another: the first way would be the first one each time.
+        A damaged copy in one place must not hide a good one in another, since the first place is always asked first.
         """
         said: list[str] = []
         for each in self._ways:
@@ -96,20 +96,20 @@ class InTurn:
         raise Transient("; ".join(said))
 
     def forget(self, bundle: str) -> None:
-        """Forget by every way."""
+        """Forget with every distributor."""
         for each in self._ways:
             each.forget(bundle)
 
     def interrupt(self) -> None:
-        """Interrupt every way."""
+        """Interrupt every distributor."""
         for each in self._ways:
             each.interrupt()
 
 
 def code_ways(config: ClusterConfig, client: Any, context: Context) -> CodeDistributor:
-    """Return the distributor that ``config`` asks for; raises `BadConfiguration` when there is no Hadoop for it.
+    """Return the distributor that ``config`` asks for; raises `BadConfiguration` if it needs Hadoop and there is none.
 
-    ``context`` gives what other candidates are asked with, ``client`` is a started kazoo client.
+    ``context`` gives the credentials for requests to other candidates, ``client`` is a started kazoo client.
     """
     ways: list[CodeDistributor] = [
         LocalCode(PeerCode(context)),

@@ -1,6 +1,6 @@
-"""A cluster's own authority, and the certificates that it gives to each role.
+"""A cluster's own certificate authority, and the certificates that it issues for each role.
 
-Elliptic curves, of which a key is made in a millisecond; only the pair for Skein's AM is RSA, as Skein makes it.
+Keys are on elliptic curves, which takes a millisecond each; only the pair for Skein's AM is RSA, as Skein makes it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from standby.shared.roles import PeerRole
 
-#: How long an authority and what it gave last, days; `standfast credentials rotate` makes another one.
+#: Validity of an authority and its certificates, days; `standfast credentials rotate` makes a new authority.
 DAYS: Final = 365
 
-#: How long the pair for Skein's AM lasts, days. It opens nothing but the AMs of the cluster's applications, and cannot
+#: Validity of the pair for Skein's AM, days. It gives access only to the AMs of the cluster's applications, and cannot
 #: be changed while they run.
 SKEIN_DAYS: Final = 3650
 
-#: The name that Skein's clients ask of its servers.
+#: The name that Skein's clients expect of its servers.
 _SKEIN_NAME: Final = "skein-internal"
 
-#: Clocks of hosts may differ by so much.
+#: Largest difference between the clocks of hosts.
 _SKEW: Final = dt.timedelta(minutes=10)
 
 
@@ -42,7 +42,7 @@ class Pair:
 
 
 def new_authority(cluster: str, days: int = DAYS) -> Pair:
-    """Return a new authority for a cluster; two of the same cluster are told apart by their keys."""
+    """Return a new authority for a cluster; two authorities of the same cluster differ in their keys."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"standfast {cluster} {x509.random_serial_number():x}"[:64])
     made = (
@@ -56,9 +56,9 @@ def new_authority(cluster: str, days: int = DAYS) -> Pair:
 
 
 def issue(authority: Pair, role: PeerRole, name: str, days: int = DAYS) -> Pair:
-    """Return a certificate for the holder of ``role`` whom people call ``name``; it ends with its authority at last.
+    """Return a certificate for a holder of ``role`` named ``name``; it ends with its authority at the latest.
 
-    Raises `ValueError` when ``authority`` is none.
+    Raises `ValueError` if ``authority`` is not an authority.
     """
     signer = x509.load_pem_x509_certificate(authority.certificate.encode())
     signing = serialization.load_pem_private_key(authority.key.encode(), None)
@@ -85,7 +85,7 @@ def issue(authority: Pair, role: PeerRole, name: str, days: int = DAYS) -> Pair:
 
 
 def skein_pair(days: int = SKEIN_DAYS) -> Pair:
-    """Return a pair as Skein makes it, which signs itself: by it Skein's driver, AM and clients know each other."""
+    """Return a self-signed pair as Skein makes it, by which Skein's driver, AM and clients authenticate each other."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = _name(_SKEIN_NAME)
     return _pair(_begun(name, name, key.public_key(), days).sign(key, hashes.SHA256()), key)

@@ -1,8 +1,8 @@
 """An operator's credentials: a directory for each cluster in $STANDFAST_CREDENTIALS, else ~/.standfast/credentials.
 
-The first submit of a cluster makes all of them: its authority, a certificate for each role, the secret that its tree in
-ZooKeeper is closed with, and the pair for Skein's AM. Who has the authority's key makes certificates for further
-operators (`standfast credentials issue`); their directories hold a certificate alone.
+The first submit of a cluster makes all of them: its authority, a certificate for each role, the secret that protects
+its tree in ZooKeeper, and the pair for Skein's AM. The holder of the authority's key issues certificates for further
+operators (`standfast credentials issue`); their directories contain only a certificate.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ _AUTHORITY: Final = "authority"
 _SECRET: Final = "zookeeper.secret"  # noqa: S105 (the name of a file)
 _NUMBER: Final = "number"
 
-#: Of a rotation that has begun: what everybody is to have in the end.
+#: Of a rotation under way: the credentials that every process is to have in the end.
 _NEXT: Final = "next"
 
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """What an operator has of one cluster, in ``directory``."""
+    """An operator's credentials of one cluster, in ``directory``."""
 
     cluster: str
     directory: Path
 
     @property
     def keys(self) -> Keys:
-        """What this operator shows to the cluster's processes; raises `BadConfiguration` when it is of no use."""
+        """The keys that this operator shows to the cluster's processes; raises `BadConfiguration` if invalid."""
         return Keys(self.credentials(PeerRole.OPERATOR))
 
     def told_of_end(self) -> str:
-        """Return what is to be said of the certificate's end; empty while it is far.
+        """Return the message about the certificate's expiry; empty while it is far away.
 
-        Raises `BadConfiguration` when it has ended.
+        Raises `BadConfiguration` if it has expired.
         """
         return told_of_end(self._read("operator.crt").encode(), self.directory)
 
     def credentials(self, role: PeerRole) -> Credentials:
-        """Return what processes of a role begin with."""
+        """Return the credentials with which processes of a role start."""
         pair, trust = self.pair(role), self._read(_TRUST)
         if role is PeerRole.OPERATOR and (following := self.directory / _NEXT / _TRUST).exists():
-            # A rotation has begun: some processes show the one already, others still the other.
+            # A rotation is under way: some processes already show the new certificate, others still the old one.
             trust += following.read_text()
         return Credentials(self.number, trust, pair.certificate, pair.key)
 
@@ -71,19 +71,19 @@ class Keyring:
         return self._pair(role.value)
 
     def bootstrap(self, role: PeerRole) -> Bootstrap:
-        """Return what a process of a role has before it has talked to anybody."""
+        """Return what a process of a role has before its first connection."""
         secret = self.secret
         mine = container_secret(secret) if role is PeerRole.CONTAINER else secret
         return Bootstrap(self.credentials(role), mine, owner_digest(secret))
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is that of the cluster's owner, who submits and rotates."""
+        """Whether it belongs to the cluster's owner, who submits and rotates."""
         return (self.directory / _SECRET).exists()
 
     @property
     def secret(self) -> str:
-        """What the cluster's tree in ZooKeeper is closed with; raises `BadConfiguration` for an issued keyring."""
+        """The secret that protects the cluster's tree in ZooKeeper; raises `BadConfiguration` for an issued keyring."""
         self._check_whole("submit, or look into ZooKeeper")
         return self._read(_SECRET).strip()
 
@@ -94,7 +94,7 @@ class Keyring:
 
     @property
     def number(self) -> int:
-        """The number of what the directory holds, as it was given out last."""
+        """The number under which the credentials in the directory were last given out."""
         try:
             return int(self._read(_NUMBER))
         except ValueError as error:
@@ -103,11 +103,11 @@ class Keyring:
     def issue(self, name: str, target: Path) -> Keyring:
         """Return a keyring in ``target`` for another operator, called ``name``: certificates only, no secret.
 
-        Raises `BadConfiguration` when there is one already.
+        Raises `BadConfiguration` if ``target`` exists.
         """
         self._check_whole("issue a certificate")
         if target.exists():
-            raise BadConfiguration(f"{target} is there already; name a directory that is not")
+            raise BadConfiguration(f"{target} exists already; name a new directory")
         _write(
             target,
             {
@@ -119,9 +119,9 @@ class Keyring:
         return Keyring(self.cluster, target)
 
     def access(self, *, is_closed: bool | None = None, tls: Tls | None = None) -> Access:
-        """Return what this user's sessions with ZooKeeper prove: nothing, unless the keyring is the owner's.
+        """Return the authentication of this user's sessions with ZooKeeper: none unless the keyring is the owner's.
 
-        ``tls`` says how its servers are talked to, if the environment does not.
+        ``tls`` are the settings for connections to its servers, if the environment does not have them.
         """
         tls = tls or tls_of(os.environ)
         return (
@@ -133,7 +133,7 @@ class Keyring:
     # ---- rotation ----
 
     def next(self) -> Keyring:
-        """Return what everybody is to have in the end; made at the first call, and the same until `finish`."""
+        """Return the credentials that every process is to have in the end; made once, and kept until `finish`."""
         self._check_whole("rotate")
         directory = self.directory / _NEXT
         if not directory.exists():
@@ -141,11 +141,11 @@ class Keyring:
         return Keyring(self.cluster, directory)
 
     def authorities(self) -> str:
-        """Return the certificates of the authorities that are trusted, in PEM."""
+        """Return the certificates of the trusted authorities, in PEM."""
         return self._read(_TRUST)
 
     def finish(self, number: int) -> None:
-        """Have the directory be as `next` says, given out last with ``number``."""
+        """Replace the directory's credentials by those of `next`, last given out with ``number``."""
         following = self.directory / _NEXT
         for name in (_TRUST, *(f"{each}.{end}" for each in _PARTS for end in ("crt", "key"))):
             if (following / name).exists():
@@ -156,8 +156,8 @@ class Keyring:
     def _check_whole(self, what: str) -> None:
         if not self.is_whole:
             raise BadConfiguration(
-                f"{self.directory} holds no more than an operator's certificate: who submitted cluster {self.cluster} "
-                f"first has what it takes to {what}"
+                f"{self.directory} holds only an operator's certificate; the user who first submitted cluster "
+                f"{self.cluster} has the credentials to {what}"
             )
 
     def _pair(self, name: str) -> Pair:
@@ -171,12 +171,12 @@ class Keyring:
             raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
 
 
-#: For each of these a certificate and a key.
+#: Each of these has a certificate and a key.
 _PARTS: Final = (_AUTHORITY, *(each.value for each in PeerRole))
 
 
 def root() -> Path:
-    """Return where this user's keyrings are; raises `BadConfiguration` when there is no place for them."""
+    """Return the directory of this user's keyrings; raises `BadConfiguration` if there is none."""
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named)
@@ -189,7 +189,7 @@ def root() -> Path:
 
 
 def user_name() -> str:
-    """Return this user's name; the number where the user database has no name for it."""
+    """Return this user's name, or the number if the user database has no name for it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # the latter from Python 3.13 on
@@ -197,12 +197,12 @@ def user_name() -> str:
 
 
 def find(cluster: str) -> Keyring | None:
-    """Return this user's keyring of a cluster; None: there is none."""
+    """Return this user's keyring of a cluster; None if there is none."""
     return _in(root() / _checked(cluster), cluster)
 
 
 def require(cluster: str) -> Keyring:
-    """Return this user's keyring of a cluster; raises `BadConfiguration` naming what to do when there is none."""
+    """Return this user's keyring of a cluster; raises `BadConfiguration` with a remedy if there is none."""
     found = find(cluster)
     if found is None:
         raise BadConfiguration(
@@ -231,13 +231,13 @@ def make_sure(cluster: str) -> Keyring:
                 )
     except OSError as error:
         raise BadConfiguration(
-            f"{directory} cannot be made ({error.strerror}): let {VARIABLE} name a directory that can be written"
+            f"{directory} cannot be created ({error.strerror}): set {VARIABLE} to a writable directory"
         ) from error
     return Keyring(cluster, directory)
 
 
 def keyring_in(directory: Path, cluster: str) -> Keyring:
-    """Return the keyring in ``directory``, wherever it is; raises `BadConfiguration` when there is none."""
+    """Return the keyring in ``directory``, wherever that is; raises `BadConfiguration` if there is none."""
     found = _in(directory, cluster)
     if found is None:
         raise BadConfiguration(f"{directory} holds no credentials of a cluster: there is no operator.crt")
@@ -245,16 +245,16 @@ def keyring_in(directory: Path, cluster: str) -> Keyring:
 
 
 def access_to(cluster: str, *, is_closed: bool | None = None) -> Access:
-    """Return what this user's sessions with ZooKeeper prove; nothing where this user does not own the cluster.
+    """Return the authentication of this user's sessions with ZooKeeper; none if this user does not own the cluster.
 
-    ``is_closed`` is what a submit asks of the tree; other commands take it as it is.
+    ``is_closed`` is what a submit asks of the tree; other commands accept it as it is.
     """
     found = find(cluster)
     return nobodys_access() if found is None else found.access(is_closed=is_closed)
 
 
 def nobodys_access() -> Access:
-    """Return the access of a session that proves nothing, as this user's environment says how servers are talked to."""
+    """Return the access of a session without authentication, with this environment's settings for connections."""
     return replace(AS_IT_IS, tls=tls_of(os.environ))
 
 
@@ -277,12 +277,12 @@ def _in(directory: Path, cluster: str) -> Keyring | None:
 
 def _checked(cluster: str) -> str:
     if not NAME.match(cluster):
-        raise BadConfiguration(f"{cluster!r} is no name of a cluster")
+        raise BadConfiguration(f"{cluster!r} is not a cluster name")
     return cluster
 
 
 def _write(directory: Path, files: Mapping[str, str]) -> None:
-    """Have a directory with files for this user alone: all of them or none."""
+    """Create a directory with files that only this user can read; either all of them or none."""
     draft = directory.with_name(f".{directory.name}.{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700, parents=True)

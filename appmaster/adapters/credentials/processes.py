@@ -1,4 +1,4 @@
-"""A cluster's processes as a rotation meets them: through ZooKeeper, and over TLS with what it shows and trusts."""
+"""A cluster's processes as a rotation sees them: through ZooKeeper, and over TLS with given credentials."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from standby.adapters.tls import Keys
 from standby.security.credentials import Credentials
 from standby.shared.roles import PeerRole
 
-#: A process that says nothing for so long has not followed; it is asked again.
+#: A process that does not answer within this time has not followed; it is asked again.
 _SECONDS: Final = 3.0
 
 
 class RegisteredProcesses:
-    """`appmaster.ports.Processes` of the cluster of an open session."""
+    """`appmaster.ports.Processes` for the cluster of an open session."""
 
     def __init__(self, registry: ZooKeeperRegistry, credentials: ZooKeeperCredentials) -> None:
         self._registry = registry
         self._credentials = credentials
 
     def given(self, role: PeerRole) -> Credentials | None:
-        """Return what was given out to a role last."""
+        """Return the credentials that were last given out to a role."""
         return self._credentials.given(role)
 
     def give(self, role: PeerRole, credentials: Credentials) -> None:
-        """Give it out."""
+        """Give credentials out to a role."""
         self._credentials.give(role, credentials)
 
     def running(self) -> tuple[Process, ...]:
-        """Return those that are registered."""
+        """Return the registered processes."""
         candidates, containers = self._registry.candidates(), self._registry.containers()
         return (
             *(Process(PeerRole.MASTER, each.candidate, each.host, each.peer_port) for each in candidates),
@@ -42,7 +42,7 @@ class RegisteredProcesses:
 
 
 def talk(process: Process, shown: Credentials) -> str:
-    """Return why a process does not talk to who shows and trusts this; empty: it does."""
+    """Return why a process does not accept a client with these credentials, or is not trusted by it; empty: neither."""
     connection = http.client.HTTPConnection(process.host, process.port)
     try:
         plain = socket.create_connection((process.host, process.port), _SECONDS)
@@ -50,7 +50,7 @@ def talk(process: Process, shown: Credentials) -> str:
         connection.sock = (
             Keys(shown).client_context().wrap_socket(plain, server_hostname=process.role.server_name)
         )
-        # Whether what we show is trusted is heard with the first answer; there is no such page.
+        # Whether the shown certificate is trusted shows in the first answer; there is no such page.
         connection.request("GET", "/")
         connection.getresponse().read()
     except (OSError, http.client.HTTPException) as error:

@@ -1,4 +1,4 @@
-"""How kazoo is called: its errors as the project's own, watchers that it keeps once, and many nodes in one request."""
+"""Helpers for calls of kazoo: translation of its errors, watchers that are registered once, and bulk reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
 from standby.errors import BadConfiguration, Transient
 
-#: What kazoo raises when no server answers, or a session has ended.
+#: The errors that kazoo raises if no server answers, or if a session has ended.
 AWAY: Final = (
     ConnectionLoss,
     ConnectionClosedError,
@@ -36,7 +36,7 @@ AWAY: Final = (
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Raise `Transient` instead of what kazoo raises when no server answers, `BadConfiguration` when it may not."""
+    """Raise `Transient` instead of kazoo's errors when no server answers, `BadConfiguration` when access is denied."""
     try:
         yield
     except AWAY as error:
@@ -47,18 +47,18 @@ def translated(what: str) -> Iterator[None]:
 
 @lru_cache(maxsize=256)
 def watcher(watch: Callable[[], None] | None) -> Callable[[WatchedEvent], None] | None:
-    """Return ``watch`` as kazoo calls it: whoever watches reads again, whatever it was that happened.
+    """Return ``watch`` in the form in which kazoo calls it; a watcher reads again, whatever the event.
 
-    Always the same for the same ``watch``: kazoo keeps each watcher until its event comes, and who asks every moment
-    would leave one more each time.
+    The result is always the same object for the same ``watch``: kazoo keeps each watcher until its event comes, and a
+    caller that asks repeatedly would otherwise leave one more each time.
     """
     return None if watch is None else lambda _: watch()
 
 
 def read(client: Any, path: str, watch: Callable[[], None] | None = None) -> tuple[bytes, ZnodeStat] | None:
-    """Return a node's data and stat, None when there is none; ``watch`` is called once when one that is there changes.
+    """Return a node's data and stat, None if there is none; ``watch`` is called once when an existing node changes.
 
-    Raises as kazoo does.
+    Raises kazoo's errors.
     """
     try:
         data, stat = client.get(path, watch=watcher(watch))
@@ -68,9 +68,9 @@ def read(client: Any, path: str, watch: Callable[[], None] | None = None) -> tup
 
 
 def read_or_watch(client: Any, path: str, watch: Callable[[], None] | None = None) -> bytes | None:
-    """Return a node's data, None when there is none; ``watch`` is called once when it changes, comes or goes.
+    """Return a node's data, None if there is none; ``watch`` is called once when it changes, comes or goes.
 
-    Raises as kazoo does.
+    Raises kazoo's errors.
     """
     while True:
         if client.exists(path, watch=watcher(watch)) is None:
@@ -78,16 +78,15 @@ def read_or_watch(client: Any, path: str, watch: Callable[[], None] | None = Non
         found = read(client, path)
         if found is not None:
             return found[0]
-        # It went between the two reads.
+        # It was deleted between the two reads.
 
 
 # ---- many nodes in one request ----
 #
-# ZooKeeper's ``multiRead`` (since 3.6), which kazoo does not have.
-# Ten thousand records by ten thousand pipelined reads take kazoo two seconds of its processor; this takes a
-# tenth of it.
+# ZooKeeper's ``multiRead`` (since 3.6), which kazoo does not implement. Ten thousand pipelined reads take kazoo two
+# seconds of processor time; this takes a tenth of that.
 
-#: Nodes in one request; with records of a kilobyte an answer stays below what servers take for sane.
+#: Nodes in one request; with records of a kilobyte an answer stays below what servers consider sane.
 _NODES: Final = 500
 
 _GET_DATA: Final = 4
@@ -102,7 +101,7 @@ Read = tuple[bytes, ZnodeStat]
 
 
 class _MultiRead(namedtuple("_MultiRead", "paths")):  # noqa: PYI024 - kazoo's own requests are such
-    """A request as kazoo sends them."""
+    """A request in the form in which kazoo sends it."""
 
     __slots__ = ()
 
@@ -118,7 +117,7 @@ class _MultiRead(namedtuple("_MultiRead", "paths")):  # noqa: PYI024 - kazoo's o
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> list[Read | None]:
-        """Return each node's data and stat; None where there is no node."""
+        """Return each node's data and stat; None for a node that does not exist."""
         found: list[Read | None] = []
         while True:
             kind, is_done, _ = _HEADER.unpack_from(data, offset)
@@ -141,14 +140,14 @@ class _MultiRead(namedtuple("_MultiRead", "paths")):  # noqa: PYI024 - kazoo's o
 
 
 def read_many(client: Any, paths: Sequence[str]) -> Iterator[tuple[str, bytes, ZnodeStat]]:
-    """Yield each node that exists, with its path, data and stat; not of one instant.
+    """Yield each node that exists, with its path, data and stat; the reads are not of one instant.
 
-    Raises as kazoo does. Servers before 3.6 are asked for one node after the other.
+    Raises kazoo's errors. Servers before 3.6 are asked for one node after another.
     """
     asked = []
     for first in range(0, len(paths), _NODES):
         pending = client.handler.async_result()
-        # As kazoo's own methods do; it has no public way to send a request of somebody else's making.
+        # As kazoo's own methods do; it has no public way to send a custom request.
         absolute = [f"{client.chroot}{each}" for each in paths[first : first + _NODES]]
         client._call(_MultiRead(absolute), pending)  # noqa: SLF001
         asked.append((paths[first : first + _NODES], pending))

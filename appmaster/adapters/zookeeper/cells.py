@@ -1,4 +1,4 @@
-"""The records of a cluster's cells in ZooKeeper: made by whoever submits, completed by the cell's candidate."""
+"""The records of a cluster's cells in ZooKeeper: created by the submit, completed by the cell's candidate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from standby.shared import naming
 
 
 class ZooKeeperCells:
-    """The cells of one cluster. Every call may raise `Transient`, and `BadConfiguration` for what is no record."""
+    """The cells of one cluster. Every call may raise `Transient`, and `BadConfiguration` for an invalid record."""
 
     def __init__(self, client: Any, cluster: str) -> None:
         self._client = client
@@ -39,9 +39,9 @@ class ZooKeeperCells:
         return {number: each for number, each in sorted(found.items()) if each is not None}
 
     def claim(self, number: int, record: CellRecord, replaces: CellRecord | None = None) -> bool:
-        """Create a cell's record, so that two submits never make one cell twice; False when taken.
+        """Create a cell's record, so that two submits never make one cell twice; False if it exists.
 
-        With ``replaces``, a record of an application that has ended gives way, if it is still that one.
+        With ``replaces``, the record of an application that has ended is replaced, if it is still that one.
         """
         path = naming.cell_path(self._cluster, number)
         with translated("claiming a cell"):
@@ -54,12 +54,12 @@ class ZooKeeperCells:
             return True
 
     def change(self, number: int, edit: Callable[[CellRecord], CellRecord | None]) -> bool:
-        """Change a cell's record as ``edit`` says; False when there is none, or ``edit`` returns None."""
+        """Change a cell's record by ``edit``; False if there is none, or if ``edit`` returns None."""
         with translated("recording the cell"):
             return self._change(number, edit)
 
     def put(self, number: int, record: CellRecord) -> None:
-        """Complete a cell's record that this process claimed."""
+        """Complete a cell's record that this process has claimed."""
         self.change(number, lambda _: record)
 
     def drop(self, number: int) -> None:

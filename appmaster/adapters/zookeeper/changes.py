@@ -27,14 +27,14 @@ from standby.shared.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
 
-#: How often a change is tried again when somebody else was quicker, before a turn is left to others.
+#: How often a change is tried again after conflicts before it is left for a later turn.
 _ATTEMPTS = 10
 
-#: Less than a client waits for an answer, seconds: calls are answered on a few threads, which must not all wait for a
-#: ZooKeeper that is away while cluster info could be given.
+#: Less than a client waits for an answer, seconds: calls are answered on a few threads, which must not all wait for an
+#: unavailable ZooKeeper while cluster info could be given.
 _ANSWER_SECONDS = 2.0
 
-#: ZooKeeper takes about 1 MB in one transaction; task records are deleted by the path.
+#: ZooKeeper accepts about 1 MB in one transaction; task records are deleted by path.
 _DELETED_AT_ONCE = 1_000
 
 
@@ -51,9 +51,9 @@ class FirstSubmit:
 
 
 class ZooKeeperChanges:
-    """The queued changes of one cluster, and the drained hosts, which changes alone write.
+    """The queued changes of one cluster, and the drained hosts, which only changes write.
 
-    ``client`` is a started kazoo client that stays its owner's. Every call may raise `Transient`.
+    ``client`` is a started kazoo client that still belongs to the caller. Every call may raise `Transient`.
     """
 
     def __init__(self, client: Any, cluster: str) -> None:
@@ -61,9 +61,9 @@ class ZooKeeperChanges:
         self._cluster = cluster
 
     def present(self, job: str, *, with_tasks: bool = False) -> Present | None:
-        """Return a job as it is now, whoever changed it last; None when there is no such job.
+        """Return a job as it is now, whichever client changed it last; None if there is no such job.
 
-        Its actives' revisions are read ``with_tasks`` only.
+        Its actives' revisions are read only ``with_tasks``.
         """
         path = naming.job_path(self._cluster, job)
         with translated("reading a job"):
@@ -72,7 +72,7 @@ class ZooKeeperChanges:
             return self._present(path, found[0], with_tasks=with_tasks) if found is not None else None
 
     def put(self, change: str, record: ChangeRecord) -> None:
-        """Queue a change; once more under the same id is the same change, whatever became of it."""
+        """Queue a change; the same id again is the same change, whatever its state."""
         with translated("queueing a change"):
             try:
                 path = naming.change_path(self._cluster, change)
@@ -83,7 +83,7 @@ class ZooKeeperChanges:
                 raise BadConfiguration(f"there is no cluster {self._cluster}") from error
 
     def has_queued(self) -> bool:
-        """Return whether a change is asked for that no leader has settled yet."""
+        """Return whether there is a change that no leader has settled yet."""
         path = naming.changes_path(self._cluster)
         with translated("reading what is queued"):
             try:
@@ -101,9 +101,9 @@ class ZooKeeperChanges:
         return {} if data is None else dict(bodies.decode(data, path, DrainedRecord).hosts)
 
     def settle(self, change: str, epoch: int) -> None:
-        """Make a queued change: what it changes and its result are one transaction that checks the epoch.
+        """Make a queued change: its effect and its result are one transaction that checks the epoch.
 
-        Nothing when it is settled already. Raises `Fenced` when another leads, `NotYet` when it has to wait.
+        Does nothing if it is settled already. Raises `Fenced` if another candidate leads, `NotYet` if it has to wait.
         """
         path = naming.change_path(self._cluster, change)
         with translated("making a queued change"):
@@ -114,7 +114,7 @@ class ZooKeeperChanges:
                 record = bodies.decode(found[0], path, ChangeRecord)
                 if record.state != "queued" or self._settle(path, record, found[1], epoch):
                     return
-        raise Transient(f"change {change}: what it changes does not stand still")
+        raise Transient(f"change {change}: its records keep changing meanwhile")
 
     def hold_up(self, change: str, epoch: int, why: str) -> None:
         """Say in a queued change why it could not be made, for whoever asks; it stays queued.
@@ -132,9 +132,9 @@ class ZooKeeperChanges:
             self._commit(transaction, epoch)
 
     def refuse_left(self, why: str) -> None:
-        """Refuse every change that is queued; for who starts a cluster of which nothing runs.
+        """Refuse every queued change; for the start of a cluster of which nothing runs.
 
-        They were meant for what had been there. Nobody leads, so there is no epoch to be checked.
+        They were meant for the former cluster. There is no leader, so there is no epoch to check.
         """
         root = naming.changes_path(self._cluster)
         with translated("refusing changes of before"):
@@ -205,7 +205,7 @@ class ZooKeeperChanges:
             self._client.delete(naming.change_path(self._cluster, change), version=version)
 
     def _settle(self, path: str, record: ChangeRecord, version: int, epoch: int) -> bool:
-        """Return whether the transaction was made; False when something had changed under it."""
+        """Return whether the transaction was made; False if its nodes were changed meanwhile."""
         transaction = self._leaders(epoch)
         try:
             if record.operation in operations.JOB_CHANGES:
@@ -223,7 +223,7 @@ class ZooKeeperChanges:
                 raise
             if not isinstance(error, StandfastError):
                 _log.exception("%s cannot be made", record.operation)
-            # What was put together so far is left: nothing of it is to be done.
+            # The transaction begun so far is dropped: none of it is to be done.
             transaction = self._leaders(epoch)
             result = operations.settled(record, epoch, told(error), is_refused=True)
         transaction.set_data(path, bodies.encode(result), version=version)
@@ -245,7 +245,7 @@ class ZooKeeperChanges:
         if present is not None and change.operation in operations.NEEDS_TASKS:
             tasks = self._tasks(path)
             for each, (_, version) in tasks.items():
-                # What it is judged by is to hold when it is made.
+                # What the change is judged by must still hold when it is made.
                 transaction.check(each, version)
             present = replace(present, active_revisions=tuple(each.revision for each, _ in tasks.values()))
         made = operations.JOB_CHANGES[change.operation](present, change.arguments)
@@ -293,7 +293,7 @@ class ZooKeeperChanges:
         return {each: (shared.decode_task(data, each), stat.version) for each, data, stat in found}
 
     def _delete(self, transaction: Any, path: str, epoch: int) -> None:
-        """Delete a job that has ended: its tasks, which may be more than one transaction takes, before the rest."""
+        """Delete a job that has ended: first its tasks, which may exceed one transaction, then the rest."""
         names = self._client.get_children(f"{path}/tasks")
         for begin in range(0, len(names), _DELETED_AT_ONCE):
             some = self._leaders(epoch)
@@ -305,9 +305,9 @@ class ZooKeeperChanges:
         transaction.delete(path)
 
     def _name_code(self, transaction: Any, before: JobRecord | None, after: JobRecord | None) -> None:
-        """Change the node of each bundle that a job names from now on, and take its tombstone away.
+        """Change the node of each bundle that a job names from now on, and remove its tombstone.
 
-        Who wants to condemn it at the same moment fails (`ZooKeeperCodeDirectory.condemn`).
+        A leader that condemns it at the same moment fails (`ZooKeeperCodeDirectory.condemn`).
         """
         was = codes(before) if before is not None else frozenset()
         for each in sorted((codes(after) if after is not None else frozenset()) - was):

@@ -1,10 +1,10 @@
-"""Bundles of code in ZooKeeper, for candidates that are yet to come, and the directory of who has which.
+"""Bundles of code in ZooKeeper, for candidates that do not run yet, and the directory of their holders.
 
-A bundle is named by its checksum, so writing it is idempotent and needs no epoch: two that write the same
+A bundle is named by its checksum, so writing it is idempotent and needs no epoch: two clients that write the same
 bundle at once write the same bytes. The marker comes last, and only a bundle with a marker exists.
 
-Deleting leaves a tombstone; candidates remove the bundle when it has stood for long enough
-(`appmaster.code.rules`). Whoever writes a bundle again removes the tombstone first, which a later removal notices.
+A deletion leaves a tombstone; candidates remove the bundle when the tombstone is old enough (`appmaster.code.rules`).
+A client that writes a bundle again removes the tombstone first, which a later removal notices.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ class ZooKeeperBundles:
         self._cluster = cluster
 
     def has(self, digest: str) -> bool:
-        """Return whether the bundle is there, completely."""
+        """Return whether the bundle exists, completely."""
         with translated("looking for a bundle of code"):
             return self._has(digest)
 
     def put(self, digest: str, data: bytes) -> None:
-        """Write a bundle (`standby.code.bundles`) part by part, and the marker last; nothing when it is there already.
+        """Write a bundle (`standby.code.bundles`) part by part, and the marker last; nothing if it exists already.
 
-        Raises `CorruptState` when ``data`` is not what ``digest`` says, `BadConfiguration` when it is too large.
+        Raises `CorruptState` if ``data`` does not have the checksum ``digest``, `BadConfiguration` if it is too large.
         """
         bundles.check(digest, data)
         if len(data) > bundles.LEFT_BYTES:
             raise BadConfiguration(
-                f"job.modules: packed they are {len(data) >> 20} MiB, too much for ZooKeeper, and no candidate takes "
+                f"job.modules: {len(data) >> 20} MiB when packed, too much for ZooKeeper, and no candidate takes "
                 "them now; use code.distributor=hdfs, or put data and large libraries into job.python.archive"
             )
         with translated("writing a bundle of code"):
@@ -70,7 +70,7 @@ class ZooKeeperBundles:
                 try:
                     self._client.create(path, part)
                 except NodeExistsError:
-                    # Of an earlier writer that did not come to the end, or of one that is just at it: the same bytes.
+                    # Left by an earlier, unfinished writer, or written by another at this moment: the same bytes.
                     self._client.set(path, part)
             with suppress(NodeExistsError):
                 self._client.create(
@@ -78,12 +78,12 @@ class ZooKeeperBundles:
                 )
 
     def revive(self, digest: str) -> None:
-        """Make sure that the bundle has a node, and no tombstone."""
+        """Ensure that the bundle has a node, and no tombstone."""
         with translated("reviving a bundle"):
             self._revive(digest)
 
     def names(self) -> tuple[str, ...]:
-        """Return the digests of all bundles that are not deleted, those that were never completed included."""
+        """Return the digests of all bundles that are not deleted, including incomplete ones."""
         found = []
         root = naming.code_root_path(self._cluster)
         with translated("listing the bundles of code"), suppress(NoNodeError):
@@ -94,12 +94,12 @@ class ZooKeeperBundles:
         return tuple(found)
 
     def is_named(self, digest: str) -> bool:
-        """Return whether some job names a bundle; raises `BadConfiguration` when a job's record cannot be read."""
+        """Return whether a job names a bundle; raises `BadConfiguration` if a job's record cannot be read."""
         with translated("looking who names a bundle"):
             return self._is_named(digest)
 
     def withdraw(self, digest: str) -> bool:
-        """Remove a bundle, while nothing of the cluster runs; return False when a job names it, and it stays."""
+        """Remove a bundle while nothing of the cluster runs; return False if a job names it, and it stays."""
         with translated("withdrawing a bundle of code"):
             with suppress(NoNodeError):
                 if self._is_named(digest):
@@ -109,7 +109,7 @@ class ZooKeeperBundles:
         return True
 
     def bury(self, digest: str, version: int) -> bool:
-        """Remove all of a deleted bundle; False when its node is not of ``version`` or a candidate holds it."""
+        """Remove all of a deleted bundle; False if its node is not of ``version`` or a candidate holds it."""
         path, parts = naming.code_path(self._cluster, digest), naming.code_parts_path(self._cluster, digest)
         with translated("removing a bundle"):
             transaction = self._client.transaction()
@@ -130,7 +130,7 @@ class ZooKeeperBundles:
         path = naming.code_path(self._cluster, digest)
         while True:
             self._client.ensure_path(path)
-            # Removed between the two: once more. After `set` nobody removes it, for its version has changed.
+            # If it is removed between the two calls: once more. After `set` its new version prevents a removal.
             with suppress(NoNodeError):
                 if self._client.get(path)[0]:
                     self._client.set(path, b"")
@@ -147,14 +147,14 @@ class ZooKeeperBundles:
 
 
 def tombstone() -> DeletedRecord:
-    """Return what a bundle's node says once it is deleted."""
+    """Return the content of a deleted bundle's node."""
     return DeletedRecord(time.time_ns() // 1_000_000)
 
 
 class ZooKeeperCodeDirectory:
     """A `appmaster.code.ports.CodeDirectory`.
 
-    It reads by watches, and writes through ``client``, which is started and stays its owner's.
+    It reads through watches, and writes through ``client``, which is started and still belongs to the caller.
     """
 
     def __init__(self, client: Any, cluster: str) -> None:
@@ -167,27 +167,27 @@ class ZooKeeperCodeDirectory:
         self._needs: dict[str, tuple[Node, JobNeeds]] = {}
 
     def start(self, changed: Callable[[], None]) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._tree.listen(changed)
         self._tree.start()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._tree.close()
 
     def read(self) -> Directory | None:
-        """Return what the watches brought; one thread asks."""
+        """Return what the watches have read; called by one thread."""
         return self._directory(self._tree.nodes) if self._tree.is_complete else None
 
     def fresh(self, timeout_seconds: float) -> Directory:
-        """Return what is there now."""
+        """Return the present content."""
         return self._directory(self._tree.fresh(timeout_seconds))
 
     def announce(self, bundle: str, source: BundleSource) -> None:
         """Create the source's ephemeral node."""
         path = naming.code_source_path(self._cluster, bundle, source.candidate)
         with translated("announcing a bundle"):
-            # Never with its parents' parents: the tree of a cluster that was deleted must not come again.
+            # Never with the parents of its parent: the tree of a deleted cluster must not be created again.
             with suppress(NodeExistsError, NoNodeError):
                 self._client.create(naming.code_path(self._cluster, bundle))
             with suppress(NodeExistsError, NoNodeError):
@@ -203,10 +203,10 @@ class ZooKeeperCodeDirectory:
         self._bundles.revive(bundle)
 
     def condemn(self, bundle: str, epoch: int) -> None:
-        """Write a bundle's tombstone, in a transaction that checks the epoch and that nobody touched the bundle.
+        """Write a bundle's tombstone, in a transaction that checks the epoch and that the bundle's node is unchanged.
 
-        That no job names it is read anew, with a sync: what this candidate has seen may lack the latest. Whoever
-        names it meanwhile changes the bundle's node in the same transaction (`ZooKeeperChanges`).
+        Whether a job names it is read again, with a sync, because this candidate may not have seen the latest jobs. A
+        change that names it meanwhile changes the bundle's node in the same transaction (`ZooKeeperChanges`).
         """
         path = naming.code_path(self._cluster, bundle)
         with translated("condemning a bundle"):
@@ -217,7 +217,7 @@ class ZooKeeperCodeDirectory:
             transaction = transaction_of(self._client, self._cluster, epoch)
             transaction.set_data(path, bodies.encode(tombstone()), version=found[1].version)
             commit(transaction, after(epoch))
-        _log.info("bundle %s has been named by no job for long; it is marked as deleted", bundle)
+        _log.info("no job has named bundle %s for a long time; it is marked as deleted", bundle)
 
     def bury(self, bundle: str, version: int) -> bool:
         """Remove the node of a deleted bundle."""
@@ -237,7 +237,7 @@ class ZooKeeperCodeDirectory:
             changed = msgspec.structs.replace(record, activated=revision)
             transaction.set_data(path, bodies.encode(changed), version=found[1].version)
             commit(transaction, after(epoch))
-        # Of a record that somebody else changed meanwhile, the watch tells; then it is looked at again.
+        # If another client changed the record meanwhile, the watch reports it; then it is looked at again.
 
     def _directory(self, nodes: Nodes) -> Directory:
         candidates: set[str] = set()
@@ -265,7 +265,7 @@ class ZooKeeperCodeDirectory:
     def _needs_of(self, job: str, path: str, node: Node) -> JobNeeds:
         known = self._needs.get(job)
         if known is None or known[0] != node:
-            # Checking a configuration is not free, and most changes are of something else.
+            # Checking a configuration takes time, and most changes concern something else.
             known = (node, needs(bodies.decode(node.data, path, JobRecord)))
             self._needs[job] = known
         return known[1]

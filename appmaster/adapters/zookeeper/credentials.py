@@ -1,4 +1,4 @@
-"""Credentials that a cluster's processes take while they run, given out through ZooKeeper."""
+"""Credentials that a cluster's processes adopt while they run, given out through ZooKeeper."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ZooKeeperCredentials:
         self._cluster = cluster
 
     def give(self, role: PeerRole, credentials: Credentials) -> None:
-        """Give processes of a role other credentials; they take them if they are later ones than theirs."""
+        """Give processes of a role other credentials; they adopt them if they are newer than their own."""
         path = naming.credentials_path(self._cluster, role)
         with translated("giving out credentials"):
             self._client.ensure_path(path)
             self._client.set(path, encode(credentials))
 
     def given(self, role: PeerRole) -> Credentials | None:
-        """Return the credentials that were given out to processes of a role last; None: none since the submit."""
+        """Return the credentials last given out to processes of a role; None: none since the submit."""
         path = naming.credentials_path(self._cluster, role)
         with translated("reading credentials"):
             found = read(self._client, path)

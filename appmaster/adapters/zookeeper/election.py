@@ -1,8 +1,8 @@
-"""Who leads, as ZooKeeper has it, and the check by which only the leader writes.
+"""The leader's record in ZooKeeper, and the check that lets only the leader write.
 
-Safety rests on one thing (rule `epoch-check`): every write of a leader is a transaction that checks the
-version of ``/controller_epoch``, which the next leader raises in the transaction that makes it leader.
-A deposed leader can therefore write nothing.
+Safety rests on one thing (rule `epoch-check`): every write of a leader is a transaction that checks the version of
+``/controller_epoch``, which the next leader raises in the transaction that makes it the leader. A deposed leader
+therefore cannot write anything.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class ZooKeeperElection:
         self.epoch = 0
 
     def controller(self, watch: Callable[[], None] | None = None) -> ControllerRecord | None:
-        """Return who leads, or None; ``watch`` is called once, on kazoo's thread, when that changes."""
+        """Return the leader, or None; ``watch`` is called once, on kazoo's thread, when that changes."""
         path = naming.controller_path(self._cluster)
         with translated("reading who leads"):
             data = read_or_watch(self._client, path, watch)
         return None if data is None else shared.decode_controller(data, path)
 
     def lead(self, record: ControllerRecord, depose: ControllerRecord | None = None) -> int | None:
-        """Try to become leader; return the new epoch, or None when somebody else was quicker.
+        """Try to become the leader; return the new epoch, or None if another candidate was quicker.
 
-        The record, the risen epoch and, with ``depose``, the end of a leader whose port was found
-        closed (rule `epoch-check`) are one transaction.
+        The record, the raised epoch and, with ``depose``, the end of a leader whose port was found closed (rule
+        `epoch-check`) are one transaction.
         """
         path = naming.controller_path(self._cluster)
         epoch_path = naming.controller_epoch_path(self._cluster)
@@ -59,7 +59,7 @@ class ZooKeeperElection:
                 try:
                     present, present_stat = self._client.get(path)
                 except NoNodeError:
-                    return None  # its session has ended meanwhile: the place is empty
+                    return None  # its session has ended meanwhile: the record is absent
                 if shared.decode_controller(present, path) != depose:
                     return None
                 transaction.delete(path, version=present_stat.version)
@@ -79,18 +79,18 @@ class ZooKeeperElection:
         return epoch
 
     def confirm_lead(self) -> None:
-        """Leave a beat if this session still holds the newest epoch; raises `Fenced` when it does not.
+        """Leave a beat if this session still holds the newest epoch; raises `Fenced` if it does not.
 
-        In a transaction: unlike a read its check cannot be answered by a server that lags behind.
+        In a transaction: unlike a read, its check cannot be answered by a server that lags behind.
         """
         transaction = self.transaction()
         transaction.set_data(naming.controller_beat_path(self._cluster), str(self.epoch).encode())
         self.commit(transaction, "confirming who leads")
 
     def beat(self, *, is_synced: bool = False) -> Beat | None:
-        """Return the last beat of whoever led last; None when there is none.
+        """Return the last beat of the latest leader; None if there is none.
 
-        With ``is_synced`` as of now; else a server that lags behind may answer.
+        With ``is_synced`` as of now; otherwise a server that lags behind may answer.
         """
         path = naming.controller_beat_path(self._cluster)
         with translated("reading the leader's last sign of life"):
@@ -100,7 +100,7 @@ class ZooKeeperElection:
         return None if found is None else Beat(int(found[0]), found[1].mzxid)
 
     def resign_lead(self) -> None:
-        """End this session's leadership at once, if it has it: nobody has to wait for the session's end."""
+        """End this session's leadership at once, if it has it, so that no one waits for the session's end."""
         if self.epoch == 0:
             return
         transaction = self.transaction()
@@ -111,19 +111,19 @@ class ZooKeeperElection:
     def raise_epoch(self, seen: int) -> None:
         """Have the next leader's epoch be above ``seen``, and end this leadership, in one transaction.
 
-        For a root that is younger than the containers are: they obey no epoch below one that they have seen (rule
-        `epoch-check`). Raises `Fenced` when another leads already, or this session does not, `Transient` when the
-        outcome is unknown.
+        For a root that is younger than the containers: they obey no epoch below one that they have seen (rule
+        `epoch-check`). Raises `Fenced` if another candidate leads or this session does not, `Transient` if the outcome
+        is unknown.
         """
         if not self.epoch:
-            # It knows no version of the epoch, so the check would pass whoever leads.
+            # It knows no version of the epoch, so the check would pass whichever candidate leads.
             raise Fenced("this session does not lead")
         transaction = self._client.transaction()
         path = naming.controller_epoch_path(self._cluster)
         transaction.set_data(path, str(max(seen, self.epoch)).encode(), version=self._epoch_version)
         transaction.delete(naming.controller_path(self._cluster))
         if has_failed(self.commit(transaction, "raising the epoch")):
-            raise Transient("the record of this leader is gone: nobody leads")
+            raise Transient("the record of this leader is gone: there is no leader")
         self.epoch = 0
 
     def transaction(self) -> Any:
@@ -132,9 +132,9 @@ class ZooKeeperElection:
 
     @staticmethod
     def commit(transaction: Any, what: str) -> list[Any]:
-        """Return the results of a leader's ``transaction``, its check's included.
+        """Return the results of a leader's ``transaction``, including that of its check.
 
-        Raises `Fenced` when the epoch has moved on, `Transient` when the outcome is unknown.
+        Raises `Fenced` if the epoch has moved on, `Transient` if the outcome is unknown.
         """
         with translated(what):
             return commit(transaction, f"another leader has taken over; refused while {what}")
@@ -143,7 +143,7 @@ class ZooKeeperElection:
 def transaction_of(client: Any, cluster: str, epoch: int) -> Any:
     """Return a transaction that only the leader of ``epoch`` can make; see `commit`.
 
-    Raises `Fenced` when ``epoch`` is not the newest, or the tree is gone: its leader can write nothing any more.
+    Raises `Fenced` if ``epoch`` is not the newest, or if the tree is gone: its leader cannot write any more.
     """
     found = read(client, naming.controller_epoch_path(cluster))
     if found is None:
@@ -155,9 +155,9 @@ def transaction_of(client: Any, cluster: str, epoch: int) -> Any:
 
 
 def commit(transaction: Any, fenced: str) -> list[Any]:
-    """Return the results of a leader's ``transaction``, its check's included.
+    """Return the results of a leader's ``transaction``, including that of its check.
 
-    Raises `Fenced`, saying ``fenced``, when the epoch has moved on, and as kazoo does when the outcome is unknown.
+    Raises `Fenced` with the text ``fenced`` if the epoch has moved on, and kazoo's errors if the outcome is unknown.
     """
     results: list[Any] = transaction.commit()
     if isinstance(results[0], (BadVersionError, NoNodeError)):  # or the whole tree is gone
@@ -166,12 +166,12 @@ def commit(transaction: Any, fenced: str) -> list[Any]:
 
 
 def after(epoch: int) -> str:
-    """Return what is said to a leader that was deposed."""
+    """Return the message for a leader that was deposed."""
     return f"another leader has come after epoch {epoch}"
 
 
 def has_failed(results: list[Any]) -> bool:
-    """Return whether a transaction changed nothing, because something was not as it expected."""
+    """Return whether a transaction changed nothing because one of its expectations failed."""
     return any(isinstance(each, Exception) for each in results)
 
 

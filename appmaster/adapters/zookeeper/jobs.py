@@ -1,4 +1,4 @@
-"""What is asked of jobs, and what is recorded of them, in ZooKeeper."""
+"""The requests for jobs and the records about them, in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from standby.shared import records as shared
 
 
 class ZooKeeperJobs:
-    """The jobs of one cluster. Every call may raise `Transient`, and `BadConfiguration` for what is no record."""
+    """The jobs of one cluster. Every call may raise `Transient`, and `BadConfiguration` for an invalid record."""
 
     def __init__(self, client: Any, cluster: str) -> None:
         self._client = client
@@ -43,7 +43,7 @@ class ZooKeeperJobs:
         return None if found is None else bodies.decode(found[0], path, JobRecord)
 
     def status(self, job: str) -> StatusRecord | None:
-        """Return how far the leader is with a job; None before it has looked at it."""
+        """Return a job's status as last written by a leader; None before the first."""
         path = f"{naming.job_path(self._cluster, job)}/status"
         with translated("reading a job's status"):
             found = read(self._client, path)
@@ -52,9 +52,9 @@ class ZooKeeperJobs:
     def load(
         self, name: str, watch: Callable[[], None] | None = None, *, has_tasks: bool = True
     ) -> Loaded | None:
-        """Return everything recorded of a job, or None when there is no such job.
+        """Return everything recorded of a job, or None if there is no such job.
 
-        ``watch`` is called once when the job's own record changes; the tasks' are read if ``has_tasks``.
+        ``watch`` is called once when the job's own record changes; the tasks' records are read if ``has_tasks``.
         """
         job = self.read(name, watch)
         if job is None:
@@ -63,12 +63,12 @@ class ZooKeeperJobs:
         return Loaded(job, self.status(name), self._model(name), tasks)
 
     def ask(self, job: str, *, is_wanted: bool, purge: bool = False) -> bool:
-        """Change the requested state of a job; return False when there is no such job."""
+        """Change the requested state of a job; return False if there is no such job."""
         wish = partial(msgspec.structs.replace, is_wanted=is_wanted, purge=purge)
         return self._update("changing what is asked of the job", job, wish) is not None
 
     def update(self, name: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord | None:
-        """Change a job's record, as ``change`` says, whoever else changes it; return it, None without such a job."""
+        """Change a job's record by ``change``, retried on conflicts; return it, or None if there is no such job."""
         return self._update("changing the job", name, change)
 
     def delete(self, name: str) -> None:

@@ -18,7 +18,7 @@ from standby.shared import records as shared
 
 
 class ZooKeeperRecords:
-    """Writes as the leader that ``election`` says; each call raises `Fenced` when another leads."""
+    """Writes as the leader according to ``election``; each call raises `Fenced` if another candidate leads."""
 
     def __init__(self, client: Any, cluster: str, election: ZooKeeperElection) -> None:
         self._client = client
@@ -28,8 +28,8 @@ class ZooKeeperRecords:
     def write_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...] | None:
         """Write a decision's records in one transaction; return them with their new versions.
 
-        None when a record was not as expected, and nothing was written. Raises `Fenced` when another
-        leads, `Transient` when the outcome is unknown: then read back, the records carry the decision.
+        None if a record was not as expected, and nothing was written. Raises `Fenced` if another candidate leads,
+        `Transient` if the outcome is unknown: if it was written, the records then carry the decision.
         """
         transaction = self._election.transaction()
         for each in changes:
@@ -48,7 +48,7 @@ class ZooKeeperRecords:
         )
 
     def read_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...]:
-        """Return the present records of the tasks in ``changes``; those without one are left out."""
+        """Return the present records of the tasks in ``changes``; tasks without one are left out."""
         paths = [naming.task_path(self._cluster, each.record.task) for each in changes]
         with translated("reading task records back"):
             # The read may be served by a server that lags behind the one that refused the write.
@@ -57,9 +57,9 @@ class ZooKeeperRecords:
             return tuple(Recorded(shared.decode_task(data, at), stat.version) for at, data, stat in found)
 
     def write_model(self, model: JobModel, stage: str) -> JobModel | None:
-        """Write a job's model in place of its version ``znode``; return it with its new one.
+        """Write a job's model over version ``znode`` of its node; return it with its new version.
 
-        None when the present one is another. Raises as `write_tasks`.
+        None if the node has another version. Raises as `write_tasks`.
         """
         path = naming.model_path(self._cluster, model.job)
         data = bodies.encode(bodies.model_record(model, stage))
@@ -74,7 +74,7 @@ class ZooKeeperRecords:
         return replace(model, znode=model.znode + 1)
 
     def write_status(self, job: str, status: StatusRecord) -> None:
-        """Record how far a job is; raises as `write_tasks`."""
+        """Write a job's status; raises as `write_tasks`."""
         path = f"{naming.job_path(self._cluster, job)}/status"
         with translated("writing a job's status"):
             exists = self._client.exists(path) is not None

@@ -1,4 +1,4 @@
-"""Who is registered in ZooKeeper at this moment: the candidates and the containers of a cluster."""
+"""The candidates and containers of a cluster that are registered in ZooKeeper at this moment."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _Body = TypeVar("_Body")
 
 
 class ZooKeeperRegistry:
-    """Who has registered in one cluster. Every call may raise `Transient`."""
+    """The registrations in one cluster. Every call may raise `Transient`."""
 
     def __init__(self, client: Any, cluster: str) -> None:
         self._client = client
         self._root = naming.cluster_path(cluster)
 
     def clusters(self) -> tuple[str, ...]:
-        """Return the names of all clusters on these servers, whichever this session is of."""
+        """Return the names of all clusters on these servers, not only this session's."""
         with translated("listing clusters"):
             try:
                 return tuple(sorted(self._client.get_children(naming.ROOT)))
@@ -39,13 +39,13 @@ class ZooKeeperRegistry:
                 return ()
 
     def register(self, record: CandidateRecord) -> None:
-        """Announce this candidate; the node lasts as long as the session."""
+        """Register this candidate; the node lasts as long as the session."""
         path = f"{self._root}/candidates/{record.candidate}"
         with translated("registering the candidate"):
             try:
                 self._client.create(path, bodies.encode(record), ephemeral=True, makepath=True)
             except NodeExistsError:
-                # Of this candidate's own former session, which nobody has closed yet.
+                # It belongs to this candidate's own former session, which has not ended yet.
                 self._client.delete(path)
                 self._client.create(path, bodies.encode(record), ephemeral=True, makepath=True)
 
@@ -81,8 +81,8 @@ class ZooKeeperRegistry:
 def _readable(client: Any, path: str, decode: Callable[[bytes, str], _Body]) -> Iterator[tuple[_Body, int]]:
     """Yield the children of a node, decoded, and the transaction that created each.
 
-    One that goes meanwhile is left out, and so is one that cannot be read: every candidate reads all of them before
-    it leads, and none would for as long as that one is there.
+    A child that is deleted meanwhile is left out, and so is one that cannot be read: every candidate reads all of them
+    before it leads, and a single bad one would prevent all of them from leading.
     """
     try:
         names = client.get_children(path)

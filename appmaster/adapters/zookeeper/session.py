@@ -1,6 +1,6 @@
-"""A session with ZooKeeper, and what it is used for: one object for each role.
+"""A session with ZooKeeper, and one object for each use of it.
 
-Who composes takes the roles that he needs; the session itself only opens and closes.
+The composition roots pass on the objects that are needed; the session itself is only opened and closed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ZooKeeper:
 
     def __init__(self, hosts: str, cluster: str, session_ms: int = 6_000, access: Access = AS_IT_IS) -> None:
         self._hosts = hosts
-        #: The kazoo client of this session, for adapters of their own; it is opened and closed here.
+        #: The kazoo client of this session, for other adapters; it is opened and closed here.
         self.client = make_client(hosts, session_ms, access)
         self.tree = ZooKeeperTree(self.client, cluster, access)
         self.election = ZooKeeperElection(self.client, cluster)
@@ -41,9 +41,9 @@ class ZooKeeper:
         self.credentials = ZooKeeperCredentials(self.client, cluster)
 
     def connect(self, timeout_seconds: float = 10.0) -> None:
-        """Open the session; raises `Unavailable` naming the servers when none answers in time.
+        """Open the session; raises `Unavailable` naming the servers if none answers in time.
 
-        Raises `BadConfiguration` when the cluster's tree is closed to this session, or closed against its wish.
+        Raises `BadConfiguration` if the cluster's tree is closed to this session, or closed though it should be open.
         """
         try:
             self.client.start(timeout=timeout_seconds)
@@ -61,7 +61,7 @@ class ZooKeeper:
             raise
 
     def close(self) -> None:
-        """End the session; its ephemeral nodes go at once."""
+        """End the session; its ephemeral nodes are removed at once."""
         self.client.stop()
         self.client.close()
 
@@ -73,7 +73,7 @@ class ZooKeeper:
         self.close()
 
     def on_session(self, lost: Callable[[], None]) -> None:
-        """Call ``lost`` (on kazoo's thread) when the session has expired: leadership is gone."""
+        """Call ``lost`` (on kazoo's thread) when the session has expired: leadership is lost."""
 
         def listen(state: str) -> None:
             if state == KazooState.LOST:

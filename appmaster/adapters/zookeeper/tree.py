@@ -1,9 +1,7 @@
-"""A cluster's tree in ZooKeeper as a whole: whether it is there, and whose it is.
+"""A cluster's tree in ZooKeeper as a whole: whether it exists, and who has access to it.
 
-It is everybody's, or that of the holders of the cluster's secrets.
-
-The root node's list speaks for the whole tree. ``/standfast`` itself is everybody's: clusters of several users lie
-below it.
+It is open to everyone, or closed to all but the holders of the cluster's secrets. The root node's ACL applies to the
+whole tree. ``/standfast`` itself is open to everyone, since clusters of several users are below it.
 """
 
 from __future__ import annotations
@@ -23,12 +21,12 @@ from standby.shared import naming
 
 _log = logging.getLogger(__name__)
 
-#: So many nodes are asked about at once.
+#: Number of nodes whose ACL is changed at once.
 _AT_ONCE: Final = 500
 
 
 class ZooKeeperTree:
-    """The tree of one cluster as a session finds it that proves what ``access`` says. Calls may raise `Transient`."""
+    """The tree of one cluster, for a session that authenticates by ``access``. Calls may raise `Transient`."""
 
     def __init__(self, client: Any, cluster: str, access: Access) -> None:
         self._client = client
@@ -37,9 +35,9 @@ class ZooKeeperTree:
         self._was_closed: bool | None = None
 
     def enter(self) -> None:
-        """Have the session create nodes as those are that it finds.
+        """Make the session create nodes with the same access as those it finds.
 
-        Raises `BadConfiguration` when the tree is closed to this session, or not as its access wants it.
+        Raises `BadConfiguration` if the tree is closed to this session, or is not as its access wants it.
         """
         with translated("looking whose the cluster's tree is"):
             if not self._cluster:
@@ -56,12 +54,12 @@ class ZooKeeperTree:
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody who reaches ZooKeeper could read and change the cluster's tree when the session began."""
+        """Whether every client of ZooKeeper could read and change the cluster's tree when the session began."""
         return self._was_closed is False
 
     @property
     def is_closed(self) -> bool:
-        """Whether what this session creates is closed to others: as the tree was found, or is to be."""
+        """Whether what this session creates is closed to others, as the tree was found or is to be."""
         return bool(self._client.is_closing)
 
     def exists(self) -> bool:
@@ -70,9 +68,9 @@ class ZooKeeperTree:
             return self._client.exists(naming.controller_epoch_path(self._cluster)) is not None
 
     def make_way(self) -> None:
-        """Have the cluster's tree be closed to others if it is a new one; `prepare` makes it.
+        """Prepare for a new tree that is closed to others; `prepare` creates it.
 
-        What `zookeeper.connect` has it below is made, too. Raises `BadConfiguration` where that must not be.
+        Also creates the path that `zookeeper.connect` names. Raises `BadConfiguration` if that is not permitted.
         """
         self._make_chroot()
         if self._was_closed is None:
@@ -80,7 +78,7 @@ class ZooKeeperTree:
                 self._make_way()
 
     def prepare(self) -> None:
-        """Create the cluster's tree where it is missing; `drop` removes it."""
+        """Create the cluster's tree as far as it is missing; `drop` removes it."""
         root = naming.cluster_path(self._cluster)
         self._make_chroot()
         with translated("preparing the cluster's tree"):
@@ -92,7 +90,8 @@ class ZooKeeperTree:
     def drop(self, patience_seconds: float = 0.0) -> None:
         """Remove the cluster's tree, unless it has a job.
 
-        A leader that is about to end holds its ephemeral record until then: for so long is it waited for.
+        A leader that is about to end keeps its ephemeral record until then; ``patience_seconds`` is how long to wait
+        for that.
         """
         root = naming.cluster_path(self._cluster)
         leader, epoch = naming.controller_path(self._cluster), naming.controller_epoch_path(self._cluster)
@@ -101,12 +100,12 @@ class ZooKeeperTree:
                 if self._client.get_children(f"{root}/jobs"):
                     return
             except NoNodeError:
-                pass  # it was not made completely
+                pass  # it was not created completely
             try:
                 others = [f"{root}/{each}" for each in self._client.get_children(root)]
             except NoNodeError:
                 return
-            # The epoch stays the longest: whoever still leads fails its next write.
+            # The epoch is removed last: a leader that is still there fails its next write.
             for each in (*(each for each in others if each not in (leader, epoch)), epoch):
                 self._drop(each)
             has_left = threading.Event()
@@ -117,9 +116,9 @@ class ZooKeeperTree:
             self._drop(root)
 
     def protect(self) -> int:
-        """Close the tree to all but the holders of the secret; return how many nodes of an open one were closed.
+        """Close the tree to all but the holders of the secret; return how many nodes of an open tree were closed.
 
-        Nothing of the cluster may run: what its processes create would stay open.
+        No process of the cluster may run: what it creates would stay open.
         """
         with translated("closing the cluster's tree"):
             self._make_way()
@@ -128,13 +127,13 @@ class ZooKeeperTree:
             return self._give(self._access)
 
     def prove(self, access: Access) -> None:
-        """Prove another secret besides: a part of the tree may have been given to its holders already."""
+        """Authenticate with another secret, too: a part of the tree may belong to its holders already."""
         with translated("proving who is there"):
             for proof in access.proofs:
                 self._client.add_auth(*proof)
 
     def hand_over(self, access: Access) -> int:
-        """Give a closed tree to the holders of another secret, proved before; return how many nodes it has."""
+        """Give a closed tree to the holders of another, authenticated secret; return how many nodes it has."""
         with translated("giving the cluster's tree away"):
             return self._give(access)
 
@@ -145,17 +144,17 @@ class ZooKeeperTree:
                 self._client.make_chroot()
             except NoAuthError as error:
                 raise BadConfiguration(
-                    f"zookeeper.connect: {chroot} is not there, and what is above it is closed to these credentials: "
-                    f"have who owns it make the path, and let everybody read it and create nodes below it"
+                    f"zookeeper.connect: {chroot} does not exist, and its parent is closed to these credentials: "
+                    f"have its owner create the path, and let everyone read it and create nodes below it"
                 ) from error
 
     def _make_way(self) -> None:
-        """Have a new tree be as the access says, and be one of several users' below the common root."""
+        """Set the access of a new tree, and open the common root to several users."""
         if self._access.is_closed is False or not self._access.secret:
             self._client.is_closing = False
             return
         self._client.is_closing = True
-        # Everybody adds to it, and nobody may close it to the others.
+        # Every user adds to it, and none may close it to the others.
         everybody = [make_acl("world", "anyone", read=True, create=True, delete=True)]
         try:
             self._client.create(naming.ROOT, b"", acl=everybody, makepath=True)
@@ -167,7 +166,8 @@ class ZooKeeperTree:
     def _give(self, access: Access) -> int:
         """Give every node to the holders of the secrets of ``access``, the root last; return how many there were.
 
-        The root speaks for the whole tree: while it is as it was, what broke off is done by the same command again.
+        The root's ACL applies to the whole tree: while it is unchanged, an interrupted change is completed by repeating
+        the command.
         """
         client, root = self._client, naming.cluster_path(self._cluster)
         count = 1
@@ -183,9 +183,9 @@ class ZooKeeperTree:
         return count
 
     def _found_closed(self) -> bool | None:
-        """Return whether the tree is closed to others; None when there is none.
+        """Return whether the tree is closed to others; None if there is none.
 
-        Raises `BadConfiguration` when it is closed to this session, too.
+        Raises `BadConfiguration` if it is closed to this session, too.
         """
         path = naming.cluster_path(self._cluster)
         try:
@@ -202,13 +202,13 @@ class ZooKeeperTree:
         raise _refused(path)
 
     def _drop(self, path: str) -> None:
-        """Remove a node with what is below it, if nobody adds to it meanwhile."""
+        """Remove a node and everything below it, unless another client adds to it meanwhile."""
         try:
             self._client.delete(path, recursive=True)
         except NoNodeError:
             return
         except NotEmptyError:
-            _log.warning("%s could not be removed: somebody is still there", path)
+            _log.warning("%s could not be removed: another client still uses it", path)
 
 
 def _is_everybodys(acl: ACL) -> bool:

@@ -1,8 +1,8 @@
 """A part of ZooKeeper's tree, kept in memory and refreshed by watches.
 
-Whoever answers clients answers from it, so that neither sessions nor reads grow with the number of clients (from
-Storm's highly available Nimbus). One thread reads; kazoo's own threads only say which path has changed. Nodes are
-read one after the other, so the picture is not of one instant; its users act on differences and look again.
+Clients are answered from it, so that neither sessions nor reads grow with the number of clients (as in Storm's highly
+available Nimbus). One thread reads; kazoo's own threads only note which path has changed. Nodes are read one after
+another, so the result is not of one instant; its users act on differences and look again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log: Final = logging.getLogger(__name__)
 #: Between two attempts while ZooKeeper does not answer, seconds; a new connection is noticed at once.
 _RETRY_SECONDS: Final = 0.5
 
-#: A server that answers nothing for so long is left to kazoo's own time-outs, seconds.
+#: After this time without an answer, a server is left to kazoo's own time-outs, seconds.
 _ANSWER_SECONDS: Final = 10.0
 
 #: Any name, in a pattern.
@@ -42,7 +42,7 @@ class WatchedTree:
     """
 
     def __init__(self, client: Any, root: str, patterns: Iterable[str]) -> None:
-        """``client`` is a started kazoo client; it stays its owner's."""
+        """``client`` is a started kazoo client that still belongs to the caller."""
         self._client = client
         self._root = root
         self._patterns = tuple(tuple(each.split("/")) for each in patterns)
@@ -56,35 +56,35 @@ class WatchedTree:
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Have ``changed`` called, on the tree's thread, after each change; before `start`."""
+        """Have ``changed`` called, on the tree's thread, after each change. Call before `start`."""
         self._listeners.append(changed)
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._client.add_listener(self._connection_changed)
         self._worker.put(self._begin_anew)
         self._worker.start()
 
     def close(self) -> None:
-        """Read no more; returns when the thread has ended."""
+        """Stop reading; returns when the thread has ended."""
         self._client.remove_listener(self._connection_changed)
         self._worker.close()
         self._worker.join(_ANSWER_SECONDS)
 
     @property
     def nodes(self) -> Nodes:
-        """The nodes as they were read last; never changed, so any thread may read it."""
+        """The nodes as last read; never modified, so any thread may use it."""
         return self._shown
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything has been read, and ZooKeeper could be reached since."""
+        """Whether everything has been read and ZooKeeper has been reachable since."""
         return self._is_complete
 
     def fresh(self, timeout_seconds: float) -> Nodes:
-        """Return the nodes, read again after a sync: everything that anybody wrote before this call is in it.
+        """Return the nodes, read again after a sync: they include everything written before this call.
 
-        Raises `Transient` when ZooKeeper does not answer in time.
+        Raises `Transient` if ZooKeeper does not answer in time.
         """
         done = threading.Event()
         self._worker.put(lambda: self._begin_anew(done))
@@ -93,7 +93,7 @@ class WatchedTree:
         return self._shown
 
     def wait(self, is_so: Callable[[Nodes], bool], timeout_seconds: float) -> bool:
-        """Return whether the nodes came to be as ``is_so`` says, in time."""
+        """Return whether ``is_so`` became true of the nodes in time."""
         with self._lock:
             return self._lock.wait_for(lambda: is_so(self._shown), timeout_seconds)
 
@@ -101,14 +101,14 @@ class WatchedTree:
 
     def _connection_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:
-            # Watches of a session that has ended are gone, and what happened meanwhile was not told.
+            # Watches of an ended session are gone, and changes in the meantime were not reported.
             self._worker.put(self._begin_anew)
         else:
             self._is_complete = False
 
     def _changed(self, event: WatchedEvent) -> None:
         if not event.path:
-            # The session has ended, and the watches with it.
+            # The session has ended, and its watches with it.
             self._worker.put(self._begin_anew)
             return
         path = tuple(event.path[len(self._root) :].strip("/").split("/"))
@@ -134,7 +134,7 @@ class WatchedTree:
             self._show()
 
     def _begin_anew(self, *waiting: threading.Event) -> None:
-        """Have everything read, and tell who waits for it; what is shown stays until that is done."""
+        """Have everything read again, and notify ``waiting`` then; until that is done the former nodes are shown."""
         self._waiting.extend(waiting)
         self._nodes = {}
         self._dirty = {pattern[:1] for pattern in self._patterns}
@@ -151,7 +151,7 @@ class WatchedTree:
             changed()
 
     def _read(self, paths: list[_Path]) -> None:
-        """Read ``paths`` again, all asked for at once; what lies below them is dirty then, where it matters."""
+        """Read ``paths`` again, all requested at once; nodes below them become dirty as far as they match."""
         asked = [
             (
                 path,
@@ -190,14 +190,14 @@ class WatchedTree:
         }
         for gone in known - wanted:
             self._forget((*path, gone))
-        # Of the others their own watches tell, also when one of them went and came again.
+        # Changes of the others are reported by their own watches, even if one was deleted and created again.
         self._dirty |= {(*path, each) for each in wanted - known}
 
     def _await(self, path: _Path) -> None:
-        """Forget a node that is not there, and be told when it comes."""
+        """Forget a node that does not exist, and watch for its creation."""
         self._forget(path)
         if any(len(each) >= len(path) and each[len(path) - 1] == path[-1] for each in self._patterns):
-            # Only a question whether it exists leaves such a watch; of any other name its parent's list tells.
+            # Only an exists call leaves such a watch; nodes of other names are reported by their parent's list.
             pending = self._client.exists_async(self._at(path), watch=self._changed)
             if pending.get(timeout=_ANSWER_SECONDS):
                 self._dirty.add(path)

@@ -38,5 +38,5 @@ def add_command(
 def cluster_name(text: str) -> str:
     """Return ``text``, the value of an option; argparse tells of one that no cluster can have."""
     if not naming.NAME.match(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no name of a cluster: it can be {naming.NAME_WORDS}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a cluster name: it can be {naming.NAME_WORDS}")
     return text

@@ -344,7 +344,7 @@ def test_path_that_must_not_be_made_is_told_with_the_remedy(server: LoneZooKeepe
     finally:
         top.stop()
         top.close()
-    said = "/closed/sf is not there, and what is above it is closed"
+    said = "/closed/sf does not exist, and its parent is closed"
     with (
         ZooKeeper(f"{server.connect}/closed/sf", "job", access=CLOSED) as mine,
         pytest.raises(BadConfiguration, match=said),

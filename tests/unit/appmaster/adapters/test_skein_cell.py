@@ -175,7 +175,7 @@ def test_lost_am_is_told_of_when_its_port_refuses(cell: SkeinCell, am: Am, event
     am.answers = False
     cell.start()
     cell._worker.join(PATIENCE_SECONDS)
-    assert events == ["its AM is dead: nobody listens at its port"]
+    assert events == ["its AM is dead: its port refuses"]
 
 
 def test_am_that_answers_nothing_is_lost_after_a_while_though_its_port_accepts(
@@ -191,7 +191,7 @@ def test_am_that_answers_nothing_is_lost_after_a_while_though_its_port_accepts(
         assert not events
         clock.advance(1)
         cell._worker.join(PATIENCE_SECONDS)
-    assert events == ["its AM answers nothing: connection refused"]
+    assert events == ["its AM does not answer: connection refused"]
 
 
 def test_answer_that_nobody_foresaw_is_none(cell: SkeinCell, am: Am, events: list[object]) -> None:
@@ -264,7 +264,7 @@ def test_am_that_answers_nothing_is_judged_although_requests_keep_coming(am: Am,
     made.request(1, None)
     made.start()
     made._worker.join(PATIENCE_SECONDS)
-    assert lost == ["its AM is dead: nobody listens at its port"]
+    assert lost == ["its AM is dead: its port refuses"]
     assert refused == 1
 
 

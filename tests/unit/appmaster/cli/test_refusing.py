@@ -15,7 +15,7 @@ def test_what_no_cluster_can_be_called_is_refused_by_name(capsys: pytest.Capture
             with pytest.raises(SystemExit, match=r"^2$"):
                 main([*command, "--cluster", name])
             said = " ".join(capsys.readouterr().err.split())
-            assert f"{name!r} is no name of a cluster" in said
+            assert f"{name!r} is not a cluster name" in said
             assert "letters, digits" in said, "in words, not as a regular expression"
 
 

@@ -290,7 +290,7 @@ def test_lost_container_of_a_silent_cell_is_not_taken_in_again(cluster: FakeClus
     lost.is_frozen = True
     cluster.run(8_000)
     assert lost.container not in cluster.view.containers, "it was given back"
-    cluster.tell(happened.CellLost(1, cluster.latest[1], "its AM answers nothing", cluster.now_ms))
+    cluster.tell(happened.CellLost(1, cluster.latest[1], "its AM does not answer", cluster.now_ms))
     assert registered(cluster, lost.container, lost.attempt) is Presence.ORPHAN
 
 
@@ -304,7 +304,7 @@ def test_cell_that_is_silent_at_a_take_over_is_left_alone_until_it_is_judged(clu
     kinds = {type(each) for each in cluster.actions}
     assert kinds.isdisjoint({todo.RequestContainer, todo.PrepareHandover, todo.DeclareLost, todo.MissActive})
     # It answers nothing for too long: now it is lost, which is no failure of anybody yet.
-    cluster.tell(happened.CellLost(1, cluster.latest[1], "its AM answers nothing", cluster.now_ms))
+    cluster.tell(happened.CellLost(1, cluster.latest[1], "its AM does not answer", cluster.now_ms))
     cluster.run(20_000)
     assert not actives_in(cluster, 1)
     assert "container_lost" not in cluster.kinds()
