@@ -68,7 +68,9 @@ def test_a_submit_goes_on_from_the_record_that_it_looked_at_whatever_that_one_wa
     # Another one was submitted, has run and has ended since: its revision is of its configuration alone.
     updated = JobRecord(revision(4), former=(DEFINITION,))
     for number in (3, 4):
-        with pytest.raises(StandfastError, match="j1 was changed by another client meanwhile; submit it again"):
+        with pytest.raises(
+            StandfastError, match="j1 was changed by another client meanwhile; submit it again"
+        ):
             operations.submitted(updated, revision(number, job_container_count="2"))
     with pytest.raises(StandfastError, match="another run with state of its own"):
         operations.submitted(gone, msgspec.structs.replace(revision(4), run="run2"))
