@@ -199,7 +199,7 @@ def test_answer_that_nobody_foresaw_is_none(cell: SkeinCell, am: Am, events: lis
     am.error = ValueError("planted")
     cell.start()
     cell._worker.join(PATIENCE_SECONDS)
-    assert events == ["its AM is dead: nobody listens at its port"]
+    assert events == ["its AM is dead: its port refuses"]
 
 
 def test_what_could_not_be_given_back_for_whatever_reason_is_owed(cell: SkeinCell, am: Am) -> None:

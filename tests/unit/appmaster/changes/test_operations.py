@@ -72,7 +72,7 @@ def test_a_submit_goes_on_from_the_record_that_it_looked_at_whatever_that_one_wa
             StandfastError, match="j1 was changed by another client meanwhile; submit it again"
         ):
             operations.submitted(updated, revision(number, job_container_count="2"))
-    with pytest.raises(StandfastError, match="another run with state of its own"):
+    with pytest.raises(StandfastError, match="another run with its own state"):
         operations.submitted(gone, msgspec.structs.replace(revision(4), run="run2"))
     # State and offsets of its run are gone.
     with pytest.raises(StandfastError, match="j1 was deleted by another client meanwhile; submit it again"):

@@ -206,7 +206,7 @@ def test_any_host_grant_beside_a_sibling_is_released_and_asked_for_again(cluster
     ]
     assert len(requests) < 12, "backed off, no busy loop"
     reasons = {str(each.reason) for each in cluster.entries if each.kind is EntryKind.JOB_STATUS}
-    said = f"copy 1: asked for again soon; the same-host check released its container: {active_host} holds"
+    said = f"copy 1: requested again soon; the same-host check released its container: {active_host} holds"
     assert any(said in each for each in reasons), reasons
 
 
