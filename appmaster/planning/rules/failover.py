@@ -120,11 +120,12 @@ def is_in_sync(cohort: Cohort, copy: int) -> bool:
 
 
 def fitness(turn: Turn, cohort: Cohort, copy: int, container: Container) -> tuple[int, ...]:
-    """Return how suitable a copy is to become active, least is best: in sync, quick to start, lag, number.
+    """Return how suitable a copy is to become active, least is best.
 
-    Only reports of the present epoch or an earlier one count; a copy without a report comes last. In a mixed job the
-    container with the fewest actives comes first among those in sync, so that the tasks of a lost container spread
-    over the others. For copies that are not in sync the lag comes before everything else.
+    Copies in sync come first. They are ranked by: a host and cell that may stay, another cell than the lost active's,
+    the fewest actives (in a mixed job, so that the tasks of a lost container spread over the others), the class of the
+    start, the lag, the number. Copies that are not in sync are ranked by: another cell, the lag, the start, the number.
+    A copy without a report comes last.
     """
     in_sync = is_in_sync(cohort, copy) and cohort.record.placed.get(copy) == container.id
     load = turn.loads().get(container.id, [0, 0])[0] if in_sync and cohort.job.model.is_mixed else 0
