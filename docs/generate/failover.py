@@ -61,8 +61,8 @@ A standby in sync has the task's state. With Spark, a promotion also needs a run
 - `warm`: the standby rehearses a start until two in a row take about the same time, and then about every 30 s.
 - `cold`: nothing is prepared; the promotion starts Spark.
 
-The column `START MS` of `standfast tasks` (metric `standfast_replica_start_seconds`) shows for each standby how long
-a start would take. A standby without a value is in sync but cold.
+The column `START MS` of `standfast tasks` (metric `standfast_replica_start_duration_seconds`) shows for each standby
+how long a start would take. A standby without a value is in sync but cold.
 
 A promotion has to start a new query when the container already has actives of the job, when only some of its standbys
 are promoted, when the input at the gate was deleted, or when the query has failed. A failed query does not harm the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +31,7 @@ class ProcessFigures:
     cpu_seconds: float = 0.0
     """User and system time, of the process itself."""
     children_cpu_seconds: float = 0.0
-    """Of the children that live now."""
+    """Of all children that were seen, those included that have ended; it never falls."""
     threads: int = 0
     open_files: int = 0
 
@@ -40,19 +41,49 @@ class ProcessFigures:
         return self.rss_bytes + self.children_rss_bytes
 
 
-def measure() -> ProcessFigures:
-    """Return what this process and its children use now."""
+#: A process: its id, which another one may have later, and when it began.
+_Child = tuple[int, float]
+
+
+class ChildrenTime:
+    """Adds up the CPU time of children over their ends; one thread asks.
+
+    What a child uses between the last look at it and its end is not counted.
+    """
+
+    def __init__(self) -> None:
+        self._ended = 0.0
+        self._living: dict[_Child, float] = {}
+
+    def seen(self, living: Mapping[_Child, float | None]) -> float:
+        """Return the time of all children until now; ``living`` have used so much, None: it could not be read."""
+        for child, used in self._living.items():
+            if child not in living:
+                self._ended += used
+        self._living = {
+            child: used if used is not None else self._living.get(child, 0.0)
+            for child, used in living.items()
+        }
+        return self._ended + sum(self._living.values())
+
+
+def measure(children: ChildrenTime) -> ProcessFigures:
+    """Return what this process and its children use now; ``children`` is kept from one time to the next."""
     own = psutil.Process()
     with own.oneshot():
         times = own.cpu_times()
         rss, threads, files = own.memory_info().rss, own.num_threads(), own.num_fds()
-    children_rss, children_cpu, count = 0, 0.0, 0
+    children_rss, count = 0, 0
+    used: dict[_Child, float | None] = {}
     for child in own.children(recursive=True):
+        key = (child.pid, child.create_time())
+        used[key] = None
         with contextlib.suppress(psutil.Error), child.oneshot():
             spent = child.cpu_times()
+            used[key] = spent.user + spent.system
             children_rss += child.memory_info().rss
-            children_cpu += spent.user + spent.system
             count += 1
+    children_cpu = children.seen(used)
     return ProcessFigures(rss, children_rss, count, times.user + times.system, children_cpu, threads, files)
 
 
@@ -73,6 +104,7 @@ class ProcessMeter:
 
     def __init__(self) -> None:
         self._figures = ProcessFigures()
+        self._children = ChildrenTime()
 
     @property
     def figures(self) -> ProcessFigures:
@@ -81,11 +113,11 @@ class ProcessMeter:
 
     def start(self) -> None:
         """Measure once, then begin to do so regularly."""
-        self._figures = measure()
+        self._figures = measure(self._children)
         threading.Thread(target=self._measure, name="meter", daemon=True).start()
 
     def _measure(self) -> None:
         pause = threading.Event()
         while not pause.wait(_INTERVAL_SECONDS):
             with contextlib.suppress(psutil.Error):
-                self._figures = measure()
+                self._figures = measure(self._children)

@@ -30,10 +30,11 @@ OF_PROCESS: Final[tuple[Metric[ProcessFigures], ...]] = (
         lambda figures: ((("self",), figures.rss_bytes), (("children",), figures.children_rss_bytes)),
     ),
     Metric(
-        "standfast_process_cpu_seconds",
-        "CPU time used by the process itself, and by those of its children that live now.",
+        "standfast_process_cpu_seconds_total",
+        "CPU time used by the process itself, and by its children, those included that have ended.",
         ("of",),
         lambda figures: ((("self",), figures.cpu_seconds), (("children",), figures.children_cpu_seconds)),
+        Kind.COUNTER,
     ),
     single("standfast_process_children", "Its children.", lambda figures: figures.children),
     single("standfast_process_threads", "Its threads.", lambda figures: figures.threads),

@@ -46,12 +46,12 @@ OF_REPLICA: Final = (
         "standfast_replica_epoch", "The task's epoch that the replica is at.", lambda each: each.epoch
     ),
     of_replica(
-        "standfast_replica_phase_since_seconds",
+        "standfast_replica_phase_since_timestamp_seconds",
         "Unix time at which the replica entered its phase.",
         lambda each: seconds(each.since_ms),
     ),
     of_replica(
-        "standfast_replica_start_seconds",
+        "standfast_replica_start_duration_seconds",
         "What a promotion would wait for its first batch, as measured last; absent while not known. Standbys only.",
         lambda each: seconds(each.start_ms),
     ),

@@ -24,7 +24,7 @@ VARIABLES = {"$cluster": JOB, "$job": ".*", "$__rate_interval": "5m", "$__range"
 #: no request in vain, nothing given back, no source of state in vain, no copy of it for another replica.
 QUIET = (
     "standfast_handover_seconds_sum",
-    "standfast_replica_phase_since_seconds",
+    "standfast_replica_phase_since_timestamp_seconds",
     "standfast_container_requests_total",
     "standfast_containers_released_total",
     "standfast_restore_failures_total",

@@ -72,7 +72,7 @@ def test_a_replica_shows_its_offsets_lags_and_phase() -> None:
     assert shown["standfast_input_lag_records"] == {active: 2}
     assert shown["standfast_input_lag_seconds"] == {active: 2.5}
     assert shown["standfast_replica_in_sync"] == {active: 1}
-    assert shown["standfast_replica_phase_since_seconds"][active] == 12
+    assert shown["standfast_replica_phase_since_timestamp_seconds"][active] == 12
     assert shown["standfast_records_given_up_total"] == {active: 5}
     assert shown["standfast_records_dead_lettered_total"] == {active: 4}
     assert shown["standfast_input_failures"] == {active: 2}
