@@ -202,7 +202,16 @@ class TaskStore:
                 self.flush()
             finally:
                 # Close even after a disk error: no other process can open a database that this one holds.
-                database, self._database = self._database, None
+                self.drop()
+
+    def drop(self) -> None:
+        """Close the store without writing its side file. Harmless when it is closed.
+
+        For state that failed its checks: a new side file would claim that it is the expected state.
+        """
+        with self._gate:
+            database, self._database = self._database, None
+            if database is not None:
                 database.close()
 
     @property
@@ -289,7 +298,7 @@ def _open_checked(
                 f"it is at offset {position.offset}, before the beginning of the changelog at {first}"
             )
     except BaseException:
-        store.close()
+        store.drop()
         raise
     return store
 

@@ -10,8 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from standby.kernel.ports import WriterLost
+from standby.kernel.store import places
 from standby.replica.store.keys import is_own, split
-from standby.shared.model import Fault, Phase, Role, TopicIdentity
+from standby.shared.model import Fault, Phase, Role, TaskId, TopicIdentity
 from tests.fakes import ledger_job
 from tests.memory_lab import MemoryContainer, MemoryLab, active_of
 from tests.patience import PATIENCE_SECONDS
@@ -281,6 +282,11 @@ def test_an_accepted_changelog_begins_with_what_it_holds_and_the_input_goes_on(r
     for epoch in (2, 3):
         with submitted_again(lab, epoch) as again:
             process(lab, again)
+    assert_state_of(lab, at)
+
+
+def assert_state_of(lab: MemoryLab, at: Mapping[TaskId, int]) -> None:
+    """Compare the changelog's final state with the model of the input from these offsets on."""
     model = ledger_job.Model()
     for task in lab.tasks:
         log = enumerate(lab.kafka.logs["in", task.partition])
@@ -292,6 +298,36 @@ def test_an_accepted_changelog_begins_with_what_it_holds_and_the_input_goes_on(r
         if not is_own(key)
     }
     assert {key: value for key, value in found.items() if value is not None} == model.state
+
+
+def test_state_of_a_changelog_that_was_given_up_is_never_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays on a disk of its own, and the present changelog grows beyond its position."""
+    disks = [tmp_path / each for each in ("one", "two")]
+    lab = lab_in(tmp_path, RECORDED, **{"job.state.dir": ",".join(map(str, disks))})
+    room = {disks[0]: 2 << 30, disks[1]: 1 << 30}
+    monkeypatch.setattr(places, "free_bytes", lambda place: room[disks[place.is_relative_to(disks[1])]])
+    with active_of(lab) as active:
+        for _ in range(5):
+            lab.produce(40, keys=11)
+            active.await_processed()
+    at = {task: len(lab.kafka.logs["in", task.partition]) for task in lab.tasks}
+    lab.kafka.make_again("changelog")
+    accepted(lab, "changelog")
+    room[disks[1]] = 3 << 30
+    with submitted_again(lab) as again:
+        lab.produce(40, keys=11)
+        again.await_processed()
+        for _ in range(10):
+            # Of other keys: beyond the former position nothing says what those are.
+            process(lab, again)
+        # Before its position is written down anew.
+        again.crash()
+    with submitted_again(lab, 3) as again:
+        lab.produce(60, keys=11)
+        again.await_processed()
+    assert_state_of(lab, at)
 
 
 def test_changelog_and_input_accepted_together_begin_the_job_anew(recorded: MemoryLab) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from standby.adapters.rocksdict import open_database
-from standby.errors import BrokenInvariant, Transient, Unavailable
+from standby.errors import BrokenInvariant, CorruptState, Transient, Unavailable
 from standby.kernel.ports import OpenDatabase, Profile
 from standby.kernel.probes import no_probe
 from standby.kernel.store.directories import make_private
 from standby.kernel.store.leftovers import find_leftovers, purge_run
-from standby.kernel.store.store import TaskStore, wipe_store
+from standby.kernel.store.store import TaskStore, open_existing, wipe_store, write_side_file
 from standby.replica.store.origin import DATABASE, SIDE_FILE, BeginningLost, Origin, Position
 from standby.shared.model import Leftover, TaskId
 from standby.shared.naming import state_path
@@ -120,6 +120,24 @@ def test_state_that_does_not_fit_is_wiped(
     again = opened(tmp_path / "t", disk.open, end=end, now=NOW + later_ms, origin=expected)
     assert again.position.offset == 0
     again.close()
+
+
+@pytest.mark.parametrize(
+    ("expected", "end", "flushed"),
+    [(replace(ORIGIN, topic_id="made again"), 1000, 10), (ORIGIN, 9, 10), (ORIGIN, 1000, 11)],
+    ids=["another topic", "past the end", "less than was flushed"],
+)
+def test_state_that_is_refused_once_is_refused_again(
+    disk: MemoryDisk, tmp_path: Path, expected: Origin, end: int, flushed: int
+) -> None:
+    """It may stay for a while: where another disk is taken for the state that is made instead, or after a kill."""
+    filled(tmp_path / "t", disk.open)
+    write_side_file(tmp_path / "t", ORIGIN.at(Position(flushed, NOW)))
+    side_file = (tmp_path / "t" / SIDE_FILE).read_bytes()
+    for _ in range(2):
+        with pytest.raises(CorruptState):
+            open_existing(tmp_path / "t", expected, (0, end), NOW, disk.open, no_probe)
+        assert (tmp_path / "t" / SIDE_FILE).read_bytes() == side_file
 
 
 def test_a_changed_retention_counts_from_now_on(disk: MemoryDisk, tmp_path: Path) -> None:
