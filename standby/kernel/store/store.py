@@ -8,10 +8,11 @@ import os
 import shutil
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from standby.errors import BrokenInvariant, CorruptState, Transient, Unavailable
+from standby.errors import BrokenInvariant, CorruptState, StandfastError, Transient, Unavailable
 from standby.kernel.ports import Change, Database, OpenDatabase, Profile
 from standby.kernel.probes import STORE_BATCH, Probe
 from standby.replica.claim import CommitRecord, decode_commit
@@ -270,8 +271,14 @@ def open_empty(
     wipe_store(directory, open_database)
     profile = Profile.LOADING if end > _FAR_BEHIND else Profile.SERVING
     store = TaskStore(directory, expected, open_database, profile, probe)
-    # From now on, no tombstone of the changelog can be missed, so the state counts as caught up at this time.
-    store.begin(Position(0, now_ms))
+    try:
+        # From now on, no tombstone of the changelog can be missed, so the state counts as caught up at this time.
+        store.begin(Position(0, now_ms))
+    except BaseException:
+        # Nothing could open a database that this process still holds, not even the process itself.
+        with suppress(StandfastError):
+            store.drop()
+        raise
     return store
 
 

@@ -203,6 +203,28 @@ def test_a_full_disk_is_unavailable_and_lets_go_of_the_lock(disk: MemoryDisk, tm
     opened(tmp_path / "t", disk.open).close()
 
 
+@pytest.mark.parametrize("what", ["database", "side file"])
+def test_an_empty_state_that_cannot_be_written_lets_go_of_the_lock(
+    disk: MemoryDisk, tmp_path: Path, what: str
+) -> None:
+    """And a replica that is opened again there, once there is room, does not wait for its own process."""
+    in_the_way = tmp_path / "t" / SIDE_FILE
+
+    def fail() -> None:
+        disk.is_full = what == "database"
+        if what == "side file":
+            in_the_way.mkdir()
+
+    disk.on_write = fail
+    with pytest.raises(Unavailable):
+        opened(tmp_path / "t", disk.open)
+    disk.is_full = False
+    disk.on_write = lambda: None
+    if what == "side file":
+        in_the_way.rmdir()
+    opened(tmp_path / "t", disk.open).close()
+
+
 def test_far_behind_it_loads_and_later_serves(disk: MemoryDisk, tmp_path: Path) -> None:
     store = opened(tmp_path / "t", disk.open, end=10_000_000)
     assert disk.profiles == [Profile.LOADING]
