@@ -103,7 +103,8 @@ def _until(stop: bytes) -> ReadOptions:
 def _translate(error: Exception, path: Path) -> StandfastError:
     """Return the error of ours for one of RocksDB's, which come as plain exceptions with its text."""
     text = str(error)
-    lowered = text.lower()
+    # Without the path: a job may be called "checksums".
+    lowered = text.replace(str(path), "").lower()
     if "lock" in lowered and ("unavailable" in lowered or "held by" in lowered or "hold by" in lowered):
         return InUse(path, text)
     # A file that RocksDB misses inside of its own directory is damage like any other.

@@ -225,6 +225,15 @@ def test_an_empty_state_that_cannot_be_written_lets_go_of_the_lock(
     opened(tmp_path / "t", disk.open).close()
 
 
+@pytest.mark.parametrize("job", ["totals", "checksums", "corruptions", "no such files"])
+def test_what_is_wrong_with_a_disk_is_not_known_by_the_name_of_a_job(tmp_path: Path, job: str) -> None:
+    """RocksDB's messages have paths in them; state of a job with such a name would be wiped for a full disk."""
+    place = tmp_path / job / DATABASE
+    (place / "LOCK").mkdir(parents=True)
+    with pytest.raises(Unavailable, match=f"{job}.*Is a directory"):
+        open_database(place, Profile.SERVING)
+
+
 def test_far_behind_it_loads_and_later_serves(disk: MemoryDisk, tmp_path: Path) -> None:
     store = opened(tmp_path / "t", disk.open, end=10_000_000)
     assert disk.profiles == [Profile.LOADING]
