@@ -107,7 +107,7 @@ class Restore:
         for place in self._directories:
             # Incomplete fetches would only take up disk space that the restore needs.
             Scratch(place).discard()
-        failure: Unavailable | None = None
+        failure: StandfastError | None = None
         for place in by_room(self._directories):
             try:
                 with self._opening:
@@ -115,13 +115,14 @@ class Restore:
                     store = open_empty(place, self._origin, bounds, *self._means)
             except (Transient, BeginningLost):
                 raise
-            except Unavailable as error:
+            except (Unavailable, CorruptState) as error:
+                # Broken although it is new: nothing is left to be wiped, and it is the disk that does not do.
                 _log.warning("%s: %s", self._task, error)
                 failure = error
             else:
                 return self._opened(store, Source.CHANGELOG, 0, started)
         assert failure is not None, "there is a place, or an error before"
-        raise failure
+        raise Unavailable(str(failure)) from failure
 
     def hurry(self) -> None:
         """Look for a source again at once: the replica is to become active.

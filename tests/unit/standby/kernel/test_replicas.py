@@ -15,6 +15,7 @@ from standby.errors import BadConfiguration, CorruptState, Transient
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
 from standby.replica.claim import Committed
+from standby.replica.store.origin import DATABASE
 from standby.shared.model import LeftOut, Phase, ReplicaId, Role
 from standby.shared.naming import state_path
 from standby.shared.wire import JobDefinition
@@ -22,7 +23,7 @@ from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
 from tests.fakes.peers import by_source
-from tests.memory_lab import JOB, WAYS, Make, MemoryContainer, MemoryLab, begun, pair
+from tests.memory_lab import JOB, WAYS, Make, MemoryContainer, MemoryLab, active_of, begun, pair
 from tests.patience import PATIENCE_SECONDS
 
 #: What a commit may take by default: the transaction's time-out, and 5 s.
@@ -201,6 +202,17 @@ def test_a_store_that_is_not_written_after_a_commit_fails_its_replica(lab: Memor
     successor.want(1, Role.ACTIVE, 2)
     successor.await_processed()
     lab.assert_exact()
+
+
+@pytest.mark.parametrize(("disks", "end"), [(1, Phase.FAILED), (2, Phase.ACTIVE)])
+def test_a_disk_on_which_a_new_database_is_broken_does_not_do(tmp_path: Path, disks: int, end: Phase) -> None:
+    directories = [tmp_path / f"disk-{each}" for each in range(disks)]
+    lab = MemoryLab(tmp_path, 1, **{"job.state.dir": ",".join(map(str, directories))})
+    lab.disk.corrupt.add(directories[0] / state_path("cluster", "a", lab.tasks[0], "run") / DATABASE)
+    with active_of(lab) as active:
+        active.await_phase(end)
+        told = [each.detail for each in active.statuses()]
+    assert end is Phase.ACTIVE or all(each.endswith("rocksdb: broken") for each in told), told
 
 
 def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(lab: MemoryLab, start: Make) -> None:
