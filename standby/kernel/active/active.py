@@ -99,6 +99,8 @@ class ActiveTask:
         """Unix milliseconds of the first commit with input."""
         self.last_commit_ms = hooks.clock.now_ms()
         """Unix milliseconds of the last commit, with or without input, or of the start."""
+        self.commits = 0
+        """Number of commits, with or without input; the first is the claim."""
         self.failures = claim.failures
         """Failures of the job's code at the committed offsets."""
         self.traceback = ""
@@ -273,6 +275,7 @@ class ActiveTask:
                 self.first_commit_ms = now_ms
             self.committed = end
             self.last_commit_ms = now_ms
+            self.commits += 1
 
     def _check_changelog(self, offset: int) -> None:
         """Raise `WriterLost` when a commit record was written at an ``offset`` that was already in use.

@@ -500,4 +500,5 @@ class ReplicaRunner:
         """Count a lost producer. A claim that was followed by a commit resets the count."""
         active = self.active
         if active is not None and not active.has_narrowed:
-            self._fences = self._fences + 1 if active.first_commit_ms is None else 0
+            # Of input or not: an idle active commits its offsets again now and then.
+            self._fences = self._fences + 1 if active.commits <= 1 else 0

@@ -29,6 +29,9 @@ from tests.patience import PATIENCE_SECONDS
 #: What a commit may take by default: the transaction's time-out, and 5 s.
 COMMIT = 10.0
 
+#: So many lost claims in a row end an active.
+FENCES = 5
+
 #: Between two tries of a feed at most, and how long one may bring nothing of what is there.
 LONGEST, DEAF = 5.0, 15.0
 
@@ -513,6 +516,33 @@ def test_an_idle_active_commits_its_offset_again_every_hour(lab: MemoryLab, star
     active.eventually(lambda: len(commits) == len(lab.tasks))
     assert {each.offset for each in lab.kafka.offsets.values()} == {10}
     assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
+
+
+def test_an_idle_active_that_loses_its_producer_now_and_then_goes_on(tmp_path: Path) -> None:
+    """Only losses in a row end it, and it commits its offsets every hour between."""
+    lab = MemoryLab(tmp_path, 1)
+    losses: list[WriterLost] = []
+
+    def lose() -> None:
+        if losses:
+            raise losses.pop()
+
+    with active_of(lab) as active:
+        active.await_phase(Phase.ACTIVE)
+        lab.kafka.before_commit = lose
+        (held,) = active.replicas.held()
+
+        def stands_at(ways: int, commits: int) -> bool:
+            is_there = held.active is not None and (held._ways, held.active.commits) == (ways, commits)
+            return active.are(Phase.FENCED) or (active.are(Phase.ACTIVE) and is_there)
+
+        for way in range(1, 2 * FENCES):
+            lab.now_ms += 3_700_000
+            active.eventually(lambda way=way: stands_at(way, 2))  # type: ignore[misc]
+            losses.append(WriterLost("lost by the test"))
+            lab.now_ms += 3_700_000
+            active.eventually(lambda way=way: stands_at(way + 1, 1))  # type: ignore[misc]
+            assert active.are(Phase.ACTIVE), active.statuses()
 
 
 def test_a_full_disk_is_not_flushed_to_at_each_look(
