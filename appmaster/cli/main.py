@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import select
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 import embedded.cli
@@ -61,6 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out the command in ``argv`` (default: the process's own arguments); return its exit status."""
+    _open_closed_outputs()
     arguments = build_parser().parse_args(argv)
     # It warns at each attempt to connect; the one error that the command ends with says all of it.
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
@@ -84,15 +87,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+def _open_closed_outputs() -> None:
+    """Have what is written to an output that the caller has closed go nowhere.
+
+    ``print`` would write the progress of a command among its results, and a connection would get the output's number.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the end
+
+
 def _reader_has_gone() -> bool:
-    """Return whether who reads the standard output (head, less) has gone, which is their right."""
+    """Return whether who reads the standard output (head, less) has gone, which is their right.
+
+    The output itself is asked: what could not be written need not be in a buffer any more, by which one would see it.
+    """
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Without this the interpreter would complain once more when it flushes standard output on its way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+        output = sys.stdout.fileno()
+    except OSError:
+        return False  # it is no file
+    asked = select.poll()
+    asked.register(output, 0)
+    if not asked.poll(0):
+        return False
+    # Without this the interpreter would complain once more when it flushes standard output on its way out.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return True
 
 
 if __name__ == "__main__":

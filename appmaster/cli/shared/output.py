@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +19,14 @@ def print_json(document: Any) -> None:
     print(json.dumps(document, indent=2))
 
 
+class _Console(Console):
+    """One that leaves a reader who has gone to the command line's end: by itself it would end with status 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what has come."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table on standard output, as wide as its content where that is no terminal."""
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -25,7 +35,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
     for row in rows:
         table.add_row(*("-" if each is None else str(each) for each in row))
     is_terminal = sys.stdout.isatty()
-    Console(file=sys.stdout, width=None if is_terminal else 220, highlight=False, markup=False).print(table)
+    _Console(file=sys.stdout, width=None if is_terminal else 220, highlight=False, markup=False).print(table)
 
 
 class Progress:
