@@ -22,6 +22,7 @@ from appmaster.cli.clusters import candidates, cells, credentials, drain, protec
 from appmaster.cli.jobs import change, command, stop, submit, topics
 from appmaster.cli.reading import get, observe, placement
 from appmaster.cli.shared.foreign import translated
+from appmaster.cli.shared.output import complain
 from appmaster.version import version
 from standby.errors import StandfastError
 
@@ -71,10 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
     except StandfastError as error:
-        print(f"standfast: {error}", file=sys.stderr)
+        complain(f"standfast: {error}")
         return error.exit_status
     except KeyboardInterrupt:
-        print("standfast: interrupted", file=sys.stderr)
+        complain("standfast: interrupted")
         return INTERRUPTED
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_has_gone():
@@ -82,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         known = translated(error)
         if known is None:
             raise
-        print(f"standfast: {known}", file=sys.stderr)
+        complain(f"standfast: {known}")
         return known.exit_status
     return status
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -25,7 +24,7 @@ from appmaster.adapters.lookups import StateClient
 from appmaster.api.search import Answer, Search, WantedKey
 from appmaster.cli.shared.cluster import add_cluster_options, open_client, record_of
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.cli.shared.output import print_json
+from appmaster.cli.shared.output import complain, print_json
 from appmaster.cli.shared.parsers import add_command
 from appmaster.cli.shared.waiting import Seen, until
 from appmaster.topics.partitioners import PARTITIONERS
@@ -171,11 +170,10 @@ def _show(answers: Sequence[Answer], arguments: argparse.Namespace) -> int:
         return 0 if found else 1
     for each in shown:
         expires = f", expires at {each['expires_ms']}" if "expires_ms" in each else ""
-        print(
+        complain(
             f"task {each['partition']}: {'found' if each['found'] else 'no such key'} in the {each['role']} copy "
             f"{each['copy']} in {each['container']}, epoch {each['epoch']}, changelog offset {each['applied']}, "
-            f"lag {each['lag_ms']} ms{expires}",
-            file=sys.stderr,
+            f"lag {each['lag_ms']} ms{expires}"
         )
     if len(found) > 1:
         tasks = ", ".join(str(each["partition"]) for each in found)

@@ -8,10 +8,17 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+
+def complain(text: str) -> None:
+    """Print a line on standard error, as far as it can be written: a command does not end for want of who reads it."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def print_json(document: Any) -> None:
@@ -49,7 +56,7 @@ class Progress:
     def say(self, text: str) -> None:
         """Print ``text`` unless it is what was said last."""
         if text != self._last and not self._is_quiet:
-            print(f"{time.monotonic() - self._start:6.1f} s  {text}", file=sys.stderr, flush=True)
+            complain(f"{time.monotonic() - self._start:6.1f} s  {text}")
         self._last = text
 
     @property

@@ -14,6 +14,8 @@ import pytest
 from appmaster.cli import main as command_line
 from appmaster.cli.main import main
 from appmaster.cli.shared.output import Progress, print_json, print_table
+from appmaster.cli.shared.undo import Undo
+from standby.errors import BadConfiguration
 from tests.patience import PATIENCE_SECONDS
 
 #: More than a pipe, and a stream's buffer, take without a reader.
@@ -61,8 +63,8 @@ def give(monkeypatch: pytest.MonkeyPatch) -> Callable[[Command], None]:
 
 
 @contextmanager
-def read_by_one_who_goes(most: int) -> Iterator[None]:
-    """Have a standard output that is a pipe of which somebody reads so much, and goes: as ``| head`` does."""
+def read_by_one_who_goes(most: int, name: str = "stdout") -> Iterator[None]:
+    """Have an output that is a pipe of which somebody reads so much, and goes: as ``| head`` does."""
     reading, writing = os.pipe()
 
     def read() -> None:
@@ -74,11 +76,12 @@ def read_by_one_who_goes(most: int) -> Iterator[None]:
     reader.start()
     if not most:
         reader.join(PATIENCE_SECONDS)
-    before, sys.stdout = sys.stdout, os.fdopen(writing, "w")
+    before, pipe = getattr(sys, name), os.fdopen(writing, "w")
+    setattr(sys, name, pipe)
     try:
         yield
     finally:
-        sys.stdout, pipe = before, sys.stdout
+        setattr(sys, name, before)
         with suppress(BrokenPipeError):
             pipe.close()
     reader.join(PATIENCE_SECONDS)
@@ -136,3 +139,34 @@ def test_progress_is_not_among_the_results_where_the_error_output_is_closed(
     with closed("stderr"):
         assert main([]) == 0
     assert capsys.readouterr().out == "[]\n"
+
+
+def test_what_was_made_is_undone_although_nobody_reads_that_any_more() -> None:
+    undone: list[str] = []
+
+    def unfinished() -> None:
+        with Undo(Progress()) as undo:
+            undo.on_failure("the first", lambda: undone.append("the first"))
+            undo.on_failure("the second", lambda: undone.append("the second"))
+            # As Ctrl-C does to a command and to the `tee` behind it.
+            raise KeyboardInterrupt
+
+    with read_by_one_who_goes(0, "stderr"), pytest.raises(KeyboardInterrupt):
+        unfinished()
+    assert undone == ["the second", "the first"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(BadConfiguration("no such job"), 2), (KeyboardInterrupt(), 130), (OSError(28, "full"), 3)],
+)
+def test_a_command_ends_as_it_does_although_nobody_reads_why(
+    give: Callable[[Command], None], error: BaseException, status: int
+) -> None:
+    def run(_: argparse.Namespace) -> int:
+        Progress().say("it begins")
+        raise error
+
+    give(run)
+    with read_by_one_who_goes(0, "stderr"):
+        assert main([]) == status
