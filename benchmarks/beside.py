@@ -1,6 +1,6 @@
-"""What else a machine did while a failover went on: what was started, compiled and moved, and who used the processors.
+"""What else a machine did during a failover: what was started, compiled and moved, and which processes used the CPU.
 
-Read from ``/proc`` and from the event log; nothing is asked of the processes that are measured.
+The data comes from ``/proc`` and from the event log; the measured processes are not queried.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from embedded.cluster import LocalCluster
 #: Names of a JVM's threads that compile, as Linux cuts them to fifteen characters.
 _COMPILERS: Final = ("C1 CompilerThre", "C2 CompilerThre")
 
-#: Entries of the event log that tell of something that was begun beside a failover.
+#: Entries of the event log for something that was begun during a failover.
 _BEGUN: Final = frozenset(
     {
         *("container_requested", "request_granted", "container_registered", "container_released"),
@@ -30,16 +30,16 @@ _BEGUN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Of one process: who it is, since when it has been there, and what it has used since then."""
+    """One process: its identity, its start, and what it has used since then."""
 
     name: str
-    """The container that it is part of, or the server."""
+    """The container it belongs to, or the server."""
     is_jvm: bool
     begun: float
     """Unix seconds."""
     cpu_seconds: float
     compiling_seconds: float
-    """Of its threads that compile; of a JVM only."""
+    """CPU time of its compiler threads; only of a JVM."""
 
 
 #: Process → what it has used, at one moment.
@@ -47,7 +47,7 @@ Moment = Mapping[int, Used]
 
 
 def look(cluster: LocalCluster) -> Moment:
-    """Return what every process of the cluster has used until now."""
+    """Return what every process of the cluster has used so far."""
     names = {each.pid: each.container_id or f"other on {each.host}" for each in cluster.container_processes()}
     names |= {each.pid: each.name for each in cluster.status().servers if each.pid is not None}
     found = {}
@@ -78,8 +78,8 @@ def _thread_name(pid: int, thread: int) -> str:
 def beside(before: Moment, after: Moment, begun_ms: int, promoted: Iterable[str]) -> dict[str, Any]:
     """Return what was used between two moments, with a failure at ``begun_ms`` (Unix milliseconds) after the first.
 
-    ``promoted`` are the containers that took over. Seconds are of processor time; of processes that ended between the
-    moments nothing is known.
+    ``promoted`` are the containers that took over. Seconds are CPU time; processes that ended between the two moments
+    are not included.
     """
     names = set(promoted)
     cpu: defaultdict[str, float] = defaultdict(float)
@@ -89,7 +89,7 @@ def beside(before: Moment, after: Moment, begun_ms: int, promoted: Iterable[str]
     for pid, now in after.items():
         then = before.get(pid)
         if then is None or then.begun != now.begun:
-            # Another process, which has used nothing before.
+            # A new process with the same id, which has used nothing before.
             then = Used(now.name, now.is_jvm, now.begun, 0.0, 0.0)
             is_started = True
         else:
@@ -119,7 +119,7 @@ def beside(before: Moment, after: Moment, begun_ms: int, promoted: Iterable[str]
 
 
 def begun_beside(events: Iterable[Event], since_ms: int, until_ms: int) -> dict[str, int]:
-    """Return how often what was begun or moved between two times, Unix milliseconds, by the event log."""
+    """Return the number of entries of each kind between two times, Unix milliseconds, from the event log."""
     found = Counter(
         each.kind for each in events if since_ms <= each.at_ms <= until_ms and each.kind in _BEGUN
     )

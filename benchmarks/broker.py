@@ -1,4 +1,4 @@
-"""What a benchmark needs around it: one Kafka broker with nothing beside it, and a directory for states."""
+"""The environment of a benchmark: a single Kafka broker, and a directory for states."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from embedded.servers import RESOURCE_MANAGER, ZOOKEEPER
 
 @contextmanager
 def arena(scratch: Path | None) -> Iterator[tuple[str, Path]]:
-    """Yield the ``host:port`` of a new broker and an empty directory; both are gone after the block.
+    """Yield the ``host:port`` of a new broker and an empty directory; both are removed after the block.
 
-    As `whole_arena`, but nothing else runs: nobody asks YARN or ZooKeeper here, and their heartbeats would take
+    Like `whole_arena`, but nothing else runs: YARN and ZooKeeper are not needed here, and their heartbeats would use
     part of two cores.
     """
     with whole_arena(scratch, nodes=1) as (cluster, directory):
@@ -33,10 +33,10 @@ def arena(scratch: Path | None) -> Iterator[tuple[str, Path]]:
 def whole_arena(
     scratch: Path | None, *, nodes: int = 3, brokers: int = 1
 ) -> Iterator[tuple[LocalCluster, Path]]:
-    """Yield a new embedded cluster and an empty directory; both are gone after the block.
+    """Yield a new embedded cluster and an empty directory; both are removed after the block.
 
-    The directory is made in ``scratch``, by default among the temporary ones. Ctrl-C and SIGTERM raise
-    `demo.interrupt.Interrupted` in the block, once. Raises as `LocalCluster.start`.
+    The directory is created in ``scratch``, by default the temporary directory. Ctrl-C and SIGTERM raise
+    `demo.interrupt.Interrupted` in the block, once. Raises what `LocalCluster.start` raises.
     """
     name = f"benchmark-{os.getpid()}"
     end_abandoned()

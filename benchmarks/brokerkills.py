@@ -1,10 +1,11 @@
 """Random kills of Kafka brokers under load: ``python -m benchmarks.brokerkills --brokers 1 --kills 200``.
 
-The kernel without YARN, as tests/system/lone/broker_kills.py has it: two containers, each a process of its own, and
-four tasks, the outputs of each of which go to every partition of the output topic. A broker is killed at a moment of
-chance, of three now and then a second one after it, and now and then a container beside it; it is started again at
-once. Counted is what was lost, doubled or wrong in the end, how many jobs ended in a named failure, and what the kernel
-said of transactions that hang. A job is judged, and another one begun, after so many kills, or when it cannot go on.
+The kernel runs without YARN, as in tests/system/lone/broker_kills.py: two containers, each a separate process, and
+four tasks, whose outputs go to every partition of the output topic. A broker is killed at a random moment and
+restarted at once; with three brokers sometimes a second one is killed, and sometimes a container as well. The result
+has the lost, duplicate and wrong outputs, the number of jobs that ended in a named failure, and what the kernel
+reported about hanging transactions. After a given number of kills, or when a job cannot continue, it is verified and
+another job is started.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.system.lone.broker_kills import Course, Tally
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do it, write the result after each job; return the exit status: 1 when the outputs of one are not exact."""
+    """Run it, write the result after each job; return the exit status: 1 if the outputs of a job are not exact."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -12,7 +12,8 @@ import matplotlib as mpl
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-#: Distinguishable for the colour-blind, too (Paul Tol's bright scheme); begun again when there are more contestants.
+#: Distinguishable for the colour-blind as well (Paul Tol's bright scheme); repeated if there are more
+#: contestants.
 _COLOURS: Final = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 _ROW_INCHES: Final = 0.27
 
@@ -26,12 +27,12 @@ def bars(
     """Draw one panel for each of ``measures`` (key, axis label, factor), one bar per contestant.
 
     ``groups``: group → contestant → key → median, min and max, as `benchmarks.rounds.Figure.as_json` has them.
-    A contestant without the key has no bar. Each has its colour in all groups, and each bar its median in figures,
-    for the longest may leave the others no length to be seen.
+    A contestant without the key has no bar. Each contestant has the same colour in all groups. Each bar has its median
+    as a number, because next to the longest bar others may be too short to see.
     """
     names = list(dict.fromkeys(name for each in groups.values() for name in each))
     colours = {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(names)}
-    # A row for the group's title, its contestants, and half a row of air.
+    # A row for the group's title, its contestants, and half a row of space.
     places, headings, bottom = [], [], 0.0
     for group, each in groups.items():
         headings.append((bottom, group))

@@ -1,4 +1,4 @@
-"""Runs the contestants of a benchmark, each a process of its own, round by round."""
+"""Runs the contestants of a benchmark, each in a separate process, round by round."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """One way to do what is measured."""
+    """One contestant: a program that does what is measured."""
 
     name: str
     command: Sequence[str]
-    """What to run; it is told everything by its arguments, and writes one JSON line (`benchmarks.rounds.answer_of`)."""
+    """The command; all its input is in the arguments, and it writes one JSON line (`benchmarks.rounds.answer_of`)."""
     prepare: Callable[[], None] = lambda: None
-    """Called before each of its rounds, outside of what is measured: an empty directory, for example."""
+    """Called before each of its rounds, outside the measurement, for example to create an empty directory."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Failed(Exception):
-    """A contestant did not finish, and says why."""
+    """A contestant did not finish; the message has the reason."""
 
 
 def run(contestant: Contestant, timeout_seconds: float, log: Path) -> dict[str, Any]:
-    """Return what the contestant says; its standard error is appended to ``log``. Raises `Failed`.
+    """Return the contestant's answer; its standard error is appended to ``log``. Raises `Failed`.
 
-    Whatever it leaves running in its session is killed, and so is all of it when it overruns.
+    All processes left in its session are killed at the end, or when it exceeds its time.
     """
     contestant.prepare()
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -80,28 +80,28 @@ def _kill_session(process: subprocess.Popen[str]) -> None:
 
 @dataclass(slots=True)
 class Results:
-    """What came of a contest."""
+    """The results of a contest."""
 
     answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Contestant → its answer in each round that it finished."""
     failures: list[str] = field(default_factory=list)
     changed: Callable[[], None] = lambda: None
-    """Called when there is something new."""
+    """Called when there is a new result."""
 
     def add(self, name: str, answer: Mapping[str, Any]) -> None:
-        """Take a contestant's answer of one round."""
+        """Add a contestant's answer of one round."""
         self.answers[name].append(dict(answer))
         self.changed()
 
     def amend(self, name: str, more: Mapping[str, Any]) -> None:
-        """Add to all answers of a contestant what is told of them together."""
+        """Add to each answer of a contestant the values that belong to all of them together."""
         for each in self.answers[name]:
             each.update(more)
         self.changed()
 
     @contextlib.contextmanager
     def attempt(self, title: str) -> Iterator[None]:
-        """Take whatever error ends the block as a failure of ``title``, so that the others go on."""
+        """Record any error of the block as a failure of ``title``, so that the others continue."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - a run of hours does not end for one contestant
@@ -112,7 +112,7 @@ class Results:
             self.changed()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the medians and ranges, every single answer, and what failed."""
+        """Return the medians and ranges, every single answer, and the failures."""
         return {
             "medians": {
                 name: {what: found.as_json() for what, found in figures(each).items()}
@@ -124,7 +124,7 @@ class Results:
 
 
 def _reason(error: BaseException) -> str:
-    """Return what happened, with what it followed: the end of a contestant that has failed may fail, too."""
+    """Return the error with its causes: stopping a contestant that has failed may fail as well."""
     text = str(error) if isinstance(error, (Failed, StandfastError)) else f"{type(error).__name__}: {error}"
     earlier = None if error.__suppress_context__ else error.__context__
     return text if earlier is None else f"{text}, after: {_reason(earlier)}"
@@ -139,7 +139,7 @@ def compete(
     label: str,
     check: Callable[[Mapping[str, Any]], str | None] = lambda _: None,
 ) -> None:
-    """Add what all rounds come to; ``check`` says what is wrong with an answer, which then does not count."""
+    """Run all rounds; ``check`` returns what is wrong with an answer, which then does not count."""
     for turn in range(rounds):
         for each in order(contestants, turn):
             with results.attempt(f"{label}, round {turn + 1}, {each.name}"):
@@ -152,7 +152,7 @@ def compete(
 
 
 def say(text: str) -> None:
-    """Tell the user how things stand."""
+    """Print the progress."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 

@@ -1,10 +1,10 @@
-"""The records that are restored: the same bytes for every contestant, known beforehand, written once.
+"""The records that are restored: the same bytes for every contestant, known in advance, written once.
 
-Record ``i`` of ``n`` is of key ``i * P mod keys`` (P prime): with ``keys = n / 2`` every key comes exactly twice,
-in an order that no store finds sorted. Keys have 16 bytes: the two with which standfast names a store in its
-changelog, for they are its records' shape and mean nothing to the others, and 14 that are spread evenly. Values
-have 100 bytes that do not compress. They are written in transactions of 10,000, as a job does that is exactly
-once, with whoever restores them reading committed records only.
+Record ``i`` of ``n`` has key ``i * P mod keys`` (P prime): with ``keys = n / 2`` every key occurs exactly twice, in an
+order that is not sorted for any store. Keys have 16 bytes: the two bytes by which standfast identifies a store in its
+changelog (its records need them, and they mean nothing to the others), and 14 bytes that are evenly distributed.
+Values have 100 bytes that do not compress. They are written in transactions of 10,000, as by an exactly-once job, and
+restored by reading committed records only.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _VALUE_BYTES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """How much there is."""
+    """The size of the data set."""
 
     records: int
     keys: int
     partitions: int
 
     def key_number(self, record: int) -> int:
-        """Return which key a record is of."""
+        """Return the number of a record's key."""
         return record * _PRIME % self.keys
 
     def pairs(self, first: int, stop: int) -> Iterator[tuple[int, bytes, bytes]]:
@@ -48,7 +48,7 @@ class Dataset:
             yield number % self.partitions, key_of(number), value_of(record)
 
     def expected(self) -> tuple[int, int]:
-        """Return the number of keys and the checksum of the state that everything comes to.
+        """Return the number of keys and the checksum of the final state.
 
         Every key's newest record is among the last ``keys`` ones.
         """
@@ -70,21 +70,21 @@ def value_of(record: int) -> bytes:
 
 
 def checksum(key: bytes, value: bytes) -> int:
-    """Return a pair's part of the checksum; the parts are added, so that no order is asked for."""
+    """Return a pair's part of the checksum; the parts are added, so that the order does not matter."""
     return zlib.crc32(value, zlib.crc32(key))
 
 
 def make_topic(bootstrap: str, topic: str, partitions: int, policy: str = "compact") -> None:
-    """Make a topic, with the clean-up policy that changelogs have unless told otherwise."""
+    """Create a topic, by default with the clean-up policy of changelogs."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    # So that the broker's cleaner does not thin it out, or work, between two contestants.
+    # So that the broker's cleaner does not compact it, or use CPU time, between two contestants.
     lasting = {"cleanup.policy": policy, "min.cleanable.dirty.ratio": "1.0", "segment.ms": "86400000"}
     for future in admin.create_topics([NewTopic(topic, partitions, 1, config=lasting)]).values():
         future.result(30)
 
 
 def fill(bootstrap: str, topic: str, data: Dataset) -> None:
-    """Write all records to ``topic``, which is made."""
+    """Create ``topic`` and write all records to it."""
     make_topic(bootstrap, topic, data.partitions)
     producer = Producer(
         {

@@ -1,4 +1,4 @@
-"""Who takes part in `benchmarks.stategap`: started, killed and mended in their own ways."""
+"""The contestants of `benchmarks.stategap`, with their own ways to start, kill and restore them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _JOB_FILE: Final = ROOT / "benchmarks" / "gapjob.yaml"
 _WHOLE_SECONDS: Final = 900.0
 _LOOK_SECONDS: Final = 0.5
 
-#: An instance that was killed gets its task back at the next look at how far it is: here after a minute, the least,
-#: rather than after ten. A failure itself does not wait for it.
+#: A killed instance gets its task back at the next probing rebalance: here after one minute, the minimum,
+#: instead of ten. The failover itself does not wait for it.
 _STREAMS_SETTINGS: Final = ("probing.rebalance.interval.ms=60000",)
 _LOOK_STREAMS_SECONDS: Final = 2.0
-#: Records of a standby: no more than come in a second.
+#: The lag that a standby may have: as many records as arrive in one second.
 _MOST_BEHIND: Final = 1_000
 
 
@@ -46,23 +46,23 @@ class Entrant(Protocol):
     """One contestant, running."""
 
     def start(self) -> None:
-        """Begin; outputs will show when it works."""
+        """Start it; its outputs show when it works."""
         ...
 
     def ready(self) -> None:
-        """Return when everything that the next failure needs is there; raises `Failed`."""
+        """Wait until it is ready for the next failure; raises `Failed`."""
         ...
 
     def kill(self) -> tuple[int, ...]:
-        """Kill -9 a process of its, with its children, and return the tasks that were active there."""
+        """Send SIGKILL to one of its processes and their children, and return the tasks that were active there."""
         ...
 
     def phases(self, killed_ms: int) -> Mapping[str, float]:
-        """Return when what happened after that moment (Unix milliseconds), seconds, as far as it tells."""
+        """Return the times of the steps after that moment (Unix milliseconds), seconds, as far as they are known."""
         ...
 
     def mend(self) -> None:
-        """Put back what was killed, where nobody else does."""
+        """Restart the killed process, if nothing else does."""
         ...
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Entrant(Protocol):
 
 
 class Standfast:
-    """The whole of it: submitted to YARN, with a standby for each task."""
+    """standfast as a whole: a job submitted to YARN, with a standby for each task."""
 
     def __init__(self, cluster: LocalCluster, place: Place) -> None:
         self._cluster, self._place = cluster, place
@@ -89,7 +89,7 @@ class Standfast:
             "task.inputs": place.input,
             "task.outputs": place.output,
             "job.state.dir": str(place.state),
-            # Of the records that make the state large, 20 MB at once.
+            # Of the records that fill the state, 20 MB at once.
             "task.batch.max.records": str(batch_of("keep")),
         }
         self._open.callback(self._log.stop)
@@ -102,7 +102,7 @@ class Standfast:
         )
 
     def ready(self) -> None:
-        """Return when every replica is in sync, and warm."""
+        """Wait until every replica is in sync, and warm."""
         give_up = time.monotonic() + _WHOLE_SECONDS
         missing = "no status"
         while time.monotonic() < give_up:
@@ -118,7 +118,7 @@ class Standfast:
         raise Failed(f"the job is not whole: {missing}")
 
     def kill(self) -> tuple[int, ...]:
-        """Kill an active's container, every process of it."""
+        """Kill all processes of an active's container."""
         status = self._status()
         victim = victim_process(status)
         if victim is None or victim.container is None:
@@ -126,7 +126,7 @@ class Standfast:
         tasks = active_on(status, container=victim.container)
         processes = self._cluster.container_processes(victim.host)
         ours = [each for each in processes if each.container_id == victim.container]
-        # The container's own process first, and nothing between it and its JVM: a crash takes both.
+        # First the container's own process, and immediately its JVM: a crash ends both.
         for each in sorted(ours, key=lambda each: each.pid != victim.pid):
             each.send(signal.SIGKILL)
         return tasks
@@ -154,7 +154,7 @@ class Standfast:
 
 
 class Streams:
-    """Two instances of Kafka Streams, each with the other's standbys."""
+    """Two instances of Kafka Streams, each with a standby of the other's task."""
 
     def __init__(self, place: Place, log: Path, settings: Sequence[str]) -> None:
         self._place, self._log = place, log
@@ -172,7 +172,7 @@ class Streams:
             self._begin(number)
 
     def ready(self) -> None:
-        """Return when each has one active task, and the other one's standby, which is not behind."""
+        """Wait until each has one active task, and an up-to-date standby of the other's."""
         give_up = time.monotonic() + _WHOLE_SECONDS
         while missing := self._what_is_missing():
             if time.monotonic() > give_up:
@@ -186,11 +186,11 @@ class Streams:
         return tasks
 
     def phases(self, killed_ms: int) -> Mapping[str, float]:
-        """Return nothing: it does not tell."""
+        """Return nothing: it does not report its steps."""
         return {}
 
     def mend(self) -> None:
-        """Start the killed one again, with the state that it has on its disk."""
+        """Start the killed instance again, with the state on its disk."""
         for number in set(range(len(self._commands))) - set(self._running):
             self._begin(number)
 
@@ -203,7 +203,7 @@ class Streams:
         self._running[number] = Running(self._commands[number], self._log)
 
     def _what_is_missing(self) -> str:
-        """Return what keeps a failure from being the next; empty when nothing does."""
+        """Return what is missing for the next failure; empty if nothing is."""
         if sorted((actives := self._actives()).values()) != [(0,), (1,)]:
             return f"the tasks are not spread over the instances: {actives}"
         for number, each in self._running.items():
@@ -219,7 +219,7 @@ class Streams:
         future = self._admin.describe_consumer_groups([self._place.job])[self._place.job]
         found: dict[int, tuple[int, ...]] = {}
         for member in future.result(30).members:
-            # client.id=instance-<n>, and what Kafka Streams adds behind it.
+            # client.id=instance-<n>, and the suffix of Kafka Streams.
             number = int(member.client_id.removeprefix("instance-").partition("-")[0])
             assigned = [each.partition for each in member.assignment.topic_partitions]
             found[number] = (*found.get(number, ()), *assigned)
@@ -233,10 +233,11 @@ SPARK_COLD: Final = "Spark, cold start"
 SPARK_WARM: Final = "Spark, warm session"
 ALL: Final = (OURS, STREAMS_DEFAULT, STREAMS_TUNED, SPARK_COLD, SPARK_WARM, QUIX)
 
-#: Whose state is not made larger than a gigabyte: they would only take long.
+#: Contestants whose state is at most one gigabyte, because larger ones would only take long.
 SMALL: Final = (SPARK_COLD, SPARK_WARM, QUIX)
 
-#: The lowest that a broker allows unless told otherwise, and a transaction that does not outlive its owner for long.
+#: The lowest value that a broker allows by default, and a transaction that does not outlive its owner for
+#: long.
 _TUNED: Final = (
     "consumer.session.timeout.ms=6000",
     "consumer.heartbeat.interval.ms=1000",
@@ -245,13 +246,13 @@ _TUNED: Final = (
 
 
 def entrant(name: str, cluster: LocalCluster, place: Place, log: Path) -> Entrant:
-    """Return a contestant that is not started yet; raises `Unavailable` for one that cannot be had here."""
+    """Return a contestant that is not started yet; raises `Unavailable` if it cannot run here."""
     if name == OURS:
         return Standfast(cluster, place)
     if name in (STREAMS_DEFAULT, STREAMS_TUNED):
         settings: Sequence[Any] = _TUNED if name == STREAMS_TUNED else ()
         return Streams(place, log, settings)
-    # A disk is where Quix Streams has its state; Spark's own is its checkpoint, on shared storage.
+    # Quix Streams has its state on a local disk; Spark has a checkpoint on shared storage.
     contestant, own = (QUIX, "--state") if name == QUIX else (SPARK, "--local")
     command = commands(contestant, Case("keep", TASKS, 0), place)[0]
     processes = Processes(command, own, place.state, log)
@@ -261,7 +262,7 @@ def entrant(name: str, cluster: LocalCluster, place: Place, log: Path) -> Entran
 
 
 def _rehearsal(place: Place, numbers: Iterator[int]) -> tuple[str, str]:
-    """Return two new topics; their names hold the job's, so that they are deleted with its own."""
+    """Return two new topics; their names contain the job's name, so that they are deleted with its own."""
     apart = Place(place.bootstrap, f"{place.job}-rehearsal-{next(numbers)}", place.state)
     for topic in (apart.input, apart.output):
         make_topic(place.bootstrap, topic, TASKS, "delete")

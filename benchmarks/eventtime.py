@@ -1,10 +1,10 @@
-"""What the event-time helpers cost by row: ``python -m benchmarks.eventtime``.
+"""The cost of the event-time helpers per row: ``python -m benchmarks.eventtime``.
 
-The same stream, batch after batch, through each helper: over a store that is a plain dictionary, and over the
-kernel's own overlay and RocksDB, each batch written as a commit writes it, without Kafka. Next to them a plain
-Python loop over dictionaries that computes the same with no store at all: nothing that keeps state can be faster.
-The keys are drawn anew for each row, and rows are out of order by up to a second. Writes JSON: rows per CPU second
-(of the whole process, RocksDB's own threads included), medians of several rounds, the contestants in turn.
+The same stream goes through each helper, batch after batch: on a store that is a plain dictionary, and on the
+kernel's own overlay and RocksDB, with each batch written like a commit, but without Kafka. For comparison, a plain
+Python loop over dictionaries computes the same without any store: nothing that keeps state can be faster. Each row
+has a random key, and rows are out of order by up to a second. Writes JSON: rows per CPU second (of the whole process,
+RocksDB's threads included), medians of several rounds, the contestants in turn.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def stream(rows: int, size: int, keys: int, rows_per_second: int) -> list[Batch]
 
 
 class DictStore(Store):
-    """A store in memory; what is new is sorted in when somebody scans."""
+    """A store in memory; new keys are sorted in at a scan."""
 
     def __init__(self) -> None:
         self._data: dict[bytes, bytes] = {}
@@ -86,7 +86,7 @@ class DictStore(Store):
         return self._data.get(key)
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the present ones among ``keys`` with their values."""
+        """Return those of ``keys`` that exist, with their values."""
         data = self._data
         return {key: data[key] for key in keys if key in data}
 
@@ -195,7 +195,7 @@ _SESSIONS: Final = SessionAggregation(_GAP_MS, COUNT)
 
 
 def _plain_sessions() -> Callable[[Batch], int]:
-    """Return a loop over dictionaries; it takes each key to have one open session, which is true here."""
+    """Return a loop over dictionaries; it assumes one open session per key, which is true here."""
     sessions: dict[bytes, list[int]] = {}
     highest, swept = -(10**15), -(10**15)
 
@@ -280,7 +280,7 @@ CASES: Final = (
 
 
 def _seconds(run: Callable[[Batch], int], batches: Sequence[Batch]) -> float:
-    # The first batches fill the state. CPU time, because it holds on a busy machine, too.
+    # The first batches fill the state. CPU time, because it is valid on a busy machine, too.
     warm = len(batches) // 4
     for each in batches[:warm]:
         run(each)
@@ -314,7 +314,7 @@ def _in_rocksdb(case: Case, batches: Sequence[Batch]) -> float:
 
 
 def measure(case: Case, batches: Sequence[Batch], turn: int) -> dict[str, float]:
-    """Return rows per CPU second by contestant; which one is first goes by ``turn``."""
+    """Return rows per CPU second by contestant; ``turn`` determines which one is first."""
     rows = sum(len(each.keys) for each in batches)
     contestants: list[tuple[str, Callable[[], float]]] = [
         ("plain loop", lambda: _seconds(case.plain(), batches)),
@@ -326,7 +326,7 @@ def measure(case: Case, batches: Sequence[Batch], turn: int) -> dict[str, float]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; write the figures where ``--out`` says."""
+    """Measure and print; write the figures to ``--out``."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,11 +1,11 @@
-"""How long a failure keeps output away: ``python -m benchmarks.failover --policy promote --kind both --kills 10``.
+"""The gap in the output caused by a failure: ``python -m benchmarks.failover --policy promote --kind both --kills 10``.
 
-One embedded cluster, one job, a steady stream; actives' processes are killed (``process``), actives' hosts
-fall silent and come back (``host``), both in turn, or the active role is handed over as planned
-(``handover``: nothing dies). After each, every replica is in sync and warm again before the next; with ``--soon``
-every second one comes when they are in sync, and is told apart. Writes a JSON file with every failover and what else
-the machine did until it was over (`benchmarks.beside`), median and maximum of each step and of each phase between
-two steps, and whether the outputs and the state were exact in the end. One command each for what is to be known:
+One embedded cluster, one job, a steady stream. Processes of actives are killed (``process``), hosts of actives become
+silent and come back (``host``), both in turn, or the active role is handed over as planned (``handover``: no failure).
+The next failure comes when every replica is in sync and warm again. With ``--soon`` every second one comes as soon as
+they are in sync, and is listed separately. Writes a JSON file with every failover and what else the machine did until
+its end (`benchmarks.beside`), median and maximum of each step and of each phase between two steps, and whether the
+outputs and the state were exact in the end. The commands:
 
     python -m benchmarks.failover --policy promote --kind both
     python -m benchmarks.failover --policy restart --kind both
@@ -46,7 +46,7 @@ def endless() -> Iterator[Raw]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure; return 0 when every failover ended well and everything was exact, else 1."""
+    """Measure; return 0 if every failover succeeded and everything was exact, else 1."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.failover", description=__doc__.partition("\n\n")[0]
     )
@@ -108,7 +108,7 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
             scenario.wait_until_warm()
             scenario.calm()
             for number in range(arguments.kills):
-                # So that with --soon either kind follows the other.
+                # So that with --soon each kind follows the other.
                 for kind in kinds if number % 2 == 0 else kinds[::-1]:
                     flow(arguments.steady_seconds, traffic)
                     screen.phase(f"{kind} {number + 1} of {arguments.kills}")
@@ -183,7 +183,7 @@ def _meanwhile(
 
 
 def flow(seconds: float, traffic: Traffic) -> None:
-    """Let records flow undisturbed; raises `Unavailable` when there are no more."""
+    """Let records flow undisturbed; raises `Unavailable` if there are no more."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if traffic.join(0.5):
@@ -193,5 +193,5 @@ def flow(seconds: float, traffic: Traffic) -> None:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    # Daemon threads of client libraries may still hold the interpreter up for seconds.
+    # Daemon threads of client libraries could delay the interpreter's exit for seconds.
     os._exit(code)

@@ -1,6 +1,6 @@
-"""The job of `benchmarks.stategap`: it keeps, for each key, a count and the newest value, of whatever size.
+"""The job of `benchmarks.stategap`: for each key it keeps a count and the newest value, of any size.
 
-It is shipped to containers as a module of its own, and imports nothing of the benchmarks.
+It is shipped to containers as a single module, and imports nothing of the benchmarks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def kept(before: bytes | None, value: bytes) -> tuple[bytes, bytes]:
 
 
 def keep(rows: Any, state: Any, out: Any) -> None:
-    """Take each record; one output for each."""
+    """Process each record; one output for each."""
     keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
     store = state["s"]
     known = store.get_many(set(keys))

@@ -1,8 +1,8 @@
-"""What a second cell costs while nothing happens: ``python -m benchmarks.idlecells``.
+"""The cost of an idle second cell: ``python -m benchmarks.idlecells``.
 
-A small job without input on the embedded YARN, in one cell and in two, in turn. Once every replica is in sync, over
-some seconds: CPU time and memory of the masters (Skein's JVM, supervisor, candidate), CPU time of the job's
-containers and of ZooKeeper, and the requests that ZooKeeper got. Writes JSON and a picture.
+A small job without input runs on the embedded YARN, alternately in one cell and in two. When every replica is in
+sync, some seconds are measured: CPU time and memory of the masters (Skein's JVM, supervisor, candidate), CPU time of
+the job's containers and of ZooKeeper, and the requests to ZooKeeper. Writes JSON and a picture.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MEASURES: Final[tuple[Measure, ...]] = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure; return 0 when every round ended well, else 1."""
+    """Measure; return 0 if every round succeeded, else 1."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.idlecells", description=__doc__.partition("\n\n")[0]
     )
@@ -135,7 +135,7 @@ def _idle(cluster: LocalCluster, client: ClusterClient, seconds: float) -> dict[
 
 
 def _requests(cluster: LocalCluster) -> int:
-    """Return how many packets ZooKeeper has got since it started."""
+    """Return how many packets ZooKeeper has received since it started."""
     host, _, port = cluster.zookeeper_connect.partition("/")[0].rpartition(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
         connection.sendall(b"mntr")

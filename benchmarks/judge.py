@@ -1,4 +1,4 @@
-"""What outputs say of a failure: how long each task was silent, what was lost, what came twice. Pure."""
+"""The effects of a failure in the outputs: each task's silence, lost records, duplicates. Pure."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """What was wrong with all outputs together."""
+    """The errors of all outputs together."""
 
     lost: int
     doubled: int
 
 
 def exactness(outputs: Iterable[tuple[int, int]], sent: int) -> Exactness:
-    """Return what ``outputs`` (key, count) lack and have twice, when ``sent`` records were written.
+    """Return what is missing and duplicate in ``outputs`` (key, count) after ``sent`` records were written.
 
-    Each key's counts should be 1, 2, 3 and so on, once each, and their ends should add up to ``sent``. A hole is
-    a lost output; ends that add up to less, lost input; to more, input that was counted twice; and an output that
-    is there twice was sent twice.
+    Each key's counts must be 1, 2, 3 and so on, once each, and the last counts must add up to ``sent``. A gap is a lost
+    output. If the sum is less, input was lost; if it is more, input was counted twice. An output that occurs twice was
+    sent twice.
     """
     times = Counter(outputs)
     highest: dict[int, int] = {}
@@ -47,11 +47,11 @@ def exactness(outputs: Iterable[tuple[int, int]], sent: int) -> Exactness:
 def are_past(outputs: Sequence[Seen], wanted: Collection[int], tasks: int, since: int) -> bool:
     """Return whether each task of ``wanted`` has an output whose record was due after ``since``, Unix nanoseconds.
 
-    ``outputs`` are in order of their arrival. What waited for a task before such a record has been worked off.
+    ``outputs`` are in order of arrival. The input that waited before such a record has then been processed.
     """
     found: set[int] = set()
     for each in reversed(outputs):
-        # What came before that moment cannot have been due after it.
+        # An output that arrived before that moment cannot have been due after it.
         if each.at < since or found.issuperset(wanted):
             break
         if each.due > since:
@@ -62,8 +62,8 @@ def are_past(outputs: Sequence[Seen], wanted: Collection[int], tasks: int, since
 def silences(outputs: Sequence[Seen], tasks: int, begin: int, end: int) -> dict[int, float]:
     """Return each task's longest time without a new output, seconds, of those that reach into [begin, end).
 
-    A task without any output behind ``begin`` was silent from its last one until ``end``. A key is of the task
-    of its number modulo ``tasks``.
+    A task without any output after ``begin`` was silent from its last one until ``end``. A key belongs to the task
+    with its number modulo ``tasks``.
     """
     last = dict.fromkeys(range(tasks), begin)
     longest = dict.fromkeys(range(tasks), 0)

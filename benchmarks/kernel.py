@@ -1,7 +1,7 @@
 """The state kernel as a container runs it, without YARN and ZooKeeper: the job's topics and records are given.
 
-Everything else is what ships: `standby.kernel.replicas.LocalReplicas` with its real adapters, and for those who
-fetch state the peers' port with mutual TLS.
+Everything else is production code: `standby.kernel.replicas.LocalReplicas` with its real adapters, and, to fetch
+state, the peers' port with mutual TLS.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Job:
     bootstrap: str
     state: Path
     settings: Mapping[str, str]
-    """Its configuration beyond what the others say."""
+    """Its configuration in addition to the other fields."""
 
     @property
     def definition(self) -> JobDefinition:
-        """Return what a container is told of it."""
+        """Return the definition of the job that a container receives."""
         flat = {
             "job.name": self.name,
             "cluster.name": CLUSTER,
@@ -75,7 +75,7 @@ class Job:
         return tuple(TaskId(self.name, _STAGE, each) for each in range(self.tasks))
 
     def state_of(self, host: str, task: TaskId) -> Path:
-        """Return where a task's state lies on a host."""
+        """Return where a task's state is on a host."""
         return self.state / state_path(CLUSTER, host, task, self.definition.run)
 
 
@@ -98,12 +98,12 @@ class FixedPeers:
         self._address = PeerAddress(container, "127.0.0.1", port)
 
     def find(self, container: str) -> PeerAddress | None:
-        """Return where a container answers, None when it is not known."""
+        """Return a container's address, None if it is not known."""
         return self._address if container == self._address.container else None
 
 
 def keys_in(directory: Path) -> Keys:
-    """Return what containers of a cluster show and trust, whose credentials are made in ``directory`` at first."""
+    """Return what a cluster's containers present and trust; the credentials are first created in ``directory``."""
     os.environ[VARIABLE] = str(directory)
     return Keys(make_sure("bench").credentials(PeerRole.CONTAINER))
 
@@ -140,19 +140,19 @@ class Container:
         self._snapshots: Snapshots | None = None
 
     def give(self, keys: Keys) -> int:
-        """Lend copies of its states to peers; return the port."""
+        """Provide copies of its states to peers; return the port."""
         self._snapshots = Snapshots(self.replicas.offer, self._restores)
         self._server = PeerServer("127.0.0.1", keys)
         self._server.start({SNAPSHOTS_ROUTE: self._snapshots.answer})
         return self._server.port
 
     def want(self, copy: int, role: Role, epoch: int = 1) -> None:
-        """Have it hold this copy of every task, and nothing else."""
+        """Make it hold this copy of every task, and nothing else."""
         wanted = tuple(Wanted(ReplicaId(task, copy), role, epoch) for task in self._job.task_ids)
         self.replicas.obey(wanted, {self._job.name: self._job.definition})
 
     def wait(self, is_so: Callable[[ReplicaStatus], bool], seconds: float) -> None:
-        """Return when every replica is so; raises `TimeoutError`, `RuntimeError` for a container that broke."""
+        """Wait until every replica is in this state; raises `TimeoutError`, `RuntimeError` if the container broke."""
         give_up = time.monotonic() + seconds
         while True:
             found = self.replicas.statuses().values()
@@ -176,7 +176,7 @@ class Container:
 
 
 def fetching_from(keys: Keys, container: str, port: int) -> Peers:
-    """Return the means of the container ``taker`` to fetch state from the one called ``container``."""
+    """Return what the container ``taker`` needs to fetch state from ``container``."""
     return Peers("taker", FixedPeers(container, port), open_sources(keys))
 
 

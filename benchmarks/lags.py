@@ -1,6 +1,6 @@
-"""How far a standby is behind its active, and when a stream is steady. Pure.
+"""The lag of a standby behind its active, and the steady part of a stream. Pure.
 
-Times are seconds of one monotonic clock, which all processes of a machine share.
+Times are seconds of the monotonic clock that all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ class Written:
 
     at: float
     offset: int
-    """The changelog position that it had then."""
+    """Its changelog position at that time."""
 
 
 def delays(active: Sequence[Written], standby: Sequence[Written], begin: float, end: float) -> list[float]:
-    """Return for each commit of the active in [begin, end) how long the standby took to have it, too.
+    """Return for each commit of the active in [begin, end) the delay until the standby had it.
 
-    An active writes its database as soon as the transaction is committed (rule `commit-first`), so this is the time for
-    which a promotion would have had to replay that commit. Commits that the standby never had are left out: the
-    caller compares the last positions. Both sequences are in the order of time; a delay may be a little below
-    0, when the standby was the first to write.
+    An active writes its database as soon as the transaction is committed (rule `commit-first`). So during this delay a
+    promotion would have had to replay the commit. Commits that the standby never received are omitted: the caller
+    compares the last positions. Both sequences are in order of time; a delay may be slightly negative if the standby
+    was the first to write.
     """
     found: list[float] = []
     place = 0
     before = -1
     for each in active:
         if each.offset <= before:
-            # The position was written down again: no commit.
+            # The same position was written again: not a commit.
             continue
         before = each.offset
         while place < len(standby) and standby[place].offset < each.offset:
@@ -46,7 +46,7 @@ def delays(active: Sequence[Written], standby: Sequence[Written], begin: float, 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was seen at one look at a running contestant."""
+    """One sample of a running contestant."""
 
     at: float
     ends: tuple[int, ...]
@@ -56,11 +56,11 @@ class Sample:
 
 
 def steady(samples: Sequence[Sample], warm_seconds: float, seconds: float) -> tuple[Sample, Sample] | None:
-    """Return the two looks between which the throughput counts; None when too little was seen.
+    """Return the two samples between which the throughput is computed; None if there are too few.
 
-    Both are looks that found new output, for output comes in batches: from the middle of one to the middle of
-    another one part of it would be counted with the time of another. The first is the first such look
-    ``warm_seconds`` after the first output, the second the last within ``seconds`` of it, or else the next.
+    Both samples found new output, because output arrives in batches: between the middles of two batches, records of one
+    would be counted with the time of another. The first is the first such sample ``warm_seconds`` after the first
+    output. The second is the last one within ``seconds`` of it, otherwise the next.
     """
     news = [now for before, now in pairwise(samples) if now.ends != before.ends]
     if not news:

@@ -1,9 +1,9 @@
-"""How late an output is at a steady, low rate: ``python -m benchmarks.latency``.
+"""The latency of outputs at a steady, low rate: ``python -m benchmarks.latency``.
 
-The count by key of `benchmarks.steady` at 1,000 records a second: the time from when a record was due until its output
-could be read by someone who reads committed records, and the cores that it takes. Everybody gets the same rate, unlike
-there. Besides the contestants of that benchmark there is Spark's real-time mode; it has no state from Python, so it
-passes records on as they are, at least once.
+The count by key of `benchmarks.steady` at 1,000 records a second: the time from the moment at which a record was due
+until a consumer of committed records could read its output, and the cores used. Unlike there, every contestant gets
+the same rate. In addition to the contestants of that benchmark there is Spark's real-time mode. From Python it has no
+state, so it forwards records unchanged, at least once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MEASURES: Final = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure; return 0 when every contestant finished every case, else 1."""
+    """Measure; return 0 if every contestant finished every case, else 1."""
     arguments = _arguments(argv)
     report = Report(arguments.output, f"At {arguments.rate:,.0f} records a second", _MEASURES, arguments)
 
@@ -73,7 +73,7 @@ def _contest(arguments: argparse.Namespace, bootstrap: str, scratch: Path, repor
             for name in order(names, turn):
                 title = f"{case}, round {turn + 1} of {arguments.rounds}, {name}"
                 with found.attempt(title):
-                    # A new job each time: nothing of an earlier run is found again.
+                    # A new job each time, so that nothing of an earlier run is reused.
                     job = f"latency-{next(numbers):05}"
                     answer = _measure(arguments, Place(bootstrap, job, scratch / job), name, case)
                     found.add(name, answer)

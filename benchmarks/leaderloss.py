@@ -1,15 +1,19 @@
-"""What the loss of the leader costs: ``python -m benchmarks.leaderloss --kinds process am host --kills 10``.
+"""The effects of the loss of the leader: ``python -m benchmarks.leaderloss --kinds process am host --kills 10``.
 
-One embedded cluster, the flights job in two cells, a steady stream. In turn the leader's process is killed
-(``process``), the Skein application master of its cell, which takes the cell's containers along (``am``), or its host
-falls silent (``host``). Where that takes no active along, a container with one is killed at the same moment. Told of
-each: how long until another leads; until the first decision of the new leader was carried out, that is the first task
-that was lost is active again; the longest silence of the tasks that were in the lost cell and of those that were not,
-by the time at which outputs were written, and by the time at which a reader of committed records got them, whom an
-open transaction of the dead holds up. Beside them stands the longest silence in as long a time before the loss. Two
-more kinds take the silence of the others apart: the leader's process alone (``process-alone``), and a container with
-an active and no leader (``container``). Writes a JSON file with every loss, medians and maxima, and whether everything
-was exact.
+One embedded cluster, the flights job in two cells, a steady stream. Three failures alternate: the leader's process is
+killed (``process``); the Skein application master of its cell is killed, which ends the cell's containers (``am``); its
+host becomes silent (``host``). If no active is lost by this, a container with an active is killed at the same moment.
+For each loss the result has:
+
+- the time until another candidate leads;
+- the time until the first decision of the new leader was carried out, that is, the first lost task is active again;
+- the longest silence of the tasks in the lost cell, and of the other tasks, by the time at which outputs were written,
+  and by the time at which a reader of committed records received them (an open transaction of a dead active blocks it);
+- for comparison the longest silence in an equally long time before the loss.
+
+Two more kinds separate the causes of the silence of the other tasks: the leader's process alone (``process-alone``),
+and a container with an active and no leader (``container``). Writes a JSON file with every loss, medians and maxima,
+and whether everything was exact.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ from embedded.cluster import LocalCluster
 from examples.flights.replay import INPUT_TOPIC, OUTPUT_TOPICS
 from standby.errors import StandfastError, Unavailable
 
-#: What a process of the leader's container runs, by kind of loss.
+#: The module that the killed process of the leader's container runs, by kind of loss.
 _PROGRAMS: Final = {
     "process": "appmaster",
     "process-alone": "appmaster",
@@ -53,18 +57,18 @@ _PROGRAMS: Final = {
 _KINDS: Final = ("process", "am", "host")
 _CONTROLS: Final = ("process-alone", "container")
 
-#: Every killed AM uses one up, and so does an attempt that makes way for one on another host.
+#: Every killed AM uses one attempt, and so does an attempt that ends in favour of one on another host.
 _ATTEMPTS: Final = "100"
 
-#: How long after the last step of a loss a silence may still be its doing, milliseconds.
+#: For how long after the last step of a loss a silence may still be caused by it, milliseconds.
 _AFTERMATH_MS: Final = 3_000
-#: A silence may have begun so long before the loss.
+#: A silence may have begun this long before the loss.
 _AHEAD_MS: Final = 1_000
 _LOOK_SECONDS: Final = 0.25
 
 
 class Readers:
-    """Reads all outputs, committed records only, and notes when they came, by task."""
+    """Reads all committed outputs, and records their arrival by task."""
 
     def __init__(self, bootstrap: str) -> None:
         self._consumer = Consumer(
@@ -81,7 +85,7 @@ class Readers:
         topics = (INPUT_TOPIC, *OUTPUT_TOPICS)
         places = [TopicPartition(each, part, 0) for each in topics for part in end_offsets(bootstrap, each)]
         self._consumer.assign(places)
-        # A key's task is the partition of its records in the input topic, which is read before any output of theirs.
+        # A key's task is the partition of its records in the input topic, which is read before their outputs.
         self._tasks: dict[bytes | str | None, int] = {}
         self._arrivals: dict[int, list[int]] = {}
         self._ended = threading.Event()
@@ -89,7 +93,7 @@ class Readers:
         self._thread.start()
 
     def close(self) -> dict[int, list[int]]:
-        """End; return task → when its outputs came, Unix milliseconds, ascending."""
+        """End; return task → arrival times of its outputs, Unix milliseconds, ascending."""
         self._ended.set()
         self._thread.join()
         self._consumer.close()
@@ -107,13 +111,13 @@ class Readers:
                     self._tasks[message.key()] = partition
                 elif (task := self._tasks.get(message.key())) is not None:
                     times = self._arrivals.setdefault(task, [])
-                    # Once for each look: what came together has no silence in between.
+                    # Once for each poll: between outputs that arrive together there is no silence.
                     if not times or times[-1] != now:
                         times.append(now)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure; return 0 when another candidate led each time and everything was exact, else 1."""
+    """Measure; return 0 if another candidate led each time and everything was exact, else 1."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.leaderloss", description=__doc__.partition("\n\n")[0]
     )
@@ -208,7 +212,7 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
 
 
 def _lose(kind: str, scenario: Scenario, cluster: LocalCluster) -> dict[str, Any]:
-    """Let the leader be lost; return the figures, times in milliseconds since the loss, when all is whole again."""
+    """Cause the loss of the leader; when all is whole again, return the figures, in milliseconds since the loss."""
     info = scenario.client.info()
     leader = next(each for each in info["candidates"] if each["is_leader"])
     cells = {each["container"]: each["cell"] for each in info["containers"]}
@@ -230,7 +234,7 @@ def _lose(kind: str, scenario: Scenario, cluster: LocalCluster) -> dict[str, Any
     wanted = set(lost or killed)
 
     def steps() -> dict[int, dict[str, int]]:
-        # What a lost cell still has running is handed over as planned; what died on the way, or before, fails over.
+        # Actives of a lost cell that still run are handed over as planned; those that died fail over.
         events = scenario.log.events
         return {
             task: times
@@ -251,7 +255,7 @@ def _lose(kind: str, scenario: Scenario, cluster: LocalCluster) -> dict[str, Any
         "begun_at": begun,
         "until": done + _AFTERMATH_MS,
         "lost_tasks": lost,
-        # Their silence is a failover's of its own.
+        # Their silence belongs to a separate failover.
         "killed_tasks": killed,
         **({"another_leads_ms": leads - begun} if leads is not None else {}),
         **({"first_decision_carried_out_ms": min(carried_out) - begun} if carried_out else {}),
@@ -261,7 +265,7 @@ def _lose(kind: str, scenario: Scenario, cluster: LocalCluster) -> dict[str, Any
 
 
 def _elected(kind: str, scenario: Scenario, begun: int) -> int:
-    """Return when another led, Unix milliseconds; raises `Unavailable` when nobody does in time."""
+    """Return when another candidate led, Unix milliseconds; raises `Unavailable` if none does in time."""
     elected = scenario.log.wait_for(
         lambda events: any(each.kind == "leader_elected" and each.at_ms > begun for each in events),
         FAILOVER_SECONDS,
@@ -282,7 +286,7 @@ def _kill(cluster: LocalCluster, container: str, program: str) -> None:
 
 
 def _kill_active(cluster: LocalCluster, actives: Mapping[int, str]) -> list[int]:
-    """Kill a container that has actives, every process of it; return the tasks."""
+    """Kill all processes of a container that has actives; return the tasks."""
     container = min(actives.values())
     for each in cluster.container_processes():
         if each.container_id == container:
@@ -301,7 +305,7 @@ def _actives(scenario: Scenario) -> dict[int, str]:
 
 
 def _until_whole(scenario: Scenario) -> None:
-    """Wait until both cells have candidates, and every task its copies in both, in sync and warm."""
+    """Wait until both cells have candidates, and every task has copies in both cells, in sync and warm."""
     deadline = time.monotonic() + RESTORE_SECONDS
     while time.monotonic() < deadline:
         if scenario.wait_until_whole() is None or not scenario.wait_until_warm():
@@ -321,7 +325,7 @@ def _until_whole(scenario: Scenario) -> None:
 
 
 def _silences(how: str, loss: Mapping[str, Any], times: Mapping[int, Sequence[int]]) -> dict[str, int]:
-    """Return the longest silence around a loss of the tasks that it took, and of those that went on."""
+    """Return the longest silence around a loss of the lost tasks, and of the others."""
     longest: dict[str, int] = {}
     for task, stamps in times.items():
         if task in loss["killed_tasks"]:
@@ -333,7 +337,7 @@ def _silences(how: str, loss: Mapping[str, Any], times: Mapping[int, Sequence[in
 
 
 def _silence_before(how: str, loss: Mapping[str, Any], times: Mapping[int, Sequence[int]]) -> dict[str, int]:
-    """Return the longest silence of the tasks that go on, in as long a time before the loss."""
+    """Return the longest silence of the other tasks in an equally long time before the loss."""
     end = loss["begun_at"] - _AHEAD_MS
     begin = end - (loss["until"] - end)
     others = times.keys() - {*loss["killed_tasks"], *loss["lost_tasks"]}
@@ -351,5 +355,5 @@ def _longest(stamps: Sequence[int], begin: int, end: int) -> int:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    # Daemon threads of client libraries may still hold the interpreter up for seconds.
+    # Daemon threads of client libraries could delay the interpreter's exit for seconds.
     os._exit(code)

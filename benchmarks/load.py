@@ -1,8 +1,8 @@
-"""Writes a benchmark's input: ``python -m benchmarks.load``, a process of its own beside the contestants.
+"""Writes a benchmark's input: ``python -m benchmarks.load``, a separate process.
 
-Keys have 16 bytes, are drawn evenly, and each stays in its partition. Of a value the first 8 bytes are the time at
-which the record was due (Unix nanoseconds): a generator that lags makes no latency look better. It ends when all is
-written, and before that when its standard input does.
+Keys have 16 bytes and are evenly distributed; each stays in its partition. The first 8 bytes of a value are the time at
+which the record was due (Unix nanoseconds), so a slow generator does not make a latency look better. It ends when all
+records are written, or earlier at the end of its standard input.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOISE: Final = random.Random(2).randbytes(1 << 16)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write so many records, evenly over time, or as fast as it goes with ``--rate 0``."""
+    """Write the given number of records, evenly over time, or as fast as possible with ``--rate 0``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)

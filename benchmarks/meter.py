@@ -1,4 +1,4 @@
-"""What processes and their children have used, taken from the kernel's own accounts."""
+"""The resources that processes and their children have used, from the kernel's accounting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 
 from benchmarks.rounds import MARK
 
-#: A process that uses less than this share of a core over a look has settled.
+#: A process that uses less than this share of a core between two samples is idle.
 _IDLE_SHARE: Final = 0.15
 _LOOK_SECONDS: Final = 0.5
 _MOST_SECONDS: Final = 120.0
@@ -23,7 +23,7 @@ _MOST_SECONDS: Final = 120.0
 def cpu_seconds(pids: Collection[int] = ()) -> float:
     """Return user and system seconds of ``pids`` (default: this process) with their children, dead or alive.
 
-    A process that has ended and was not waited for by its parent is not in it.
+    A process that has ended and whose parent has not waited for it is not included.
     """
     total = 0.0
     for each in _with_children(pids):
@@ -34,7 +34,7 @@ def cpu_seconds(pids: Collection[int] = ()) -> float:
 
 
 def resident_bytes(pids: Collection[int]) -> int:
-    """Return the memory that ``pids`` and their children hold now; pages that they share count for each of them."""
+    """Return the current memory of ``pids`` and their children; shared pages count for each of them."""
     total = 0
     for each in _with_children(pids):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -43,7 +43,7 @@ def resident_bytes(pids: Collection[int]) -> int:
 
 
 def peak_bytes(pids: Collection[int] = ()) -> int:
-    """Return the highest resident memory of this process, or of ``pids``, each by itself, added up."""
+    """Return the highest resident memory of this process, or the sum of those of ``pids``."""
     total = 0
     for pid in pids or (psutil.Process().pid,):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
@@ -53,9 +53,9 @@ def peak_bytes(pids: Collection[int] = ()) -> int:
 
 
 def settled_cpu_seconds() -> float:
-    """Return `cpu_seconds` once what goes on in the background (compaction) has ended, or after two minutes.
+    """Return `cpu_seconds` when background work (compaction) has ended, or after two minutes.
 
-    What was written without order has to be put in order some time: the seconds that it takes belong to it.
+    Data that was written unsorted has to be sorted at some time, and this CPU time is part of the cost.
     """
     before, give_up = cpu_seconds(), time.monotonic() + _MOST_SECONDS
     quiet = 0

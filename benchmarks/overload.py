@@ -1,10 +1,10 @@
-"""What a job does on a machine that is far too busy: ``python -m benchmarks.overload --threads-per-core 20``.
+"""The behaviour of a job on an overloaded machine: ``python -m benchmarks.overload --threads-per-core 20``.
 
-The flights job on the embedded cluster under a steady stream, with each feed in turn. After a while in peace, processes
-that do nothing but compute take the cores from everything: containers, masters, Kafka, YARN and ZooKeeper. Told are the
-longest silences of any task before and meanwhile, what share of the stream got through, the backlog at its end, when
-`status` first said that a task does not keep up, how often a task was claimed, and how long the backlog took then. A
-round whose outputs or state are not exact in the end has failed. Writes JSON and a picture.
+The flights job runs on the embedded cluster under a steady stream, with each feed in turn. After an undisturbed time,
+busy processes take the cores from everything: containers, masters, Kafka, YARN and ZooKeeper. The result has the
+longest silence of a task before and during the load, the share of the stream that was processed, the backlog at its
+end, when `status` first reported that a task does not keep up, how often a task was claimed, and how long the backlog
+took afterwards. A round whose outputs or state are not exact in the end has failed. Writes JSON and a picture.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MEASURES: Final[tuple[Measure, ...]] = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure; return 0 when every round ended well and was exact, else 1."""
+    """Measure; return 0 if every round succeeded and was exact, else 1."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.overload", description=__doc__.partition("\n\n")[0]
     )
@@ -144,7 +144,7 @@ def _count(times: Mapping[int, Sequence[int]], window: tuple[int, int]) -> int:
 
 
 def _longest_silence(times: Mapping[int, Sequence[int]], window: tuple[int, int]) -> float:
-    """Return the longest time without an output of any one task, milliseconds; from the window's begin to its end."""
+    """Return the longest time without output of a single task in the window, milliseconds."""
     begin, end = window
     return max(
         after - before
@@ -155,15 +155,15 @@ def _longest_silence(times: Mapping[int, Sequence[int]], window: tuple[int, int]
 
 @contextlib.contextmanager
 def _busy(processes: int) -> Iterator[None]:
-    """Have so many processes compute, each with one thread."""
+    """Run the given number of busy processes, each with one thread."""
     started: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(processes):
             started.append(  # noqa: PERF401
                 subprocess.Popen(
                     [sys.executable, "-S", "-E", "-c", "while True: pass"],
-                    # Linux shares the processors among sessions before it does among the processes of one: in one
-                    # session all of them together would take as much as a single container.
+                    # Linux divides the processors first among sessions and then among the processes of each
+                    # session. In one session all of them together would get as much as a single container.
                     start_new_session=True,
                 )
             )

@@ -1,11 +1,11 @@
-"""What the planner takes for clusters of growing size: ``python -m benchmarks.planner``.
+"""The time of the planner for clusters of growing size: ``python -m benchmarks.planner``.
 
-A world that obeys at once, with no servers: every action is answered with its event, so that nothing but the
-planner (``apply``, ``plan``, the invariants as in production) is timed. For 1,000 tasks on 100 containers, and ten
-as much, with a standby each: the first placement until it is settled; a container lost; a host with
-100 actives lost; a turn with nothing to do; a turn with a heartbeat of every container. For the
-losses the time is that from the news until the decisions are planned, and until all of it is settled
-again. Writes JSON; medians of several rounds, and how the time grows with the number of tasks.
+There are no servers: a simulated cluster answers every action at once with its event, so that only the planner
+(``apply``, ``plan``, the invariants as in production) is timed. The cases, for 1,000 tasks on 100 containers and for
+ten times as many, with a standby each: the first placement until it is settled; the loss of a container; the loss of
+a host with 100 actives; a turn with nothing to do; a turn with a heartbeat of every container. For the losses the
+time is measured from the event until the decisions are planned, and until everything is settled again. Writes JSON:
+medians of several rounds, and how the time grows with the number of tasks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from demo.versions import versions
 from locality.hosts import HostInfo
 from standby.shared.model import Phase, ReplicaStatus, Role, Wanted
 
-#: Tasks of one container; as many containers of a host hold actives as hold standbys.
+#: Tasks of one container; on each host, equally many containers hold actives and standbys.
 _TASKS_IN_CONTAINER: Final = 20
 _CONTAINERS_ON_HOST: Final = 10
 _CELLS: Final = (1, 2)
@@ -44,7 +44,7 @@ _FAILED: Final = "the planner did not come to rest"
 
 
 class World:
-    """Everything outside the planner, obeying at once. ``spent`` counts the planner's seconds alone."""
+    """Everything outside the planner, which obeys at once. ``spent`` counts only the planner's seconds."""
 
     def __init__(self, tasks: int) -> None:
         self.tasks = tasks
@@ -69,13 +69,13 @@ class World:
         self.tell(happened.JobLoaded("job", "run", spec, None, Policy()))
 
     def tell(self, event: happened.Event) -> None:
-        """Have the planner hear of something."""
+        """Pass an event to the planner."""
         started = time.perf_counter()
         self.view = apply(self.view, event)
         self.spent += time.perf_counter() - started
 
     def turn(self) -> tuple[todo.Action, ...]:
-        """Have the planner plan once, as `appmaster.driver.Driver` does; return its actions."""
+        """Make one plan, as `appmaster.driver.Driver` does; return its actions."""
         started = time.perf_counter()
         self.view = apply(self.view, happened.Ticked(self.now_ms))
         actions = plan(self.view)
@@ -88,7 +88,7 @@ class World:
         return actions
 
     def settle(self) -> None:
-        """Let the planner and the world go on until nothing happens any more."""
+        """Continue until nothing happens any more."""
         for _ in range(500):
             actions = self.turn()
             for each in actions:
@@ -104,12 +104,12 @@ class World:
         raise RuntimeError(f"{_FAILED}: {self.view.jobs['job'].reasons}")
 
     def hear_everybody(self) -> None:
-        """Have every container say that it lives."""
+        """Send a heartbeat of every container."""
         for each in tuple(self.view.containers.values()):
             self.tell(happened.HeartbeatReceived(each.id, each.incarnation, self.now_ms))
 
     def obey(self, action: todo.Action) -> None:
-        """Carry out one action; what comes of it waits for the next `settle` or turn."""
+        """Carry out one action; its events wait for the next `settle` or turn."""
         if isinstance(action, todo.WriteRecords):
             versions_ = (
                 0 if each.expected_version is None else each.expected_version + 1 for each in action.changes
@@ -164,7 +164,7 @@ class World:
         )
 
     def lose(self, containers: Sequence[str]) -> None:
-        """Tell that YARN has seen these containers end."""
+        """Report that YARN has seen the end of these containers."""
         for each in containers:
             skein = self.view.containers[each].skein_id
             self.tell(happened.ContainerCompleted(skein, "exit 137", self.now_ms))
@@ -201,7 +201,7 @@ def _status(wanted: Wanted) -> ReplicaStatus:
 
 @contextmanager
 def _timed(world: World, into: dict[str, float], name: str) -> Iterator[None]:
-    # The collector runs between measurements: its turn is nobody's fault.
+    # The garbage collector runs between measurements, so that no case is charged with it.
     gc.collect()
     before = world.spent
     yield
@@ -246,13 +246,13 @@ def _lose(world: World, into: dict[str, float], name: str, choose: Callable[[], 
             world.obey(each)
         decided = any(isinstance(each, todo.WriteRecords) and each.kind == "failover" for each in actions)
     into[f"{name}_decided"] = (world.spent - before) * 1000
-    # The failover's own story ends, or lost copies would wait for it; then all is made whole again.
+    # First the failover ends, because lost copies would wait for it; then everything becomes whole again.
     world.settle()
     into[f"{name}_settled"] = (world.spent - before) * 1000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; write the figures where ``--out`` says."""
+    """Measure and print; write the figures to ``--out``."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -262,7 +262,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     rounds: dict[int, list[dict[str, float]]] = {each: [] for each in arguments.tasks}
     for _ in range(arguments.rounds):
-        # In turn, so that a busy moment of the machine does not fall on one size alone.
+        # In turn, so that a busy moment of the machine does not affect only one size.
         for tasks in arguments.tasks:
             rounds[tasks].append(measure(tasks))
     medians = {

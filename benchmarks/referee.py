@@ -1,6 +1,6 @@
-"""Watches a running contestant from outside: what comes out, when, and what its processes use.
+"""Watches a running contestant from outside: its outputs, their times, and the resources of its processes.
 
-Nothing is asked of the contestants themselves, so that all are judged by the same clock and the same counts.
+The contestants themselves are not queried, so all are measured with the same clock and the same counts.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 #: From the start of the processes to the first output; two JVMs may start on two busy cores.
 _FIRST_SECONDS: Final = 180.0
 
-#: So long without new output once everything that waited has come.
+#: The time without new output after which the backlog counts as processed.
 _DONE_SECONDS: Final = 2.0
 
-#: So long without new output, and there is none to come; a slow contestant's batch may take long.
+#: The time without new output after which no more is expected; a slow contestant's batch may take long.
 _STOPPED_SECONDS: Final = 60.0
 
-#: Records that wake a contestant up before its latency is measured, for each partition.
+#: Records per partition that warm a contestant up before its latency is measured.
 _WAKING: Final = 200
 
 _STAMP: Final = struct.Struct(">q")
@@ -51,7 +51,7 @@ class Referee:
         self._admin = AdminClient({"bootstrap.servers": place.bootstrap})
 
     def saturation(self, backlog: int, warm_seconds: float, seconds: float) -> dict[str, float]:
-        """Return rows a second, and CPU for them, while ``backlog`` records wait; raises `Failed`."""
+        """Return rows per second, and their CPU time, while ``backlog`` records wait; raises `Failed`."""
         with self._topics():
             with self._load(backlog, 0) as load:
                 load.join(600)
@@ -73,7 +73,7 @@ class Referee:
         }
 
     def latency(self, rate: float, settle_seconds: float, seconds: float) -> dict[str, float]:
-        """Return the time from when a record was due to its output's arrival, at ``rate`` records a second."""
+        """Return the times from when a record was due until the arrival of its output, at ``rate`` records a second."""
         woken = _WAKING * self._case.partitions
         total = woken + round(rate * (settle_seconds + seconds))
         with self._topics(), self._consumer() as consumer:
@@ -91,7 +91,7 @@ class Referee:
                     spent = _Spent(workers, begin, end)
                     received += _receive(consumer, workers, total - received, found, _STOPPED_SECONDS, spent)
                     load.join(60)
-                # Whatever comes now is one too many.
+                # Any further output is a duplicate.
                 received += _receive(consumer, workers, 1, [], 1.0)
         seen = [arrived - stamp for stamp, arrived in found if begin <= stamp < end]
         if not seen:
@@ -117,7 +117,7 @@ class Referee:
         try:
             yield
         finally:
-            # All of the run's, those that the contestants made for themselves, too: the disk is finite.
+            # All topics of the run, including those that the contestants created, because the disk is finite.
             ours = [each for each in self._admin.list_topics(timeout=30).topics if place.job in each]
             for future in self._admin.delete_topics(ours).values():
                 future.result(30)
@@ -163,7 +163,7 @@ class Referee:
     def _watch(
         self, workers: Sequence[Running], backlog: int, warm_seconds: float, seconds: float
     ) -> list[Sample]:
-        """Return all looks until the window is over or nothing is left to do; raises `Failed`."""
+        """Return all samples until the window is over or no input is left; raises `Failed`."""
         pids = [each.pid for each in workers]
         samples: list[Sample] = []
         begin = news = time.monotonic()
@@ -194,14 +194,14 @@ class Referee:
         return tuple(found[each] for each in range(self._case.partitions))
 
     def _count(self, first: Sequence[int], last: Sequence[int]) -> int:
-        """Return how many committed records lie between; offsets alone would count transaction markers, too."""
+        """Return the number of committed records in between; offsets alone would include transaction markers."""
         rows = 0
         with self._consumer() as consumer:
             places = [TopicPartition(self._place.output, each, at) for each, at in enumerate(first)]
             consumer.assign(places)
             give_up = time.monotonic() + 300
             while any(
-                # Nothing taken yet is told as a position below 0.
+                # Before the first record the position is below 0.
                 max(each.offset, first[each.partition]) < last[each.partition]
                 for each in consumer.position(places)
             ):
@@ -224,7 +224,7 @@ def _is_before(message: Message, ends: Sequence[int]) -> bool:
 
 
 class _Spent:
-    """The CPU time of a window that is given in Unix nanoseconds, taken by whoever looks often."""
+    """The CPU time in a window given in Unix nanoseconds; `look` must be called often."""
 
     def __init__(self, workers: Sequence[Running], begin: int, end: int) -> None:
         self._pids = [each.pid for each in workers]
@@ -232,14 +232,14 @@ class _Spent:
         self._seen: list[tuple[int, float]] = []
 
     def look(self, now: int) -> None:
-        """Take note when a bound of the window has come."""
+        """Take a sample when a bound of the window is reached."""
         if self._due and now >= self._due[0]:
             self._due.pop(0)
             self._seen.append((now, meter.cpu_seconds(self._pids)))
 
     @property
     def cores(self) -> float:
-        """Return the cores that were busy on average; 0 when the window was not seen to its end."""
+        """Return the average number of busy cores; 0 if the window was not observed to its end."""
         if len(self._seen) < 2:
             return 0.0
         (begin, before), (end, after) = self._seen
@@ -254,9 +254,9 @@ def _receive(
     quiet_seconds: float,
     spent: _Spent | None = None,
 ) -> int:
-    """Return how many records came: ``wanted``, or fewer when nothing comes for so long.
+    """Return how many records arrived: ``wanted``, or fewer if nothing arrives for the given time.
 
-    When each was due and when it came, Unix nanoseconds, is added to ``found``.
+    The times at which each was due and arrived, Unix nanoseconds, are added to ``found``.
     """
     received, news = 0, time.monotonic()
     while received < wanted:

@@ -1,6 +1,6 @@
 """One container of standfast, active or standby for every task of a job, until its standard input ends.
 
-Says ``ready`` on standard output when it is active, or in sync.
+Prints ``ready`` on standard output when it is active, or in sync.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def command(
     trace: Path | None = None,
     is_blind: bool = False,
 ) -> list[str]:
-    """Return how to run the container of one copy; copy 0 is the active one.
+    """Return the command of the container of one copy; copy 0 is the active.
 
-    One that ``is_blind`` does not look at the markers of its commits.
+    With ``is_blind`` it does not check the markers of its commits.
     """
     return [
         *(sys.executable, "-m", "benchmarks.replica", "--job", job.name, "--tasks", str(job.tasks)),
@@ -54,7 +54,7 @@ def command(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do it; return the exit status."""
+    """Run it; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--job", required=True)
     parser.add_argument("--tasks", type=int, required=True)
@@ -75,7 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     trace = Trace()
     settings = {
         "task.step": f"benchmarks.steps:{arguments.step}",
-        # A standby runs no Spark here: what keeps it warm is measured with the failover, not with its state.
+        # A standby runs no Spark here: the cost of keeping it warm is measured with the failover, not with
+        # its state.
         "task.feed": arguments.feed if is_active else "plain",
     }
     job = Job(
@@ -112,7 +113,7 @@ def changelog_of(job: str) -> str:
 
 
 def _look_at_no_markers() -> None:
-    """Take from the kernel what it does to see its markers, in this process and for good."""
+    """Disable the kernel's check of its markers, in this process and permanently."""
     for each in ("look", "wait", "note"):
         patch.object(Markers, each, lambda *_: None).start()
     patch.object(KafkaWriter, "_arrived", None).start()

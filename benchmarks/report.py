@@ -1,4 +1,4 @@
-"""What a benchmark that compares contestants has found: JSON, a picture beside it, a table and an exit status."""
+"""The results of a benchmark that compares contestants: JSON, a picture next to it, a table and an exit status."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from demo.interrupt import Interrupted
 from demo.versions import versions
 from standby.errors import StandfastError
 
-#: Key of a figure, what to call it with its unit, and what it is multiplied by for that.
+#: Key of a figure, its title with the unit, and the factor for that unit.
 Measure = tuple[str, str, float]
 
 
 class Report:
-    """Results by case. The file has every answer as soon as it is there: a run of hours may die before its end."""
+    """Results by case. Every answer is written to the file at once, because a run of hours may end early."""
 
     def __init__(
         self, output: Path, title: str, measures: Sequence[Measure], arguments: argparse.Namespace
     ) -> None:
-        """``output`` is the JSON file; the picture lies beside it."""
+        """``output`` is the JSON file; the picture is next to it."""
         self._output, self._title, self._measures = output, title, measures
         self._settings = {key: str(value) for key, value in vars(arguments).items() if key != "output"}
         self._load_before = round(os.getloadavg()[0], 2)
@@ -37,24 +37,24 @@ class Report:
 
     @property
     def skipped(self) -> Mapping[str, str]:
-        """Contestants that cannot be had here, and why."""
+        """Contestants that cannot run here, and why."""
         return self._skipped
 
     def skip(self, name: str, reason: object) -> None:
-        """Note that a contestant cannot be had here."""
+        """Record that a contestant cannot run here."""
         self._skipped[name] = str(reason)
         say(f"skipped: {name}: {reason}")
 
     def case(self, name: str, contestants: Sequence[str]) -> Results:
-        """Return a new case's results, to be filled."""
+        """Return the empty results of a new case."""
         found = self._cases[name] = Results({each: [] for each in contestants}, changed=self._save)
         return found
 
     def carry_out(self, measure: Callable[[], None]) -> int:
-        """Measure, show what was found, and return the exit status.
+        """Measure, show the results, and return the exit status.
 
-        0 when everybody finished everything, 1 when somebody failed, else that of the interruption or the error
-        that ended it; what had been found by then is shown, too.
+        0 if every contestant finished everything, 1 if one failed, else that of the interruption or the error
+        that ended it; the results so far are shown as well.
         """
         status = 0
         try:
@@ -85,7 +85,7 @@ class Report:
             "results": {name: each.as_json() for name, each in self._cases.items()},
         }
         self._output.parent.mkdir(parents=True, exist_ok=True)
-        # Whatever ends this process now leaves the old file or the new one, never a part.
+        # If this process ends now, the file is either the old or the new one, never a part.
         new = self._output.with_suffix(".new")
         new.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
         new.replace(self._output)

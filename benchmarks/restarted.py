@@ -1,6 +1,6 @@
-"""Contestants of `benchmarks.stategap` without standbys: another process goes on, where nothing of the state is.
+"""Contestants of `benchmarks.stategap` without standbys: another process continues, without local state.
 
-Of Spark the checkpoint is there, for that lies on shared storage; what Quix Streams had on its disk is gone.
+Spark's checkpoint is still available, because it is on shared storage; the disk of Quix Streams is lost.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final
 
 from benchmarks.running import Running
 
-#: Until a session is up and has rehearsed, while another one has most of the machine.
+#: The time-out until a session is up and has rehearsed, while another one uses most of the machine.
 _WARM_SECONDS: Final = 600.0
 
 
 class Processes:
-    """Starts a contestant's processes, each with an empty disk of its own."""
+    """Starts a contestant's processes, each with a separate empty directory as its disk."""
 
     def __init__(self, command: Sequence[str], own: str, state: Path, log: Path) -> None:
-        """``own``: the option of ``command`` whose value is the directory that a process has for itself."""
+        """``own``: the option of ``command`` whose value is the process's own directory."""
         self._command, self._own, self._state, self._log = list(command), own, state, log
         self._numbers = count()
 
@@ -32,7 +32,7 @@ class Processes:
 
 
 class Restarted:
-    """Killed, it is started again at once."""
+    """A contestant that is restarted at once when it is killed."""
 
     def __init__(self, processes: Processes, tasks: int) -> None:
         self._processes, self._tasks = processes, tuple(range(tasks))
@@ -43,10 +43,10 @@ class Restarted:
         self._running = self._processes.begin()
 
     def ready(self) -> None:
-        """Return at once: there is nothing to wait for."""
+        """Return immediately: there is nothing to wait for."""
 
     def kill(self) -> tuple[int, ...]:
-        """Kill it, and start it again: nobody could notice its end any sooner."""
+        """Kill it, and start it again: no failure detection could be faster."""
         assert self._running is not None
         self._running.kill()
         self.start()
@@ -66,13 +66,13 @@ class Restarted:
 
 
 class WarmSpark:
-    """Beside it waits a second process, whose session has run the same query over records of no account.
+    """A contestant with a spare: a second process, whose session has run the same query over dummy records.
 
     When the first is killed, the second starts the query from the checkpoint at once.
     """
 
     def __init__(self, processes: Processes, tasks: int, rehearsal: Callable[[], tuple[str, str]]) -> None:
-        """``rehearsal`` makes two empty topics, input and output, for the rehearsals of one spare."""
+        """``rehearsal`` creates two empty topics, input and output, for the rehearsals of one spare."""
         self._processes, self._tasks, self._rehearsal = processes, tuple(range(tasks)), rehearsal
         self._running: Running | None = None
         self._spare: Running | None = None
@@ -83,12 +83,12 @@ class WarmSpark:
         self.mend()
 
     def ready(self) -> None:
-        """Return when the spare is warm."""
+        """Wait until the spare is warm."""
         assert self._spare is not None
         self._spare.await_ready(_WARM_SECONDS)
 
     def kill(self) -> tuple[int, ...]:
-        """Kill it, and have the spare go on: nobody could notice its end any sooner."""
+        """Kill it, and let the spare continue: no failure detection could be faster."""
         assert self._running is not None
         assert self._spare is not None
         self._running.kill()
@@ -101,7 +101,7 @@ class WarmSpark:
         return {}
 
     def mend(self) -> None:
-        """Start the next spare; not before, for it would take processor time from the one that goes on."""
+        """Start the next spare; not earlier, because it would take CPU time from the process that continues."""
         self._spare = self._processes.begin("--rehearse", *self._rehearsal())
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
-"""How long a lost state takes to come back: ``python -m benchmarks.restore``.
+"""The time to restore a lost state: ``python -m benchmarks.restore``.
 
-The same changelog (10 million records of 16 + 100 bytes, 5 million keys; written in transactions, read
-committed) is restored from nothing, in turn, by a container of standfast that replays it, by one that fetches the
-state from a peer, by Kafka Streams, and, with 2 million records, by Quix Streams; each a process of its own on
-the same broker, at least five rounds, the order rotated. Every restored state is counted and summed, and must be
-the one that the records come to. Writes JSON and a picture: wall and CPU seconds (of all processes of the
-contestant, and once more when the background has put in order what was written) and peak memory.
+The same changelog (10 million records of 16 + 100 bytes, 5 million keys; written in transactions, read committed) is
+restored into an empty state by a container of standfast that replays it, by one that fetches the state from a peer,
+by Kafka Streams, and, with 2 million records, by Quix Streams. Each is a separate process on the same broker; there
+are at least five rounds, and the order rotates. Every restored state is counted and summed, and must match the
+records. Writes JSON and a picture: wall and CPU seconds (of all processes of the contestant, and again after its
+background work such as compaction) and peak memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STREAMS_TUNED: Final = "Kafka Streams, larger fetches"
 QUIX: Final = "Quix Streams"
 ALL: Final = (OURS, PEER, STREAMS, STREAMS_THREADS, STREAMS_TUNED, QUIX)
 
-#: Beyond these seconds a contestant is given up: generous, for a machine that is busy.
+#: After these seconds a contestant is given up: generous, for a busy machine.
 _SECONDS: Final = 60.0
 _SECONDS_A_MILLION: Final = 120.0
 
@@ -49,7 +49,7 @@ _MEASURES: Final = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure; return 0 when everybody finished with the right state, else 1."""
+    """Measure; return 0 if every contestant finished with the right state, else 1."""
     arguments = _arguments(argv)
     report = Report(arguments.output, "Restore", _MEASURES, arguments)
 
@@ -90,14 +90,15 @@ class _Contest:
         self._report = report
 
     def run(self) -> None:
-        """Measure everybody, and report."""
-        # With one partition one thread is all that it can use.
+        """Measure all contestants, and report."""
+        # With one partition it can use only one thread.
         alone = {QUIX, STREAMS_THREADS} if self._partitions == 1 else {QUIX}
         names = [each for each in self._arguments.only if each not in alone]
         if names:
             self._compete(self._arguments.records, names)
         if QUIX in self._arguments.only:
-            # The others once more with as many records, for the ratio; one that is skipped needs no opponents.
+            # The others again with equally many records, for comparison; not needed if Quix Streams is
+            # skipped.
             opponents = [each for each in names if each in (OURS, STREAMS)]
             try:
                 self._compete(self._arguments.quix_records, [*opponents, QUIX], venv.python())
@@ -111,7 +112,7 @@ class _Contest:
         say(f"writing {label}")
         if set(names) - {QUIX}:
             fill(self._bootstrap, topic, data)
-            # Standfast looks at its input, too; there is nothing in it.
+            # standfast reads its input as well; it is empty.
             make_topic(self._bootstrap, f"{topic}-in", data.partitions)
         keys, checksum = data.expected()
         expected = {"keys": keys, "checksum": f"{checksum:016x}"}
@@ -178,7 +179,7 @@ class _Contest:
 
 
 def _prepare(command: Sequence[str]) -> None:
-    """Have Quix Streams' own program write its changelog; raises `Unavailable`."""
+    """Let Quix Streams' own program write its changelog; raises `Unavailable`."""
     try:
         subprocess.run(command, cwd=ROOT, check=True, timeout=3_600)
     except (OSError, subprocess.SubprocessError) as error:

@@ -1,7 +1,7 @@
 """A contestant of `benchmarks.restore`: one container of standfast gets its standbys' state.
 
 ``changelog``: by replaying it. ``peer``: by fetching it from another container, a standby in sync, which is a
-process of its own (``give``) and whose CPU time counts, too; it holds left-over state of an earlier round.
+separate process (``give``) whose CPU time is included; it has left-over state of an earlier round.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PATIENCE_SECONDS = 3_600.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do it; return the exit status."""
+    """Run it; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("way", choices=("changelog", "peer", "give"))
     parser.add_argument("--bootstrap", required=True)
@@ -72,11 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def give(arguments: argparse.Namespace) -> None:
-    """Hold every task as a standby and lend copies, until standard input ends."""
+    """Hold every task as a standby and provide copies, until standard input ends."""
     container = Container(_job(arguments, "-1"), "giver", FixedRecords(None, 1, {0: "giver"}))
     container.want(0, Role.STANDBY)
     container.wait(lambda each: each.phase is Phase.TAILING, _PATIENCE_SECONDS)
-    # Where it had to restore itself, the compaction behind that is not what the taker costs.
+    # If it had to restore itself, the compaction after that is not part of the fetching container's cost.
     meter.settled_cpu_seconds()
     sys.stdout.write(f"{container.give(keys_in(arguments.credentials))}\n")
     sys.stdout.flush()
@@ -85,9 +85,9 @@ def give(arguments: argparse.Namespace) -> None:
 
 
 def restore(arguments: argparse.Namespace, giver: int | None, port: int) -> dict[str, object]:
-    """Return what it took until every standby was in sync, and what its state is then."""
+    """Return the cost until every standby was in sync, and its state then."""
     job = _job(arguments, "-1" if giver is None else "0")
-    # The giver's own restore, if it had to do one, is not this contestant's; what it does from here on is.
+    # The provider's own restore, if any, is not part of this contestant's cost; its work from here on is.
     spent = meter.cpu_seconds((giver,)) if giver is not None else 0.0
     peers = fetching_from(keys_in(arguments.credentials), "giver", port) if giver is not None else None
     placed = {1: "taker"} if giver is None else {0: "giver", 1: "taker"}
@@ -110,7 +110,7 @@ def restore(arguments: argparse.Namespace, giver: int | None, port: int) -> dict
 
 
 def state_of(job: Job) -> dict[str, object]:
-    """Return number of keys and checksum of what lies on the disk."""
+    """Return number of keys and checksum of the state on the disk."""
     keys = total = 0
     for task in job.task_ids:
         database = open_database(job.state_of("taker", task) / DATABASE, Profile.SERVING)

@@ -1,7 +1,7 @@
-"""Rounds of a contest: who runs when, what a contestant says, and what many rounds come to. Pure.
+"""Rounds of a contest: their order, the contestants' answers, and the results of many rounds. Pure.
 
-Every contestant runs once in each round. The order is rotated from round to round, so that what one of them
-leaves behind (warm disk caches, a broker that is busy compacting) is not always met by the same next one.
+Every contestant runs once in each round. The order rotates from round to round, so that the after-effects of one
+(warm disk caches, a broker that is busy compacting) do not always affect the same other one.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-#: What a contestant's line is recognised by among whatever else its libraries write to standard output.
+#: The key that identifies a contestant's line among other output of its libraries on standard output.
 MARK: Final = "benchmark"
 
 
 class BadAnswer(Exception):
-    """A contestant did not say what it was to say."""
+    """A contestant did not give a valid answer."""
 
 
 def order(contestants: Sequence[T], turn: int) -> tuple[T, ...]:
@@ -32,7 +32,7 @@ def order(contestants: Sequence[T], turn: int) -> tuple[T, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What several rounds measured of one thing."""
+    """The measurements of one figure in several rounds."""
 
     median: float
     least: float
@@ -45,7 +45,7 @@ class Figure:
 
 
 def figure(values: Iterable[float]) -> Figure | None:
-    """Return median and range of ``values``; None when there are none."""
+    """Return median and range of ``values``; None if there are none."""
     found = sorted(values)
     if not found:
         return None
@@ -53,9 +53,9 @@ def figure(values: Iterable[float]) -> Figure | None:
 
 
 def figures(answers: Iterable[Mapping[str, Any]]) -> dict[str, Figure]:
-    """Return median and range of each number that the answers of one contestant hold.
+    """Return median and range of each number in the answers of one contestant.
 
-    A number that some answers lack is judged by the others: the result tells by how many.
+    A number that some answers lack is computed from the others: the result has their number.
     """
     values: dict[str, list[float]] = {}
     for answer in answers:
@@ -68,8 +68,8 @@ def figures(answers: Iterable[Mapping[str, Any]]) -> dict[str, Figure]:
 def answer_of(text: str) -> dict[str, Any]:
     """Return the one answer in what a contestant wrote to standard output.
 
-    It is the line that is a JSON object with the key `MARK`, which is taken out. Raises `BadAnswer` when there
-    is no such line, or more than one.
+    It is the line that is a JSON object with the key `MARK`, which is removed. Raises `BadAnswer` unless there is
+    exactly one such line.
     """
     found: list[dict[str, Any]] = []
     for line in text.splitlines():
@@ -88,7 +88,7 @@ def answer_of(text: str) -> dict[str, Any]:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value that ``share`` (0 to 1) of ``values`` do not exceed: one of them, the nearest rank.
+    """Return the quantile ``share`` (0 to 1) of ``values``: one of them, by the nearest rank.
 
     Raises `ValueError` for no values.
     """

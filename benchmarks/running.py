@@ -1,4 +1,4 @@
-"""Processes that run beside a measurement, until they are told to end."""
+"""Processes that run during a measurement, until they are ended."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MOST_LINES: Final = 10_000
 
 
 class Running:
-    """One process with its session; as a context manager it ends with the block, however that ends."""
+    """One process with its session; as a context manager it ends with the block in every case."""
 
     def __init__(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
     ) -> None:
-        """``log`` is appended what it writes to standard error."""
+        """Its standard error is appended to ``log``."""
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log
         self._lines: list[str] = []
@@ -45,23 +45,23 @@ class Running:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process id."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is running."""
         return self._process.poll() is None
 
     def await_ready(self, seconds: float) -> None:
-        """Return once it has written ``ready``; raises `Failed`."""
+        """Wait until it has written ``ready``; raises `Failed`."""
         with self._told:
             self._told.wait_for(lambda: "ready" in self._lines or self._has_ended, seconds)
             if "ready" not in self._lines:
                 raise Failed(f"it is not ready after {seconds:.0f} s; see {self._log}")
 
     def tell(self, line: str) -> None:
-        """Write a line to its standard input; raises `Failed` when nobody is there to read it."""
+        """Write a line to its standard input; raises `Failed` if it has ended."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line + "\n")
@@ -70,7 +70,7 @@ class Running:
             raise Failed(f"it does not listen; see {self._log}") from error
 
     def ask(self, question: str, seconds: float) -> str:
-        """Return the next line that it writes after it was told ``question``; raises `Failed`."""
+        """Send ``question`` and return the next line that it writes; raises `Failed`."""
         with self._told:
             known = len(self._lines)
             self.tell(question)
@@ -80,12 +80,12 @@ class Running:
             return self._lines[known]
 
     def check(self) -> None:
-        """Raise `Failed` when it has ended."""
+        """Raise `Failed` if it has ended."""
         if not self.is_alive:
             raise Failed(f"it has ended with status {self._process.returncode}; see {self._log}")
 
     def join(self, seconds: float) -> str:
-        """Return what it wrote to standard output once it has ended by itself; raises `Failed`."""
+        """Wait until it ends by itself, and return its standard output; raises `Failed`."""
         try:
             status = self._process.wait(seconds)
         except subprocess.TimeoutExpired as error:
@@ -96,7 +96,7 @@ class Running:
         return "\n".join(self._lines)
 
     def end(self, seconds: float) -> None:
-        """Close its standard input, and wait until it has ended well; raises `Failed`."""
+        """Close its standard input, and wait until it has ended successfully; raises `Failed`."""
         self._close_input()
         self.join(seconds)
 
@@ -125,7 +125,7 @@ class Running:
         with self._process.stdout as lines:
             for line in lines:
                 with self._told:
-                    # Libraries write there, too: what nobody asks for is not kept for ever.
+                    # Libraries write there as well, so unread lines are not kept for ever.
                     if len(self._lines) < _MOST_LINES:
                         self._lines.append(line.strip())
                         self._told.notify_all()

@@ -1,14 +1,14 @@
 """The steps of `benchmarks.steps` with Spark's own state, until standard input ends.
 
-A Structured Streaming query from Kafka to Kafka with ``applyInPandasWithState`` over the RocksDB state store (with
-changelog checkpoints, on the local disk): what a user of PySpark has without standfast. Its state is exactly
-once; its Kafka sink is at least once, and nothing stands by.
+A Structured Streaming query from Kafka to Kafka with ``applyInPandasWithState`` on the RocksDB state store (with
+changelog checkpoints, on the local disk), as a user of PySpark would write it without standfast. Its state is
+exactly-once, its Kafka sink at-least-once, and there is no standby.
 
-With ``--realtime`` it is a query without state in Spark's real-time mode, which passes each record on as it is: from
+With ``--realtime`` it is a query without state in Spark's real-time mode, which forwards each record unchanged: from
 Python that mode has no state (4.3).
 
-With ``--rehearse`` it is the spare of one that runs: session, Python workers and Kafka's classes are warm, for the
-same query has run over a few records of its own. It writes ``ready`` then, and waits for a line.
+With ``--rehearse`` it is the spare of a running process: session, Python workers and Kafka's classes are warm, because
+the same query has run over a few separate records. It then writes ``ready``, and waits for a line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REHEARSED: Final = 4_000
 _REHEARSED_KEYS: Final = 1_000
 _REHEARSED_BATCHES: Final = 20
 
-#: Spark ends a Python worker that has had nothing to do for a minute.
+#: Spark ends a Python worker that has been idle for a minute.
 _KEEP_WARM_SECONDS: Final = 20.0
 
 
@@ -136,7 +136,7 @@ def _passing_on(session: SparkSession, arguments: argparse.Namespace) -> Streami
         .option("kafka.isolation.level", "read_committed")
         .load()
     )
-    # Which pyspark's own types do not know yet.
+    # pyspark's type hints do not have it yet.
     in_real_time: Any = rows.select("key", "value").writeStream.trigger
     query: StreamingQuery = (
         in_real_time(realTime="5 minutes")
@@ -151,7 +151,7 @@ def _passing_on(session: SparkSession, arguments: argparse.Namespace) -> Streami
 
 
 def _stand_by(session: SparkSession, arguments: argparse.Namespace) -> None:
-    """Return when a line has come; until then everything is kept warm."""
+    """Wait for a line, and keep everything warm until then."""
     rows: Any = session.range(_REHEARSED).selectExpr(
         f"CAST(CONCAT('key-', LPAD(id % {_REHEARSED_KEYS}, 12, '0')) AS BINARY) AS key",
         "CAST(REPEAT('-', 100) AS BINARY) AS value",
@@ -171,7 +171,7 @@ def _stand_by(session: SparkSession, arguments: argparse.Namespace) -> None:
         while not called.wait(_KEEP_WARM_SECONDS):
             _rehearse(session, arguments, 1)
 
-    # Beside the thread that waits: a call is never kept waiting by a rehearsal that runs.
+    # On another thread, so that a running rehearsal never delays the call.
     threading.Thread(target=keep_warm, daemon=True).start()
     line = sys.stdin.readline()
     called.set()
@@ -180,7 +180,7 @@ def _stand_by(session: SparkSession, arguments: argparse.Namespace) -> None:
 
 
 def _rehearse(session: SparkSession, arguments: argparse.Namespace, batches: int) -> None:
-    """Run the query over all records of the rehearsal, from nothing, in so many batches or a few more."""
+    """Run the query over all records of the rehearsal, without a checkpoint, in about this number of batches."""
     source, sink = arguments.rehearse
     with tempfile.TemporaryDirectory(dir=arguments.local) as checkpoint:
         query = _query(session, arguments, source, sink, checkpoint, _REHEARSED // batches)
@@ -190,7 +190,7 @@ def _rehearse(session: SparkSession, arguments: argparse.Namespace, batches: int
 
 def _end() -> None:
     sys.stdin.read()
-    # Whatever runs is of no use any more; its session is killed with it.
+    # A running query is not needed any more; it is killed with the session.
     os._exit(0)
 
 

@@ -1,6 +1,6 @@
 """The steps of `benchmarks.steps` for ``applyInPandasWithState``.
 
-A module of its own: Spark's workers import it, and cannot be sent what the main module holds.
+A separate module, because Spark's workers import it and cannot import the main module.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a standby costs, cold, warm and hot: ``python -m benchmarks.standbycost --rates 0 1000 5000``.
+"""The cost of a standby, cold, warm and hot: ``python -m benchmarks.standbycost --rates 0 1000 5000``.
 
-The flights job on the embedded cluster, once for each way in turn (`job.hotstandby.query`): from its submission until
-every standby is warm, then at each rate CPU time and memory of the containers that hold standbys only, beside those
-that hold actives only. A container's CPU time is all of its processes': kernel, JVM and Spark's Python workers. Writes
-JSON and a picture.
+The flights job runs on the embedded cluster, once for each value of `job.hotstandby.query`. The result has the time
+from the submission until every standby is warm, and at each rate the CPU time and memory of the containers with
+standbys only, compared with those with actives only. A container's CPU time includes all its processes: kernel, JVM
+and Spark's Python workers. Writes JSON and a picture.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MEASURES: Final[tuple[Measure, ...]] = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure; return 0 when every round ended well, else 1."""
+    """Measure; return 0 if every round succeeded, else 1."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.standbycost", description=__doc__.partition("\n\n")[0]
     )
@@ -74,7 +74,7 @@ def _round(
     with Scenario(cluster, Shape(), say, {"job.hotstandby.query": way}) as scenario:
         begun = time.monotonic()
         scenario.submit()
-        # A cold standby never says that it is warm.
+        # A cold standby never becomes warm.
         if scenario.wait_until_whole() is None or (way != "cold" and not scenario.wait_until_warm()):
             raise Failed("the job did not become whole and warm")
         ready_seconds = time.monotonic() - begun
@@ -98,7 +98,7 @@ def _round(
 
 
 def _used(seconds: float, scenario: Scenario, cluster: LocalCluster) -> dict[str, float]:
-    """Return CPU time, shares of a core, and memory of a container of standbys and of one of actives, on average."""
+    """Return the average CPU time (shares of a core) and memory of a container of standbys and of one of actives."""
     roles = _roles(scenario)
     pids: dict[Role, list[int]] = {role: [] for role in roles}
     for process in cluster.container_processes():
@@ -122,7 +122,7 @@ def _used(seconds: float, scenario: Scenario, cluster: LocalCluster) -> dict[str
 
 
 def _roles(scenario: Scenario) -> dict[Role, frozenset[str]]:
-    """Return the containers that hold replicas of one role only, by role; raises `Failed` when one has none."""
+    """Return the containers with replicas of one role only, by role; raises `Failed` if a role has none."""
     status = scenario.status()
     held: dict[str, set[str]] = {}
     for task in status.tasks:

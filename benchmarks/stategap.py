@@ -1,11 +1,11 @@
-"""How long a failure keeps output away, by size of the state: ``python -m benchmarks.stategap``.
+"""The gap in the output after a failure, by size of the state: ``python -m benchmarks.stategap``.
 
-Two tasks hold 0.1, 1 and 4 GB together (4 KB a key) and get 1,000 records a second of a thousand other keys. A
-process is killed (kill -9, its children, too), at least three times: standfast's active, one of two Kafka Streams
-instances with a standby each (default and tuned detection), and up to 1 GB Spark and Quix Streams, which are
-started again at once on an empty disk. From the outputs alone: the longest silence of the tasks that were hit, that
-of the *other* task, whose readers an open transaction of the dead may hold up, and what was lost or doubled of
-everything. Of standfast the phases, too. Writes JSON and a picture.
+Two tasks have 0.1, 1 and 4 GB of state together (4 KB per key) and get 1,000 records a second of a thousand other
+keys. A process is killed (SIGKILL, with its children) at least three times: standfast's active; one of two Kafka
+Streams instances with a standby each (default and tuned detection); and, up to 1 GB, Spark and Quix Streams, which
+are restarted at once on an empty disk. All figures come from the outputs: the longest silence of the tasks that were
+hit, that of the *other* task, whose readers an open transaction of the killed process may block, and the lost and
+duplicate records. For standfast the phases are listed as well. Writes JSON and a picture.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from embedded.cluster import LocalCluster
 
 _LIVE_KEYS: Final = 1_000
 
-#: Number of the first key that only makes the state large.
+#: Number of the first key that only fills the state.
 _BALLAST: Final = 1_000_000_000
 _BALLAST_BYTES: Final = 4_096
 
 _OUTPUT: Final = struct.Struct(">qq")
 _FIRST_SECONDS: Final = 300.0
 _RECOVERED_SECONDS: Final = 300.0
-#: So many records of 4 KB a second are taken at least while the state is made.
+#: The lowest rate, records of 4 KB per second, that is assumed while the state is filled.
 _SLOWEST_A_SECOND: Final = 500
-#: After the tasks that were hit are back: a silence of theirs that ends later would be another one.
+#: Time after the tasks that were hit are back: a silence that ends later would be another one.
 _AFTER_SECONDS: Final = 3.0
 
 _MEASURES: Final = (
@@ -56,7 +56,7 @@ _MEASURES: Final = (
 
 
 class Listener:
-    """Reads the output on a thread of its own, committed records only, and notes when each came."""
+    """Reads the committed outputs on a separate thread, and records when each arrived."""
 
     def __init__(self, place: Place) -> None:
         self._consumer = Consumer(
@@ -78,7 +78,7 @@ class Listener:
         self._thread.start()
 
     def wait(self, is_so: Callable[[Sequence[Seen], int], bool], seconds: float) -> bool:
-        """Return whether it came to be so in time: of live outputs, and number of ballast keys."""
+        """Return whether the condition on live outputs and the number of ballast keys held in time."""
         give_up = time.monotonic() + seconds
         with self._changed:
             while not is_so(self._seen, len(self._ballast)):
@@ -89,7 +89,7 @@ class Listener:
             return True
 
     def seen(self) -> list[Seen]:
-        """Return all outputs of live keys until now, in order of their arrival."""
+        """Return all outputs of live keys so far, in order of arrival."""
         with self._changed:
             return list(self._seen)
 
@@ -119,7 +119,7 @@ class Listener:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure; return 0 when every round ended well, else 1."""
+    """Measure; return 0 if every round succeeded, else 1."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.stategap", description=__doc__.partition("\n\n")[0]
     )
@@ -151,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _contestant(
     arguments: argparse.Namespace, cluster: LocalCluster, place: Place, name: str, size: float, found: Results
 ) -> None:
-    """Run one contestant with one size through all its rounds."""
+    """Run all rounds of one contestant with one size."""
     log = arguments.output.parent / "logs" / f"stategap-{place.job}.log"
     make_topic(place.bootstrap, place.input, TASKS, "delete")
     make_topic(place.bootstrap, place.output, 1, "delete")
@@ -165,7 +165,7 @@ def _contestant(
 
 
 def _clean(place: Place) -> None:
-    """Take away the topics and the state of a contestant."""
+    """Remove the topics and the state of a contestant."""
     admin = AdminClient({"bootstrap.servers": place.bootstrap})
     ours = [each for each in admin.list_topics(timeout=30).topics if place.job in each]
     for future in admin.delete_topics(ours).values() if ours else ():
@@ -204,16 +204,16 @@ def _rounds(
         load.end(60)
         sent = answer_of(load.join(60))["records"]
     listener.wait(lambda seen, _: len({(each.key, each.number) for each in seen}) >= sent, 60)
-    # Whatever comes now is one too many.
+    # Any further output is a duplicate.
     time.sleep(2)
     wrong = exactness(((each.key, each.number) for each in listener.seen()), sent)
     say(f"{title}: {sent:,} records, {wrong.lost} lost, {wrong.doubled} doubled")
-    # Of all rounds together: it is told with each.
+    # The values of all rounds together are listed with each round.
     found.amend(name, {"lost": wrong.lost, "doubled": wrong.doubled, "records": sent})
 
 
 def _failure(one: Entrant, listener: Listener) -> dict[str, Any]:
-    """Kill, and return what the outputs say of it."""
+    """Kill, and return the effects in the outputs."""
     begun = time.time_ns()
     tasks = one.kill()
 
@@ -230,7 +230,7 @@ def _failure(one: Entrant, listener: Listener) -> dict[str, Any]:
 
 
 def _await_outputs(listener: Listener, tasks: Collection[int], since: int) -> None:
-    """Return when what waited before ``since`` has been worked off; raises `Failed`."""
+    """Wait until the input from before ``since`` has been processed; raises `Failed`."""
     if not listener.wait(lambda seen, _: are_past(seen, tasks, TASKS, since), _RECOVERED_SECONDS):
         raise Failed(f"the outputs of the tasks {tuple(tasks)} do not come, or come too late")
 

@@ -1,13 +1,13 @@
-"""How fast a steady stream goes: ``python -m benchmarks.steady``.
+"""Throughput and latency of a steady stream: ``python -m benchmarks.steady``.
 
-A count by key (``count``) and a heavier update (``profile``: 128 bytes of state, rewritten by each record), one
-output for each record, with 1, 4 and 16 tasks in one container, by standfast with either feed, Kafka Streams, Quix
-Streams and Spark's own state; and for those that have standbys with 0, 1 and 2 of them. At saturation: rows a
-second and CPU time for a million of them. Then at half of that rate: the time from when a record was due until
-its output could be read, p50 and p99. Contestants are processes of their own on one broker, in rotated order,
-watched from outside. Writes JSON and a picture.
+A count by key (``count``) and a heavier update (``profile``: 128 bytes of state, rewritten by each record), with one
+output for each record and with 1, 4 and 16 tasks in one container, by standfast with either feed, Kafka Streams, Quix
+Streams and Spark's own state; systems with standbys run with 0, 1 and 2 of them. At saturation: rows per second, and
+CPU time per million rows. Then at half of that rate: the time from when a record was due until its output could be
+read, p50 and p99. Contestants are separate processes on one broker, in rotating order, observed from outside. Writes
+JSON and a picture.
 
-All cases in five rounds take many hours: choose with --steps, --partitions, --standbys and --only.
+All cases in five rounds take many hours: select with --steps, --partitions, --standbys and --only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MEASURES: Final = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure; return 0 when every contestant finished every case, else 1."""
+    """Measure; return 0 if every contestant finished every case, else 1."""
     arguments = _arguments(argv)
     report = Report(arguments.output, "A steady stream", _MEASURES, arguments)
 
@@ -73,7 +73,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def find_missing(names: Sequence[str], report: Report) -> None:
-    """Skip the contestants that cannot be had here, and download the others."""
+    """Skip the contestants that cannot run here, and download the others."""
     case = Case("count", 1, 0)
     for name in names:
         if name in (QUIX, STREAMS):
@@ -84,7 +84,7 @@ def find_missing(names: Sequence[str], report: Report) -> None:
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[Case]:
-    """Yield what is to be measured."""
+    """Yield the cases to measure."""
     for step in arguments.steps:
         for partitions in arguments.partitions:
             for standbys in arguments.standbys:
@@ -118,7 +118,7 @@ def _measure(
     case: Case,
 ) -> dict[str, Any]:
     def referee() -> Referee:
-        # A new job each time: nothing of an earlier run is found again.
+        # A new job each time, so that nothing of an earlier run is reused.
         job = f"steady-{next(numbers):05}"
         return Referee(
             name,

@@ -1,4 +1,4 @@
-"""The state steps of the benchmarks' own jobs (`task.step`); the peers' do the same with what they have."""
+"""The state steps of the benchmarks' own jobs (`task.step`); those of the other systems do the same."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Final
 
 NUMBER: Final = struct.Struct(">q")
 
-#: A profile of the heavier update: count, sum, least, most, and 12 buckets of a histogram.
+#: A profile of the heavier update: count, sum, minimum, maximum, and 12 buckets of a histogram.
 PROFILE: Final = struct.Struct(">4q12q")
 BUCKETS: Final = 12
 EMPTY: Final = (0, 0, 1 << 40, -1, *([0] * BUCKETS))
 
 
 def count(rows: Any, state: Any, out: Any) -> None:
-    """Count each key's records; one output per record: the count and, as it came, the record's time stamp."""
+    """Count each key's records; one output per record: the count and the record's unchanged time stamp."""
     keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
     store = state["s"]
     counts = {key: NUMBER.unpack(value)[0] for key, value in store.get_many(set(keys)).items()}
@@ -41,12 +41,12 @@ def profile(rows: Any, state: Any, out: Any) -> None:
 
 
 def amount_of(value: bytes) -> int:
-    """Return the amount in a record's value: what is behind the 8 bytes of its time stamp, as a number."""
+    """Return the amount in a record's value: the number after the 8 bytes of its time stamp."""
     return zlib.crc32(value[8:])
 
 
 def update(found: list[int], amount: int) -> None:
-    """Take one amount into a profile."""
+    """Add one amount to a profile."""
     found[0] += 1
     found[1] += amount
     found[2] = min(found[2], amount)

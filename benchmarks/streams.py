@@ -1,4 +1,4 @@
-"""The contestants of `benchmarks.steady`: how each is started for a case."""
+"""The contestants of `benchmarks.steady`, and the commands that start each for a case."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ OURS_SPARK: Final = "standfast, Spark feed"
 STREAMS: Final = "Kafka Streams"
 QUIX: Final = "Quix Streams"
 SPARK: Final = "Spark's own state"
-#: Ours without a look at the markers of its commits (docs/decisions/0036): to measure what that look costs.
+#: standfast without the check of the markers of its commits (docs/decisions/0036), to measure the cost of the
+#: check.
 OURS_BLIND: Final = "standfast, plain feed, blind"
 ALL: Final = (OURS, OURS_SPARK, STREAMS, QUIX, SPARK)
 
-#: Spark's real-time mode, which has no state from Python: each record is passed on as it is.
+#: Spark's real-time mode, which has no state from Python: each record is forwarded unchanged.
 SPARK_REALTIME: Final = "Spark's real-time mode, without state"
 
-#: Those that have standbys at all.
+#: The contestants with standbys.
 WITH_STANDBYS: Final = (OURS, OURS_SPARK, STREAMS)
 
-#: How often those commit that do not commit by the batch: Kafka Streams' own default for exactly once.
+#: The commit interval of contestants that do not commit per batch: Kafka Streams' default for exactly-once.
 _COMMIT_SECONDS: Final = 0.1
 
-#: Most records of a micro-batch: the default of `task.batch.max.records`, and less for large ones.
+#: The maximum records of a micro-batch: the default of `task.batch.max.records`, and less for large records.
 _BATCH: Final = 40_000
 _BATCH_OF_LARGE: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is done."""
+    """The step."""
 
     step: str
     partitions: int
@@ -52,11 +53,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one run of one contestant does it."""
+    """The names and places of one run of one contestant."""
 
     bootstrap: str
     job: str
-    """A name that no other run has: topics, group and state go by it."""
+    """A name unique to the run, used for topics, group and state."""
     state: Path
 
     @property
@@ -76,7 +77,7 @@ class Place:
 
 
 def commands(name: str, case: Case, place: Place) -> list[list[str]]:
-    """Return what to run, one command a process; raises `Unavailable` for what cannot be had here."""
+    """Return the commands, one per process; raises `Unavailable` if the contestant cannot run here."""
     if case.standbys and name not in WITH_STANDBYS:
         raise BadConfiguration(f"{name} has no standbys")
     if name in (OURS, OURS_SPARK, OURS_BLIND):
@@ -101,12 +102,12 @@ def commands(name: str, case: Case, place: Place) -> list[list[str]]:
 
 
 def batch_of(step: str) -> int:
-    """Return how many records at most are in a micro-batch of those that have such a setting."""
+    """Return the maximum number of records in a micro-batch, for contestants with such a setting."""
     return _BATCH_OF_LARGE if step == "keep" else _BATCH
 
 
 def _streams(case: Case, place: Place) -> list[list[str]]:
-    # One thread would leave a core idle that the others use.
+    # A single thread would leave a core idle that the other contestants use.
     threads = min(case.partitions, len(os.sched_getaffinity(0)))
     settings: Sequence[str] = (
         f"num.stream.threads={threads}",

@@ -1,9 +1,9 @@
-"""What a standby costs: ``python -m benchmarks.tailing``.
+"""The cost of a standby: ``python -m benchmarks.tailing``.
 
-A job that counts by key gets 5,000 and 50,000 records a second; its active, a standby that tails it, and the
-generator are processes of their own, without YARN. In a window of 30 seconds: the CPU time of active and standby,
-as a share of one core, and how long after each commit of the active the standby had it, too. In the end both
-must have the same state. At least five rounds, the order of the rates rotated. Writes JSON and a picture.
+A job that counts by key gets 5,000 and 50,000 records a second. Its active, a standby that tails it, and the generator
+are separate processes, without YARN. In a window of 30 seconds it measures the CPU time of active and standby, as a
+share of one core, and the delay until the standby has each commit of the active. In the end both must have the same
+state. At least five rounds; the order of the rates rotates. Writes JSON and a picture.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from standby.kernel.ports import Profile
 from standby.replica.store.keys import prefix
 from standby.replica.store.origin import DATABASE
 
-#: How long the start of a container may take; a JVM's is part of it.
+#: The time-out for the start of a container, including its JVM.
 _START_SECONDS: Final = 180.0
 
 _MEASURES: Final = (
@@ -47,7 +47,7 @@ _MEASURES: Final = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure; return 0 when every round ended well and with equal states, else 1."""
+    """Measure; return 0 if every round succeeded with equal states, else 1."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.tailing", description=__doc__.partition("\n\n")[0]
     )
@@ -157,7 +157,7 @@ def _measure(
 
 
 def _await_equal(arguments: argparse.Namespace, bootstrap: str, job: Job) -> None:
-    """Return once all input is committed: from then on the standby has at most one look to do."""
+    """Wait until all input is committed: from then on the standby needs at most one more poll."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": job.definition.group})
     try:
         places = [TopicPartition(f"{job.name}-in", each) for each in range(job.tasks)]
@@ -169,7 +169,7 @@ def _await_equal(arguments: argparse.Namespace, bootstrap: str, job: Job) -> Non
             time.sleep(0.1)
     finally:
         consumer.close()
-    # The lags that are measured are well below; there is no event for what is seen from outside.
+    # The measured lags are well below; for a condition observed from outside there is no event.
     time.sleep(2)
 
 

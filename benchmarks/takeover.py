@@ -1,11 +1,11 @@
-"""What a take-over takes, by the number of task records: ``python -m benchmarks.takeover``.
+"""The time of a takeover by a new leader, by the number of task records: ``python -m benchmarks.takeover``.
 
-Three ZooKeeper servers on this machine hold a deployed job of 100, 1,000 and 10,000 tasks with a standby each (20
-tasks to a container, containers registered), and the record of a leader whose port refuses. A candidate seizes that
-record and takes over with the code of production: election, cells, records, events, the first turn with its invariants.
-The cells' AMs are stand-ins that answer at once; theirs is the one part that does not grow with the tasks. Timed from
-the look that finds the port closed: until the epoch is raised; until containers' registrations and all records
-are read; until the first turn is done, from when on the leader decides and gives orders. Writes JSON with every
+Three ZooKeeper servers on this machine have a deployed job of 100, 1,000 and 10,000 tasks with a standby each (20
+tasks per container, containers registered), and the record of a leader whose port refuses connections. A candidate
+takes over that record with the code of production: election, cells, records, events, the first turn with its
+invariants. The cells' AMs are fakes that answer at once; their part does not grow with the tasks. Times count from
+the check that finds the port closed: until the epoch is raised; until the containers' registrations and all records
+are read; and until the end of the first turn, after which the leader decides and gives orders. Writes JSON with every
 round, and a picture of the medians.
 """
 
@@ -49,7 +49,7 @@ from standby.shared.wire import JobDefinition
 from standby.threads.inbox import Inbox
 from tests.servers.ensemble import Ensemble
 
-#: Records in one transaction while the stage is set.
+#: Records in one transaction during the preparation.
 _WRITES: Final = 500
 
 _SESSION_MS: Final = 10_000
@@ -76,10 +76,10 @@ _MEASURES: Final[tuple[Measure, ...]] = (
 
 
 class Silent:
-    """Stands in for the control port: nobody listens, and nobody is there to be told anything."""
+    """A fake of the control port: it does not listen, and drops every message."""
 
     def learn(self, container: str, host: str, port: int) -> None:
-        """Take note of an address."""
+        """Ignore an address."""
 
     def send(self, container: str, incarnation: int, message: object) -> None:
         """Drop an order."""
@@ -89,7 +89,7 @@ class Silent:
 
 
 class Connection:
-    """Stands in for a cell's Skein AM that answers at once."""
+    """A fake of a cell's Skein AM that answers at once."""
 
     def __init__(self, number: int, attempt: str, stage: Stage) -> None:
         self.hosts = stage.hosts
@@ -108,7 +108,7 @@ class Connection:
         return self._expected
 
     def start(self) -> None:
-        """Look at nothing: nothing changes."""
+        """Watch nothing: nothing changes."""
 
     stop = close = start
 
@@ -124,7 +124,7 @@ class Connection:
 
 
 class Stage:
-    """A deployed job of ``tasks`` tasks, as it lies in ZooKeeper, made by the planner itself."""
+    """A deployed job of ``tasks`` tasks as it is in ZooKeeper, made by the planner itself."""
 
     def __init__(self, connect: str, tasks: int) -> None:
         self.tasks = tasks
@@ -152,7 +152,7 @@ class Stage:
         ]
 
     def set(self) -> ZooKeeper:
-        """Write all of it; return the session of the leader that wrote it, which is dead for its port refuses."""
+        """Write all of it; return the session of the leader that wrote it, dead because its port refuses."""
         leader = ZooKeeper(self.connect, self.name, _SESSION_MS)
         leader.connect()
         leader.tree.prepare()
@@ -178,7 +178,7 @@ class Stage:
 
 
 def attempt(cell: int) -> str:
-    """Return the attempt of a cell's application, named as YARN does."""
+    """Return the attempt of a cell's application, named as in YARN."""
     return f"container_e01_1700000000000_000{cell}_01"
 
 
@@ -187,7 +187,7 @@ def _config(tasks: int) -> Mapping[str, str]:
 
 
 class Spent:
-    """How long the longest readings of a take-over took, milliseconds."""
+    """The durations of the longest reads of a takeover, milliseconds."""
 
     def __init__(self) -> None:
         self.ms = {"registrations_ms": 0.0, "records_ms": 0.0}
@@ -223,13 +223,13 @@ class TimedJobs(ZooKeeperJobs):
     def load(
         self, name: str, watch: Callable[[], None] | None = None, *, has_tasks: bool = True
     ) -> Loaded | None:
-        """Return everything recorded of a job."""
+        """Return all records of a job."""
         with self._spent.timed("records_ms"):
             return super().load(name, watch, has_tasks=has_tasks)
 
 
 def take_over(stage: Stage, leaders: ExitStack) -> dict[str, float]:
-    """Return what one take-over took, milliseconds; the dead leader of the next one joins ``leaders``."""
+    """Return the times of one takeover, milliseconds; the dead leader of the next one is added to ``leaders``."""
     found: dict[str, float] = {}
     inbox: Inbox[Event] = Inbox()
     actions: list[Action] = []
@@ -281,7 +281,7 @@ def take_over(stage: Stage, leaders: ExitStack) -> dict[str, float]:
         cells.stop()
         effects.writer.close()
         effects.writer.join(5.0)
-        # Whoever takes over next finds a dead leader again, whose session has not ended.
+        # The next takeover finds a dead leader again, whose session has not ended.
         stale = ZooKeeper(stage.connect, stage.name, _SESSION_MS)
         stale.connect()
         leaders.callback(stale.close)
@@ -302,7 +302,7 @@ def _measure(arguments: argparse.Namespace, results: Results) -> None:
             with results.attempt(_name(tasks)):
                 stage = Stage(ensemble.connect, tasks)
                 leaders.callback(stage.set().close)
-                # The first one warms the servers and this process.
+                # The first round warms the servers and this process.
                 take_over(stage, leaders)
                 for _ in range(arguments.rounds):
                     results.add(_name(tasks), take_over(stage, leaders))
@@ -313,7 +313,7 @@ def _name(tasks: int) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure; return 0, 1 when a number of tasks could not be measured, or the exit status of what ended it."""
+    """Measure; return 0, 1 if a number of tasks could not be measured, or the exit status of what ended it."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.takeover", description=__doc__.partition("\n\n")[0]
     )

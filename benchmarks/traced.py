@@ -1,4 +1,4 @@
-"""A database that notes when it is written: how far a standby is behind is read from two such notes."""
+"""A database that records when it is written; the lag of a standby is computed from two such records."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from standby.replica.store.scan import Page
 
 
 class Trace:
-    """The notes of all databases of this process, by task; `open` is a `standby.kernel.ports.OpenDatabase`."""
+    """The write times of all databases of this process, by task; `open` is a `standby.kernel.ports.OpenDatabase`."""
 
     def __init__(self) -> None:
         self._written: dict[str, list[tuple[float, int]]] = {}
 
     def open(self, path: Path, profile: Profile) -> Database:
-        """Return the real database, noted."""
+        """Return the real database, with its writes recorded."""
         return _Traced(open_database(path, profile), self._written.setdefault(path.parent.name, []))
 
     def save(self, file: Path) -> None:
-        """Write the notes to ``file``."""
+        """Write the records to ``file``."""
         file.write_text(json.dumps(self._written), encoding="utf-8")
 
 
 def load(file: Path) -> dict[str, list[Written]]:
-    """Return the notes in ``file``: task → its writes, in order."""
+    """Return the records in ``file``: task → its writes, in order."""
     found = json.loads(file.read_text(encoding="utf-8"))
     return {task: [Written(*each) for each in writes] for task, writes in found.items()}
 

@@ -1,4 +1,4 @@
-"""Kafka Streams' part: its jars, verified against a lock of their own, and the compiled programs."""
+"""The jars of Kafka Streams, verified against a separate lock, and the compiled programs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def cache() -> JarCache:
 
 
 def java_command(program: str, *, heap_mb: int) -> list[str]:
-    """Return how to run a program of this directory, compiled anew when its source has changed.
+    """Return the command of a program of this directory, compiled again if its source has changed.
 
-    Jars that are missing are downloaded. Raises `Unavailable` when they cannot be had, or without a JDK.
+    Missing jars are downloaded. Raises `Unavailable` if that fails, or without a JDK.
     """
     java = find_java(os.environ)
     open_cache().require("kafka", show=lambda _: None)
