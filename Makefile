@@ -1,22 +1,22 @@
-# Everything a clone needs. `make demo` and `make test` set up what they use, once: a virtual environment in
-# .venv from requirements-dev.lock, and the pinned jars in a cache outside the tree. After that nothing here
-# needs a network.
+# Everything that a clone needs. The first `make demo` or `make test` sets up a virtual environment in .venv from
+# requirements-dev.lock, and downloads the pinned jars into a cache outside the tree. Afterwards no target needs a
+# network, unless it says so.
 #
-#   make demo          the whole promise, on real servers, with pictures and numbers in build/demo
-#   make test          the gate, and all that CI does: lint, types, imports, generated pages, then the phases of docs/testing.md
-#   make test-all      the gate, then every other case on real servers: before an issue is called resolved
-#   make soak          what is random, long or a measurement
+#   make demo          a demonstration on real servers, with pictures and numbers in build/demo
+#   make test          the gate, which CI runs: lint, types, imports, generated pages, then the phases of docs/testing.md
+#   make test-all      the gate, then every other case on real servers: before you close an issue
+#   make soak          random and long tests, and measurements
 #   make unit          only the tests that need no server
 #   make simulate      random faults in virtual time: SEEDS=100000, or a range such as SEEDS=5000-6000; JOBS=2 processes
-#   make mutants       what the tests of the pure parts do not notice: all of them, or MUTANTS=standby/replica/claim.py; hours
-#   make prometheus    Debian's Prometheus into the cache, for the tests that are scraped by a real one
-#   make skein         build Skein's jar anew (third_party/skein; needs Maven)
-#   make sbom          write the list of all components and their licences, after a change of a lock
-#   make scan          look the locked releases up in a database of known vulnerabilities (needs a network)
+#   make mutants       small changes of the pure parts that no test notices: all, or MUTANTS=standby/replica/claim.py; hours
+#   make prometheus    download Debian's Prometheus into the cache, for the tests that use a real one (needs a network)
+#   make skein         rebuild Skein's jar (third_party/skein; needs Maven and a network)
+#   make sbom          regenerate the list of all components and their licences, after a change of a lock
+#   make scan          check the locked releases against a database of known vulnerabilities (needs a network)
 #   make lock          pin the newest allowed versions of the Python packages (needs uv on the PATH)
 #
-# PYTHON=/path/to/python3.11 chooses the Python that the virtual environment is made of.
-# PYTEST_OPTIONS='-k name -x' is handed to pytest.
+# PYTHON=/path/to/python3.11 selects the Python for the virtual environment.
+# PYTEST_OPTIONS='-k name -x' is passed to pytest.
 
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
@@ -27,7 +27,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_OPTIONS ?=
 
-# The newest Python that will do, unless one is named: pyenv and its like answer to names that do not run.
+# The newest suitable Python, unless PYTHON names one. Each candidate is run: with pyenv a name may exist and not run.
 FITS := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
 PYTHON ?= $(shell for each in python3.11 python3.10 python3 python; do \
 	if $$each -c '$(FITS)' 2>/dev/null; then command -v $$each; break; fi; done)
@@ -64,7 +64,7 @@ MUTANTS_PACKAGES := build/mutants/packages
 mutants: $(MUTANTS_PACKAGES)/installed
 	@nice $(BIN)/python -m tests.mutants $(MUTANTS)
 
-# Apart from the environment, which stays as its lock has it.
+# In a separate directory, so that the environment stays as in its lock.
 $(MUTANTS_PACKAGES)/installed: requirements-dev-mutants.lock | venv
 	@echo "installing the locked packages of the mutation run into $(MUTANTS_PACKAGES)"
 	@rm -rf $(MUTANTS_PACKAGES)
@@ -90,15 +90,15 @@ pages: venv
 	$(BIN)/python -m docs.generate --check
 	$(BIN)/python -m third_party.sbom --check
 
-# Only compares sizes when the jars are there.
+# If the jars exist, it only compares their sizes.
 jars: check-java venv
 	@$(BIN)/python -m embedded.jars fetch
 
-# Only looks when it is there. The package is unpacked, not installed: it would start a service.
+# If it exists, this does nothing. The package is unpacked, not installed: it would start a service.
 prometheus: check-python
 	@$(PYTHON) -m tests.prometheus
 
-# Spark's classes in one file, beside pyspark: halves the processor time of each container's JVM start.
+# Spark's classes in one file, next to pyspark: it halves the CPU time of each container's JVM start.
 archive: $(VENV)/classes-archived
 
 $(VENV)/classes-archived: $(VENV)/packages-installed | check-java
@@ -108,8 +108,9 @@ $(VENV)/classes-archived: $(VENV)/packages-installed | check-java
 
 venv: $(VENV)/standfast-installed
 
-# The locked packages first, each compared with its hash; nothing is resolved. Then this project. `pip check` tells
-# whether all fits together. Both say whether the lock, the network or the disk is at fault (third_party/packages.py).
+# First the locked packages, each compared with its hash, without resolving; then this project. `pip check` verifies
+# that all packages fit together. If one of them fails, the message says whether the lock, the network or the disk is
+# at fault (third_party/packages.py).
 $(VENV)/packages-installed: requirements-dev.lock | check-python
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "make: $(PYTHON) cannot make a virtual environment: install its venv module" \

@@ -1,7 +1,7 @@
 """Installs a lock's packages, and checks that they fit together: ``python -m third_party.packages install|check LOCK``.
 
-Both act on the environment of the Python that runs this, need nothing but it and its pip, and follow the user's own
-settings of pip. After pip's own words they say what is at fault: the lock, the network, or the disk.
+Both act on the environment of the Python that runs this, need only this Python and its pip, and follow the user's pip
+settings. After pip's output they say what is at fault: the lock, the network, or the disk.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from typing import Final
 
 _PIP: Final = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
-#: Nothing is resolved, for the lock is complete. A pip older than 23.3 that resolves looks past the lock for a package
-#: that another one requires with an extra (coverage[toml]), and fails as soon as that has a newer release.
+#: Nothing is resolved, because the lock is complete. When a pip older than 23.3 resolves, it ignores the lock
+#: for a package that another one requires with an extra (coverage[toml]), and fails as soon as that package
+#: has a newer release.
 _INSTALL: Final = ("install", "--no-deps", "--require-hashes", "--requirement")
 
 _PIN_ANEW: Final = "Please report it; `make lock` pins the newest releases instead"
 
 
 class Cause(Enum):
-    """What is at fault. The value is what the user is told; ``{}`` is the fault's detail."""
+    """What is at fault. The value is the message to the user; ``{}`` is the fault's detail."""
 
     NO_ROOM = (
         "no room is left on the disk: in the environment, in the directory for temporary files (TMPDIR) or in pip's "
@@ -72,7 +73,7 @@ class Fault:
 
     cause: Cause
     detail: str = ""
-    """The first requirement that it is about, or pip's sentence on it."""
+    """The first requirement concerned, or pip's message about it."""
 
     def __str__(self) -> str:
         return self.cause.value.format(self.detail)
@@ -85,8 +86,9 @@ _INTERRUPTED: Final = (
     r"|HTTP error \d+ while getting|IncompleteRead|incomplete-download"
 )
 
-#: How pip's log tells each cause; the first that is found holds. An index that could not be asked comes before one that
-#: does not have a release, and an interruption, which a second try may have made good, after what is certain.
+#: The pattern of each cause in pip's log; the first match counts. An index that could not be reached comes
+#: before one that does not have a release. An interruption, which a retry may have corrected, comes after
+#: certain causes.
 _SIGNS: Final = (
     (Cause.NO_ROOM, r"No space left on device|Disk quota exceeded"),
     (Cause.OTHER_FILE, rf"DO NOT MATCH THE HASHES.*\n +{_NAMED}"),
@@ -104,7 +106,7 @@ _LOCKED: Final = re.compile(r"^([\w.-]+)==", re.MULTILINE)
 
 
 def why_not_installed(log: str) -> Fault:
-    """Return why ``pip install`` failed, by its log."""
+    """Return why ``pip install`` failed, from its log."""
     for cause, sign in _SIGNS:
         found = re.search(sign, log, re.MULTILINE)
         if found is not None:
@@ -113,14 +115,14 @@ def why_not_installed(log: str) -> Fault:
 
 
 def why_not_consistent(log: str, lock: str) -> Fault:
-    """Return why ``pip check`` failed after ``lock`` was installed, by its log."""
+    """Return why ``pip check`` failed after ``lock`` was installed, from its log."""
     locked = {_normal(each) for each in _LOCKED.findall(lock)}
     faults = []
     for complaint in _COMPLAINT.finditer(log):
         name = _normal(complaint[1])
         cause = Cause.INCOMPLETE if name in locked else Cause.LEFT_OVER
         faults.append(Fault(Cause.UNFULFILLED if name == "standfast" else cause, complaint[0]))
-    # What is left over is told only if nothing is wrong with the lock.
+    # Packages that are not in the lock are reported only if nothing is wrong with the lock.
     return min(faults, key=lambda each: each.cause is Cause.LEFT_OVER, default=Fault(Cause.UNKNOWN))
 
 
@@ -129,10 +131,10 @@ def _normal(name: str) -> str:
 
 
 def _run(*arguments: str) -> tuple[int, str]:
-    """Run pip, whose words go where ours go; return its exit status and its log.
+    """Run pip with its output on ours; return its exit status and its log.
 
-    The log says more than pip shows: with no retries left, that an index cannot be reached is only there. It is in
-    memory, because a full disk is one of the causes.
+    The log has more than pip prints: if no retries are left, only the log says that an index cannot be reached. It is
+    in memory, because a full disk is one of the causes.
     """
     log = os.memfd_create("pip-log")
     with os.fdopen(log, encoding="utf-8", errors="replace") as reader:

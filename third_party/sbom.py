@@ -1,7 +1,7 @@
-"""What standfast is made of: ``python -m third_party.sbom`` writes, or with ``--check`` compares, two files.
+"""The components of standfast: ``python -m third_party.sbom`` writes, or with ``--check`` compares, two files.
 
 ``standfast.cdx.json`` is a CycloneDX 1.6 list of the Python packages in requirements.lock, the jars that every job
-ships, and Skein's jar with the libraries in it; ``LICENCES.md`` has the licences of the same. Both follow from files of
+ships, and Skein's jar with the libraries in it; ``LICENCES.md`` has their licences. Both are computed from files of
 this tree alone, so the same tree gives the same bytes, without a network; both are in the wheel.
 """
 
@@ -38,16 +38,16 @@ _REQUIREMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A component, as CycloneDX calls it."""
+    """A component in the sense of CycloneDX."""
 
     purl: str
-    """Its package URL, which also is its reference."""
+    """Its package URL, which is also its reference."""
     name: str
     version: str
     licence: str
     """An SPDX expression."""
     sha256: tuple[str, ...] = ()
-    """Of a Python package one for each file that the index has."""
+    """For a Python package, one for each file on the index."""
     group: str = ""
     when: str = ""
     """The marker for which a Python package is installed; empty for always."""
@@ -70,7 +70,7 @@ class Part:
 
 
 def python_packages(lock: str, licences: Mapping[str, str]) -> Iterator[Part]:
-    """Yield the packages of a requirements lock; raises `BadConfiguration` for one whose licence is not known."""
+    """Yield the packages of a requirements lock; raises `BadConfiguration` for a package with unknown licence."""
     for name, version, marker, hashes in _REQUIREMENT.findall(lock):
         yield Part(
             f"pkg:pypi/{name}@{version}",
@@ -95,7 +95,7 @@ def _licence(name: str, licences: Mapping[str, str]) -> str:
 
 
 def collect(root: Path = ROOT) -> tuple[Part, ...]:
-    """Return everything that standfast is made of, as the locks below ``root`` name it."""
+    """Return all components of standfast, as named by the locks below ``root``."""
     licences = yaml.safe_load((root / "third_party" / "licences.yaml").read_text(encoding="utf-8"))
     lock = (root / "requirements.lock").read_text(encoding="utf-8")
     packages = tuple(python_packages(lock, licences))
@@ -119,7 +119,7 @@ def collect(root: Path = ROOT) -> tuple[Part, ...]:
 
 
 def sbom(parts: Sequence[Part], version: str) -> str:
-    """Return the CycloneDX document; its serial number follows from its content."""
+    """Return the CycloneDX document; its serial number is computed from its content."""
     components = [each.to_json() for each in parts]
     serial = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([version, components]))
     this = f"pkg:pypi/standfast@{version}"
@@ -177,7 +177,7 @@ def licences(parts: Sequence[Part]) -> str:
 
 
 def files(root: Path = ROOT) -> dict[Path, str]:
-    """Return what the two files have to say."""
+    """Return the content of the two files."""
     found = re.search(
         r'^version = "(.*)"', (root / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
     )

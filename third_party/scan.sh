@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Looks every locked release up in OSV's database of known vulnerabilities: Python packages of all locks, the jars that
-# every job ships, the libraries in skein.jar. Exit status: 0 none known, 1 some, 2 could not be asked.
+# Checks every locked release against OSV's database of known vulnerabilities: Python packages of all locks, the jars
+# that every job ships, the libraries in skein.jar. Exit status: 0 none known, 1 some, 2 the check was not possible.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,7 +8,7 @@ readonly release=v2.5.0
 if command -v osv-scanner >/dev/null; then
     scanner=(osv-scanner)
 elif command -v go >/dev/null; then
-    # Built, not `go run`: that ends with 1 whatever the scanner ended with.
+    # Built, because `go run` exits with 1 whatever the scanner's exit status is.
     scanner=("${STANDFAST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/standfast}/osv-scanner-$release/osv-scanner")
     if [[ ! -x ${scanner[0]} ]]; then
         echo "building OSV-Scanner $release, once"

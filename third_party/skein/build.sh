@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds appmaster/jar/skein.jar from Skein's source distribution, skein.patch and pom.xml, and writes what it was made
-# of into appmaster/jar/skein.lock. Needs Maven, a JDK 17, `patch`, and a network.
+# Builds appmaster/jar/skein.jar from Skein's source distribution, skein.patch and pom.xml, and writes the checksums of
+# its inputs to appmaster/jar/skein.lock. Needs Maven, a JDK 17, `patch`, and a network.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -13,7 +13,7 @@ done
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
-# The source distribution of the release that is locked: pip compares it with requirements.lock. Its build is not run.
+# The source distribution of the locked release: pip compares it with requirements.lock and does not build it.
 "$python" - requirements.lock >"$work/requirements" <<'PYTHON'
 import re, sys
 found = re.search(r"^skein==(?:.*\\\n)+.*", open(sys.argv[1], encoding="utf-8").read(), re.MULTILINE)
@@ -25,7 +25,7 @@ PYTHON
     --no-binary :all: --require-hashes --requirement "$work/requirements" --dest "$work"
 tar --extract --gzip --file "$work/skein-$release.tar.gz" --directory "$work" --strip-components 1
 
-# What the patch leaves no use for: the page, with the libraries that it was made of.
+# Files that are unused after the patch: the web page with its libraries.
 main="$work/java/src/main"
 rm -r "$main/webroot" "$main"/resources/*.html "$main"/java/com/anaconda/skein/{WebUI,DynamicProxyServlet}.java \
     "$work/java/src/test"
