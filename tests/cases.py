@@ -1,4 +1,4 @@
-"""Naming the case of a table that fails where no assertion of the test's own can."""
+"""Names the case of a table that fails, if no assertion of the test can name it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @contextmanager
 def case(*what: object) -> Iterator[None]:
-    """Name ``what`` in the report of whatever fails within, such as a `pytest.raises` in which nothing is raised."""
+    """Name ``what`` in the report of any failure in the block, such as a `pytest.raises` in which nothing is raised."""
     try:
         yield
     except (Exception, pytest.fail.Exception) as error:

@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis' settings, the cluster of those on real servers, and its logs on failure."""
+"""Shared by all tests: Hypothesis' settings, the cluster of the tests on real servers, and its logs on failure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _TAIL_FILES = 12
 _BEFORE_DUMP = 20
 _DUMPS = ("Fatal Python error", "Thread 0x", "Current thread 0x")
 
-# A busy machine is no failure, so no example has a deadline. The gate tries the same examples each time; `make soak` is
-# what looks for new ones.
+# A busy machine is not a failure, so no example has a deadline. The gate uses the same examples each time;
+# `make soak` searches for new ones.
 settings.register_profile("gate", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("STANDFAST_HYPOTHESIS", "gate"))
@@ -27,14 +27,14 @@ settings.load_profile(os.environ.get("STANDFAST_HYPOTHESIS", "gate"))
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[LocalCluster]:
-    """ZooKeeper and Kafka. Who hurts one of them starts servers of their own."""
+    """ZooKeeper and Kafka. A test that damages one of them starts its own servers."""
     with shared_cluster(hosts=0) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def kafka_bootstrap(request: pytest.FixtureRequest) -> str:
-    """A broker: the one that `STANDFAST_KAFKA` names, else the phase's own."""
+    """A broker: the one in `STANDFAST_KAFKA`, otherwise the phase's own."""
     return os.environ.get("STANDFAST_KAFKA") or str(request.getfixturevalue("cluster").kafka_bootstrap)
 
 
@@ -43,7 +43,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Add the newest container and master logs to the report of a test that failed on the cluster."""
     report = yield
     cluster = getattr(item, "funcargs", {}).get("cluster")
-    # It ends in the last test's teardown, which may itself be what failed.
+    # It ends in the last test's teardown, which may itself have failed.
     if report.failed and isinstance(cluster, LocalCluster) and cluster.name in names():
         report.sections.append(("logs of the embedded cluster", _logs(cluster)))
         revive(cluster)
@@ -66,7 +66,8 @@ def _logs(cluster: LocalCluster) -> str:
     ]
     logs.sort(key=lambda path: path.stat().st_mtime)
     tails = [(path, path.read_text(encoding="utf-8", errors="replace").splitlines()) for path in logs]
-    # Why a process crashed or stood still is shown first, however long ago that was and short the report is cut.
+    # The reason of a crash or a hang comes first, however long ago it was, so that it is never cut from the
+    # report.
     dumps = [each for each in tails if _dump_begins(each[1]) is not None]
     others = [each for each in tails if _dump_begins(each[1]) is None]
     return (
@@ -82,5 +83,5 @@ def _tail(path: Path, lines: Sequence[str]) -> str:
 
 
 def _dump_begins(lines: Sequence[str]) -> int | None:
-    """Return the line at which faulthandler begins to tell where each thread is, if it had to."""
+    """Return the line at which faulthandler's dump of the threads begins, if there is one."""
     return next((at for at, line in enumerate(lines) if line.startswith(_DUMPS)), None)

@@ -1,4 +1,4 @@
-"""Changes of the pure parts that no test can notice, because what the code does is the same: for tests/mutants.py."""
+"""Changes of the pure parts that no test can detect, because the behaviour stays the same: for tests/mutants.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LAG: Final = "standby/replica/lag.py"
 
 _SHOWN: Final = "how much of a value that is not ours is shown is no rule"
 
-#: Module, line before, line after → why nothing changes.
+#: Module, line before, line after → why the behaviour stays the same.
 EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
     **{
         (_CLAIM, line, line.replace(":80]", f": {length}]")): _SHOWN

@@ -1,4 +1,4 @@
-"""The yardstick of every test that claims exactness: the flights as input, the batch model as judge.
+"""The check of every test for exactness: the flights are the input, and the batch model has the expected result.
 
 Typical use, with the flights job (or any job with its step and stores) on a cluster::
 
@@ -42,7 +42,7 @@ def fresh_topics(bootstrap: str, partitions: int = 4) -> None:
     old = sorted(ours & set(client.list_topics(timeout=PATIENCE_SECONDS).topics))
     for future in client.delete_topics(old, operation_timeout=PATIENCE_SECONDS).values() if old else ():
         future.result()
-    # A deleted topic is listed for a moment more, and cannot be created as long as it is.
+    # A deleted topic is still listed for a moment, and cannot be created until then.
     soon(
         lambda: ours.isdisjoint(client.list_topics(timeout=PATIENCE_SECONDS).topics),
         "the topics of an earlier test are gone",
@@ -51,7 +51,7 @@ def fresh_topics(bootstrap: str, partitions: int = 4) -> None:
 
 
 def stream(bootstrap: str, *, rows: int, rate: float, skip: int = 0) -> Traffic:
-    """Start to produce ``rows`` flights, after the first ``skip``, at ``rate`` per second; stop it in the end."""
+    """Start producing ``rows`` flights, after the first ``skip``, at ``rate`` per second; stop it in the end."""
     records = list(islice(flights(skip + rows), skip, None))
     traffic = Traffic(bootstrap, records, rate)
     traffic.start()
@@ -59,13 +59,13 @@ def stream(bootstrap: str, *, rows: int, rate: float, skip: int = 0) -> Traffic:
 
 
 def produce(bootstrap: str, *, rows: int, skip: int = 0) -> None:
-    """Produce ``rows`` flights, after the first ``skip``, as fast as it goes, and wait for the broker."""
+    """Produce ``rows`` flights, after the first ``skip``, as fast as possible, and wait for the broker."""
     traffic = stream(bootstrap, rows=rows, rate=100_000, skip=skip)
     assert traffic.join(PATIENCE_SECONDS), f"the input could not be produced within {PATIENCE_SECONDS:g} s"
 
 
 def wait_until_processed(bootstrap: str, *, cluster: str, job: str, run: str, stage: str = "main") -> None:
-    """Wait until the job's committed offsets are at the end of the input; fails telling what is left."""
+    """Wait until the job's committed offsets are at the end of the input; otherwise fail with what is left."""
     ends = {partition: end for partition, end in end_offsets(bootstrap, INPUT_TOPIC).items() if end}
     group = naming.consumer_group(cluster, job, stage, run)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
@@ -92,7 +92,7 @@ def wait_until_processed(bootstrap: str, *, cluster: str, job: str, run: str, st
 
 
 def assert_exact(bootstrap: str, *, cluster: str, job: str, run: str, stage: str = "main") -> Verification:
-    """Compare outputs and state, record for record, with the batch model; fails telling what differs."""
+    """Compare outputs and state, record for record, with the batch model; fail with the differences."""
     found = verify(bootstrap, naming.changelog_topic(cluster, job, stage, run))
     assert found.is_exact, found.findings()
     assert found.outputs.expected == found.records_in > 0

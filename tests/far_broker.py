@@ -1,4 +1,4 @@
-"""A Kafka broker that some reach by a wire which can be cut."""
+"""A Kafka broker that some clients reach over a connection which can be cut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FarBroker(OwnBroker):
-    """One broker; who comes to ``far`` comes by ``wire``."""
+    """One broker; connections to its address ``far`` go through ``wire``."""
 
     def __init__(self, directory: Path) -> None:
         inner, outer = free_ports(2)

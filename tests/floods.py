@@ -1,4 +1,4 @@
-"""Strangers who connect by the thousand: from many addresses, and say nothing, too little or rubbish."""
+"""Thousands of connections of strangers: from many addresses, sending nothing, too little or garbage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Final
 
 from tests.patience import PATIENCE_SECONDS
 
-#: As many as the issue of strangers names.
+#: The number of connections of a flood.
 STRANGERS: Final = 5_000
 
 _ADDRESSES: Final = 50
@@ -23,7 +23,7 @@ _ADDRESSES: Final = 50
 
 @contextmanager
 def descriptors(count: int) -> Iterator[None]:
-    """Allow this process so many open files."""
+    """Allow this process the given number of open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count if hard < 0 else min(count, hard), hard))
@@ -34,27 +34,27 @@ def descriptors(count: int) -> Iterator[None]:
 
 
 def idle() -> bytes:
-    """Return what somebody says who says nothing."""
+    """Return no bytes at all."""
     return b""
 
 
 def dripping() -> bytes:
-    """Return the beginning of a request, or of a handshake, of which more never comes."""
+    """Return the beginning of a request, or of a handshake, that is never completed."""
     return random.choice((b"GET /met", b"GET /metrics HTTP/1.1\r\nA: b\r\n", b"\x16\x03\x01\x02"))
 
 
 def garbage() -> bytes:
-    """Return what nobody understands."""
+    """Return bytes that no protocol understands."""
     return random.randbytes(random.randint(1, 40)) + b"\n\n"
 
 
 def leaving() -> bytes:
-    """Return a request whose answer is not waited for."""
+    """Return a complete request, whose answer is never read."""
     return b"GET /metrics HTTP/1.0\r\n\r\n"
 
 
 def handshaking() -> bytes:
-    """Return the first words of TLS."""
+    """Return the beginning of a TLS handshake."""
     said = ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -75,7 +75,7 @@ class Flood:
     def pour(
         self, host: str, ports: Sequence[int], count: int, kinds: Sequence[Callable[[], bytes]] = KINDS
     ) -> int:
-        """Open so many connections, in turn to each port and of each kind; return how many were accepted."""
+        """Open ``count`` connections, in turn to each port and of each kind; return how many were accepted."""
         made = 0
         turns = zip(
             itertools.cycle(ports), itertools.cycle([each for each in kinds for _ in ports]), strict=False
@@ -88,7 +88,7 @@ class Flood:
         made = socket.socket()
         made.settimeout(PATIENCE_SECONDS)
         self._sockets.append(made)
-        # Or each would take a port of its own, of which there are not enough.
+        # Otherwise each would need its own local port, and there are not enough.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((source, 0))
         try:
@@ -101,11 +101,11 @@ class Flood:
 
     @property
     def count(self) -> int:
-        """How many connections of this side are open."""
+        """The number of connections open on this side."""
         return sum(each.fileno() >= 0 for each in self._sockets)
 
     def are_closed(self) -> bool:
-        """Wait until the other side has ended every connection; return whether it has in good time."""
+        """Wait until the other side has closed every connection; return whether it has in time."""
         end = time.monotonic() + PATIENCE_SECONDS
         with selectors.DefaultSelector() as selector:
             for each in self._sockets:
@@ -125,7 +125,7 @@ class Flood:
             return not selector.get_map()
 
     def close(self) -> None:
-        """End all of it."""
+        """Close all connections."""
         for each in self._sockets:
             each.close()
         self._sockets.clear()
@@ -133,7 +133,7 @@ class Flood:
 
 @contextmanager
 def flood() -> Iterator[Flood]:
-    """Have a flood that has run off at the end."""
+    """Yield a flood, which is closed at the end."""
     with descriptors(2 * STRANGERS + 2_000):
         made = Flood()
         try:

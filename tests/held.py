@@ -1,7 +1,7 @@
 """Processes of a deployed job that stop at named points until a test lets them go on.
 
-A test gives its job `HoldPoints.python` as its Python. That runs this module in place of the product's entry points,
-which know nothing of it: neither a job's setting nor a variable holds a process.
+A test sets `HoldPoints.python` as its job's Python. It runs this module instead of the product's entry points, which do
+not know it: neither a job's setting nor a variable can hold a process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROOT = Path(__file__).parents[1]
 
 
 class HoldPoints:
-    """The points at which the processes that were started by `python` stop; a directory tells them and the test."""
+    """The points at which processes started with `python` stop; they and the test communicate through a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -36,7 +36,7 @@ class HoldPoints:
 
     @contextmanager
     def held(self, point: str) -> Iterator[HeldPoint]:
-        """Hold whoever comes to a point, until the block ends."""
+        """Hold every process that reaches a point, until the block ends."""
         point_held = HeldPoint(self._directory, point)
         point_held.hold()
         try:
@@ -46,7 +46,7 @@ class HoldPoints:
 
 
 class HeldPoint:
-    """A point, held or not, and the processes that have come to it while it was held."""
+    """A point, held or not, and the processes that have reached it while it was held."""
 
     def __init__(self, directory: Path, point: str) -> None:
         self._directory = directory
@@ -59,11 +59,11 @@ class HeldPoint:
         self._held.touch()
 
     def let_others_pass(self) -> None:
-        """Have those that stand there stay, and nobody else."""
+        """Keep holding the processes that have reached it, and let all others pass."""
         self._held.write_text(" ".join(map(str, self.reached)), encoding="utf-8")
 
     def holds(self, pid: int) -> bool:
-        """Return whether a process that comes to it stops there."""
+        """Return whether a process that reaches it stops there."""
         try:
             only = self._held.read_text(encoding="utf-8").split()
         except FileNotFoundError:
@@ -71,7 +71,7 @@ class HeldPoint:
         return not only or str(pid) in only
 
     def let_go(self) -> None:
-        """Have those that stand there go on, and all others pass."""
+        """Let the held processes continue, and all others pass."""
         self._held.unlink(missing_ok=True)
 
     def arrive(self) -> None:
@@ -79,17 +79,17 @@ class HeldPoint:
 
     @property
     def reached(self) -> set[int]:
-        """The processes that have come to it."""
+        """The ids of the processes that have reached it."""
         return {int(each.suffix[1:]) for each in self._directory.glob(f"{self._name}.reached.*")}
 
     def wait(self, processes: int = 1) -> set[int]:
-        """Return the processes that have come to it, as soon as there are so many."""
+        """Wait until ``processes`` have reached it, and return their ids."""
         soon(lambda: len(self.reached) >= processes, f"{processes} at {self._name}")
         return self.reached
 
 
 def reach(directory: Path, point: str) -> None:
-    """Stop the process that has come to a point for as long as the point is held."""
+    """Stop this process at a point for as long as the point is held."""
     held = HeldPoint(directory, point)
     if held.holds(os.getpid()):
         held.arrive()
@@ -98,11 +98,11 @@ def reach(directory: Path, point: str) -> None:
 
 
 def _main(directory: str, command: Sequence[str]) -> None:
-    """Run what the product's interpreter would, held at the points of a directory."""
+    """Run the same as the product's interpreter, held at the points of a directory."""
     probe = partial(reach, Path(directory))
     match tuple(command):
         case ("-m", "standby"):
-            # Nothing before it that its witness would have to keep.
+            # Imported here, so that the witness does not load anything before it.
             from standby.__main__ import start as start_container
 
             start_container(probe)

@@ -1,4 +1,4 @@
-"""What may go wrong in a play of the kernel (`tests.kernel_play`), and what holds for the whole of one."""
+"""The faults of a play of the kernel (`tests.kernel_play`), and the settings of a whole play."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ FAULTS: Final = (
     "mend",
 )
 
-#: What may lie between faults: without any of it the next one comes before anybody has noticed the one before. Behind
-#: some there is no more input.
+#: What may happen between two faults: without it, the next fault comes before the previous one was detected.
+#: After some of them there is no more input.
 QUIET: Final = ("get on", "rest")
 PAUSES: Final = ("a moment", *QUIET)
 
-#: What may be raised at each point of the kernel's work: every kind that is treated in a way of its own, and a bug.
+#: What may be raised at each point of the kernel's work: every kind with its own treatment, and a bug.
 ERRORS: Final = (WriterLost, Transient, Unavailable, CorruptState, Fenced, RuntimeError)
 
-#: And at each call of a feed.
+#: The same at each call of a feed.
 FEED_POINTS: Final = ("feed: look", "feed: prepare", "feed: start")
 FEED_ERRORS: Final = (Transient, CorruptState)
 
@@ -46,7 +46,7 @@ WRITES: Final = (
     "before_sweep",
 )
 
-#: What may have no answer in time: questions, and calls of a producer that take effect.
+#: What may time out: requests, and calls of a producer that take effect.
 QUESTIONS: Final = (
     "committed",
     "ended",
@@ -63,7 +63,7 @@ QUESTIONS: Final = (
     "sweep",
 )
 
-#: What a task may fail with where markers were left out (docs/decisions/0016 and 0036).
+#: The failures that a task may report if markers were omitted (docs/decisions/0016 and 0036).
 ADMITTED: Final = (
     "what was committed to the changelog is lost",
     "outputs that were committed are not to be seen in",
@@ -75,7 +75,7 @@ ADMITTED: Final = (
 
 @dataclass(frozen=True)
 class Mine:
-    """Whoever passes there next is hit: in a batch, on the way to active, in a replay, or in a feed."""
+    """The next thread that passes this point is hit: in a batch, on the way to active, in a replay, or in a feed."""
 
     point: str
     error: type[Exception]
@@ -86,7 +86,7 @@ class Mine:
 
 @dataclass(frozen=True)
 class Lost:
-    """The producer that comes there as the ``number``-th one from now on is lost."""
+    """The ``number``-th producer that reaches this point from now on is lost."""
 
     write: str
     number: int = 1
@@ -94,7 +94,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Unanswered:
-    """So many questions of a kind have no answer in time."""
+    """The given number of requests of a kind time out."""
 
     question: str
     times: int
@@ -102,11 +102,11 @@ class Unanswered:
 
 @dataclass(frozen=True)
 class Crash:
-    """A container's process ends, and the leader hears of it after the next fault."""
+    """A container's process ends, and the leader learns of it after the next fault."""
 
     is_active: bool
     lost: int
-    """How many of the last writes to its disk are gone."""
+    """How many of the last writes to its disk are lost."""
 
 
 @dataclass(frozen=True)
@@ -116,18 +116,18 @@ class Damage:
     topic: str
     task: int
     back: int
-    """How far before the end it begins."""
+    """Its distance from the end."""
     records: int
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Kafka leaves a task's next marker out in some partitions."""
+    """Kafka omits a task's next marker in some partitions."""
 
     task: int
     places: frozenset[str]
     lost: Lost | None = None
-    """Where its producer is lost: in that transaction, or in one behind it."""
+    """Where its producer is lost: in that transaction, or in a later one."""
     is_behind: bool = True
 
 
@@ -136,16 +136,16 @@ Fault = str | Mine | Lost | Unanswered | Crash | Damage | LeftOut
 
 @dataclass(frozen=True)
 class World:
-    """What is the same for a whole play."""
+    """The settings of a whole play."""
 
     inputs: str = "in"
     query: str = "warm"
     tasks: int = 2
     outputs: int = 0
-    """So many partitions has the output, shared by all tasks; 0: each task has its own."""
+    """The number of output partitions, shared by all tasks; 0: each task has its own."""
     on_error: str = "fail"
     may_lose: bool = False
-    """Whether markers may be left out: something may be lost by that, and then the task has to fail and say so."""
+    """Whether markers may be omitted: if records are lost by this, the task has to fail and say so."""
 
     def lab(self, directory: Path) -> MemoryLab:
         config = {
@@ -154,12 +154,12 @@ class World:
             "task.on.error": self.on_error,
         }
         if self.may_lose:
-            # Some minutes may pass for who waits for what hangs.
+            # Some minutes may pass for threads that wait for hanging transactions.
             config["task.progress.timeout.ms"] = "3600000"
         lab = MemoryLab(directory, self.tasks, **config)
         if self.may_lose:
             lab.clock.hurry(*WAYS)
         lab.kafka.output_partitions = self.outputs
-        # So slow that a replica always lags behind: only the drain makes it whole.
+        # So slow that a replica always lags: only the drain completes it.
         lab.kafka.read_limit = 5
         return lab

@@ -1,7 +1,7 @@
 """A job on a real broker for tests of the kernel, and containers that hold its replicas.
 
 `Lab` owns the job's topics, produces input, and compares output, changelog and local state with the model.
-`local` makes a kernel in this process; `Child` one in a process of its own, which can be killed.
+`local` creates a kernel in this process; `Child` one in a separate process, which can be killed.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from tests.topics import make_topics
 ROOT = Path(__file__).parents[1]
 CLUSTER = "lab"
 
-#: Records of transactions, and whether each was committed; else it was aborted.
+#: Records of transactions, and whether each was committed; otherwise it was aborted.
 Transactions = Iterable[tuple[Sequence[tuple[bytes, "bytes | None"]], bool]]
 
 
 def difference(found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> str:
-    """Return what differs for the first few keys, for whoever reads of a failure."""
+    """Return the differences of the first few keys, for the message of a failure."""
     keys = sorted(each for each in {*found, *expected} if found.get(each) != expected.get(each))
     lines = [f"{len(keys)} of {len(expected)} keys differ"]
     for key in keys[:5]:
@@ -79,7 +79,7 @@ class Lab:
 
     INPUTS: ClassVar[tuple[str, ...]] = ("in",)
     BROKERS: ClassVar[tuple[int, ...]] = ()
-    """The brokers of inputs and changelog, one for each task, and of outputs the first; (): wherever Kafka likes."""
+    """The brokers of inputs and changelog, one for each task; the first has the outputs; (): any broker."""
     REPLICAS: ClassVar[int] = 1
     """How many brokers have each partition."""
 
@@ -158,7 +158,7 @@ class Lab:
     def wanted(
         self, copy: int, role: Role, epoch: int, tasks: Collection[int] | None = None
     ) -> tuple[Wanted, ...]:
-        """Return the wish for this copy of every task, or of those in ``tasks`` only."""
+        """Return the assignment of this copy of every task, or only of those in ``tasks``."""
         return tuple(
             Wanted(ReplicaId(task, copy), role, epoch)
             for task in self.task_ids
@@ -170,7 +170,7 @@ class Lab:
         return {self.definition.name: self.definition}
 
     def settle(self, active: Container | Child, standby: Container | Child) -> None:
-        """Return when ``active``, of copies 0 at epoch 1, has processed some input, and copies 1 tail it."""
+        """Wait until ``active``, with copies 0 at epoch 1, has processed some input, and copies 1 tail it."""
         active.want(0, Role.ACTIVE, 1)
         standby.want(1, Role.STANDBY, 1)
         self.produce(100)
@@ -178,7 +178,7 @@ class Lab:
         standby.await_phase(Phase.TAILING)
 
     def produce(self, count: int, keys: int = 20, padding: bytes = b"") -> None:
-        """Write records, spread over the partitions, and remember what went where; ``padding`` ends most values."""
+        """Write records to all partitions, and remember them; ``padding`` is appended to most values."""
         lock, delivered = threading.Lock(), []
 
         def note(error: Any, message: Any) -> None:
@@ -192,14 +192,14 @@ class Lab:
         for _ in range(count):
             self._number += 1
             partition = self._number % self.tasks
-            # A key keeps to one of the inputs: the model knows the order within one only.
+            # A key stays in one of the inputs, because the model knows only the order within one.
             number = int(len(self.inputs) > 1 and self._number // self.tasks % 4 == 3)
             topic = self.inputs[number]
             key = f"{partition}/{'also ' * number}{self._number * 7 % keys}".encode()
             value = END if self._number % 11 == 0 else f"value {self._number}".encode() + padding
             self._producer.produce(topic, value, key, partition, on_delivery=note)
             self._producer.poll(0)
-        # What is delivered after this would be missing in the model.
+        # A record delivered after this would be missing in the model.
         assert self._producer.flush(3 * PATIENCE_SECONDS) == 0
         for (topic, partition), offset, key, value in sorted(delivered):
             self.input[partition].append((offset, key, value))
@@ -211,9 +211,9 @@ class Lab:
 
     @contextmanager
     def load(self, count: int = 20, per_second: int = 100, keys: int = 20) -> Iterator[threading.Event]:
-        """Produce ``count`` records so many times a second in the block, or until the event that it gives is set.
+        """Produce ``count`` records at the given rate during the block, or until the yielded event is set.
 
-        It is less often by as long as producing takes.
+        The time that producing takes reduces the rate.
         """
 
         def work(done: threading.Event) -> None:
@@ -225,7 +225,7 @@ class Lab:
             yield done
 
     def write(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
-        """Write records to partition 0 that the ledger's model does not know of, as fast as it goes."""
+        """Write records to partition 0 that the ledger's model does not know, as fast as possible."""
         topic = self.inputs[0]
         for key, value in records:
             while True:
@@ -238,7 +238,7 @@ class Lab:
         assert self._producer.flush(PATIENCE_SECONDS) == 0
 
     def poison(self, value: bytes, key: bytes = b"0/poison", headers: Headers = ()) -> None:
-        """Write a record to partition 0 that is to be left out: the model does not know of it."""
+        """Write a record to partition 0 that must be skipped; the model does not know it."""
         topic = self.inputs[0]
         self._producer.produce(topic, value, key, 0, headers=list(headers))
         assert self._producer.flush(PATIENCE_SECONDS) == 0
@@ -248,7 +248,7 @@ class Lab:
         return [(each.key() or b"", each.value()) for each in self.messages(topic)]
 
     def committed_offsets(self) -> list[int]:
-        """Return the committed input offset of each task, 0 where there is none."""
+        """Return the committed input offset of each task, 0 if there is none."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.definition.group})
         topic = self.inputs[0]
         found = consumer.committed(
@@ -313,11 +313,11 @@ class Lab:
             assert found == model.state, f"{task} on {host}"
 
     def state_of(self, host: str, task: TaskId) -> Path:
-        """Where a task's state lies."""
+        """Where a task's state is."""
         return self.directory / "state" / state_path(CLUSTER, host, task, self.definition.run)
 
     def judge(self) -> Consumer:
-        """Return a consumer that sees what is committed, and commits nothing."""
+        """Return a consumer of committed records that commits nothing itself."""
         return Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -361,7 +361,7 @@ class Lab:
         databases: OpenDatabase = open_database,
         peers: Peers | None = None,
     ) -> Container:
-        """Return a container in this process; ``step`` in place of the job's own."""
+        """Return a container in this process; ``step`` replaces the job's own."""
         restores = RestoreCounters()
         more: dict[str, Any] = {} if clock is None else {"clock": WallClock(clock)}
         environment = Environment(
@@ -421,7 +421,7 @@ class Container:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        # A failing test shall show its own failure.
+        # A failing test must show its own failure.
         if kind is None:
             self.close()
         else:
@@ -429,7 +429,7 @@ class Container:
 
 
 class Child:
-    """A kernel in a process of its own, on the lab's records file."""
+    """A kernel in a separate process, on the lab's records file."""
 
     def __init__(
         self,
@@ -483,7 +483,7 @@ class Child:
         await_processed(self, self.lab, seconds)
 
     def assert_alive(self) -> None:
-        """Fail when the process is dead: what it last told never becomes what is waited for."""
+        """Fail if the process is dead: its last report will never change to the awaited one."""
         code = self.process.poll()
         assert code is None, f"{self.host} died with {code}, and last told {list(self._statuses.values())}"
 
@@ -491,7 +491,7 @@ class Child:
         return self.process.wait(PATIENCE_SECONDS)
 
     def await_told(self) -> None:
-        """Return once everything is read that the dead process has told."""
+        """Wait until all reports of the dead process are read."""
         self._listener.join(PATIENCE_SECONDS)
         assert not self._listener.is_alive()
 
@@ -499,7 +499,7 @@ class Child:
         self.process.send_signal(number)
 
     def close(self) -> None:
-        """Have it close its databases and end by itself."""
+        """Let it close its databases and end by itself."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(PATIENCE_SECONDS) == 0
@@ -521,7 +521,7 @@ class Child:
 
 
 def await_all(container: Container | Child, is_so: Callable[[ReplicaStatus], bool], seconds: float) -> None:
-    """Return when every replica of the container is so; there is no event for what is seen from outside."""
+    """Wait until every replica of the container meets the condition, which is polled from outside."""
     deadline = time.monotonic() + seconds
     while True:
         statuses = container.statuses()
@@ -529,12 +529,12 @@ def await_all(container: Container | Child, is_so: Callable[[ReplicaStatus], boo
             return
         container.assert_alive()
         assert time.monotonic() < deadline, f"not within {seconds} s: {list(statuses.values())}"
-        # However long it has taken: who waits strikes right then, or counts what it sees.
+        # Even after a long wait: the caller acts at this very moment, or counts what it sees.
         time.sleep(LOOK_SECONDS)
 
 
 def await_processed(container: Container | Child, lab: Lab, seconds: float) -> None:
-    """Return when every task has committed all of its input."""
+    """Wait until every task has committed all of its input."""
     ends = [lab.position(each) for each in range(lab.tasks)]
     await_all(
         container,

@@ -1,4 +1,4 @@
-"""Two containers, one job, its leader, and faults in any order; in the end all must be whole and exact."""
+"""Two containers, one job, its leader, and faults in any order; in the end everything must be whole and exact."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Strike:
 
     write: str
     left: int
-    """The last of so many that come there is it."""
+    """How many reach this point until one is lost: the last of them."""
     thread: str = ""
-    """Those of threads with this in their names count."""
+    """Only threads with this in their names count."""
     behind: frozenset[object] = frozenset()
-    """They count once these markers were left out."""
+    """They count only after these markers were omitted."""
 
     def is_ahead(self, skipped: Collection[object]) -> bool:
         return not self.behind.isdisjoint(skipped)
@@ -67,15 +67,15 @@ class Play:
         self._lock = threading.Lock()
         self.mines: list[Mine] = []
         self._strikes: list[Strike] = []
-        #: Copies whose container has ended, as nobody knows yet.
+        #: Copies whose container has ended, which the leader does not know yet.
         self._crashed: set[int] = set()
-        #: Tasks that may fail with what is lost, as markers were left out.
+        #: Tasks that may fail with lost records, because markers were omitted.
         self._may_lose: set[TaskId] = set()
         #: Input that could not be read at some time: task and offset.
         self._damaged: set[tuple[int, int]] = set()
         self._looks = 0
         self.has_lost = False
-        """Whether some task had failed in the end with what is lost."""
+        """Whether some task had failed in the end with lost records."""
         self.left_out: set[tuple[int, int]] = set()
         """Input that was given up: task and offset."""
         for each in WRITES:
@@ -118,7 +118,7 @@ class Play:
 
     @property
     def has_used_ahead(self) -> bool:
-        """Whether a promotion went on with a query that was begun ahead."""
+        """Whether a promotion used a query that was started ahead."""
         return any(each.starts_ahead for each in self.feeds)
 
     # ---- the leader ----
@@ -128,7 +128,7 @@ class Play:
         return self.containers[self.copies[self.lab.tasks[0]]]
 
     def tell(self, *, is_next: bool = False, to: Collection[int] = (0, 1)) -> None:
-        """Write the records, and send the containers what they are to hold."""
+        """Write the records, and send the containers their assignments."""
         for task, copy in self.copies.items():
             self.lab.records.name(task, copy, self.epochs[task], claimed=task in self._claimed)
         for copy in to:
@@ -139,7 +139,7 @@ class Play:
             )
 
     def decide(self, moved: Collection[TaskId] = (), *, is_told: bool = True) -> None:
-        """Raise the epochs of all tasks, or of those that are ``moved``; else only their next actives hear of it."""
+        """Raise the epochs of all tasks, or of those in ``moved``; otherwise only their next actives learn of it."""
         for task in moved or self.copies:
             self.epochs[task] += 1
         for task in moved:
@@ -147,7 +147,7 @@ class Play:
         self.tell(to=(0, 1) if is_told else {self.copies[each] for each in moved})
 
     def notice(self, crashed: Collection[int]) -> None:
-        """Have containers started anew that have ended, and their actives elsewhere."""
+        """Restart containers that have ended, and place their actives elsewhere."""
         if crashed:
             for each in crashed:
                 self.containers[each] = self.container(each)
@@ -158,7 +158,7 @@ class Play:
     # ---- the story ----
 
     def told(self) -> str:
-        """Return what it takes to play it again, as far as threads allow, and what was seen."""
+        """Return the call that replays it, as far as thread scheduling allows, and what was seen."""
         known = (
             f"{each.replica}: {each.phase.name} at {each.epoch}, {each.detail}" for each in self._statuses()
         )
@@ -173,30 +173,31 @@ class Play:
     # ---- how it stands ----
 
     def await_whole(self) -> None:
-        """Return when all input is processed and the standbys are in sync, but for tasks that have lost something."""
+        """Wait until all input is processed and the standbys are in sync, except for tasks that have lost records."""
         assert self.gets_on(10), "replicas end again and again"
 
     def gets_on(self, decisions: int) -> bool:
-        """Return whether all is whole after some decisions as the leader takes them when replicas end."""
+        """Return whether everything is whole after some decisions of the leader about ended replicas."""
         self.notice({*self._crashed})
         self.tell()
         for _ in range(decisions):
             self.active.eventually(self._has_settled)
             if not self._has_ended():
                 return True
-            # The end of a replica may be told after the decision that followed on its cause.
+            # The end of a replica may be reported after the decision that its cause led to.
             self.decide()
         return False
 
     def _has_settled(self) -> bool:
         self._looks += 1
         if self.world.may_lose and self._looks % 100 == 0:
-            # What hangs in an output of one task, and holds another's way to active up, its next commit there ends.
+            # A hanging transaction of one task in an output, which delays another's way to active, is ended
+            # by its next commit there.
             self.lab.produce(10 * self.world.tasks)
         return self._is_whole() or self._has_ended()
 
     def lost(self) -> set[TaskId]:
-        """Return the tasks that have failed with what is lost."""
+        """Return the tasks that have failed with lost records."""
         told = {
             each.replica.task: each.detail
             for each in self._statuses()
@@ -214,7 +215,7 @@ class Play:
         lost, ends = self.lost(), self.lab.ends()
         if lost:
             self._end_outputs_of(lost)
-        # Those of former epochs have not heard yet.
+        # Replicas of former epochs have not been informed yet.
         statuses = [each for each in self._statuses() if each.epoch == self.epochs[each.replica.task]]
         known = {each.replica: each for each in statuses}
         for task in self.copies.keys() - lost:
@@ -231,7 +232,7 @@ class Play:
     def _is_hot(self) -> bool:
         """Return whether a container of nothing but standbys has a batch at the gate, where there is to be one."""
         with self.lab.kafka.lock:
-            # What lies a little below the end may be what cannot be read.
+            # The unreadable batch may be slightly below the end.
             is_damaged = any(where[0] == "in" for where, _ in self.lab.kafka.damaged)
         if self.world.query != "hot" or len({*self.copies.values()}) > 1 or is_damaged:
             return True
@@ -249,7 +250,7 @@ class Play:
         )
 
     def _end_outputs_of(self, lost: Collection[TaskId]) -> None:
-        """Abort what hangs of them in outputs, as somebody has to whose other tasks wait for that."""
+        """Abort their hanging transactions in outputs, as an operator has to if other tasks wait for them."""
         names = {transactional_id("cluster", each) for each in lost}
         with self.lab.kafka.lock:
             for (name, (topic, _)), left in self.lab.kafka.left_open.items():
@@ -271,7 +272,7 @@ class Play:
                 self.lab.produce(7)
 
     def rest(self) -> None:
-        """Have nothing happen any more that did not happen yet, and all be whole."""
+        """Cancel all faults that have not hit yet, and make everything whole."""
         kafka = self.lab.kafka
         with self._lock:
             self._strikes.clear()
@@ -284,12 +285,12 @@ class Play:
         self.decide()
         self.await_whole()
         if self.world.may_lose:
-            # A commit of each task to each partition of the output ends what hangs there.
+            # A commit of each task to each partition of the output ends hanging transactions there.
             self.lab.produce(10 * self.world.tasks)
             self.await_whole()
 
     def judge(self) -> None:
-        """Fail unless all is exact, or what is not was told."""
+        """Fail unless everything is exact, or each error was reported."""
         seen = {
             (int(key.partition(b"/")[0]), int(value.split()[1]))
             for place in tuple(self.lab.kafka.logs)
@@ -396,7 +397,7 @@ class Play:
 
 @contextmanager
 def playing(world: World) -> Iterator[Play]:
-    """Give a play that has begun; in the end, when things are quiet, all must be whole and exact."""
+    """Yield a started play; in the end, without further faults, everything must be whole and exact."""
     with tempfile.TemporaryDirectory() as directory:
         play = Play(Path(directory), world)
         try:

@@ -1,8 +1,9 @@
-"""Refuses numbers of seconds in tests: ``python -m tests.lint_patience``.
+"""Rejects literal numbers of seconds in tests: ``python -m tests.lint_patience``.
 
-How long a test waits is said in tests/patience.py alone: a machine may be slow, and no test knows how slow. What is
-found is a number where a real waiting time belongs. Virtual time, which a test advances, and times that the code under
-test takes as data are not meant: `TAKES_TIME_AS_DATA` lists what takes the latter under a name that waits have too.
+All waiting times of tests are defined in tests/patience.py, because a machine may be slow, and no test knows how
+slow. The check finds a number in the place of a real waiting time. Virtual time, which a test advances, is allowed,
+and so are times that the code under test takes as data: `TAKES_TIME_AS_DATA` lists the callables that take such data
+under a name also used for waits.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ WAITS: Final[Mapping[str, tuple[int, ...]]] = {
     "until": (1, 2),
 }
 
-#: What takes a time under such a name, or a number at such a place, and does not have the test wait for it, with the
-#: reason: callables, by the last part or the last two of their name, and parameters.
+#: Callables (by the last part or the last two of their name) and parameters that take a time under such a
+#: name, or a number at such a place, without making the test wait; each with the reason.
 TAKES_TIME_AS_DATA: Final[Mapping[str, str]] = {
     "KazooClient": "the length of a session, which the server keeps; `start` is what waits",
     "Throttle().take": "a moment on a clock of the test",
@@ -93,7 +94,8 @@ TAKES_TIME_AS_DATA: Final[Mapping[str, str]] = {
     "throttle.take": "a moment on a clock of the test",
 }
 
-#: Places where something real lasts so long because the test is about that; nobody waits for anything to come.
+#: Places where something real takes this time because the test is about it; the test does not wait for an
+#: event.
 LASTS: Final[Mapping[str, str]] = {
     "tests/system/lone/test_container_process.py::test_a_short_stop_costs_no_stream": "a process stands still",
     "tests/system/lone/test_kernel_broker.py::"
@@ -101,8 +103,8 @@ LASTS: Final[Mapping[str, str]] = {
     "tests/system/yarn/counting_job.py::step": "is sent to a cluster, which has no tests/patience.py; looks at a file",
 }
 
-#: Speeds that are asserted on a real clock: a machine that is slow, or one that is quick, fails them. Virtual time had
-#: better tell them. To be dissolved, not to be added to.
+#: Speeds that are asserted on a real clock: a slow or a fast machine fails them. Virtual time would be
+#: better. To be removed, not extended.
 SPEED_ASSERTED: Final[Mapping[str, str]] = {
     "tests/unit/standby/adapters/spark/test_spark_start.py::test_whole_start_takes_no_longer_than_its_caller_has": (
         "a Python starts within 2 s, and is still asked then"
@@ -122,11 +124,11 @@ class Finding:
     line: int
     message: str
     within: str
-    """The function or the constant, at the top of the module or of a class of it, that has it."""
+    """The function or constant that contains it, at the top level of the module or of a class."""
 
 
 def findings(source: str) -> list[Finding]:
-    """Return the numbers of seconds in a module, by line, the exempted ones included."""
+    """Return the numbers of seconds in a module, by line, including the exempted ones."""
     return sorted(set(_of_block(ast.parse(source).body)))
 
 
@@ -213,7 +215,7 @@ def _is_time(name: str) -> bool:
 
 
 def _has_number(node: ast.expr | None) -> bool:
-    """Return whether it is a number other than zero, or becomes one by adding or choosing: a factor is no number."""
+    """Return whether it is a number other than zero, or becomes one by addition or choice; a factor does not count."""
     match node:
         case ast.Constant(value=bool()):
             return False

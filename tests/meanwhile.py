@@ -1,4 +1,4 @@
-"""Work that goes on beside a block of a test."""
+"""Work that runs concurrently with a block of a test."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[threading.Event]:
-    """Run ``work`` on a thread of its own for the time of the block; what it raises is raised at the block's end.
+    """Run ``work`` on a separate thread during the block; its exception is raised at the block's end.
 
-    ``work`` is given the event that tells it to end, and so is the block, which may set it earlier.
+    ``work`` gets the event that asks it to end; so does the block, which may set it earlier.
     """
     done, errors = threading.Event(), list[BaseException]()
 

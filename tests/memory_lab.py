@@ -1,4 +1,4 @@
-"""A job on Kafka and disks in memory, with as many containers as a test wants."""
+"""A job on Kafka and disks in memory, with any number of containers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
 JOB = "ledger"
 
-#: The threads that commit, and lead to that: while a clock is held they may wait for what hangs in no time.
+#: The threads that commit or prepare commits: while a clock is held, their waits for hanging transactions
+#: take no time.
 WAYS = ("commit-", "replica-")
 
 
 def hurry_hot(patch: pytest.MonkeyPatch) -> None:
-    """Have what takes seconds of a hot query take a moment."""
+    """Shorten the times of a hot query from seconds to a moment."""
     patch.setattr(preparation, "_SETTLE_SECONDS", 0.02)
     patch.setattr(preparation, "_FIRST_RESTART_SECONDS", 0.02)
     patch.setattr(state, "SLOWEST_SECONDS", 0.02)
@@ -48,7 +49,7 @@ def hurry_hot(patch: pytest.MonkeyPatch) -> None:
 
 
 class MemoryLab:
-    """The job, its input and its judge."""
+    """The job, its input and the check of its results."""
 
     def __init__(self, directory: Path, tasks: int = 2, **config: str) -> None:
         self.kafka = MemoryKafka()
@@ -75,12 +76,12 @@ class MemoryLab:
         self._number = 0
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, seen by all who look at stuck work, while Kafka goes on to answer."""
+        """Let time pass for all checks of stuck work, while Kafka keeps answering."""
         self.clock.let_pass(seconds, f"{JOB}-ends", "conductor")
 
     @property
     def now_ms(self) -> int:
-        """Where the wall clock began; to move it is to set that clock, and no other."""
+        """The start of the wall clock; changing it sets this clock, and no other."""
         return self.clock.began_ms
 
     @now_ms.setter
@@ -95,8 +96,8 @@ class MemoryLab:
         for _ in range(count):
             self._number += 1
             partition = self._number % len(self.tasks)
-            # Of several inputs the first gets most. A key keeps to one of them: how two are merged depends on what
-            # is at hand, and the model knows the order within one only.
+            # The first of several inputs gets most records. A key stays in one input: how two are merged
+            # depends on timing, and the model knows only the order within one.
             number = self._number % 3 // 2 % len(self.config.inputs)
             key = f"{partition}/{'also ' * number}{self._number * 7 % keys}".encode()
             value = ledger_job.END if self._number % 11 == 0 else f"value {self._number}".encode()
@@ -117,7 +118,7 @@ class MemoryLab:
         return MemoryContainer(self, host, probe, script, find, load_code, peers, databases)
 
     def poison(self, partition: int, *, topic: str = "in", headers: Headers = ()) -> tuple[int, int]:
-        """Write a record on which the step fails; return its partition and offset."""
+        """Write a record for which the step fails; return its partition and offset."""
         key = f"{partition}/poison".encode()
         return partition, self.kafka.append(topic, partition, key, b"raise", headers)
 
@@ -137,10 +138,10 @@ class MemoryLab:
     ) -> None:
         """Compare all output and the changelog's final state with the model of the whole input.
 
-        Of tasks that have told that something is ``lost``, their outputs may lack some; none is there twice.
+        Tasks that have reported something as ``lost`` may lack outputs, but have no duplicates.
 
-        ``given_up`` are partition and offset of the records that must have been left out, of the first input;
-        ``also`` those of the second. ``former`` is what an input had before it was made again.
+        ``given_up`` has partition and offset of the records of the first input that must have been skipped;
+        ``also`` those of the second. ``former`` is what an input had before it was created again.
         """
         left_out = dict(zip(self.config.inputs, (given_up, also), strict=False))
         outputs: dict[bytes, list[bytes]] = {}
@@ -226,7 +227,7 @@ class MemoryContainer:
         return list(self.replicas.statuses().values())
 
     def eventually(self, is_so: Callable[[], bool]) -> None:
-        """Return once it is so; woken by changes, and now and then for what changes without being told."""
+        """Wait until the condition holds; checked at each change, and from time to time for silent changes."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not is_so():
             assert time.monotonic() < deadline, (self.statuses(), self.replicas.broken)
@@ -234,19 +235,19 @@ class MemoryContainer:
             self.changed.clear()
 
     def is_so_of_all(self, is_so: Callable[[ReplicaStatus], bool]) -> bool:
-        """Return whether it is so of all replicas, of which there are some."""
+        """Return whether it holds for all replicas, of which there is at least one."""
         statuses = self.statuses()
         return bool(statuses) and all(map(is_so, statuses))
 
     def await_all(self, is_so: Callable[[ReplicaStatus], bool]) -> None:
-        """Return once it is so of all replicas, of which there have to be some."""
+        """Wait until it holds for all replicas, of which there must be at least one."""
         self.eventually(lambda: self.is_so_of_all(is_so))
 
     def await_phase(self, *phases: Phase) -> None:
         self.eventually(lambda: self.are(*phases))
 
     def pass_time_until(self, is_so: Callable[[], bool]) -> None:
-        """Return once it is so, time passing by hand until then: nobody waits for what was put off."""
+        """Wait until the condition holds, advancing the clock until then, so that no delay takes real time."""
         self.lab.clock.hold()
 
         def look() -> bool:
@@ -257,7 +258,7 @@ class MemoryContainer:
         self.eventually(look)
 
     def are(self, *phases: Phase) -> bool:
-        """Return whether all replicas, of which there are some, are in one of these phases."""
+        """Return whether all replicas are in one of these phases, and there is at least one."""
         return self.is_so_of_all(lambda each: each.phase in phases)
 
     def is_processed(self) -> bool:
@@ -271,9 +272,9 @@ class MemoryContainer:
         self.eventually(self.is_processed)
 
     def crash(self, lost: int = 0) -> None:
-        """End it as the end of its process does: nothing of it gets anywhere any more.
+        """End it like the end of its process: nothing it does takes effect any more.
 
-        Of what it has written to its disk since the last flush ``lost`` writes are gone.
+        Of its writes to the disk since the last flush, ``lost`` are gone.
         """
         self.link.cut()
         self.lab.disk.crash(self.host, lost)
@@ -290,7 +291,7 @@ Make = Callable[..., MemoryContainer]
 
 @contextmanager
 def starting(lab: MemoryLab) -> Iterator[Make]:
-    """Give what starts containers of the lab; they are closed after the block."""
+    """Yield a function that starts containers of the lab; they are closed after the block."""
     made: list[MemoryContainer] = []
 
     def one(host: str, **more: Any) -> MemoryContainer:
@@ -305,7 +306,7 @@ def starting(lab: MemoryLab) -> Iterator[Make]:
 
 
 def begun(lab: MemoryLab, start: Make, records: int = 20, *, keys: int = 5, **more: Any) -> MemoryContainer:
-    """Return copy 0 on host a, active at epoch 1, with so much input behind it."""
+    """Return copy 0 on host a, active at epoch 1, after it has processed the given input."""
     lab.name(0, 1)
     active = start("a", **more)
     active.want(0, Role.ACTIVE, 1)
@@ -315,7 +316,7 @@ def begun(lab: MemoryLab, start: Make, records: int = 20, *, keys: int = 5, **mo
 
 
 def pair(lab: MemoryLab, start: Make, **more: Any) -> tuple[MemoryContainer, MemoryContainer]:
-    """Return an active that has processed some input, and its standby in step."""
+    """Return an active that has processed some input, and its standby in sync."""
     lab.name(0, 1)
     active, standby = start("a"), start("b", **more)
     active.want(0, Role.ACTIVE, 1)
@@ -331,7 +332,7 @@ def pair(lab: MemoryLab, start: Make, **more: Any) -> tuple[MemoryContainer, Mem
 
 @contextmanager
 def active_of(lab: MemoryLab, **more: Any) -> Iterator[MemoryContainer]:
-    """Give a container that is to be active of every task."""
+    """Yield a container that is to be active for every task."""
     lab.name(0, 1)
     container = lab.container("a", **more)
     try:

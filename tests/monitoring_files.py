@@ -1,4 +1,4 @@
-"""What lies in monitoring/, as the tests read it."""
+"""The files of monitoring/, as the tests read them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def panels() -> list[Any]:
 
 
 def expressions() -> list[str]:
-    """Return every expression of the dashboard, with Grafana's variables in it."""
+    """Return every expression of the dashboard, including Grafana's variables."""
     board = dashboard()
     found = [target["expr"] for panel in panels() for target in panel.get("targets", ())]
     found += [each["expr"] for each in board["annotations"]["list"]]
-    # label_values(series, label): what comes first is a selector.
+    # label_values(series, label): the first argument is a selector.
     found += [
         each["definition"].removeprefix("label_values(").rpartition(",")[0]
         for each in board["templating"]["list"]

@@ -1,8 +1,8 @@
-"""Changes the pure parts in small ways, and tells which changes no test notices: ``python -m tests.mutants``.
+"""Makes small changes to the pure parts, and reports those that no test detects: ``python -m tests.mutants``.
 
 cosmic-ray makes the changes, one at a time, in a copy of the tree below ``build/mutants``; the checkout is not written
-to. For each module a session keeps what was found: what is interrupted goes on there the next time, and a module is
-begun anew when it or a test of its area has changed. Only the tests that run a line of the module are run.
+to. A session stores the results of each module, so an interrupted run continues there the next time. A module is
+started again when it or a test of its area has changed. Only the tests that execute a line of the module are run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ HOME: Final = ROOT / "build" / "mutants"
 TREE: Final = HOME / "tree"
 PACKAGES: Final = HOME / "packages"
 
-#: What is changed, and the tests among which are those of each module. Of two areas with a module the latter holds.
+#: The modules to change, and the tests that may cover them. If two areas have a module, the later one
+#: applies.
 AREAS: Final[Mapping[str, tuple[str, ...]]] = {
     "standby/replica": ("tests/unit/standby/replica", "tests/property/test_lifecycle.py"),
     "standby/replica/store": (
@@ -53,8 +54,8 @@ AREAS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 
-#: The changes that are made. Of those of an operator the nearest and the opposite one will do: tests that notice them
-#: notice the others.
+#: The changes that are made. Of the changes of an operator, the nearest and the opposite one are enough:
+#: tests that detect them detect the others.
 KINDS: Final = re.compile(
     r"core/(?:ReplaceComparisonOperator_(?:Eq_NotEq|NotEq_Eq|Lt_LtE|Lt_GtE|LtE_Lt|LtE_Gt|Gt_GtE|Gt_LtE|GtE_Gt|GtE_Lt"
     r"|Is_IsNot|IsNot_Is|In_NotIn|NotIn_In)"
@@ -65,7 +66,7 @@ KINDS: Final = re.compile(
     r"|ReplaceBreakWithContinue|ReplaceContinueWithBreak|ExceptionReplacer|NumberReplacer|ZeroIterationForLoop)"
 )
 
-#: With a change that takes so many times as long as the tests take without one, something never ends.
+#: If the tests take this many times as long with a change as without, the change causes an endless loop.
 _TOO_LONG: Final = 10
 _PYTEST: Final = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 
@@ -74,7 +75,7 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A change, and what the tests said to it."""
+    """A change, and the result of the tests."""
 
     module: str
     line: int
@@ -84,13 +85,13 @@ class Mutant:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it is known by in `EQUIVALENT`."""
+        """Its key in `EQUIVALENT`."""
         return self.module, self.before, self.after
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What came of the changes of a module."""
+    """The results of the changes of a module."""
 
     module: str
     killed: int
@@ -100,7 +101,7 @@ class Score:
 
     @property
     def percent(self) -> str:
-        """How many of the changes that could be noticed were; a dash where none was made yet."""
+        """How many of the detectable changes were detected; a dash if none was made yet."""
         judged = self.killed + len(self.survivors)
         return f"{100 * self.killed / judged:.0f}%" if judged else "-"
 
@@ -150,7 +151,7 @@ def left_over(
 
 
 def of_diff(module: str, diff: str, *, is_killed: bool) -> Mutant:
-    """Return a mutant by the difference that it makes."""
+    """Return a mutant from its difference."""
     lines = diff.splitlines()
     (begin,) = (re.findall(r"^@@ -(\d+)", diff, re.MULTILINE) or ["0"])[:1]
     body = lines[next((at + 1 for at, line in enumerate(lines) if line.startswith("@@")), 0) :]
@@ -161,7 +162,7 @@ def of_diff(module: str, diff: str, *, is_killed: bool) -> Mutant:
 
 
 def never_noticed(source: str) -> list[tuple[Position, Position]]:
-    """Return where a change says nothing, from and to: in annotations, aliases of types, decorators, and `strict`."""
+    """Return the ranges where a change is meaningless: in annotations, aliases of types, decorators, and `strict`."""
     return [
         ((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0))
         for each in ast.walk(ast.parse(source))
@@ -216,7 +217,7 @@ def _is_below(module: str, path: str) -> bool:
 
 
 def copy_tree() -> None:
-    """Copy what git knows of, or could, to where it may be changed."""
+    """Copy all files that git tracks or could track to a place where they may be changed."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -253,7 +254,7 @@ def tests_of(area: tuple[str, ...], module: str) -> list[str]:
 
 
 def _pytest(*arguments: str) -> None:
-    """Run tests that have to pass, as nothing is changed yet; end the program when they do not."""
+    """Run the tests without a change, which have to pass; end the program if they do not."""
     ended = subprocess.run(
         [*_PYTEST, *arguments], cwd=TREE, env=_environment(), check=False, stdout=subprocess.PIPE, text=True
     )
@@ -270,7 +271,7 @@ def run(module: str, area: tuple[str, ...]) -> None:
     if not begun.exists() or begun.read_text(encoding="utf-8") != key:
         begun.unlink(missing_ok=True)
         session.unlink(missing_ok=True)
-        # Some hundred tests are no command line.
+        # Hundreds of tests are too long for a command line.
         tests = session.with_suffix(".tests")
         tests.write_text("\n".join(tests_of(area, module)), encoding="utf-8")
         begin = time.monotonic()
@@ -311,7 +312,7 @@ def _cosmic_ray(*arguments: str) -> None:
 
 
 def skip(session: Path, source: str) -> None:
-    """Leave out the changes that are of no kind that is wanted, and those that nobody could notice."""
+    """Omit changes of other kinds, and those that no test could detect."""
     from cosmic_ray.work_db import WorkDB, use_db
     from cosmic_ray.work_item import WorkerOutcome, WorkResult
 
@@ -325,7 +326,7 @@ def skip(session: Path, source: str) -> None:
 
 
 def read(module: str) -> tuple[list[Mutant], int]:
-    """Return what was found of a module, and how many changes were not made yet."""
+    """Return the results of a module, and how many changes were not made yet."""
     from cosmic_ray.work_db import WorkDB, use_db
     from cosmic_ray.work_item import TestOutcome, WorkerOutcome
 
@@ -344,7 +345,7 @@ def read(module: str) -> tuple[list[Mutant], int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is not run yet, tell what is found; return the exit status."""
+    """Make the changes not made yet, print the results; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("paths", nargs="*", help=f"modules or folders of {', '.join(AREAS)}")
     parser.add_argument("--report", action="store_true", help="only tell what is found already")

@@ -1,8 +1,8 @@
 """Runs the suite in phases, one after the other: ``python -m tests.phases gate`` (or ``all``, ``soak``).
 
-docs/testing.md tells what each phase is for. A module on real servers that fails is run once more at the end, alone and
-on fresh servers: when it passes then, it is reported as unsteady. More than two such modules, or a second failure, is
-red.
+docs/testing.md says what each phase is for. A module on real servers that fails is run once more at the end, alone
+and on fresh servers. If it passes then, it is reported as unsteady. More than two such modules, or a second failure,
+make the run red.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 REPORTS: Final = ROOT / "build" / "tests"
 
-#: How many modules may pass only when they are repeated.
+#: How many modules may pass only on repetition.
 MOST_UNSTEADY: Final = 2
 
 _GATE: Final = "not acceptance and not soak"
@@ -44,7 +44,7 @@ class Phase:
     """Which tests of the folders, by their markers."""
     workers: int = 1
     is_repeated: bool = False
-    """Whether a module that fails is run once more: only where real servers are what it runs on."""
+    """Whether a failed module is run once more: only on real servers."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -52,10 +52,10 @@ _FAST: Final = ("tests/simulation", "tests/property", "tests/unit", "tests/scena
 _CONTRACTS: Final = ("tests/contracts",)
 _LONE: Final = ("tests/system/lone",)
 _YARN: Final = ("tests/system/yarn",)
-#: Tests of what is no part of the product stand beside it.
+#: Tests of code that is not part of the product are next to that code.
 _TOOLS: Final = ("benchmarks/tests", "demo/tests")
 
-#: For two cores: tests of replicas in memory wait for half of their time, and a third process takes a fifth off.
+#: For two cores: tests of replicas in memory wait half of their time, and a third process saves a fifth.
 _WORKERS: Final = 3
 
 GATE: Final = (
@@ -90,7 +90,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one run of pytest."""
+    """The result of one run of pytest."""
 
     exit_code: int
     passed: int = 0
@@ -105,24 +105,24 @@ class Outcome:
 
     @property
     def is_judged(self) -> bool:
-        """Whether pytest came to its end: else nobody knows what it would have found."""
+        """Whether pytest came to its end; otherwise the result is incomplete."""
         return self.exit_code in (0, _NONE) or (self.exit_code == _FAILED and bool(self.failures))
 
 
-#: Runs the tests of a phase and returns what came of them.
+#: Runs the tests of a phase and returns the result.
 Run = Callable[[Phase], Outcome]
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What came of a suite."""
+    """The result of a suite."""
 
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
     unsteady: list[Failure] = field(default_factory=list)
-    """The first failures of modules that passed when they were repeated."""
+    """The first failures of modules that passed on repetition."""
     failures: list[Failure] = field(default_factory=list)
     ended_early: list[str] = field(default_factory=list)
-    """Phases of which pytest did not come to the end."""
+    """Phases in which pytest did not come to its end."""
 
     @property
     def is_green(self) -> bool:
@@ -141,9 +141,9 @@ class Verdict:
 
 
 def judge(phases: Sequence[Phase], run: Run) -> Verdict:
-    """Run the phases one after the other, then each module once more that may be; return what came of it.
+    """Run the phases one after the other, then repeat each failed module if allowed; return the result.
 
-    With more modules to repeat than may be unsteady the suite is red whatever a repetition says, and there is none.
+    With more failed modules than may be unsteady the suite is red in any case, and nothing is repeated.
     """
     verdict = Verdict()
     repeats: list[tuple[Phase, Outcome]] = []
@@ -170,7 +170,7 @@ def judge(phases: Sequence[Phase], run: Run) -> Verdict:
 
 
 def run_pytest(phase: Phase, options: Sequence[str] = ()) -> Outcome:
-    """Run the tests of a phase by pytest in a process of its own, whose servers end with it."""
+    """Run the tests of a phase with pytest in a separate process, whose servers end with it."""
     report = REPORTS / f"{phase.name.replace('/', '.').replace(', ', '-').replace(' ', '-')}.xml"
     report.unlink(missing_ok=True)
     workers = ["--numprocesses", str(phase.workers), "--dist", "worksteal"] if phase.workers > 1 else []
@@ -188,7 +188,7 @@ def run_pytest(phase: Phase, options: Sequence[str] = ()) -> Outcome:
 
 
 def read(report: Path, exit_code: int) -> Outcome:
-    """Return what pytest's report tells; without one, only how it ended."""
+    """Return the result from pytest's report; without a report, only how pytest ended."""
     if not report.exists():
         return Outcome(exit_code)
     failures: list[Failure] = []

@@ -1,6 +1,6 @@
 """Debian's Prometheus for the tests: where it is, and ``python -m tests.prometheus`` to get it (`make prometheus`).
 
-The package is unpacked into the cache, not installed: an installed one would start a service of its own.
+The package is unpacked into the cache, not installed, because an installed one would start a service.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def tool(name: str, environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def fetch(environment: Mapping[str, str] = os.environ) -> None:
-    """Make sure that both tools are there; raises `Unavailable` when they cannot be had."""
+    """Make sure that both tools exist; raises `Unavailable` if they cannot be obtained."""
     try:
         tool("prometheus", environment)
         tool("promtool", environment)
@@ -61,16 +61,16 @@ def fetch(environment: Mapping[str, str] = os.environ) -> None:
             raise Unavailable(f"apt-get downloaded {len(packages)} packages, not one")
         unpacked = Path(scratch) / "unpacked"
         _run(("dpkg", "-x", str(packages[0]), str(unpacked)), Path(scratch))
-        # What is left of an unpacking that came to nothing is in the way.
+        # Remove what a failed unpacking has left.
         shutil.rmtree(target, ignore_errors=True)
         unpacked.rename(target)
 
 
 class Prometheus:
-    """A Prometheus of our own on loopback, with its data in a directory, until it is closed."""
+    """A separate Prometheus on loopback, with its data in a directory, until it is closed."""
 
     def __init__(self, directory: Path, config: Path) -> None:
-        """Start it with a configuration file; raises `Unavailable` when it does not serve in time."""
+        """Start it with a configuration file; raises `Unavailable` if it does not serve in time."""
         (self.port,) = free_ports(1, _HOST)
         self._log = directory / "prometheus.log"
         with self._log.open("wb") as log:
@@ -142,7 +142,7 @@ def _run(command: tuple[str, ...], directory: Path) -> None:
 
 
 def main() -> int:
-    """Get Prometheus when it is not there; return the exit status."""
+    """Get Prometheus if it is missing; return the exit status."""
     try:
         fetch()
     except Unavailable as error:

@@ -1,4 +1,4 @@
-"""Topics for tests, made and known before anybody uses them."""
+"""Topics for tests, created and known to the broker before they are used."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.patience import PATIENCE_SECONDS, TRY_SECONDS, soon
 
-#: What was made and not deleted since, by broker: of those that outlive a test.
+#: Topics that were created and not deleted since, by broker; only of brokers that outlive a test.
 _MADE: Final[dict[str, set[str]]] = {}
 
 
 def outlives_tests(bootstrap: str) -> None:
-    """Have `delete_made_topics` delete what is made on a broker; one of a test's own ends with what is on it."""
+    """Let `delete_made_topics` delete the topics of a broker; a test's own broker ends with its topics."""
     _MADE[bootstrap] = set()
 
 
 def delete_made_topics() -> None:
-    """Delete all that `make_topics` has made since: what is left there keeps a broker busy for as long as it runs.
+    """Delete all topics that `make_topics` has created since: topics keep a broker busy for as long as it runs.
 
-    A test may have deleted some of it itself.
+    A test may have deleted some of them itself.
     """
     for bootstrap, made in _MADE.items():
         if made:
@@ -37,13 +37,13 @@ def delete_made_topics() -> None:
 
 
 def make_topics(bootstrap: str, topics: Iterable[NewTopic]) -> None:
-    """Make topics and return when each of their partitions tells where it ends.
+    """Create topics and wait until each of their partitions reports its end.
 
-    A broker can name the leader of a new partition, be it itself, before it knows that partition. A record that comes
-    in between is given up by librdkafka (its issue 4904).
+    A broker can name the leader of a new partition, even itself, before it knows that partition. librdkafka gives up a
+    record that is sent in between (its issue 4904).
     """
     wanted = {each.topic: each.num_partitions for each in topics}
-    # Kept until all has come: what a client was asked for ends with it.
+    # Kept until everything has arrived: a client's requests end with it.
     admin = AdminClient({"bootstrap.servers": bootstrap})
     if bootstrap in _MADE:
         _MADE[bootstrap].update(wanted)
@@ -53,10 +53,10 @@ def make_topics(bootstrap: str, topics: Iterable[NewTopic]) -> None:
 
 
 def _unknown(bootstrap: str, wanted: dict[str, int]) -> dict[str, Exception]:
-    """Return which topics do not tell their ends, and why.
+    """Return which topics do not report their ends, and why.
 
-    By a client of its own each time: one that was told once that a new topic has no leader yet (librdkafka 2.16)
-    sometimes finds none for half a minute and more.
+    With a new client each time: a client that once saw a new topic without a leader (librdkafka 2.16) sometimes finds
+    none for half a minute and more.
     """
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {

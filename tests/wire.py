@@ -1,7 +1,7 @@
-"""A way over loopback to a server, which can be cut: nobody is told, and what was sent comes late.
+"""A connection over loopback to a server, which can be cut without notice; data that was sent arrives late.
 
-As with a network that drops packets, connections stay open on both sides, new ones are made and say nothing, and what
-was on its way arrives when the wire is whole again. A server that hangs looks like that, too, to whoever is connected.
+As in a network that drops packets, connections stay open on both sides, new ones are accepted and stay silent, and data
+in transit arrives when the wire is restored. For its clients, a server that hangs looks the same.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Wire:
         self._is_cut = False
         #: The processes that are cut off.
         self._cut_off = set[int]()
-        #: By the client's port; cleared while nothing is let through.
+        #: By the client's port; cleared while the connection is cut.
         self._gates: dict[int, asyncio.Event] = {}
         self._connections = set[asyncio.Task[None]]()
         self._delay_seconds = 0.0
@@ -41,7 +41,7 @@ class Wire:
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
         self._listens = threading.Event()
         self.unanswered = 0
-        """How many connections, of those to come, are still to hear nothing."""
+        """How many of the next connections are to stay silent."""
         self.taken = 0
         """How many connections there were."""
 
@@ -54,19 +54,19 @@ class Wire:
         self._loop.call_soon_threadsafe(self._cut_off_now, pid)
 
     def mend(self) -> None:
-        """Let through what waits, and what comes."""
+        """Let waiting and new data through."""
         self._loop.call_soon_threadsafe(self._mend)
 
     def hush(self) -> None:
-        """Let nothing through for ever over the connections that there are; they stay open, and others are made."""
+        """Cut the existing connections permanently; they stay open, and new ones work."""
         self._loop.call_soon_threadsafe(self._hush)
 
     def break_off(self, unanswered: int) -> None:
-        """Break all connections; of those that come next, so many are taken and hear nothing."""
+        """Break all connections; the given number of next ones is accepted and stays silent."""
         self._loop.call_soon_threadsafe(self._break_off, unanswered)
 
     def hold_back(self, seconds: float) -> None:
-        """Let each connection from now on reach the server so much later."""
+        """Delay each new connection to the server by the given time."""
         self._delay_seconds = seconds
 
     def __enter__(self) -> Self:
@@ -103,7 +103,7 @@ class Wire:
         self._gates.clear()
 
     def _ports_of(self, pid: int) -> set[int]:
-        """Return from which ports a process is connected."""
+        """Return the ports from which a process is connected."""
         with contextlib.suppress(psutil.NoSuchProcess):
             found = psutil.Process(pid).net_connections("tcp4")
             established = (each for each in found if each.status == psutil.CONN_ESTABLISHED)
@@ -167,6 +167,6 @@ class Wire:
             await is_whole.wait()
             writer.write(chunk)
             await writer.drain()
-        # Who hears that the other side has gone is to hear it here too, though only once the wire is whole.
+        # The end of the other side is passed on as well, but only when the wire is restored.
         await is_whole.wait()
         writer.close()
