@@ -17,7 +17,7 @@ EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
         (_CLAIM, line, line.replace(":80]", f": {length}]")): _SHOWN
         for line in (
             'raise CorruptState(f"{value[:80]!r} is no commit record") from error',
-            'f"the committed offset has metadata that is not ours, {metadata[:80]!r}: somebody else commits under "',
+            'f"the committed offset has metadata that is not ours, {metadata[:80]!r}: another client commits with "',
         )
         for length in (79, 81)
     },

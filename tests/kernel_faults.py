@@ -66,10 +66,10 @@ QUESTIONS: Final = (
 #: The failures that a task may report if markers were omitted (docs/decisions/0016 and 0036).
 ADMITTED: Final = (
     "what was committed to the changelog is lost",
-    "outputs that were committed are not to be seen in",
-    "so nobody knows whether it was committed",
+    "outputs that were committed are not visible in",
+    "so it is unknown whether it was committed",
     "they can only end alike, so state would be lost or doubled",
-    "committed its input offsets, and its changelog has commits up to number",
+    "committed its input offsets, but its changelog has commits up to number",
 )
 
 

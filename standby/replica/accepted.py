@@ -1,4 +1,4 @@
-"""Where a task's input goes on, also in topics that were accepted although they are others (decision 21). Pure."""
+"""Determines a task's input offsets, also in recreated topics that an operator accepted (decision 21). Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Bounds = Callable[[], Sequence[tuple[int, int]]]
 
 
 def known_generation(committed: Sequence[Committed | None], last: CommitRecord | None) -> int:
-    """Return the highest generation of topics that commits of the task have known; their metadata is checked before."""
+    """Return the highest topic generation in commits of the task; their metadata must be checked before."""
     told = [json.loads(each.metadata) for each in committed if each is not None and each.metadata]
     return max((last.generation if last is not None else 0, *(int(each.get("topics", 0)) for each in told)))
 
@@ -28,11 +28,11 @@ def task_offsets(
     run_start: str,
     bounds: Bounds,
 ) -> Offsets:
-    """Return the offsets of the inputs at which a task goes on, its changelog drained up to the commit ``last``.
+    """Return the input offsets at which a task continues, its changelog being drained up to the commit ``last``.
 
-    An input that was accepted since its last commit is read from where the operator said. Behind a changelog that was
-    accepted since, the other inputs go on at the committed offsets. Raises `BadConfiguration` as `settled_offsets` and
-    `first_offsets` do.
+    An input that was accepted since the last commit is read from where the operator specified. If the changelog was
+    accepted since, the other inputs continue at the committed offsets. Raises `BadConfiguration` like
+    `settled_offsets` and `first_offsets`.
     """
     known = known_generation(committed, last)
     starts = [each.start if each.generation > known else "" for each in map(run.of, run.inputs)]
@@ -41,7 +41,7 @@ def task_offsets(
         return settled_offsets(committed, last, record.task) or first_offsets(
             committed, record, run_start, bounds
         )
-    # What another changelog says is not compared: there is no last commit of this one.
+    # A recreated changelog has no last commit that the offsets could be compared with.
     settled = offsets_of(committed) if is_other_changelog else settled_offsets(committed, last, record.task)
     present = [each.offset if each is not None else None for each in committed]
     if settled is not None:
@@ -54,7 +54,7 @@ def task_offsets(
             offsets.append(at)
         elif record.claimed:
             raise BadConfiguration(
-                f"{record.task}: its committed offset in {topic} is gone, and nothing else tells it: accept it, "
+                f"{record.task}: its committed offset in {topic} is gone, and cannot be derived: accept the topic, "
                 f"too (`standfast topics {run.job} --accept {topic} --from earliest`, or latest), or delete the job"
             )
         else:

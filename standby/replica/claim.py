@@ -1,4 +1,4 @@
-"""The decisions on the way to active (rule `one-way`): who may go on, and from which input offset. Pure."""
+"""The decisions of a takeover (rule `one-way`): whether it may proceed, and from which input offset. Pure."""
 
 from __future__ import annotations
 
@@ -12,43 +12,44 @@ from standby.shared.model import Offsets, TaskId, TaskRecord
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A committed input offset with the metadata that travelled with it."""
+    """A committed input offset with its metadata."""
 
     offset: int
     metadata: str = ""
 
 
 class StateMismatch(BadConfiguration):
-    """The changelog and the committed offsets do not belong together: to go on would give wrong results."""
+    """The changelog and the committed offsets do not match: to continue would give wrong results."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """What a transaction of a task says of itself in the changelog; the metadata of its offsets names it as well.
+    """A transaction's record of itself in the changelog; the metadata of its offsets refers to it.
 
-    Whoever finds one of the two knows what became of the other (rule `commit-record`).
+    Either of the two shows what became of the other (rule `commit-record`).
     """
 
     batch: int
-    """Rises with every transaction of the task: the offset of the record itself in the changelog, if all goes well.
+    """Increases with every transaction of the task; normally the record's own offset in the changelog.
 
-    It is lower where aborted records came between, and higher by one where the marker of the one before is missing.
+    It is lower if aborted records came in between, and higher by one if the marker of the previous transaction is
+    missing.
     """
     epoch: int
     run: str
     offsets: Offsets
-    """Where the task's input goes on after it."""
+    """The input offsets after this transaction."""
     changes: int = 0
     outputs: int = 0
-    """How many records it has beside this one."""
+    """Number of changelog records beside this one, and of output records."""
     generation: int = 0
     """Of the run's topics (`standby.shared.wire.TopicIdentity`), as its writer knew it."""
     unseen: tuple[tuple[str, int, int], ...] = ()
-    """Topic, partition and offset of what was still open in outputs when it began: of commits before it, as a rule."""
+    """Topic, partition and offset of output still open when it began, usually of earlier commits."""
 
     @property
     def end(self) -> int:
-        """The offset in the changelog at or below which all of it lies, its marker included, if nothing got lost."""
+        """The changelog offset after its marker, if nothing was lost."""
         return self.batch + self.changes + 2
 
     @property
@@ -79,7 +80,7 @@ class CommitRecord:
 
 
 def decode_commit(value: bytes) -> CommitRecord:
-    """Return the record of which ``value`` is the value; raises `CorruptState`."""
+    """Return the record that ``value`` encodes. Raises `CorruptState`."""
     try:
         fields = json.loads(value)
         offsets = Offsets(tuple(int(each) for each in fields["offsets"]))
@@ -100,7 +101,7 @@ def decode_commit(value: bytes) -> CommitRecord:
 
 
 def claim_text(epoch: int, run: str, batch: int | None = None, generation: int = 0) -> str:
-    """Return the offset metadata that says who committed, in which transaction, and of which topics."""
+    """Return the offset metadata, which identifies the committer, the transaction, and the topic generation."""
     fields: dict[str, int | str] = {"epoch": epoch, "run": run}
     if batch is not None:
         fields["batch"] = batch
@@ -110,10 +111,10 @@ def claim_text(epoch: int, run: str, batch: int | None = None, generation: int =
 
 
 def epoch_in(metadata: str) -> int:
-    """Return the epoch in an offset's metadata; 0 when nobody has claimed the task yet.
+    """Return the epoch in an offset's metadata; 0 when the task has not been claimed yet.
 
-    Raises `BadConfiguration` for metadata that is not ours: somebody else commits under this group. The state is
-    none the worse for it, and must not be wiped.
+    Raises `BadConfiguration` for foreign metadata: another client commits with this group. The state itself is
+    intact, and must not be wiped.
     """
     if not metadata:
         return 0
@@ -123,14 +124,14 @@ def epoch_in(metadata: str) -> int:
         epoch = None
     if type(epoch) is not int:
         raise BadConfiguration(
-            f"the committed offset has metadata that is not ours, {metadata[:80]!r}: somebody else commits under "
-            "this group; stop them, and commit the right offset there, without metadata"
+            f"the committed offset has metadata that is not ours, {metadata[:80]!r}: another client commits with "
+            "this group; stop it, and commit the right offset there, without metadata"
         )
     return epoch
 
 
 def batch_of(committed: Sequence[Committed | None]) -> int | None:
-    """Return the transaction that committed these offsets, checked before; None when they do not say."""
+    """Return the number of the transaction that committed these checked offsets; None if not recorded."""
     batches = [
         json.loads(each.metadata).get("batch") for each in committed if each is not None and each.metadata
     ]
@@ -140,18 +141,18 @@ def batch_of(committed: Sequence[Committed | None]) -> int | None:
 def is_committed(
     open_ones: Sequence[CommitRecord], committed: Sequence[Committed | None], record: TaskRecord
 ) -> bool:
-    """Return whether the transactions that are open at the changelog's end were committed, by the committed offsets.
+    """Return whether the open transactions at the changelog's end were committed, judging by the offsets.
 
-    Those with nothing but offsets may end either way beside others. Raises `StateMismatch` when some of the others were
-    committed, for whatever ends them, ends them alike; and when Kafka has forgotten the offsets.
+    Transactions with only offsets may end either way, if there are others. Raises `StateMismatch` when only some of
+    the others were committed, because they can only be ended together; and when Kafka no longer has the offsets.
     """
     task, batch = record.task, batch_of(committed)
     open_batches = [each.batch for each in open_ones]
     if record.claimed and all(each is None for each in committed):
         raise StateMismatch(
             f"{task}: the transactions {', '.join(map(str, open_batches))} are open at the end of its changelog "
-            "partition, and its committed offsets, which would tell whether they were committed, are gone; delete the "
-            "job, and submit it anew"
+            "partition, and its committed offsets, which would show whether they were committed, are gone; delete the "
+            "job, and submit it again"
         )
     if all(each.is_bare for each in open_ones):
         # The changelog must not be behind the offsets.
@@ -160,8 +161,8 @@ def is_committed(
     if len(fates) > 1:
         raise StateMismatch(
             f"{task}: the transactions {', '.join(map(str, open_batches))} are open at the end of its changelog "
-            f"partition, and those up to {batch} were committed: they can only end alike, so state would be lost or "
-            "doubled; delete the job, and submit it anew"
+            f"partition, and only those up to {batch} were committed: "
+            "they can only end alike, so state would be lost or doubled; delete the job, and submit it again"
         )
     return fates.pop()
 
@@ -169,37 +170,37 @@ def is_committed(
 def settled_offsets(
     committed: Sequence[Committed | None], last: CommitRecord | None, task: TaskId
 ) -> Offsets | None:
-    """Return the offsets that belong to the state whose last transaction is ``last``, None when nothing tells.
+    """Return the offsets that belong to the state whose last transaction is ``last``; None if unknown.
 
-    As a rule they are the committed ones. Kafka may have forgotten those, or have lost the newest (its markers may
-    be left out); the changelog has them then. Raises `StateMismatch` when the offsets are ahead of the changelog, or
-    somebody else committed others.
+    Usually these are the committed offsets. Kafka may have expired them, or lost the newest ones (it may skip
+    markers); then the changelog has them. Raises `StateMismatch` when the offsets are ahead of the changelog, or
+    another client committed other offsets.
     """
     known, batch = offsets_of(committed), batch_of(committed)
     if batch is not None and (last is None or batch > last.batch):
         had = "no commit at all" if last is None else f"commits up to number {last.batch} only"
         raise StateMismatch(
-            f"{task}: commit number {batch} committed its input offsets, and its changelog has {had}: what was "
+            f"{task}: commit number {batch} committed its input offsets, but its changelog has {had}: what was "
             "committed to the changelog is lost (was it deleted and created again, or truncated by an unclean "
-            "leader election?). To go on would give wrong results: bring the changelog back, or delete the job "
-            "and submit it anew"
+            "leader election?). To continue would give wrong results: restore the changelog, or delete the job "
+            "and submit it again"
         )
     if last is None or (batch is None and any(each is not None and each.metadata for each in committed)):
-        # A release without commit records was the last one to commit.
+        # The last commit was made by a release without commit records.
         return known
     if known is not None and known != last.offsets and batch in (None, last.batch):
         raise StateMismatch(
-            f"{task}: the committed input offset is {known}, and its state is that of {last.offsets}: somebody else "
-            f"commits under this group. Stop them, and commit {last.offsets} there, without metadata"
+            f"{task}: the committed input offset is {known}, but its state is that of {last.offsets}: another client "
+            f"commits with this group. Stop it, and commit {last.offsets} there, without metadata"
         )
     return last.offsets
 
 
 def check_aborted(later: Sequence[CommitRecord], last: CommitRecord, task: TaskId) -> None:
-    """Raise `StateMismatch` when one of those that were aborted in the changelog after ``last`` had been committed.
+    """Raise `StateMismatch` when a transaction aborted in the changelog after ``last`` had been committed.
 
-    One that had nothing but offsets has lost nothing: it may be a claim behind an accepted input, which each replica on
-    its way to active makes anew.
+    A transaction with only offsets has lost nothing: it may be a claim after an accepted input, which each takeover
+    repeats.
     """
     for at, each in enumerate(later):
         if not each.is_bare and each.offsets != last.offsets and fate(later, at):
@@ -207,11 +208,11 @@ def check_aborted(later: Sequence[CommitRecord], last: CommitRecord, task: TaskI
 
 
 def fate(records: Sequence[CommitRecord], at: int) -> bool | None:
-    """Return whether ``records[at]``, not a bare one, was committed, by those after it; None when there are none.
+    """Return whether ``records[at]``, which is not bare, was committed, judging by later ones; None without any.
 
-    A batch is begun by whoever has committed the one before. Whoever takes over begins with a transaction of nothing
-    but offsets: those of that batch where it was committed, to have it be seen or to claim what comes after it, and
-    others where it was aborted.
+    A replica begins a batch only after it has committed the previous one. A takeover begins with a transaction of
+    offsets only. These are the offsets of that batch if it was committed, to make it visible or to claim what comes
+    after it, and other offsets if it was aborted.
     """
     each, later = records[at], records[at + 1 :]
     if not later:
@@ -223,9 +224,9 @@ def lost_outputs(places: Sequence[tuple[str, int, int]], batch: int, task: TaskI
     """Return the error for committed outputs that were aborted in ``places`` together with the commit ``batch``."""
     told = ", ".join(f"{topic}-{number} (at and before offset {offset})" for topic, number, offset in places)
     return StateMismatch(
-        f"{task}: outputs that were committed are not to be seen in {told}: Kafka had left their marker out there, "
-        f"and commit {batch}, which was to show them, was lost. They are in the log still, for whoever reads it "
-        "uncommitted. To go on would leave them out: delete the job, and submit it anew"
+        f"{task}: outputs that were committed are not visible in {told}: Kafka had skipped their marker there, "
+        f"and commit {batch}, which would have made them visible, was lost. They are still in the log, for readers of "
+        "uncommitted records. To continue would omit them: delete the job, and submit it again"
     )
 
 
@@ -233,16 +234,16 @@ def lost_commit(later: Sequence[CommitRecord], task: TaskId) -> StateMismatch:
     """Return the error for commits of which one was aborted in the changelog although it was committed."""
     told = ", ".join(str(each.batch) for each in later)
     return StateMismatch(
-        f"{task}: what was committed to the changelog is lost: one of the commits {told} was aborted there, for Kafka "
-        "had left its marker out, and what came after it was lost; its outputs may be there. To go on would give wrong "
-        "results: delete the job, and submit it anew"
+        f"{task}: what was committed to the changelog is lost: one of the commits {told} was aborted there, because "
+        "Kafka had skipped its marker, and what came after it was lost; its outputs may exist. To continue would give "
+        "wrong results: delete the job, and submit it again"
     )
 
 
 def check_record(record: TaskRecord | None, task: TaskId, copy: int, epoch: int) -> TaskRecord:
     """Return the task's record when it names this copy at this epoch.
 
-    Raises `Fenced` otherwise: whoever it names, a replica that is not named must not fence anybody.
+    Raises `Fenced` otherwise: a replica that the record does not name must not fence any other.
     """
     if record is None:
         raise Fenced(f"{task}: there is no task record")
@@ -256,9 +257,9 @@ def check_record(record: TaskRecord | None, task: TaskId, copy: int, epoch: int)
 def check_committed(committed: Sequence[Committed | None], task: TaskId, epoch: int) -> None:
     """Raise `Fenced` when a committed offset was claimed under a newer epoch than ``epoch``.
 
-    Kafka's fence is "the last init wins"; this check is what makes it "the highest epoch wins". Raises
+    Kafka's fence means "the last init wins"; this check turns it into "the highest epoch wins". Raises
     `BadConfiguration` when the inputs' offsets were not all claimed under one epoch: a task commits them in one
-    transaction, so somebody else commits under this group.
+    transaction, so another client must be committing with this group.
     """
     claimed = {epoch_in(each.metadata) for each in committed if each is not None}
     newest = max(claimed, default=0)
@@ -267,7 +268,7 @@ def check_committed(committed: Sequence[Committed | None], task: TaskId, epoch: 
     if len(claimed) > 1:
         raise BadConfiguration(
             f"{task}: the committed offsets of its inputs were claimed at different epochs, "
-            f"{', '.join(map(str, sorted(claimed)))}: somebody else commits under this group"
+            f"{', '.join(map(str, sorted(claimed)))}: another client commits with this group"
         )
 
 
@@ -278,7 +279,7 @@ def check_last(last: CommitRecord | None, task: TaskId, epoch: int) -> None:
 
 
 def offsets_of(committed: Sequence[Committed | None]) -> Offsets | None:
-    """Return the committed offsets, None where one of the inputs has none."""
+    """Return the committed offsets; None when one of the inputs has none."""
     known = tuple(each.offset for each in committed if each is not None)
     return Offsets(known) if len(known) == len(committed) else None
 
@@ -289,19 +290,19 @@ def first_offsets(
     run_start: str,
     bounds: Callable[[], Sequence[tuple[int, int]]],
 ) -> Offsets:
-    """Return the input offsets at which the task goes on, one for each input.
+    """Return the input offsets at which the task continues, one for each input.
 
-    The committed ones; where a run never committed, the first offset or the end of the input, which
-    ``bounds`` returns, as ``run_start`` says. Raises `BadConfiguration` when a run that had an offset has
-    none any more: that is never silently a reset (rule `committed-offsets`). The inputs of a run do not change, so
-    one that is missing beside others is as bad as all of them.
+    These are the committed offsets. For a run that never committed, it is the first offset or the end of each input
+    (from ``bounds``), depending on ``run_start``. Raises `BadConfiguration` when a run that had an offset no longer
+    has one: offsets are never reset silently (rule `committed-offsets`). The inputs of a run do not change, so a
+    single missing offset is as bad as all of them.
     """
     known = offsets_of(committed)
     if known is not None:
         return known
     if record.claimed:
         raise BadConfiguration(
-            f"{record.task}: the committed input offset is gone although the task was claimed before; "
+            f"{record.task}: the committed input offset is gone, although the task was claimed before; "
             "restore it (the group's offsets must outlive idle times) or delete the job"
         )
     return Offsets(

@@ -1,9 +1,9 @@
-"""What becomes of input on which the job's own code fails (`task.on.error`). Pure.
+"""Decides how input is handled on which the job's code fails (`task.on.error`). Pure.
 
-A `Suspect` is one task from its committed position up to an `end` behind the failure. It is run alone, and its
-`Suspect.next` says how: the whole range again, a half of it, one record alone, or not at all any more. Good
-halves are committed, so every failure is one of a shorter range, until it is one of a single record. Positions are
-offsets where the job has one input; `standby.replica.route` says which offsets they are where it has several.
+A `Suspect` is one task from its committed position up to an `end` beyond the failure. It is run alone, and
+`Suspect.next` decides how: the whole range again, half of it, a single record, or not any more. Good halves are
+committed, so the failing range shrinks until it is a single record. Positions are offsets if the job has one input;
+`standby.replica.route` maps them to offsets if it has several.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from standby.replica.store.overlay import Emitted
 from standby.shared import errortext
 from standby.shared.model import InputFailures, TaskId
 
-#: An hour: what `task.on.error.limit` counts in.
+#: The window of `task.on.error.limit`: one hour.
 WINDOW_MS: Final = 3_600_000
 
-#: A transaction that ran out of time is tried again with so many times less input.
+#: After a transaction timed out, the retry's input is smaller by this factor.
 _SHRINK: Final = 8
 
-#: A transaction with fewer records, and fewer bytes, takes no time worth speaking of: when it runs out of it, that is
-#: Kafka's or the machine's doing, and not its input's.
+#: A transaction with fewer records and fewer bytes is fast: if it times out, Kafka or the machine is the cause, not
+#: its input.
 LARGE_RECORDS: Final = 50_000
 LARGE_BYTES: Final = 16 << 20
 
@@ -42,29 +42,29 @@ class ErrorPolicy:
     attempts: int
     limit: int
     batch_max: int
-    """How many positions a batch may cover."""
+    """Maximum number of positions in a batch."""
     topics: tuple[str, ...]
     """The inputs."""
     dead_letter: str = ""
 
     @property
     def gives_up_records(self) -> bool:
-        """Whether records may be left out at all."""
+        """Whether records may be skipped at all."""
         return self.on_error != "fail"
 
     def is_beyond_limit(self, given_up_ms: Sequence[int], now_ms: int) -> bool:
-        """Return whether one record more than those given up at ``given_up_ms`` is too many within an hour."""
+        """Return whether another given-up record, besides those at ``given_up_ms``, would exceed the hourly limit."""
         recent = sum(each > now_ms - WINDOW_MS for each in given_up_ms)
         return self.limit >= 0 and recent >= self.limit
 
 
 def error_policy(config: JobConfig) -> ErrorPolicy:
-    """Return what the job's configuration says of failing records."""
+    """Return the job's configuration for failing records."""
     return ErrorPolicy(
         on_error=config.on_error,
         attempts=config.error_attempts,
         limit=config.error_limit,
-        # One batch may have so many of each; which ones, only the feed knows.
+        # A batch may have this many records of each input; only the feed knows the exact split.
         batch_max=config.batch_max_records * len(config.inputs),
         topics=config.inputs,
         dead_letter=config.dead_letter if config.on_error == "dead-letter" else "",
@@ -72,30 +72,30 @@ def error_policy(config: JobConfig) -> ErrorPolicy:
 
 
 class FailureOf(enum.Enum):
-    """What failed of a range of input."""
+    """What failed on a range of input."""
 
     CODE = "code"
-    """The job's own code: the same range may well go the next time."""
+    """The job's code: the same range may succeed next time."""
     SIZE = "size"
-    """The transaction: Kafka refuses a record in it, for its size as a rule, and will as long as its input is there."""
+    """The transaction: Kafka refuses a record, usually for its size, and will again for the same input."""
     TIME = "time"
-    """The transaction: it took longer than it may, and will as long as so much is in it."""
+    """The transaction: it timed out, and will again with as much content."""
     MEMORY = "memory"
-    """The job's code, of memory: it may well go with less input at once."""
+    """The job's code ran out of memory: it may succeed with less input at once."""
     VALUE = "value"
-    """The job's code, of a value that its serde does not write, and will not as long as its input is there."""
+    """The job's code wrote a value that its serde does not support, and will again for the same input."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeError:
-    """What failed on some input, as it is reported: an error of the job's code, or of the transaction it led to."""
+    """A failure on some input, as reported: an error of the job's code, or of the resulting transaction."""
 
     kind: str
     """The exception's type."""
     message: str
     """Its first line."""
     traceback: str = field(default="", compare=False)
-    """Where it was raised, as `standby.shared.errortext.traceback_of` has it."""
+    """Where it was raised, as returned by `standby.shared.errortext.traceback_of`."""
     of: FailureOf = FailureOf.CODE
     """What failed."""
 
@@ -104,14 +104,14 @@ class CodeError:
 
 
 def code_error(error: BaseException) -> CodeError:
-    """Return what is kept of an exception; of one that another process has told of, the original's."""
+    """Return the description of an exception; for one reported by another process, that of the original."""
     kind, message = errortext.kind_of(error), errortext.first_line(error, errortext.MESSAGE_CHARACTERS)
     for line in errortext.worker_traceback(error).splitlines()[1:]:
         if line and not line[0].isspace():
             kind, _, message = line[: errortext.MESSAGE_CHARACTERS].partition(": ")
             break
     of = FailureOf.CODE
-    # Python's own, and those of Arrow and NumPy.
+    # The errors of Python, Arrow and NumPy.
     if kind.endswith("MemoryError"):
         of = FailureOf.MEMORY
     elif isinstance(error, ValueRefused):
@@ -120,17 +120,17 @@ def code_error(error: BaseException) -> CodeError:
 
 
 def failures_at(failures: InputFailures | None, offset: int) -> InputFailures | None:
-    """Return the failures that a record tells of, None when they were at another position than ``offset``."""
+    """Return ``failures`` if they occurred at ``offset``; None otherwise."""
     return failures if failures is not None and failures.offset == offset and failures.is_any else None
 
 
 def crash_limit(policy: ErrorPolicy, failures: InputFailures | None) -> int | None:
-    """Return how many offsets a new active may run at once after ``failures``; None: as many as ever.
+    """Return how many offsets a new active may run at once after ``failures``; None: no limit.
 
-    An end of the whole process cannot be caught, so its cause is closed in on from one replica to the next:
-    each failure more halves what is run at once, and what goes well is committed, under the same count, so that
-    all in all it takes as many failures as a batch can be halved. 0: a single record has ended a process, and
-    is not run again.
+    The end of the whole process cannot be caught, so its cause is isolated from one replica to the next: each
+    further failure halves the range that is run at once. Good ranges are committed under the same count, so the
+    total number of failures is at most the number of times that a batch can be halved. 0: a single record has ended
+    a process, and is not run again.
     """
     if failures is None or not policy.gives_up_records or failures.count < policy.attempts:
         return None
@@ -150,7 +150,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Leave out the record that comes next, ``offset`` being the task's committed position."""
+    """Skip the next record; ``offset`` is the task's committed position."""
 
     offset: int
 
@@ -162,7 +162,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """It is a task like any other again."""
+    """The task is no longer a suspect."""
 
 
 Move = Run | GiveUp | End | Clear
@@ -170,39 +170,39 @@ Move = Run | GiveUp | End | Clear
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A task on whose input the job's code fails, or may fail."""
+    """A task on whose input the job's code fails or may fail."""
 
     start: int
     """Its committed position."""
     end: int
-    """Once it is past this position, it is like any other task."""
+    """Beyond this position, the task is no longer a suspect."""
     failures: int
-    """What is reported for `start`: how often the code failed there, in this and earlier replicas."""
+    """Number of failures reported at `start`, in this and earlier replicas."""
     error: CodeError
-    """The last failure's."""
+    """The last failure."""
     bad: int | None = None
     """The code fails somewhere in [start, bad); None: not known."""
     is_proven: bool = False
-    """Whether [start, bad) itself was run, not only concluded from the half before that was good."""
+    """Whether [start, bad) itself was run and failed, not only inferred from a good half before it."""
     tries: int = 0
-    """Failures from `start` on, whatever the range."""
+    """Failures from `start` on, with any range."""
     is_isolating: bool = False
-    """Whether the range is halved, not only tried again."""
+    """Whether the range is halved, not only retried."""
     is_given_up: bool = False
-    """Whether the record at `start` is left out without being run: it ended processes."""
+    """Whether the record at `start` is skipped without being run, because it ended processes."""
     at_once: int | None = None
-    """How many offsets may be run at once, after ends of processes; None: as many as ever."""
+    """How many offsets may be run at once, after ends of processes; None: no limit."""
     in_time: int | None = None
-    """How many offsets may be run at once, after transactions that ran out of time, or the end of a process, perhaps
-    for lack of memory; None: as many as ever."""
+    """How many offsets may be run at once, after transactions that timed out, or the end of a process, perhaps for
+    lack of memory; None: no limit."""
 
     @property
     def is_closing_in(self) -> bool:
-        """Whether parts of it are run that become smaller from one end of a process to the next."""
+        """Whether it is run in parts that shrink with each end of a process."""
         return self.at_once is not None and not self.is_isolating
 
     def next(self, policy: ErrorPolicy) -> Move:
-        """Return what is to be done with it now."""
+        """Return the next step for this suspect."""
         if self.start >= self.end:
             return Clear()
         if self.is_given_up:
@@ -226,9 +226,9 @@ class Suspect:
         return Run(self.bad, back_off_seconds(self.tries))
 
     def failed(self, committed: int, until: int, error: CodeError, policy: ErrorPolicy) -> Suspect:
-        """Return it after the code, or its transaction, has failed within [``committed``, ``until``).
+        """Return the suspect after the code, or its transaction, failed within [``committed``, ``until``).
 
-        Failures of halves are not counted in what is reported: `crash_limit` would take each for a replica.
+        Failures of halves do not count as reported failures: `crash_limit` would take each for the end of a replica.
         """
         here = self.reached(committed)
         if error.of is not FailureOf.CODE:
@@ -246,7 +246,7 @@ class Suspect:
         )
 
     def reached(self, committed: int) -> Suspect:
-        """Return it after ``committed`` has become the committed offset; itself when it is that already."""
+        """Return the suspect after ``committed`` has become the committed offset; itself when nothing changes."""
         if committed == self.start:
             return self
         still_bad = self.bad if self.bad is not None and self.bad > committed else None
@@ -254,8 +254,8 @@ class Suspect:
         return replace(
             self,
             start=committed,
-            # What is looked for lies ahead. The next replica, should there be one, goes on looking where this
-            # one was, instead of trying the whole batch so many times again.
+            # The bad record lies ahead. Keep the count, so that a successor continues the search here instead of
+            # retrying the whole batch.
             failures=self.failures if is_closing_in or (self.is_isolating and still_bad is not None) else 0,
             at_once=max(1, (self.end - committed) // 2) if is_closing_in else None,
             in_time=self.in_time and (self.in_time if self.error.of is FailureOf.TIME else 2 * self.in_time),
@@ -266,7 +266,7 @@ class Suspect:
         )
 
     def reported(self, where: str, topic: str = "") -> InputFailures | None:
-        """Return what the leader is told and keeps; None when nothing has failed at the present position.
+        """Return the failures to report to the leader; None when nothing has failed at the current position.
 
         ``where`` is as in `told`, ``topic`` as `InputFailures.topic`.
         """
@@ -276,28 +276,29 @@ class Suspect:
 
     @property
     def reach(self) -> int:
-        """The position up to which the code fails, as far as that is known."""
+        """The position up to which the code fails, as far as known."""
         return self.bad or self.end
 
     def told(self, where: str) -> str:
-        """Return where the code failed, ``where`` being from `start` to `reach` in words, and with what."""
+        """Return a text with the range and the error; ``where`` describes the range from `start` to `reach`."""
         return f"{where}: {self.error}"
 
 
 def _too_much(suspect: Suspect, until: int, error: CodeError, policy: ErrorPolicy) -> Suspect:
-    """Return the suspect after [`Suspect.start`, ``until``) has failed of what is in it, or comes of it.
+    """Return the suspect after [`Suspect.start`, ``until``) failed due to its content or its results.
 
-    To try the whole range again is of no use, whatever the policy.
+    Retrying the whole range is useless, whatever the policy.
     """
     is_alone = until - suspect.start <= 1
     is_late = error.of is FailureOf.TIME
     return replace(
         suspect,
         end=max(suspect.end, until),
-        # Told from the first on; but only a single record has failed as often as makes it poison for the leader.
+        # Reported from the first failure on, but only a single record may reach the count at which the leader treats
+        # it as poison.
         failures=max(suspect.failures, suspect.tries + 1 if is_alone else min(1, policy.attempts - 1)),
         error=error,
-        # Of a range that takes too long no record need be bad.
+        # In a range that takes too long, no single record need be bad.
         bad=until if is_alone or not is_late else suspect.bad,
         is_proven=is_alone or not is_late,
         tries=suspect.tries + 1 if is_alone else 0,
@@ -308,67 +309,67 @@ def _too_much(suspect: Suspect, until: int, error: CodeError, policy: ErrorPolic
 
 
 def suspect_at_start(policy: ErrorPolicy, failures: InputFailures | None, committed: int) -> Suspect | None:
-    """Return what a new active is to be suspected of after earlier ``failures``; None: of nothing."""
+    """Return the suspect that a new active starts with after earlier ``failures``; None: no suspicion."""
     if failures is None:
         return None
     error = CodeError("ProcessEnded", failures.reason)
     at_once = crash_limit(policy, failures)
     if at_once is None:
-        # So that another end of a process, should there be one, can be put down to it, or not.
+        # Run it alone, so that another end of the process can be attributed to it, or not.
         if not failures.is_apart or failures.count >= policy.attempts:
             return None
-        # With `skip` the same comes about later, and closes in on a record that can be left out.
+        # If records may be skipped, isolation starts later, and finds a record that can be skipped.
         most = None if policy.gives_up_records else max(1, policy.batch_max >> 4 * (failures.count + 1))
         return Suspect(committed, committed + policy.batch_max, failures.count, error, in_time=most)
     if not at_once and len(policy.topics) > 1 and not failures.topic:
-        # Of which input the record was is not known: it is run once more, and that is told before.
+        # The record's input is not known: the record is run once more, after its input has been reported.
         at_once = 1
     if not at_once:
         return Suspect(committed, committed + 1, failures.count, error, is_given_up=True)
-    # So many were too many for the replica before.
+    # This many offsets were too many for the previous replica.
     too_many = max(1, policy.batch_max >> (failures.count - policy.attempts))
     return Suspect(committed, committed + too_many, failures.count, error, at_once=at_once)
 
 
 def suspect_after(failures: InputFailures | None, committed: int, end: int) -> Suspect:
-    """Return the suspect that a task is whose range [``committed``, ``end``) is to be run alone.
+    """Return the suspect for a task whose range [``committed``, ``end``) is to be run alone.
 
-    ``failures`` are those at the committed offset before.
+    ``failures`` are the earlier ones at the committed offset.
     """
     known = failures_at(failures, committed)
     return Suspect(committed, end, known.count if known is not None else 0, CodeError("Unknown", ""))
 
 
 def back_off_seconds(tries: int) -> float:
-    """Return how long to wait after so many failures in a row of user code or of a feed."""
+    """Return how long to wait after ``tries`` consecutive failures of user code or of a feed."""
     return doubled_seconds(tries, _FIRST_BACK_OFF_SECONDS, _LONGEST_BACK_OFF_SECONDS)
 
 
 def doubled_seconds(tries: int, first_seconds: float, longest_seconds: float) -> float:
-    """Return a wait that doubles with each of so many failures in a row, up to the longest; 0 after none."""
+    """Return a wait that doubles with each consecutive failure, up to ``longest_seconds``; 0 after no failure."""
     if not tries:
         return 0.0
-    # Bounded before it is raised to: there may be as many tries as no float can hold.
+    # The exponent is bounded, because 2.0 ** tries may overflow.
     return min(first_seconds * 2.0 ** min(tries - 1, 16), longest_seconds)
 
 
-#: So much of key and value has a dead letter of a record that is too large for one.
+#: How much of the key and the value a truncated dead letter contains.
 SHORT_BYTES: Final = 1_024
 
-#: A record's headers, in order; a name may come twice, and a value may be missing.
+#: A record's headers, in order; a name may occur twice, and a value may be missing.
 Headers = Sequence[tuple[str, "bytes | None"]]
 
 
 @dataclass(frozen=True, slots=True)
 class InputRecord:
-    """One record of an input topic, as it lies there."""
+    """A record of an input topic, as stored."""
 
     offset: int
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
     unreadable_until: int | None = None
-    """Where the batch ends that it lies in and that nobody can read; None: it can be read, or lies in no such one."""
+    """The end of the unreadable batch that contains it; None: it is readable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,10 +390,10 @@ def dead_letter(
     *,
     is_short: bool = False,
 ) -> Emitted:
-    """Return the record for `task.dead.letter`: the original, with headers that say where and why it failed.
+    """Return the record for `task.dead.letter`: the original, with headers that describe the failure.
 
-    With ``is_short`` no more than the beginning of key and value, and none of the original's headers: the original is
-    too large for the topic. A header says so.
+    With ``is_short``, only the beginning of key and value and none of the original headers, because the original is
+    too large for the topic. A header records the truncation.
     """
     task = place.task
     ours = {
@@ -417,6 +418,6 @@ def dead_letter(
             value=record.value and record.value[:SHORT_BYTES],
             headers=(),
         )
-    # The original's own come first; one of our names among them is of an earlier job's dead letter.
+    # The original headers come first; our names among them stem from an earlier job's dead letter.
     headers = (*record.headers, *((name, value.encode()) for name, value in ours.items()))
     return Emitted(policy.dead_letter, record.key, record.value, headers)

@@ -1,4 +1,4 @@
-"""Which topics belong to a run: a topic is its id, not its name (rule `topic-id`). Pure."""
+"""Identifies the topics of a run: a topic is its id, not its name (rule `topic-id`). Pure."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from standby.shared.model import TopicIdentity
 
 
 class TopicChanged(BadConfiguration):
-    """A topic was deleted and created again under its name: offsets and state of the run mean nothing in it."""
+    """A topic was deleted and created again with the same name: the run's offsets and state are invalid in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTopics:
-    """The topics that state and offsets of a run rest on."""
+    """The topics that the state and offsets of a run depend on."""
 
     job: str
     changelog: str
     inputs: Sequence[str]
     recorded: Mapping[str, TopicIdentity]
-    """Topic → what the run has recorded of it."""
+    """Topic → the identity that the run has recorded."""
 
     def of(self, topic: str) -> TopicIdentity:
-        """Return what the run has recorded of a topic."""
+        """Return the recorded identity of a topic; an empty one when there is none."""
         return self.recorded.get(topic, TopicIdentity())
 
     @property
@@ -34,13 +34,13 @@ class RunTopics:
 
     @property
     def generation(self) -> int:
-        """How often a topic that was made again has been accepted."""
+        """How often a recreated topic has been accepted."""
         return max((each.generation for each in self.recorded.values()), default=0)
 
     def check(self, known: Mapping[str, str], found: Mapping[str, str]) -> None:
-        """Raise `TopicChanged` for a topic that is found under another id than the known one.
+        """Raise `TopicChanged` for a topic whose found id differs from the known one.
 
-        What is known of one only counts as the same.
+        A topic without a known id counts as unchanged.
         """
         for topic, topic_id in found.items():
             if known.get(topic, topic_id) != topic_id:
@@ -48,15 +48,15 @@ class RunTopics:
 
 
 def changed(run: RunTopics, topic: str, known: str, found: str) -> str:
-    """Return what to tell of a topic of a run, its changelog or an input, that is found under another id."""
+    """Return the message for a changelog or input of a run that has another id now."""
     ids = f"{topic} was deleted and created again (its id was {known}, and is {found})"
     how = f"`standfast kill {run.job}` if it runs, then `standfast topics {run.job} --accept {topic}"
     if topic in run.inputs:
         return (
-            f"topic made again: input {ids}: the committed offsets mean nothing in it. To read the present one: {how} "
+            f"topic made again: input {ids}: the committed offsets are invalid in it. To read the present topic: {how} "
             "--from earliest` (or latest), and submit the job again"
         )
     return (
-        f"topic made again: changelog {ids}: the state that the job has committed is not in it. Local state is left as "
-        f"it is. To go on with what the present one holds: {how}`, and submit the job again"
+        f"topic made again: changelog {ids}: the state that the job has committed is not in it. Local state is left "
+        f"unchanged. To continue with the content of the present topic: {how}`, and submit the job again"
     )

@@ -1,4 +1,4 @@
-"""How far behind the changelog a replica is, in time. Pure."""
+"""Measures how far a replica is behind the changelog, in time. Pure."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ _SAMPLES: Final = 64
 
 
 class LagClock:
-    """Says since when a replica has been behind the changelog's end.
+    """Determines since when a replica has been behind the changelog's end.
 
-    It is behind for as long as ago it had everything that existed: at each look at the end, the end and
-    the time are noted; once the position has reached a noted end, it was "at the end" at that time.
+    The lag is the time since the replica last had everything that existed. Each observed end is recorded with its
+    time. When the position has reached a recorded end, the replica counts as having been at the end at that time.
     """
 
     def __init__(self) -> None:
-        #: The newest look, and of those before it every `_stride`-th.
+        #: The newest observation, and every `_stride`-th of the earlier ones.
         self._ends: deque[tuple[int, int]] = deque()
         self._stride = 1
         self._looks = 0
         self._at_end_ms: int | None = None
 
     def end_seen(self, end: int, at_ms: int) -> None:
-        """Take note that the changelog ended at ``end`` at ``at_ms`` (asked then, not answered)."""
+        """Record that the changelog ended at ``end`` at ``at_ms`` (the time of the request, not of the answer)."""
         newest = self._ends[-1][1] if self._ends else self._at_end_ms
         if newest is not None and at_ms < newest:
-            # The host's clock was set back. What was noted before is no younger than this look, or the replica would
-            # count as not behind until the clock is where it was.
+            # The host's clock was set back. Cap earlier times at this one: otherwise the replica would count as not
+            # behind until the clock has caught up.
             self._ends = deque((noted, min(noted_ms, at_ms)) for noted, noted_ms in self._ends)
             if self._at_end_ms is not None:
                 self._at_end_ms = min(self._at_end_ms, at_ms)
         if not self._ends:
             self._stride = self._looks = 1
         elif self._looks % self._stride:
-            # The newest is always known; those between two that are kept are not missed.
+            # The newest observation is always kept; those between two kept ones are not needed.
             self._ends.pop()
         elif len(self._ends) == _SAMPLES:
-            # What is lost is precision about a replica that is far behind, the same everywhere on its way.
+            # This reduces the precision for a replica that is far behind, evenly over the whole range.
             self._ends = deque(list(self._ends)[::2])
             self._stride *= 2
         self._looks += 1
         self._ends.append((end, at_ms))
 
     def applied(self, position: int) -> int | None:
-        """Return when (milliseconds) the replica last had all there was; None when that is not known.
+        """Return when (Unix milliseconds) the replica last had everything; None when that is not known.
 
         ``position`` is the changelog offset applied up to.
         """

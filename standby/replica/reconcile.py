@@ -1,7 +1,7 @@
-"""From what is wanted of a container and what it holds: the orders that are due. Pure.
+"""Derives the due orders from what a container should hold and what it holds. Pure.
 
-Level-triggered: the answer depends on where things are, not on what was said before, so it is asked
-again after every order and every result, and a settled container gives no orders.
+Level-triggered: the result depends on the current state, not on earlier orders. So it is computed again after every
+order and every result, and is empty for a settled container.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from standby.shared.model import Phase, ReplicaId, Role, Wanted
 
 
 def reconcile(wanted: Iterable[Wanted], held: Mapping[ReplicaId, Replica]) -> tuple[Order, ...]:
-    """Return the orders that bring ``held`` nearer to ``wanted``; replicas that are not wanted first.
+    """Return the orders that bring ``held`` closer to ``wanted``; unwanted replicas first.
 
-    Giving up comes first because a store that moves between two copies must be closed before it is
-    opened. What is wanted under an older epoch than a replica's own is ignored (rule `one-way`).
+    Releasing comes first because a store that moves between two copies must be closed before it is opened. Wishes of
+    an older epoch than the replica's are ignored (rule `one-way`).
     """
     wishes = {each.replica: each for each in wanted}
     orders = [
@@ -30,13 +30,13 @@ def reconcile(wanted: Iterable[Wanted], held: Mapping[ReplicaId, Replica]) -> tu
 
 
 def _due(wish: Wanted, replica: Replica | None) -> Iterator[Order]:
-    """Yield the order that one wish calls for now, if any."""
+    """Yield the order that one wish requires now, if any."""
     if replica is None:
         yield Order(wish.replica, Signal.OPEN, wish.epoch, wish.role)
     elif wish.epoch < replica.epoch:
         return
     elif replica.phase in ENDED:
-        # The same epoch would end the same way; only the leader's next decision opens it again.
+        # The same epoch would end the same way; only the leader's next decision reopens it.
         if wish.epoch > replica.epoch or replica.phase is Phase.CLOSED:
             yield Order(wish.replica, Signal.OPEN, wish.epoch, wish.role)
     elif wish.role is Role.STANDBY:
@@ -45,7 +45,7 @@ def _due(wish: Wanted, replica: Replica | None) -> Iterator[Order]:
     elif replica.phase in (Phase.RESTORING, Phase.TAILING):
         yield Order(wish.replica, Signal.PROMOTE, wish.epoch, Role.ACTIVE)
     elif _differs(wish, replica):
-        # For the phases without such a move (opening, closing) this only keeps the newer epoch and role.
+        # In phases without a transition for it (opening, closing), this only records the newer epoch and role.
         yield Order(wish.replica, Signal.RECLAIM, wish.epoch, Role.ACTIVE)
 
 

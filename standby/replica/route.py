@@ -1,10 +1,10 @@
-"""In which order a suspected task's several inputs are run. Pure.
+"""Defines the order in which the inputs of a suspected task are run, if there are several. Pure.
 
-`standby.replica.failing` closes in on a failing record by halving a range of positions. With one input a position
-is an offset. With several, a position is the sum of the offsets, and a `Route` says which offsets that are: one
-topic is run up to where its turn ends, then the next. Every step of the way is one offset of one topic, so the last
-half that fails is one record. The route stays the same while a task is suspected, however its inputs grow: else a
-half would not hold again what failed before.
+`standby.replica.failing` isolates a failing record by halving a range of positions. With one input, a position is an
+offset. With several, a position is the sum of the offsets, and a `Route` maps it to offsets: one topic is run up to
+its end in the route, then the next. Every position is one offset of one topic, so the last failing half is a single
+record. The route does not change while a task is suspected, even if its inputs grow: otherwise a half might not
+contain again what failed before.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from standby.shared.model import Offsets
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way through a task's inputs, topic after topic."""
+    """An order through a task's inputs, topic by topic."""
 
     topics: tuple[str, ...]
     """`task.inputs`."""
     ends: Offsets
-    """Where each topic's turn ends; that of the last one has no end."""
+    """The end of each topic in the route; the last one is unbounded."""
     first: int = 0
-    """The number of the topic that is run first; the others follow in their order, and around."""
+    """The index of the topic that is run first; the others follow in order, wrapping around."""
 
     def at(self, committed: Offsets, position: int) -> Offsets:
-        """Return the offsets at ``position``, for a task that stands at ``committed``, on the way or before it."""
+        """Return the offsets at ``position``, for a task at ``committed``, which is on the route or before it."""
         here = committed
         while here.total < position:
             here = self.leg(here, position)
         return here
 
     def leg(self, committed: Offsets, position: int) -> Offsets:
-        """Return the offsets at ``position``, or where the next topic's turn ends when that is nearer."""
+        """Return the offsets at ``position``, or at the end of the current topic if that comes first."""
         number = self.next(committed)
         steps = position - committed.total
         if number != self._order()[-1]:
@@ -46,12 +46,12 @@ class Route:
         return _moved(committed, self.next(committed), 1)
 
     def next(self, committed: Offsets) -> int:
-        """Return the number of the topic whose offset is the next to rise."""
+        """Return the index of the topic whose offset advances next."""
         *others, last = self._order()
         return next((each for each in others if committed.each[each] < self.ends.each[each]), last)
 
     def told(self, partition: int, committed: Offsets, position: int) -> str:
-        """Return the records from ``committed`` up to ``position`` in words."""
+        """Return a description of the records from ``committed`` up to ``position``."""
         to = self.at(committed, position)
         return "input " + " and ".join(
             f"{topic}[{partition}], offsets [{start}, {end})"
@@ -65,7 +65,7 @@ class Route:
 
 
 def beginning_with(route: Route, topic: str) -> Route:
-    """Return the route with ``topic`` run first; as it is when there is no such topic."""
+    """Return the route with ``topic`` first; unchanged when there is no such topic."""
     return replace(route, first=route.topics.index(topic)) if topic in route.topics else route
 
 

@@ -1,23 +1,23 @@
-"""Bounds how many bytes a second go through. Pure."""
+"""Limits throughput in bytes per second. Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: What may go through at once after a rest: less would make many short waits of one long one.
+#: Burst allowed after an idle time; a smaller one would cause many short waits.
 _BURST_SECONDS: Final = 0.1
 
 
 class Throttle:
-    """A bucket that fills at a rate; whoever takes more than there is waits for the rest."""
+    """A token bucket that fills at a rate; taking more than its content requires a wait."""
 
     def __init__(self) -> None:
         self._free_at = 0.0
 
     def take(self, amount: int, per_second: int, now: float) -> float:
-        """Return for how many seconds whoever takes ``amount`` bytes at ``now`` has to wait; 0 as rate: no bound.
+        """Return the seconds to wait for ``amount`` bytes taken at ``now``; ``per_second`` 0: no limit.
 
-        The bytes count as taken: the next one waits behind this one.
+        The bytes count as taken, so the next caller waits after this one.
         """
         if per_second <= 0:
             return 0.0

@@ -249,7 +249,7 @@ class Settling:
             why = "its coordinator's log, __transaction_state, may not be read, or does not tell"
             raise StateMismatch(
                 f"{self.replica.task}: Kafka has left out the markers of commit {told} in changelog and offsets, and "
-                f"{why}, so nobody knows whether it was committed. Abort it in both with kafka-transactions.sh "
+                f"{why}, so it is unknown whether it was committed. Abort it in both with kafka-transactions.sh "
                 f"({self._transactional_id}): its input is processed again then, and what "
                 "it has written to the outputs may be there twice"
             )

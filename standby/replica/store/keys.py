@@ -1,7 +1,7 @@
-"""Keys of changelog records and of the local database: a store's name in front of the user's key. Pure.
+"""Keys of changelog records and of the local database: the user's key, prefixed by the store's name. Pure.
 
-Both have the same form, so that replay copies records as they are. A name's first byte is its length,
-1 to 64; keys of the kernel's own begin with 0 and can never meet a store's.
+Both have the same form, so that replay copies records unchanged. The prefix is the name's length (1 to 64) as a
+byte, and the name. The kernel's own keys begin with 0, so they never collide with a store's.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from typing import Final
 
 from standby.errors import CorruptState
 
-#: Where the database keeps the changelog position.
+#: The key of the changelog position in the database.
 POSITION: Final = b"\x00position"
 
-#: Where the database keeps the number of the last batch that the replica has committed itself, as an active.
+#: The key of the number of the last batch that the replica itself committed, as an active.
 OWN: Final = b"\x00own"
 
-#: Under which every transaction writes to the changelog what it commits (`standby.replica.claim.CommitRecord`).
+#: The key of the commit record that every transaction writes (`standby.replica.claim.CommitRecord`).
 COMMIT: Final = b"\x00commit"
 
 
 def prefix(store: str) -> bytes:
-    """Return what every key of ``store`` begins with."""
+    """Return the prefix of every key of ``store``."""
     name = store.encode()
     return bytes((len(name),)) + name
 
 
 def is_own(key: bytes) -> bool:
-    """Return whether a key is one of the kernel's own, and no store's."""
+    """Return whether a key is one of the kernel's own, not a store's."""
     return key[:1] == b"\x00"
 
 
 def after(prefix: bytes) -> bytes | None:
-    """Return the first key behind all that begin with ``prefix``; None when there is none (only 0xff bytes)."""
+    """Return the first key after all keys with ``prefix``; None when there is none (only 0xff bytes)."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
 
@@ -40,7 +40,7 @@ def after(prefix: bytes) -> bytes | None:
 def split(key: bytes) -> tuple[str, bytes]:
     """Return the store's name and the user's key in a changelog key.
 
-    Raises `CorruptState` when it is no such key.
+    Raises `CorruptState` when it is not such a key.
     """
     length = key[0] if key else 0
     if not 1 <= length <= 64 or len(key) <= length:

@@ -1,4 +1,4 @@
-"""What one batch of one task does: reads that see its own writes, ordered changes, and output. Pure."""
+"""The state and output of one batch of a task: reads that see its own writes, ordered changes. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from standby.errors import BadConfiguration
 from standby.replica.store.keys import after, prefix
 from standby.replica.store.scan import Order, Page, Pages, merged, paged
 
-#: Full key → new value, None for a deletion; in the order of each key's first write.
+#: Full key → new value, or None for a deletion; in the order of each key's first write.
 Changes = dict[bytes, "bytes | None"]
 
 
-#: What Kafka's client takes as the value of a header; text, too, whatever `standby.api.Output` says.
+#: Types that Kafka's client accepts as header values; text is accepted although `standby.api.Output` excludes it.
 _HEADER_VALUES: Final = (bytes, str, type(None))
 
 
@@ -27,20 +27,20 @@ class Reads(Pages, Protocol):
 
 
 class Postponed(BaseException):
-    """From a row on, the rows of a batch bring more than one transaction should have.
+    """From a certain row on, the rows of a batch produce more than one transaction should hold.
 
-    It ends the step's call, of which nothing counts. Nothing for the step's own `except Exception`.
+    It ends the step's call, whose results are discarded. Not an `Exception`, so that the step does not catch it.
     """
 
     def __init__(self, row: int, notes: Changes) -> None:
-        """``row`` 0: what the first one brings is done first, in calls without rows, the first with these ``notes``."""
+        """``row`` 0: what is due before the first row is processed first, without rows, starting with ``notes``."""
         super().__init__(f"from row {row} on")
         self.row = row
         self.notes = notes
 
 
 class StoreOverlay:
-    """One named store during one batch; implements `standby.api.Store`."""
+    """A named store during one batch; implements `standby.api.Store`."""
 
     def __init__(
         self, name: str, reads: Reads, changes: Changes, order: Order, *, may_postpone: bool
@@ -59,7 +59,7 @@ class StoreOverlay:
         return self._reads.get_many((full,))[0]
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the present ones among ``keys`` with their values, in one look-up."""
+        """Return the existing ones among ``keys`` with their values, in one look-up."""
         present: dict[bytes, bytes] = {}
         missing: list[bytes] = []
         for key in dict.fromkeys(keys):
@@ -116,22 +116,22 @@ class StoreOverlay:
             self.delete(key)
 
     def postpone(self, row: int, notes: Mapping[bytes, bytes]) -> None:
-        """Raise `Postponed`, unless all rows are to be done at once; ``notes`` are put to this store then."""
+        """Raise `Postponed`, unless all rows must be processed at once; ``notes`` are then written to this store."""
         if self._may_postpone:
             raise Postponed(row, {self._prefix + key: value for key, value in notes.items()})
 
     def end(self) -> None:
-        """Refuse everything from now on: the batch is over, its changes are on their way to the changelog."""
+        """Refuse all use from now on: the batch has ended, and its changes are being written to the changelog."""
         self._reads, self._changes = _OVER, _Over()
 
     def _scan(self, start: bytes, stop: bytes, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
-        # Taken at the call, not at the first item: what the batch writes from now on is not seen. Below, nothing
-        # changes before the batch has ended, so reading that by the page sees one state, too.
+        # Taken at the call, not at the first item, so later writes of the batch are not seen. The committed state
+        # does not change before the batch has ended, so reading it page by page is consistent, too.
         own = self._order.between(start, stop) if start < stop else []
         return self._without_prefix(merged(own, paged(self, start, stop, reverse=reverse), reverse=reverse))
 
     def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
-        """Return a page of the committed state, by full keys; refused when the batch is over."""
+        """Return a page of the committed state, by full keys. Refused after the batch has ended."""
         return self._reads.page(start, stop, limit, reverse=reverse)
 
     def _without_prefix(self, items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
@@ -148,7 +148,7 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
 
 
 class _Over(Changes):
-    """What stands in for the changes of a batch that is over, at no cost for those of a running one."""
+    """Replaces the changes of a batch that has ended; this costs a running batch nothing."""
 
     __contains__ = __getitem__ = __setitem__ = _refuse
 
@@ -161,13 +161,13 @@ _OVER = _OverReads()
 
 
 class BatchState(Mapping[str, Store]):
-    """The stores of one task during one batch, a `standby.api.State`, and the changes that gather in it.
+    """The stores of one task during one batch (a `standby.api.State`), and their changes.
 
-    The last write of a key counts; nothing reaches what is below.
+    The last write of a key counts. Nothing is written to the committed state.
     """
 
     def __init__(self, stores: Iterable[str], reads: Reads, *, may_postpone: bool = False) -> None:
-        """``may_postpone``: whether whoever runs it knows what to do about `Postponed`."""
+        """``may_postpone``: whether the caller handles `Postponed`."""
         self.changes: Changes = {}
         order = Order(self.changes)
         self._stores = {
@@ -184,21 +184,21 @@ class BatchState(Mapping[str, Store]):
         return len(self._stores)
 
     def end(self) -> None:
-        """Have every store, and every iterator over one, refuse from now on."""
+        """Make every store, and every iterator over one, refuse all use from now on."""
         for store in self._stores.values():
             store.end()
 
 
 class Emitted(NamedTuple):
-    """One output record; a tuple, as there is one for every row (a frozen class takes three times as long to make)."""
+    """An output record. A tuple, because there is one per row: a frozen class takes three times as long."""
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]] | None = None
-    """As pairs where a name may come twice or a value be missing."""
+    """Pairs when a name may occur twice or a value be missing."""
     timestamp_ms: int | None = None
-    """Unix milliseconds; None: the time at which it is sent."""
+    """Unix milliseconds; None: the time of sending."""
 
 
 class Outbox:
@@ -229,7 +229,7 @@ class Outbox:
                 f"an output record has bytes or None, not {type(key).__name__} and {type(value).__name__}"
             )
         if headers is not None:
-            # The caller's own, which may be changed and used again for the next record.
+            # Copied, because the caller may change and reuse its headers for the next record.
             headers = dict(headers) if isinstance(headers, Mapping) else tuple(headers)
             _check_headers(headers.items() if isinstance(headers, dict) else headers)
         if timestamp_ms is not None:
@@ -246,12 +246,12 @@ def _check_headers(pairs: Iterable[tuple[object, object]]) -> None:
             )
         for each in (name, content):
             if isinstance(each, str):
-                each.encode()  # raises for a lone surrogate, which is in no record
+                each.encode()  # raises for a lone surrogate, which no record can contain
 
 
 def _check_time(timestamp_ms: object) -> None:
     if type(timestamp_ms) is not int:
         raise TypeError(f"timestamp_ms is a whole number, not {type(timestamp_ms).__name__}")
-    # Kafka's client takes 0 for the time at which it sends, and has no times before 1970.
+    # Kafka's client interprets 0 as the time of sending, and does not support times before 1970.
     if not 0 < timestamp_ms < 1 << 63:
         raise ValueError(f"timestamp_ms counts milliseconds since 1970, from 1 on: {timestamp_ms}")

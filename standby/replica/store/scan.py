@@ -1,4 +1,4 @@
-"""Ordered reads of one batch: its own writes merged with the committed state below. Pure."""
+"""Ordered reads in a batch: its own writes, merged with the committed state. Pure."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
-#: The first page of a scan, records, and the largest: most scans are short, and a long one should cost few calls.
+#: Number of records in the first page of a scan, and in the largest: most scans are short, and a long one should
+#: need few calls.
 _FIRST: Final = 16
 _LARGEST: Final = 1_024
 
-#: So many new keys are put into their places one by one; more are sorted in together.
+#: Up to this many new keys are inserted one by one; more are added and sorted together.
 _FEW: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A stretch of the committed state."""
+    """A range of the committed state."""
 
     items: Sequence[tuple[bytes, bytes]]
-    """Keys with their values, in the order that was asked for."""
+    """Keys with their values, in the requested order."""
     is_last: bool
-    """Whether there is nothing more in the range that was asked for."""
+    """Whether nothing more is in the requested range."""
 
 
 class Pages(Protocol):
-    """The committed state, by the page."""
+    """The committed state, read by pages."""
 
     def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
-        """Return the first, or with ``reverse`` the last, at most ``limit`` keys of [start, stop).
+        """Return the first ``limit`` keys of [start, stop) with their values; with ``reverse`` the last ones.
 
-        There may be fewer, where values are large, but never none unless the page is the last.
+        There may be fewer if values are large, but none only if the page is the last one.
         """
         ...
 
 
 class Order:
-    """The keys that a batch has written, sorted; brought up to date only when somebody scans.
+    """The keys that a batch has written, sorted; updated only by scans.
 
-    It costs writers nothing: the changes are a dictionary that only grows, so what is new is at its end.
+    Writers pay nothing: the changes are a dictionary that only grows, so new keys are at its end.
     """
 
     def __init__(self, changes: dict[bytes, bytes | None]) -> None:
@@ -49,7 +50,7 @@ class Order:
         self._keys: list[bytes] = []
 
     def between(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes | None]]:
-        """Return the changes of the keys in [start, stop) as they are now, in key order."""
+        """Return the current changes of the keys in [start, stop), in key order."""
         keys = self._keys
         new = list(islice(reversed(self._changes), len(self._changes) - len(keys)))
         if len(new) <= _FEW:
@@ -65,9 +66,9 @@ class Order:
 def merged(
     own: list[tuple[bytes, bytes | None]], committed: Iterator[tuple[bytes, bytes]], *, reverse: bool
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield both in one order, ``own`` before what is committed under the same key; None as value hides it.
+    """Yield both in one order; ``own`` overrides the committed value of the same key, None hides it.
 
-    ``own`` is in key order, ``committed`` in the order that is asked for.
+    ``own`` is in key order, ``committed`` in the requested order.
     """
     comes_before = operator.lt
     if reverse:
@@ -92,10 +93,10 @@ def merged(
 
 
 def paged(pages: Pages, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the committed keys of [start, stop), reading a page when the one before is used up.
+    """Yield the committed keys of [start, stop), reading the next page when one is exhausted.
 
-    Between two pages nothing of the database is held: an iterator that nobody ends keeps no file and no
-    snapshot alive. The state must not change meanwhile.
+    Between two pages, nothing of the database is held, so an abandoned iterator keeps no file or snapshot alive. The
+    state must not change meanwhile.
     """
     limit, is_last = _FIRST, start >= stop
     while not is_last:
@@ -104,5 +105,5 @@ def paged(pages: Pages, start: bytes, stop: bytes, *, reverse: bool) -> Iterator
         is_last, limit = page.is_last, min(_LARGEST, 8 * limit)
         if not is_last:
             last = page.items[-1][0]
-            # The first key behind the last one is the same with a zero byte after it.
+            # The first possible key after the last one is that key with a zero byte appended.
             start, stop = (start, last) if reverse else (last + b"\x00", stop)

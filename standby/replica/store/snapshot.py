@@ -1,8 +1,8 @@
-"""What a copy of a replica's state consists of when it travels, and what of it is there already. Pure.
+"""The format of a transferred copy of a replica's state, and which files of it can be reused. Pure.
 
-The giver writes a *manifest*: whose state it is, how far it is, and every file with its size and SHA-256. The
-taker believes nothing else: neither a file's name nor its length says that its bytes are the right ones.
-SHA-256 because every processor of today has instructions for it; it is faster than BLAKE2 there (measured).
+The giver writes a *manifest*: the task, the position, and every file with its size and SHA-256. The fetcher trusts
+only the digests: neither a file's name nor its size proves that its content is right. SHA-256 is used because
+current processors have instructions for it, which make it faster than BLAKE2 (measured).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from standby.errors import CorruptState
 from standby.replica.store.origin import Origin, decode_origin
 from standby.shared.model import Role
 
-#: Raised when the manifest or the way the files are asked for changes incompatibly.
+#: Incremented when the manifest or the file requests change incompatibly.
 SNAPSHOT_FORMAT: Final = 1
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -37,33 +37,33 @@ class SnapshotFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything that a taker must know of a copy before it takes the first file."""
+    """Everything that a fetcher must know about a copy before it fetches the first file."""
 
     lease: str
-    """The giver's name of the copy, kept as long as somebody fetches it."""
+    """The giver's name of the copy, kept while it is being fetched."""
     origin: Origin
-    """Whose state it is, of which changelog, and at least how far it is."""
+    """The task, the changelog, and a lower bound of the position."""
     role: Role
-    """What the giver was when the copy was made."""
+    """The giver's role when the copy was made."""
     epoch: int
-    """The giver's epoch then."""
+    """The giver's epoch at that time."""
     files: tuple[SnapshotFile, ...]
     format: int = SNAPSHOT_FORMAT
 
     @property
     def total_bytes(self) -> int:
-        """Return how many bytes all files have together."""
+        """The total size of all files."""
         return sum(each.size for each in self.files)
 
     def encode(self) -> bytes:
-        """Return it as the giver sends it."""
+        """Return the manifest as the giver sends it."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """Return the manifest in ``data``; raises `CorruptState` when it is none of this format.
+    """Return the manifest in ``data``. Raises `CorruptState` when it is not of this format.
 
-    A file's name is one name: it cannot lead out of the directory that the taker has for it.
+    A file's name is a single path component, so it cannot point outside of the fetcher's directory.
     """
     try:
         content: Any = json.loads(data)
@@ -78,27 +78,27 @@ def decode_manifest(data: bytes) -> Manifest:
         origin = decode_origin(json.dumps(content["origin"]).encode())
         return Manifest(lease, origin, Role(content["role"]), epoch, files)
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptState(f"no manifest of a state: {type(error).__name__}: {error}") from error
+        raise CorruptState(f"not a manifest of a state: {type(error).__name__}: {error}") from error
 
 
 def _file(content: Mapping[str, Any]) -> SnapshotFile:
     name, size, digest = content["name"], content["size"], content["sha256"]
     if not (isinstance(name, str) and _NAME.match(name)):
-        raise CorruptState(f"{name!r} is no name of a file")
+        raise CorruptState(f"{name!r} is not a valid file name")
     if type(size) is not int or size < 0:
-        raise CorruptState(f"{name}: {size!r} is no size")
+        raise CorruptState(f"{name}: {size!r} is not a size")
     if not (isinstance(digest, str) and _DIGEST.match(digest)):
-        raise CorruptState(f"{name}: {digest!r} is no SHA-256")
+        raise CorruptState(f"{name}: {digest!r} is not a SHA-256")
     return SnapshotFile(name, size, digest)
 
 
 def resumable(
     before: Manifest | None, now: Manifest, present: Mapping[str, int]
 ) -> tuple[dict[str, int], Collection[str]]:
-    """Return which files of an earlier attempt go on at which byte, and which are to be deleted.
+    """Return the files of an earlier attempt with the byte to resume at, and the files to delete.
 
-    ``before`` is the manifest that the earlier attempt worked by, ``present`` what it left: name → size. Copies
-    of different givers use the same names for different files; only one with the same SHA-256 is the same.
+    ``before`` is the manifest of the earlier attempt, ``present`` the files that it left: name → size. Copies of
+    different givers use the same names for different files; files are the same only if their SHA-256 is.
     """
     wanted = {each.name: each for each in now.files}
     known = {each.name: each for each in before.files} if before is not None else {}

@@ -1,4 +1,4 @@
-"""Which other replicas a state may be fetched from, best first. Pure."""
+"""Ranks the replicas from which a state may be fetched. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Source(str, enum.Enum):
     """Where a replica's state came from."""
 
     LOCAL = "local"
-    """What an earlier container, or this one, left on the host's disks."""
+    """State left on the host's disks by this or an earlier container."""
     STANDBY = "standby"
-    """A copy of a standby's."""
+    """A copy of a standby's state."""
     ACTIVE = "active"
-    """A copy of the active's."""
+    """A copy of the active's state."""
     CHANGELOG = "changelog"
-    """Nothing: everything is replayed."""
+    """No state: the whole changelog is replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Peer:
 
 
 def peers_of(record: TaskRecord | None, container: str) -> tuple[Peer, ...]:
-    """Return the replicas to be asked, best first; ``container`` is who asks, and is left out.
+    """Return the replicas to ask, best first, without those in ``container``, which is asking.
 
-    Standbys before the active, which has other work to do; those in sync before those that are only placed.
-    Whether one of them can give is for itself to say: only it knows its phase as of now.
+    Standbys come before the active, which has other work, and in-sync standbys before others. Each peer decides
+    itself whether it can give a copy, because only it knows its current phase.
     """
     if record is None:
         return ()

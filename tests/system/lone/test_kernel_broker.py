@@ -33,7 +33,7 @@ SEED = int(os.environ.get("STANDFAST_BROKER_SEED") or random.randrange(1 << 30))
 #: What a job may fail with when a broker has left a marker out, and with nothing else.
 OF_MARKERS = re.compile(
     r"are open at the end of its changelog|what was committed to the changelog is lost|"
-    r"outputs that were committed are not to be seen|has left out the markers of commit"
+    r"outputs that were committed are not visible|has left out the markers of commit"
 )
 
 

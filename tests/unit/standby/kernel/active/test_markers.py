@@ -275,7 +275,7 @@ def test_what_only_the_coordinators_log_tells_is_a_named_failure_when_that_may_n
     lab.kafka.is_log_closed = True
     lose_at(lab, "after_commit", ("changelog", "offsets"))
     lab.produce(20)
-    assert "nobody knows whether it was committed" in failure(active)
+    assert "it is unknown whether it was committed" in failure(active)
 
 
 # ---- a successor is lost on its way, too ----
@@ -326,7 +326,7 @@ def produce_batch(lab: MemoryLab) -> None:
 #: What is told where something is lost.
 TOLD = {
     "changes": "what was committed to the changelog is lost",
-    "outputs": "not to be seen in out-0 (at and before",
+    "outputs": "not visible in out-0 (at and before",
 }
 
 
@@ -486,8 +486,8 @@ def test_a_changelog_that_was_made_again_or_lost_its_end_is_no_state_of_the_comm
     active.close()
     del lab.kafka.logs["changelog", 0][kept:]
     found = failure(successor(lab, start, 0))
-    assert f"and its changelog has {told}" in found
-    assert "delete the job and submit it anew" in found
+    assert f"but its changelog has {told}" in found
+    assert "delete the job and submit it again" in found
 
 
 def test_offsets_that_somebody_else_committed_are_no_longer_those_of_the_state(
