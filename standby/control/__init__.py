@@ -1,1 +1,1 @@
-"""The control loop of a container: what it decides (`core`), and what carries events in and effects out (`loop`)."""
+"""A container's control loop: its decisions (`core`), and the loop that executes effects (`loop`)."""

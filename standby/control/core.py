@@ -1,14 +1,13 @@
-"""What a container's control loop decides: `step` folds one event into the state and names what is owed.
+"""The decisions of a container's control loop: `step` applies one event to the state and returns the effects.
 
-No clock, no thread, no library: the loop in `standby.control.loop` carries events in and effects out. The
-rules it keeps:
+It uses no clock, thread or library: `standby.control.loop` feeds events and executes effects. The rules it keeps:
 
-- an assignment counts only on the present stream, of no older controller epoch than one obeyed before, and for the
-  container's own incarnation (rule `late-order`);
-- the replicas go on without ZooKeeper and without a leader; a container that stays without a leader for the
-  orphan time-out closes in order and ends (rule `orphan-exit`);
-- time is looked at only in `Turned`, which ends each turn, after all other events: a deadline is not over while
-  what would meet it waits in the inbox.
+- an assignment is accepted only on the current stream, with no older controller epoch than one obeyed before, and
+  for the container's own incarnation (rule `late-order`);
+- the replicas keep running without ZooKeeper and without a leader; a container without a leader for the orphan
+  time-out closes in order and ends (rule `orphan-exit`);
+- time is evaluated only in `Turned`, which ends each turn after all other events: a deadline does not expire while
+  the event that would meet it is in the inbox.
 """
 
 from __future__ import annotations
@@ -57,14 +56,14 @@ Step = tuple[ControlState, tuple[Effect, ...]]
 
 
 def step(state: ControlState, event: Event) -> Step:
-    """Return the state after ``event``, and the effects that are owed, first to last."""
+    """Return the state after ``event``, and the effects to execute, in order."""
     if state.has_quit:
         return state, ()
     return RULES[type(event)](state, event)
 
 
 def begin_closing(state: ControlState, code: int, reason: str, *, purge: bool = False) -> Step:
-    """Return the state in which the container closes, and what starts that; nothing when it does already."""
+    """Return the state in which the container closes, and the effects that start it; none if it is closing already."""
     if state.closing is not None:
         return state, ()
     return (
@@ -74,7 +73,7 @@ def begin_closing(state: ControlState, code: int, reason: str, *, purge: bool = 
 
 
 def _session_connected(state: ControlState, event: SessionConnected) -> Step:
-    # A broken connection takes every watch with it, so who leads is read again each time.
+    # A broken connection loses every watch, so the leader is read again each time.
     effects: list[Effect] = [Note("ZooKeeper: connected"), LookUpLeader()]
     registration = state.registration
     if registration in {Registration.ABSENT, Registration.FAILED}:
@@ -96,7 +95,7 @@ def _registered(state: ControlState, event: Registered) -> Step:
     if incarnation == state.incarnation:
         return known, ()
     note = Note(f"registered: incarnation {incarnation}")
-    dropped, effects = _drop_stream(known, "a new incarnation introduces itself anew")
+    dropped, effects = _drop_stream(known, "a new incarnation must introduce itself")
     return dropped, (note, *effects)
 
 
@@ -108,12 +107,12 @@ def _leader_changed(state: ControlState, event: LeaderChanged) -> Step:
         notes = (Note(f"leader: {leader}" if leader else "leader: none"),)
     link = state.link
     if leader is None:
-        # An open stream stays: a leader may lose its znode for a moment and still serve.
+        # An open stream is kept: a leader may lose its znode briefly and still serve.
         return known, notes
     if isinstance(link, Stream):
         if link.leader == leader:
             return known, notes
-        dropped, effects = _drop_stream(known, f"led by {leader} now")
+        dropped, effects = _drop_stream(known, f"the leader is {leader} now")
         return dropped, (*notes, *effects)
     if leader != state.leader:
         return replace(known, link=NoStream(0, 0)), notes
@@ -137,7 +136,7 @@ def _stream_broken(state: ControlState, event: StreamBroken) -> Step:
     return broken, (
         CloseStream(event.stream),
         Note(f"stream {event.stream}: broken: {event.reason}", is_warning=link.is_connected),
-        # A successor's znode may be there already, its watch on the way.
+        # A successor's znode may exist already, with the watch event still on its way.
         LookUpLeader(),
     )
 
@@ -146,17 +145,17 @@ def _assigned(state: ControlState, event: AssignmentReceived) -> Step:
     assignment, link = event.assignment, state.link
     named = f"assignment {assignment.number}"
     if not isinstance(link, Stream) or link.number != event.stream:
-        return _refused(state, f"{named} of stream {event.stream}, which was left")
+        return _refused(state, f"{named} of stream {event.stream}, which was closed")
     heard = replace(link, is_connected=True, attempt=0)
     if assignment.controller_epoch < state.epoch:
         return _refused(
             replace(state, link=heard),
-            f"{named} of controller epoch {assignment.controller_epoch}, {state.epoch} was obeyed",
+            f"{named} of controller epoch {assignment.controller_epoch}, after one of epoch {state.epoch}",
         )
     if assignment.incarnation != state.incarnation:
         return _refused(
             replace(state, link=heard),
-            f"{named} for incarnation {assignment.incarnation}, this is {state.incarnation}",
+            f"{named} for incarnation {assignment.incarnation}, but this is {state.incarnation}",
         )
     if assignment.controller_epoch == state.epoch and assignment.number < link.applied:
         return _refused(
@@ -186,10 +185,12 @@ def _assigned(state: ControlState, event: AssignmentReceived) -> Step:
 def _told_to_exit(state: ControlState, event: ExitReceived) -> Step:
     told, link = event.exit, state.link
     if not isinstance(link, Stream) or link.number != event.stream:
-        return _refused(state, f"exit of stream {event.stream}, which was left")
+        return _refused(state, f"exit of stream {event.stream}, which was closed")
     heard = replace(state, link=replace(link, is_connected=True, attempt=0))
     if told.controller_epoch < state.epoch:
-        return _refused(heard, f"exit of controller epoch {told.controller_epoch}, {state.epoch} was obeyed")
+        return _refused(
+            heard, f"exit of controller epoch {told.controller_epoch}, after an order of epoch {state.epoch}"
+        )
     return begin_closing(
         replace(heard, epoch=told.controller_epoch),
         exits.ORDERLY,
@@ -208,7 +209,7 @@ def _lag_bounds(jobs: Mapping[str, JobDefinition]) -> dict[str, int]:
         try:
             bounds[name] = parse_recorded(job.config).lag_time_ms
         except BadConfiguration:
-            continue  # the kernel says what is wrong with it
+            continue  # the kernel reports what is wrong with it
     return bounds
 
 
@@ -227,7 +228,7 @@ def _leader_moved(state: ControlState, event: LeaderMoved) -> Step:
 
 def _leader_unknown(state: ControlState, event: LeaderUnknown) -> Step:
     unread = replace(state, is_leader_unread=True, look_up_at_ms=None)
-    return unread, (Note(f"who leads cannot be read now: {event.reason}"),)
+    return unread, (Note(f"the leader cannot be read now: {event.reason}"),)
 
 
 def _leftovers_found(state: ControlState, event: LeftoversFound) -> Step:
@@ -242,7 +243,7 @@ def _stream_connected(state: ControlState, event: StreamConnected) -> Step:
 
 
 def _replicas_changed(state: ControlState, event: ReplicasChanged) -> Step:
-    # It only woke the loop: the end of its turn brings how the replicas are.
+    # The event only wakes the loop: the end of the turn reads the replicas' statuses.
     return state, ()
 
 
@@ -256,7 +257,7 @@ def _terminated(state: ControlState, event: Terminated) -> Step:
     return begin_closing(state, exits.ORDERLY, f"{event.signal} received")
 
 
-#: What each event does. One test holds it against the union of all events.
+#: The handler of each event. A test compares it with the union of all events.
 RULES: Final[Mapping[type, Callable[[ControlState, Any], Step]]] = {
     Turned: turned,
     SessionConnected: _session_connected,

@@ -1,4 +1,4 @@
-"""What the control loop owes the world: imperative, frozen. None of them may block."""
+"""The effects of the control loop: imperative, frozen. None of them may block."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from standby.shared.wire import Hello, JobDefinition
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Make the container's znode; answered by `Registered` or `RegistrationFailed`."""
+    """Create the container's znode; answered by `Registered` or `RegistrationFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookUpLeader:
-    """Read who leads and leave a watch; answered by `LeaderChanged` or `LeaderUnknown`."""
+    """Read the leader and set a watch; answered by `LeaderChanged` or `LeaderUnknown`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class OpenStream:
 
 @dataclass(frozen=True, slots=True)
 class CloseStream:
-    """Drop the stream; nothing is heard of it any more."""
+    """Close the stream; its later events are ignored."""
 
     stream: int
 
@@ -46,7 +46,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """Tell the leader how the replicas are; the loop adds the memory in use."""
+    """Report the replicas' statuses to the leader; the loop adds the memory in use."""
 
     stream: int
     number: int
@@ -57,24 +57,24 @@ class SendReport:
 
 @dataclass(frozen=True, slots=True)
 class CloseReplicas:
-    """Have the kernel close everything; answered by `ReplicasClosed`."""
+    """Make the kernel close everything; answered by `ReplicasClosed`."""
 
     deadline_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Quit:
-    """End the process with this code; nothing comes after."""
+    """End the process with this exit code; the last effect."""
 
     code: int
     reason: str
     purge: bool = False
-    """Remove the state of this container's jobs before; everything is closed."""
+    """Remove the state of this container's jobs first; everything is closed by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Say something in the log."""
+    """Write a log line."""
 
     text: str
     is_warning: bool = False

@@ -1,8 +1,8 @@
-"""What can happen to a container, as its control loop learns of it: past tense, frozen.
+"""The events of a container's control loop: past tense, frozen.
 
-None of them carries a time. The loop ends each of its turns with one :class:`Turned`, which does: so every
-deadline is judged after the inbox is drained, and a process that was stopped for a minute hears all its news
-before it draws conclusions from the clock (rule `who-is-lost`).
+Only :class:`Turned`, which ends each turn of the loop, carries a time. So every deadline is evaluated after the
+inbox is drained: a process that was suspended for a minute handles all pending events before it draws conclusions
+from the clock (rule `who-is-lost`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from standby.shared.wire import Assignment, Exit
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads the cluster, as ``/controller`` says."""
+    """The leader of the cluster, as recorded in ``/controller``."""
 
     candidate: str
     host: str
@@ -29,12 +29,12 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class SessionConnected:
-    """ZooKeeper answers, in the old session or a new one."""
+    """ZooKeeper is connected, in the old session or a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSuspended:
-    """The connection to ZooKeeper broke. The session may well live on: nothing is lost yet."""
+    """The connection to ZooKeeper broke. The session may still be alive: nothing is lost yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class SessionLost:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The container's znode exists in the present session."""
+    """The container's znode exists in the current session."""
 
     incarnation: int
     """Creation transaction id of the znode."""
@@ -52,14 +52,14 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationFailed:
-    """The znode could not be made now."""
+    """The znode could not be created."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderMoved:
-    """Something happened to the leader's znode; who leads is to be read again."""
+    """The leader's znode changed; the leader must be read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,33 +67,33 @@ class LeaderChanged:
     """The leader's znode was read; it may name the same leader as before."""
 
     leader: Leader | None
-    """None: there is none."""
+    """None: there is no leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderUnknown:
-    """The leader's znode could not be read now: what was known stays."""
+    """The leader's znode could not be read: the last known leader is kept."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class LeftoversFound:
-    """The host's disks were looked through."""
+    """The host's disks were scanned for left-over state."""
 
     leftovers: tuple[Leftover, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StreamConnected:
-    """The stream's connection to the leader stands; the leader has not said anything yet."""
+    """The stream's connection to the leader is established; the leader has not sent anything yet."""
 
     stream: int
 
 
 @dataclass(frozen=True, slots=True)
 class StreamBroken:
-    """The stream ended, or never came about."""
+    """The stream ended, or could not be established."""
 
     stream: int
     reason: str
@@ -101,7 +101,7 @@ class StreamBroken:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentReceived:
-    """The leader says what the container is to hold."""
+    """The leader sent what the container is to hold."""
 
     stream: int
     assignment: Assignment
@@ -109,7 +109,7 @@ class AssignmentReceived:
 
 @dataclass(frozen=True, slots=True)
 class ExitReceived:
-    """The leader says that the container is to end."""
+    """The leader ordered the container to end."""
 
     stream: int
     exit: Exit
@@ -117,7 +117,7 @@ class ExitReceived:
 
 @dataclass(frozen=True, slots=True)
 class ReplicasChanged:
-    """A replica changed its phase; the turn's end looks at which."""
+    """A replica changed its phase; the end of the turn finds out which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +129,24 @@ class ReplicasClosed:
 
 @dataclass(frozen=True, slots=True)
 class Terminated:
-    """A signal asked the process to end."""
+    """The process received a termination signal."""
 
     signal: str
 
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """The inbox is drained; this is how things stand."""
+    """The inbox is drained; this is the current situation."""
 
     now_ms: int
-    """Monotonic."""
+    """Monotonic time."""
     jitter: float
-    """At least 0 and below 1, drawn anew for each turn."""
+    """A new random number in [0, 1) for each turn."""
     statuses: Mapping[ReplicaId, ReplicaStatus]
     is_warm: bool
     broken: str | None
     revisions: Mapping[str, int] = field(default_factory=dict)
-    """Job → revision of it that this process runs."""
+    """Job → revision that this process runs."""
 
 
 Event = (

@@ -1,4 +1,4 @@
-"""The control loop: carries events in and effects out. Nothing it calls blocks (rule `never-block`)."""
+"""The control loop: feeds events to the core and executes effects. Nothing it calls blocks (rule `never-block`)."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from standby.threads.inbox import Inbox
 
 _LOG: Final = logging.getLogger("standby.control")
 
-#: A quiet loop looks at the replicas this often: whether a lag crossed its bound, whether a child died.
+#: How often an idle loop checks the replicas: a lag may have crossed its bound, or a child have died.
 TICK_SECONDS: Final = 0.1
 
-#: The last words at an orderly end: to the leader, then to ZooKeeper.
+#: Time-outs at an orderly end: for the last reports to the leader, then for ZooKeeper.
 _FINISH_SECONDS: Final = 0.5
 _LEAVE_SECONDS: Final = 1.0
 
 
 class ControlLoop:
-    """Turns until the container is to end. Nothing else holds the state, so nothing needs a lock."""
+    """Runs turns until the container is to end. No other thread owns the state, so no lock is needed."""
 
     def __init__(self, state: ControlState, inbox: Inbox[Event], ports: Ports, clock: Clock = REAL) -> None:
         self._state = state
@@ -53,27 +53,27 @@ class ControlLoop:
 
     @property
     def state(self) -> ControlState:
-        """Return the state as of the last turn; a frozen value that any thread may look at."""
+        """The state as of the last turn; a frozen value that any thread may read."""
         return self._state
 
     @property
     def turns(self) -> int:
-        """Return how many turns there were: who watches the loop sees that it goes on."""
+        """The number of turns so far; the watchdog checks that it increases."""
         return self._turns
 
     def run(self) -> Quit:
-        """Turn until the container is to end; return why, and with which exit code."""
+        """Run turns until the container is to end; return the reason and the exit code."""
         self.begin()
         while self._quit is None:
             self.turn(self._clock.pace(self._pause_seconds()))
         return self._quit
 
     def begin(self) -> None:
-        """Begin to look through the host's disks; the introduction waits for the result."""
+        """Start scanning the host's disks; the introduction to the leader waits for the result."""
         threading.Thread(target=self._look, name="leftovers", daemon=True).start()
 
     def turn(self, timeout_seconds: float) -> None:
-        """Fold the waiting events into the state, then look at the clock and the replicas, once."""
+        """Apply the pending events to the state, then evaluate the clock and the replicas once."""
         for event in self._inbox.drain(timeout_seconds):
             self._apply(event)
         replicas = self._ports.replicas
@@ -90,14 +90,14 @@ class ControlLoop:
         self._turns += 1
 
     def leave(self) -> None:
-        """Say the last words of an orderly end: the queued reports, then the end of the registration."""
+        """Finish an orderly end: send the queued reports, then end the registration."""
         if self._stream is not None:
             self._stream.finish(_FINISH_SECONDS)
         self._ports.membership.leave(_LEAVE_SECONDS)
 
     def _pause_seconds(self) -> float:
         due = due_in_ms(self._state, self._clock.monotonic_ms())
-        # What is overdue waits for news, which ends the pause by itself.
+        # An overdue deadline waits for an event, which ends the pause by itself.
         return min(TICK_SECONDS, due / 1000) if due else TICK_SECONDS
 
     def _apply(self, event: Event) -> None:
@@ -141,8 +141,8 @@ class ControlLoop:
     def _look(self) -> None:
         try:
             found = self._ports.find_leftovers()
-        except Exception:  # noqa: BLE001 - a thread's outermost level; without them there is only more to replay
-            _LOG.exception("the host's disks could not be looked through")
+        except Exception:  # noqa: BLE001 - a thread's outermost level; without left-overs, only more must be replayed
+            _LOG.exception("scanning the host's disks failed")
             found = ()
         self._inbox.post(LeftoversFound(found))
 
@@ -150,6 +150,6 @@ class ControlLoop:
         try:
             in_time = self._ports.replicas.close(deadline_ms / 1000)
         except Exception:  # noqa: BLE001 - a thread's outermost level; the process ends either way
-            _LOG.exception("the replicas could not be closed")
+            _LOG.exception("closing the replicas failed")
             in_time = False
         self._inbox.post(ReplicasClosed(in_time))

@@ -1,6 +1,6 @@
-"""The seams of the control loop: the ZooKeeper session, the stream to the leader, the host's disks.
+"""Ports of the control loop: the ZooKeeper session, the stream to the leader, the host's disks.
 
-Everything here returns at once; what comes of it is put into the loop's inbox as an event.
+Every call returns at once; its outcome is posted to the loop's inbox as an event.
 """
 
 from __future__ import annotations
@@ -15,60 +15,60 @@ from standby.ports import Replicas
 from standby.shared.model import Leftover
 from standby.shared.wire import Report
 
-#: Takes an event from any thread, and returns at once.
+#: Posts an event. Thread-safe; returns at once.
 Post = Callable[[Event], None]
 
-#: Usable state on the host's disks that nobody holds. May block: the loop calls it on a thread of its own, and
-#: only once, before the first introduction: to look at the lock of a store that the kernel is just opening in
-#: this same process would undo that lock (POSIX).
+#: Returns usable state on the host's disks that no process holds. May block: the loop calls it on a separate thread.
+#: It is called only once, before the first introduction: testing the lock of a store that the kernel of this process
+#: is opening would release that lock (POSIX).
 FindLeftoverState = Callable[[], tuple[Leftover, ...]]
 
 
 class Membership(Protocol):
-    """The container's place in ZooKeeper."""
+    """The container's registration in ZooKeeper."""
 
     def register(self) -> None:
-        """Make the container's znode, or find that the present session has made it already.
+        """Create the container's znode, unless the current session has created it already.
 
         Answered by `Registered` or `RegistrationFailed`.
         """
         ...
 
     def look_up_leader(self) -> None:
-        """Read who leads, and watch it: a later change gives `LeaderMoved`.
+        """Read the leader, and watch it: a later change posts `LeaderMoved`.
 
         Answered by `LeaderChanged` or `LeaderUnknown`.
         """
         ...
 
     def leave(self, timeout_seconds: float) -> None:
-        """Delete the znode and end the session; blocks no longer than told."""
+        """Delete the znode and end the session; blocks at most for the time-out."""
         ...
 
 
 class OpenedStream(Protocol):
-    """One stream to a leader; heartbeats go out on it by themselves."""
+    """A stream to a leader; it sends heartbeats by itself."""
 
     def send(self, report: Report) -> None:
-        """Queue the report behind everything sent before."""
+        """Queue the report after everything sent before."""
         ...
 
     def finish(self, timeout_seconds: float) -> None:
-        """Send what is queued, then end; blocks no longer than told."""
+        """Send the queued reports, then end; blocks at most for the time-out."""
         ...
 
     def drop(self) -> None:
-        """End at once; nothing of it is posted any more but what is on its way."""
+        """End at once; only events that are already on their way are still posted."""
         ...
 
 
-#: Connects to the leader; gives `StreamConnected`, `AssignmentReceived`, `ExitReceived` and one `StreamBroken`.
+#: Connects to the leader; posts `StreamConnected`, `AssignmentReceived`, `ExitReceived` and one `StreamBroken`.
 Connect = Callable[[OpenStream, Post], OpenedStream]
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """All that the control loop works on."""
+    """Everything that the control loop uses."""
 
     membership: Membership
     connect: Connect

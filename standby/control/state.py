@@ -1,4 +1,4 @@
-"""What a container's control loop knows: one frozen value. Pure but for the messages' own types."""
+"""The state of a container's control loop: one frozen value. Pure, except for the message types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from standby.shared.wire import PROTOCOL, Hello, JobDefinition
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What does not change while the process lives; see the fields of `standby.shared.wire.Hello`."""
+    """Properties that do not change during the process's life; see the fields of `standby.shared.wire.Hello`."""
 
     container: str
     skein_id: str
@@ -27,47 +27,46 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The loop's times, milliseconds."""
+    """The loop's time-outs and intervals, in milliseconds."""
 
     orphan_timeout_ms: int
-    """Without a leader for so long, the container ends (rule `orphan-exit`)."""
+    """The container ends after this time without a leader (rule `orphan-exit`)."""
     report_interval_ms: int = 2_000
-    """A report is at most so old even when nothing changes."""
+    """Maximum interval between reports, even when nothing changes."""
     connect_timeout_ms: int = 3_000
-    """A stream whose connection does not stand after so long is given up and tried again."""
+    """A stream that is not connected after this time is closed, and retried."""
     register_retry_ms: int = 500
     look_up_retry_ms: int = 500
     backoff_least_ms: int = 50
     backoff_most_ms: int = 2_000
     close_deadline_ms: int = 10_000
-    """For the kernel to close everything at the end."""
+    """Time for the kernel to close everything at the end."""
     close_grace_ms: int = 1_000
-    """How much later than that the process ends in any case."""
+    """How long after that the process ends in any case."""
     stall_ms: int = 1_000
-    """Turns further apart than this mean that the process itself stood still: deadlines move by that much."""
+    """A longer gap between turns means that the process was suspended: deadlines move by that gap."""
 
 
-#: More tracebacks than this are not in one message: each may have
-#: `standby.shared.errortext.TRACEBACK_CHARACTERS`.
+#: Maximum number of tracebacks in a message: each may have `standby.shared.errortext.TRACEBACK_CHARACTERS`.
 MOST_TRACEBACKS: Final = 4
 
 
 class Registration(enum.Enum):
-    """How the container's znode stands in the present session."""
+    """The status of the container's znode in the current session."""
 
     ABSENT = "absent"
-    """It is to be made as soon as there is a session."""
+    """It must be created as soon as there is a session."""
     ASKED = "asked"
-    """Its making was asked for; the answer will come."""
+    """Its creation was requested; the answer is pending."""
     FAILED = "failed"
-    """It could not be made and is tried again."""
+    """It could not be created, and is retried."""
     DONE = "done"
 
 
-#: The part of a replica's status that must be told at once.
+#: The part of a replica's status whose changes are reported at once.
 Reported = tuple[ReplicaId, Role, Phase, int, int, int | None, bool | None, str, bool, InputFailures | None]
 
-#: What a report tells that must be told at once; compared with the last one told on the same stream.
+#: The part of a report whose changes are sent at once; compared with the last one sent on the same stream.
 Signature = tuple[bool, Mapping[str, int], tuple[Reported, ...]]
 
 
@@ -76,14 +75,14 @@ class NoStream:
     """There is no stream to a leader."""
 
     attempt: int = 0
-    """How many streams in a row came to nothing."""
+    """Number of failed streams in a row."""
     retry_at_ms: int | None = None
-    """When to try again; None: the next turn sets it. Before the first failure: at once."""
+    """When to retry; None: the next turn sets it. Before the first failure: at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A stream to a leader, or one that is about to be."""
+    """A stream to a leader, connected or being connected."""
 
     number: int
     leader: Leader
@@ -91,7 +90,7 @@ class Stream:
     opened_at_ms: int
     is_connected: bool = False
     applied: int = 0
-    """Number of the last assignment obeyed on this stream: an older one cannot rightly come after it."""
+    """Number of the last assignment obeyed on this stream; older ones are refused."""
     told: Signature | None = None
     told_number: int = 0
     told_at_ms: int = 0
@@ -99,76 +98,76 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The container is about to end."""
+    """The container is closing."""
 
     code: int
     reason: str
     until_ms: int | None = None
     """When the process ends in any case; None: the next turn sets it."""
     in_time: bool | None = None
-    """Whether the kernel closed everything; None: it is still at it."""
+    """Whether the kernel closed everything in time; None: it is still closing."""
     purge: bool = False
-    """The jobs are deleted: their state goes from this host's disks."""
+    """Whether the jobs are deleted, so that their state is removed from this host's disks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlState:
-    """All that the next decision depends on."""
+    """Everything that the next decision depends on."""
 
     identity: Identity
     policy: Policy
     now_ms: int | None = None
     """Time of the last turn; None before the first."""
     streams: int = 0
-    """How many streams were ever opened: numbers the next."""
+    """Number of streams opened so far; numbers the next one."""
 
     incarnation: int | None = None
-    """The last known one; it stays after a lost session until the next registration, because the leader
-    goes on to serve it on a live stream (rule `who-is-lost`)."""
+    """The last known incarnation. It is kept after a lost session until the next registration, because the leader
+    continues to serve it on a live stream (rule `who-is-lost`)."""
     is_session_up: bool = False
     registration: Registration = Registration.ABSENT
     register_at_ms: int | None = None
     """When to try again after `Registration.FAILED`; None: the next turn sets it."""
 
     leader: Leader | None = None
-    """As last read; while it cannot be read, what was known stays."""
+    """As last read; kept while it cannot be read."""
     is_leader_unread: bool = False
-    """The last reading failed, and left no watch."""
+    """Whether the last read failed, and so set no watch."""
     look_up_at_ms: int | None = None
-    """When to read again after such a failure; None: the next turn sets it."""
+    """When to read again after a failure; None: the next turn sets it."""
     link: NoStream | Stream = field(default_factory=NoStream)
     leaderless_since_ms: int | None = None
-    """Since when there was no leader on a standing connection; None: there is one."""
+    """Since when there is no leader with a live connection; None: there is one."""
     epoch: int = 0
     """The highest controller epoch obeyed."""
     refused: int = 0
-    """How many orders were refused."""
+    """Number of refused orders."""
 
     leftovers: tuple[Leftover, ...] | None = None
-    """None: not looked for yet."""
+    """None: not scanned yet."""
     jobs: Mapping[str, JobDefinition] = field(default_factory=dict)
-    """Of the last assignment obeyed."""
+    """The jobs of the last assignment obeyed."""
     lag_bounds_ms: Mapping[str, int] = field(default_factory=dict)
     """Job → the lag below which its standbys are in sync."""
     statuses: Mapping[ReplicaId, ReplicaStatus] = field(default_factory=dict)
     is_warm: bool = False
     revisions: Mapping[str, int] = field(default_factory=dict)
-    """Job → revision of it that this process runs, and the only one that it can."""
+    """Job → the only revision that this process can run."""
     closing: Closing | None = None
     has_quit: bool = False
 
     @property
     def is_led(self) -> bool:
-        """Return whether a leader is known and its stream stands.
+        """Whether a leader is known and its stream is connected.
 
-        A leader whose znode went away without a successor may be a stopped process on an open socket: it
+        A leader whose znode disappeared without a successor may be a suspended process with an open socket, so it
         does not count.
         """
         return self.leader is not None and isinstance(self.link, Stream) and self.link.is_connected
 
 
 def hello(state: ControlState, incarnation: int) -> Hello:
-    """Return the container's introduction: who it is and everything it holds."""
+    """Return the container's introduction: its identity and everything it holds."""
     identity = state.identity
     held = {each.task for each in state.statuses if state.statuses[each].phase is not Phase.CLOSED}
     return Hello(
@@ -189,9 +188,9 @@ def hello(state: ControlState, incarnation: int) -> Hello:
 
 
 def statuses_told(state: ControlState) -> tuple[ReplicaStatus, ...]:
-    """Return the present statuses as a message tells them: with a few tracebacks, those of failed replicas first.
+    """Return the current statuses for a message, with a few tracebacks only, preferably of failed replicas.
 
-    Tasks run the same code; when many fail, what one says of it is what the others would.
+    Tasks run the same code, so when many fail, their tracebacks are mostly the same.
     """
     statuses = [state.statuses[each] for each in sorted(state.statuses)]
     failing = [each for each in statuses if each.traceback]
@@ -201,10 +200,10 @@ def statuses_told(state: ControlState) -> tuple[ReplicaStatus, ...]:
 
 
 def signature(state: ControlState) -> Signature:
-    """Return what of the present statuses must be told as soon as it changes.
+    """Return the part of the current statuses whose changes are reported at once.
 
-    Offsets and lags change all the time and wait for the next regular report; whether a lag is within
-    its job's bound does not.
+    Offsets and lags change all the time and wait for the next regular report. Whether a lag is within its job's
+    bound is reported at once.
     """
     reported = tuple(
         (
@@ -225,9 +224,10 @@ def signature(state: ControlState) -> Signature:
 
 
 def is_in_sync(status: ReplicaStatus, bound_ms: int | None) -> bool | None:
-    """Return whether the replica is within its job's lag; None while that cannot be known.
+    """Return whether the replica is within its job's lag bound; None while that is not known.
 
-    An unknown lag is not a bad one: while the changelog's end is unknown, membership is frozen (rule `in-sync-rank`).
+    An unknown lag does not count as too large: while the changelog's end is unknown, membership is frozen (rule
+    `in-sync-rank`).
     """
     if bound_ms is None or status.lag_ms is None:
         return None

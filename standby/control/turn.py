@@ -1,4 +1,4 @@
-"""The end of a turn: what the control loop does about time, and about how the replicas are. Pure."""
+"""The end of a turn: the control loop's reactions to time and to the replicas' statuses. Pure."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Step = tuple[ControlState, tuple[Effect, ...]]
 
 
 def turned(state: ControlState, event: Turned) -> Step:
-    """Return the state after a turn that ends at ``event``, and what is due by now."""
+    """Return the state after a turn that ends with ``event``, and the effects that are due."""
     effects: list[Effect] = []
     if event.broken is not None:
-        # Nothing can be closed in order any more; waiting would only delay the failover (rule `never-block`).
+        # An orderly close is impossible; waiting would only delay the failover (rule `never-block`).
         return replace(state, has_quit=True), (Quit(exits.BROKEN, event.broken),)
     state = _stalled(state, event.now_ms)
     state = replace(
@@ -48,16 +48,16 @@ def turned(state: ControlState, event: Turned) -> Step:
 
 
 def due_in_ms(state: ControlState, now_ms: int) -> int | None:
-    """Return in how many milliseconds a quiet loop must turn again; None: whenever it likes."""
+    """Return after how many milliseconds an idle loop must run a turn; None: no deadline."""
     if isinstance(state.link, NoStream) and state.link.retry_at_ms is not None:
         return max(0, state.link.retry_at_ms - now_ms)
     return None
 
 
 def _stalled(state: ControlState, now_ms: int) -> ControlState:
-    """Return the state with every deadline moved by the time for which the process itself stood still.
+    """Return the state with every deadline moved by the time for which the process was suspended.
 
-    Nobody else is to blame for that time, and its news is only just being heard (rule `who-is-lost`).
+    No other process is responsible for that time, and its events are only being handled now (rule `who-is-lost`).
     """
     if state.now_ms is None or now_ms - state.now_ms <= state.policy.stall_ms:
         return state
@@ -125,12 +125,12 @@ def _connect(state: ControlState, event: Turned) -> Step:
 
 def _open(state: ControlState, event: Turned, link: NoStream) -> Step:
     if state.leader is None:
-        # The watch tells of a new leader; this reading makes up for a watch that was lost.
+        # The watch reports a new leader; this read covers a lost watch.
         again = NoStream(link.attempt + 1, _retry_at(state, event, link.attempt + 1))
         return replace(state, link=again), (LookUpLeader(),) if state.is_session_up else ()
     if state.incarnation is None or state.leftovers is None or state.registration is not Registration.DONE:
-        # What the introduction needs is on its way. A lost session's incarnation is not worth introducing;
-        # that of a suspended one is: without ZooKeeper, the leader's stream matters all the more.
+        # The data for the introduction is still pending. The incarnation of a lost session is not introduced. That
+        # of a suspended session is: without ZooKeeper, the stream to the leader is even more important.
         return state, ()
     number = state.streams + 1
     stream = Stream(number, state.leader, link.attempt, event.now_ms)
@@ -144,7 +144,7 @@ def _open(state: ControlState, event: Turned, link: NoStream) -> Step:
 
 
 def _retry_at(state: ControlState, event: Turned, attempt: int) -> int:
-    """Return when to try the ``attempt``-th time again: doubling, jittered between a half and the whole."""
+    """Return the time of retry number ``attempt``: exponential back-off with a jitter of 50 to 100 %."""
     policy = state.policy
     longest = min(policy.backoff_most_ms, policy.backoff_least_ms << min(attempt - 1, 16))
     return event.now_ms + round(longest * (0.5 + event.jitter / 2))
@@ -168,7 +168,7 @@ def _close(state: ControlState, event: Turned) -> Step:
     if closing is None:
         return state, ()
     if closing.in_time is not None:
-        # The report of this turn, just before, was the last word: everything is closed.
+        # The report of this turn, sent just before, is the last one: everything is closed.
         code = closing.code if closing.in_time else exits.UNCLEAN
         return replace(state, has_quit=True), (
             Quit(code, closing.reason, purge=closing.purge and closing.in_time),

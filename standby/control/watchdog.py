@@ -1,4 +1,4 @@
-"""Watches that the control loop goes on: heartbeats without it would be a lie."""
+"""Detects a stuck control loop: heartbeats without it would be misleading."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class Watchdog:
-    """Calls ``on_stuck`` when a count did not rise between so many looks in a row.
+    """Calls ``on_stuck`` when a count has not increased over ``looks`` consecutive checks.
 
-    It counts looks and not seconds: a process that was stopped as a whole has not been looking either.
+    It counts checks, not seconds, because a suspended process does not check either.
     """
 
     def __init__(
@@ -27,11 +27,11 @@ class Watchdog:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch no more: the loop ended as it should."""
+        """Stop watching, because the loop ended normally."""
         self._stopped.set()
 
     def _watch(self) -> None:
