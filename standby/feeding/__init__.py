@@ -1,1 +1,1 @@
-"""Feeding the active tasks of a processor: what is decided (`core`); `standby.kernel.pipeline` carries it out."""
+"""Feeding the active tasks of a processor: the decisions (`core`); `standby.kernel.pipeline` executes them."""

@@ -1,6 +1,6 @@
-"""What feeding owes the world: imperative, frozen. Pure.
+"""The actions of feeding: imperative, frozen. Pure.
 
-One that is answered is the last of its step: what follows it is decided when the answer is known.
+An action with an answer is the last one of its step: what follows is decided when the answer is known.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from standby.shared.model import Fault, GivenUp, InputFailures, Offsets, TaskId
 
 
 class Level(enum.Enum):
-    """How loudly something is said."""
+    """The level of a log line."""
 
     INFO = "info"
     WARNING = "warning"
@@ -25,7 +25,7 @@ class Level(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Say something in the log."""
+    """Write a log line."""
 
     text: str
     level: Level = Level.WARNING
@@ -33,12 +33,12 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """Have the next turn come at once: there may be more to do."""
+    """Run the next turn at once: there may be more to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndTask:
-    """Give a task up that is no member any more, and tell why: it goes on from there as its life's table says."""
+    """Abandon a task that is no longer a member, and signal the reason to its lifecycle."""
 
     task: TaskId
     signal: Signal
@@ -49,28 +49,28 @@ class EndTask:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Keep what a task's status is to say of its input from now on."""
+    """Set what a task's status reports about its input from now on."""
 
     task: TaskId
     failures: InputFailures | None
     error: CodeError | None = None
-    """The job's code, or a transaction, has failed once more; None: it has not."""
+    """Another failure of the job's code, or of a transaction; None: there was none."""
     is_awaited: bool = False
-    """The status must be asked for before the task goes on."""
+    """The status must be reported before the task continues."""
     is_told: bool = True
-    """Whether it is told now; otherwise whenever somebody asks."""
+    """Whether to report it now; otherwise with the next regular report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """Take note that less of the task's input is tried the next time: it gets on although its producer is lost."""
+    """Record that the next attempt uses less of the task's input: losing its producer counts as progress then."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class TellGivenUp:
-    """Tell of input that was left out."""
+    """Report input that was given up."""
 
     task: TaskId
     given_up: GivenUp
@@ -78,7 +78,7 @@ class TellGivenUp:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """Commit a task's offsets again, without waiting; what comes of it is seen at its next batch."""
+    """Commit a task's offsets again, without waiting; the outcome shows at its next batch."""
 
     task: TaskId
     now_ms: int
@@ -91,7 +91,7 @@ class StopPrepared:
 
 @dataclass(frozen=True, slots=True)
 class StopFeed:
-    """End the query; a batch that is under way is waited for. Answered by `FeedStopped`."""
+    """End the query after a running batch. Answered by `FeedStopped`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +100,18 @@ class StartFeed:
 
     positions: Mapping[TaskId, Offsets]
     until: Mapping[TaskId, Offsets] | None = None
-    """Where it ends; None: it goes on."""
+    """Where the query ends; None: it does not end."""
     is_smaller: bool = False
-    """Whether its batches are to be much smaller than they were."""
+    """Whether its batches must be much smaller than before."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskInput:
-    """Ask where a task's input begins and ends; answered by `InputTold`, `InputChanged` or `Unanswered`."""
+    """Request the bounds of a task's input; answered by `InputTold`, `InputChanged` or `Unanswered`."""
 
     task: TaskId
     checks_topics: bool = False
-    """Whether it is asked before if the topics are still those of the run."""
+    """Whether to check first that the topics are still those of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ class ReadRecord:
 
 @dataclass(frozen=True, slots=True)
 class CommitPast:
-    """Commit that a task's input up to ``end`` is left out; answered by `PastCommitted` or `PastFailed`.
+    """Commit that a task's input up to ``end`` is skipped; answered by `PastCommitted` or `PastFailed`.
 
-    `Unanswered` when it was not even begun.
+    Answered by `Unanswered` when the commit was not even started.
     """
 
     task: TaskId
@@ -138,16 +138,16 @@ class CommitPast:
 
 @dataclass(frozen=True, slots=True)
 class AskPositions:
-    """Ask how far the present actives of tasks have come; answered by `PositionsTold` or `Unanswered`."""
+    """Request the positions of the tasks' current actives; answered by `PositionsTold` or `Unanswered`."""
 
     tasks: frozenset[TaskId]
     is_exact: bool = False
-    """Whether Kafka is asked; otherwise the standbys tell what they have replayed."""
+    """Whether to ask Kafka; otherwise the positions are those that the standbys have replayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Have the feed do ahead what a start at these positions will have to do.
+    """Make the feed prepare a start at these positions.
 
     Answered by `FeedPrepared` or `Unanswered`.
     """
@@ -155,15 +155,15 @@ class Prepare:
     positions: Mapping[TaskId, Offsets]
     is_near: bool
     is_anew: bool = False
-    """Whether what was prepared is ended before."""
+    """Whether to end the former preparation first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """Do something for the feed's warmth; answered by `Warmed`."""
+    """Warm up the feed; answered by `Warmed`."""
 
 
-#: Those that are answered.
+#: Actions with an answer.
 Question = StopFeed | StartFeed | AskInput | ReadRecord | CommitPast | AskPositions | Prepare | Warm
 
 Action = Note | LookAgain | EndTask | Report | Narrow | TellGivenUp | Reclaim | StopPrepared | Question

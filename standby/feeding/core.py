@@ -1,13 +1,13 @@
-"""What feeding a processor's active tasks decides: `step` folds one event into the state and names what is owed. Pure.
+"""The decisions of feeding: `step` applies one event to the state and returns the actions. Pure.
 
-No clock, no thread, no Kafka: `standby.kernel.pipeline` carries events in and actions out. The rules it keeps:
+It uses no clock, thread or Kafka: `standby.kernel.pipeline` feeds events and executes actions. The rules it keeps:
 
-- a feed begins at what is committed, and nowhere else; after any failure it begins anew, without the task that
-  failed (rules `whole-batch`, `committed-offsets`);
-- input is left out only where the job allows it, and never silently (`standby.feeding.suspects`,
+- a feed starts at the committed offsets only; after any failure it is restarted, without the task that failed (rules
+  `whole-batch`, `committed-offsets`);
+- input is skipped only if the job allows it, and never silently (`standby.feeding.suspects`,
   `standby.feeding.failures`);
-- what may have ended a process is run only after the leader knows of it (rule `fair-blame`);
-- an action that is answered is the last of its step, so nothing is decided on an answer that is still to come.
+- input that may have ended a process is run only after the leader knows about it (rule `fair-blame`);
+- an action with an answer is the last one of its step, so no decision is made while an answer is pending.
 """
 
 from __future__ import annotations
@@ -68,26 +68,26 @@ from standby.feeding.state import (
 )
 from standby.shared.model import Offsets, TaskId
 
-#: How often a feed that runs is looked at; a failed batch is told at once, beside this.
+#: How often a running feed is checked; a failed batch wakes the pipeline at once.
 _LOOK_SECONDS: Final = 0.1
 
-#: How often a run of one suspected task is looked at: it is short, and ends by itself.
+#: How often a run of one suspected task is checked: it is short, and ends by itself.
 _LOOK_APART_SECONDS: Final = 0.01
 
-#: How long tasks that are claimed already wait for those that are still on their way: starting the feed
-#: once for all of them is quicker than stopping it again for each.
+#: How long claimed tasks wait for those that are still becoming active: starting the feed once for all of them is
+#: faster than restarting it for each.
 _GATHER_SECONDS: Final = 0.3
 
-#: The same where a query that was begun ahead for all of them would be of no use to some: without it the start takes
-#: about as long.
+#: The same if a query was started ahead for all of them, which would be useless for a part of them: a start without
+#: it takes about as long.
 _GATHER_AHEAD_SECONDS: Final = 1.0
 
-#: Kafka forgets offsets that are not committed for days; an idle active commits them again.
+#: Kafka expires offsets that have not been committed for days; an idle active commits them again.
 _RECLAIM_MS: Final = 3_600_000
 
 
 def step(state: FeedingState, event: Event) -> Step:
-    """Return the state after ``event``, and the actions that are owed, first to last."""
+    """Return the state after ``event``, and the actions to execute, in order."""
     if type(event) in RULES:
         return RULES[type(event)](state, event)
     answer = ANSWERS[type(state.doing), type(event)]
@@ -95,7 +95,7 @@ def step(state: FeedingState, event: Event) -> Step:
 
 
 def patience(state: FeedingState) -> float:
-    """Return for how many seconds nothing but an event can make something due."""
+    """Return for how many seconds only an event can make something due."""
     if state.is_apart:
         return _LOOK_APART_SECONDS
     if state.query is not None or state.members:
@@ -105,9 +105,9 @@ def patience(state: FeedingState) -> float:
 
 
 def is_prepared_for(state: FeedingState, task: TaskId, *, is_prepared: bool) -> bool:
-    """Return whether all is done that can be done ahead for a task that is not fed yet.
+    """Return whether everything is prepared for a task that is not fed yet.
 
-    Where others are, that is nothing: the feed has to start anew with all of them.
+    If other tasks are fed, nothing can be prepared: the feed must be restarted with all of them.
     """
     return bool(state.members) or _is_ahead(state, task, is_prepared=is_prepared)
 
@@ -274,7 +274,7 @@ def _not_prepared(state: FeedingState, doing: Finding | Following, event: Unansw
     return preparation.not_prepared(state, event.told, is_planned=doing.is_planned)
 
 
-#: What each event does that is no answer.
+#: The handlers of events that are not answers.
 RULES: Final[Mapping[type, Callable[[FeedingState, Any], Step]]] = {
     Observed: _observed,
     Joined: _joined,
@@ -290,7 +290,7 @@ RULES: Final[Mapping[type, Callable[[FeedingState, Any], Step]]] = {
     Warmed: _warmed,
 }
 
-#: What each answer does, by what is being done. One test holds it against what each action may be answered by.
+#: The handlers of answers, by the pending action. A test compares them with the possible answers of each action.
 ANSWERS: Final[Mapping[tuple[type, type], Callable[[FeedingState, Any, Any], Step]]] = {
     (Ending, FeedStopped): _stopped,
     (Beginning, FeedStopped): _stopped,

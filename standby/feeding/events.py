@@ -1,7 +1,7 @@
-"""What can happen while active tasks are fed, as the core learns of it: past tense, frozen. Pure.
+"""The events of feeding active tasks: past tense, frozen. Pure.
 
-Of these `Observed` alone carries the time. The pipeline's thread lets one precede every other event, so each decision
-is made on how things stand at that moment.
+Only `Observed` carries the time. The pipeline's thread sends one before every other event, so each decision is based
+on the current situation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from standby.shared.model import Fault, Offsets, TaskId
 
 @dataclass(frozen=True, slots=True)
 class SeenMember:
-    """What of a member changes by itself."""
+    """The part of a member that changes by itself."""
 
     committed: Offsets
     last_commit_ms: int
@@ -26,7 +26,7 @@ class SeenMember:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """This is how things stand; the fields are those of `standby.feeding.state.FeedingState`."""
+    """The current situation; the fields are those of `standby.feeding.state.FeedingState`."""
 
     now: float
     now_ms: int
@@ -42,14 +42,14 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A task was claimed and is to be fed from its committed offsets on."""
+    """A task was claimed, and is to be fed from its committed offsets on."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A task is to be fed no longer."""
+    """A task is no longer to be fed."""
 
     task: TaskId
 
@@ -61,7 +61,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class CodeRefused:
-    """No feed can be made with the job's code."""
+    """No feed can be made from the job's code."""
 
     detail: str
     traceback: str
@@ -69,15 +69,15 @@ class CodeRefused:
 
 @dataclass(frozen=True, slots=True)
 class FailedInput:
-    """The input that a task's part of a batch failed of."""
+    """The input that caused the failure of a task's part of a batch."""
 
     end: Offsets
     """It begins at the committed offsets."""
     error: CodeError
     is_code: bool
-    """Whether the job's code failed on it; otherwise the transaction did of what was in it."""
+    """Whether the job's code failed on it; otherwise the transaction failed due to its content."""
     may_pass: bool = False
-    """Whether the same transaction may well go the next time: it was not much."""
+    """Whether the same transaction may succeed next time, because it was small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +88,10 @@ class TaskFailure:
     signal: Signal
     detail: str
     traceback: str = ""
-    """Where the job's code raised what the task failed of; empty: it was not the job's code."""
+    """Where the job's code raised the error; empty: the job's code is not the cause."""
     fault: Fault = Fault.OTHER
     of: FailedInput | None = None
-    """None: it is not put down to its input."""
+    """None: the input is not the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +105,17 @@ class FeedEnded:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A query runs that may go deaf: it is time to see whether it brings something."""
+    """A running query may silently stop delivering; time to check that it delivers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """Everything that had happened is told: it is time to go on."""
+    """All pending events have been handled: time to proceed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """What was due is done: it is time for what may wait."""
+    """Everything due is done: time for work that can wait."""
 
 
 # ---- answers ----
@@ -131,26 +131,26 @@ class FeedStopped:
 
 @dataclass(frozen=True, slots=True)
 class FeedStarted:
-    """The query runs."""
+    """The query is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """The query does not run."""
+    """The query could not be started."""
 
     failure: FeedFailure
 
 
 @dataclass(frozen=True, slots=True)
 class InputTold:
-    """Where a task's partition begins and ends, of each input."""
+    """The bounds of a task's partition of each input."""
 
     bounds: Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class InputChanged:
-    """A topic is another one than that of the run."""
+    """A topic is not the topic of the run any more."""
 
     detail: str
 
@@ -160,46 +160,46 @@ class RecordRead:
     """A record of the input was read."""
 
     record: InputRecord | None
-    """None: there is none at this offset."""
+    """None: there is no record at this offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastCommitted:
-    """Input was left out, and that is committed."""
+    """Skipped input was committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastFailed:
-    """It is not committed, or it is not known whether it is."""
+    """The commit failed, or its outcome is unknown."""
 
     failure: TaskFailure
 
 
 @dataclass(frozen=True, slots=True)
 class PositionsTold:
-    """So far the present actives have come, as far as they are known."""
+    """The positions of the current actives, as far as they are known."""
 
     positions: Mapping[TaskId, Offsets]
 
 
 @dataclass(frozen=True, slots=True)
 class FeedPrepared:
-    """The feed does ahead what was asked."""
+    """The feed is preparing what was requested."""
 
     has_begun: bool
-    """Whether it had to be begun; otherwise it went on."""
+    """Whether it had to be started; otherwise it continued."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """What was asked for has no answer now, or could not be done."""
+    """A request has no answer at present, or could not be executed."""
 
     told: str
 
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """What can be done for the feed's warmth is done, for now."""
+    """The feed is warmed up for now."""
 
 
 Answer = (

@@ -1,4 +1,4 @@
-"""What becomes of the members when their feed ends, or cannot be started (rule `whole-batch`). Pure."""
+"""Decides what happens to the members when their feed ends, or cannot be started (rule `whole-batch`). Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from standby.replica.failing import FailureOf, back_off_seconds
 from standby.replica.lifecycle import Signal
 from standby.shared.model import Fault, GivenUp, LeftOut, Offsets, TaskId
 
-#: For so long at least a task is not fed whose input nobody answered for. Where it ended before is forgotten by then
-#: (`standby.kernel.replay.ends`), so that a known end is one that somebody has told since.
+#: Minimum time for which a task is not fed after its input could not be reached. By then the former end of the input
+#: is stale (`standby.kernel.replay.ends`), so a known end is a new one.
 _HELD_UP_SECONDS: Final = 5.0
 
 #: Failures of the feed itself in a row, with no commit in between, after which its tasks have failed.
@@ -32,7 +32,7 @@ _FEED_FAILURES: Final = 5
 
 
 def feed_ended(state: FeedingState, event: FeedEnded) -> Step:
-    """Judge why the feed ended by itself; the tasks that did not fail are to be fed again."""
+    """Handle a feed that ended by itself; tasks that did not fail are to be fed again."""
     query, failure = state.query, event.failure
     if query is None:
         return state, ()
@@ -55,7 +55,7 @@ def feed_ended(state: FeedingState, event: FeedEnded) -> Step:
 
 
 def start_failed(state: FeedingState, failure: FeedFailure) -> Step:
-    """Judge why a query did not begin."""
+    """Handle a query that could not be started."""
     query = state.query
     if query is None:
         return state, ()
@@ -63,14 +63,14 @@ def start_failed(state: FeedingState, failure: FeedFailure) -> Step:
     if failure.cause is not Cause.AWAY:
         return _feed_failed(state, query.members, failure)
     state, actions = _hold_up(state, query, failure)
-    # The others are to be started now, not at the next look.
+    # Start the others at once, not at the next check.
     return state, (*actions, LookAgain())
 
 
 def drop_failed(state: FeedingState, query: Query, failed: Sequence[TaskFailure]) -> Step:
-    """Take the tasks whose batch failed out of the feed.
+    """Remove the tasks whose batch failed from the feed.
 
-    Where the job's code failed, the task is run apart from now on; otherwise it has ended here.
+    If the job's code failed, the task is run alone from now on; otherwise it ends.
     """
     actions: list[Action] = []
     for each in failed:
@@ -83,7 +83,7 @@ def drop_failed(state: FeedingState, query: Query, failed: Sequence[TaskFailure]
 
 
 def code_refused(state: FeedingState, detail: str, traceback: str) -> Step:
-    """End whoever is to be fed: the job's code cannot be used."""
+    """End all members: the job's code cannot be used."""
     actions: list[Action] = []
     for task in tuple(state.members):
         state, more = end_task(state, TaskFailure(task, Signal.FAILED, detail, traceback))
@@ -92,10 +92,10 @@ def code_refused(state: FeedingState, detail: str, traceback: str) -> Step:
 
 
 def input_told(state: FeedingState, settling: Settling, bounds: Sequence[tuple[int, int]]) -> Step:
-    """Judge a task's committed offsets against what the input still has.
+    """Compare a task's committed offsets with the bounds of its input.
 
-    Each input is judged by itself: what is left out of one leaves the others where they are. Input is never left out
-    silently, and an offset beyond the end means that the topic is another one.
+    Each input is handled separately: skipping input of one does not change the others. Input is never skipped
+    silently. An offset beyond the end means that the topic is another one.
     """
     task = settling.todo[0]
     committed, inputs = state.members[task].committed, state.policy.inputs
@@ -115,7 +115,7 @@ def input_told(state: FeedingState, settling: Settling, bounds: Sequence[tuple[i
         return _settle(state, settling)
     inside = committed.at_least(Offsets(tuple(first for first, _ in bounds)))
     skipped = inside.total - committed.total
-    text = f"{task}: {' and '.join(told)}: {skipped} input offsets are left out (task.input.lost)"
+    text = f"{task}: {' and '.join(told)}: {skipped} input offsets are skipped (task.input.lost)"
     return (
         replace(state, doing=Skipping(settling, inside, tuple(lost), text)),
         (CommitPast(task, committed, inside),),
@@ -123,20 +123,20 @@ def input_told(state: FeedingState, settling: Settling, bounds: Sequence[tuple[i
 
 
 def input_changed(state: FeedingState, settling: Settling, detail: str) -> Step:
-    """End a task whose topics are others than those of the run."""
+    """End a task whose topics are not those of the run any more."""
     failure = TaskFailure(settling.todo[0], Signal.FAILED, detail, fault=Fault.CHANGED_TOPIC)
     return _settled_by_end(state, settling, failure)
 
 
 def bounds_unanswered(state: FeedingState, settling: Settling, told: str) -> Step:
-    """Leave a task as it is whose input nobody tells of."""
+    """Keep a task unchanged when the bounds of its input are unknown."""
     note = Note(f"{settling.todo[0]}: the bounds of its input are not known: {told}")
     state, actions = _settle(state, settling)
     return state, (note, *actions)
 
 
 def skipped(state: FeedingState, doing: Skipping) -> Step:
-    """Tell of input that was left out."""
+    """Report skipped input."""
     task = doing.settling.todo[0]
     told: list[Action] = [note_error(doing.told), *(TellGivenUp(task, each) for each in doing.lost)]
     state, actions = _settle(state, replace(doing.settling, found=True))
@@ -144,7 +144,7 @@ def skipped(state: FeedingState, doing: Skipping) -> Step:
 
 
 def not_skipped(state: FeedingState, doing: Skipping, failure: TaskFailure) -> Step:
-    """End a task whose commit behind lost input has failed."""
+    """End a task whose commit after lost input has failed."""
     return _settled_by_end(state, doing.settling, failure)
 
 
@@ -164,14 +164,14 @@ def _failed(state: FeedingState, member: Member, failure: TaskFailure) -> Step:
 
 
 def _is_tried_again(state: FeedingState, member: Member, failed: FailedInput) -> tuple[FeedingState, bool]:
-    """Return whether the same is to be tried once more: a broker that stands still makes any transaction late."""
+    """Return whether to retry the same input once: a stalled broker makes any transaction late."""
     is_first = state.late_at.get(member.task) != member.position
     state = replace(state, late_at={**state.late_at, member.task: member.position})
     return state, failed.may_pass and is_first
 
 
 def _code_failed(state: FeedingState, query: Query, failure: FeedFailure) -> Step:
-    """Find out on whose input the transform fails: its error names neither task nor record."""
+    """Find out on which task's input the transform fails: its error names neither task nor record."""
     error = failure.error
     assert error is not None
     note = note_error(f"the job's transform failed: {error}\n{failure.story}")
@@ -189,23 +189,23 @@ def _code_failed(state: FeedingState, query: Query, failure: FeedFailure) -> Ste
     state = replace(state, failures=state.failures + 1)
     if state.failures < _FEED_FAILURES:
         return suspects.accused(state, tuple(query.members)), (note,)
-    # Alone each of them was well, again and again.
+    # Each of them succeeded alone, repeatedly.
     state, actions = _feed_failed(state, query.members, failure)
     return state, (note, *actions)
 
 
 def _hold_up(state: FeedingState, query: Query, away: FeedFailure) -> Step:
-    """Leave those out whose input nobody answers for, until somebody does: the others can be fed at once."""
+    """Exclude tasks whose input is unavailable until it is back, so that the others can be fed at once."""
     held = [task for task in query.members if task.partition in away.partitions]
     if len(held) == len(query.members):
         return _feed_failed(state, query.members, away)
-    note = Note(f"{', '.join(map(str, held))}: not fed until somebody answers: {away.told}")
+    note = Note(f"{', '.join(map(str, held))}: not fed until their input is available again: {away.told}")
     until = state.now + _HELD_UP_SECONDS
     return replace(state, held_up={**state.held_up, **dict.fromkeys(held, until)}), (note,)
 
 
 def _feed_failed(state: FeedingState, members: Mapping[TaskId, int], failure: FeedFailure) -> Step:
-    """Decide on a failure that is no task's own: try again, later and later, or give up."""
+    """Handle a failure that belongs to no task: retry with back-off, or give up."""
     count = state.failures + 1
     state = replace(state, failures=count, retry_at=state.now + back_off_seconds(count + 1))
     note = Note(f"the feed ended ({count}. time in a row): {failure.story}")
@@ -236,7 +236,7 @@ def _settled_by_end(state: FeedingState, settling: Settling, failure: TaskFailur
 
 
 def _settle(state: FeedingState, settling: Settling) -> Step:
-    """Go on with the next of the tasks whose committed offsets may be outside of their input."""
+    """Continue with the next task whose committed offsets may be outside of its input."""
     return _ask_next(state, replace(settling, todo=settling.todo[1:]))
 
 

@@ -1,4 +1,4 @@
-"""The active tasks that are fed: which together, which not now, and how one of them ends. Pure."""
+"""The members, which are the active tasks to feed: which are fed together, and how one ends. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Step = tuple[FeedingState, tuple[Action, ...]]
 
 
 def observed(state: FeedingState, event: Observed) -> FeedingState:
-    """Return the state in which things stand as they were seen."""
+    """Return the state, updated with the observation."""
     members = {
         task: member
         if (seen := event.members.get(task)) is None
@@ -49,7 +49,7 @@ def observed(state: FeedingState, event: Observed) -> FeedingState:
 
 
 def together(state: FeedingState) -> dict[TaskId, Member]:
-    """Return the tasks that are fed together: all that are neither suspected nor held up."""
+    """Return the tasks that are fed together: those that are neither suspects nor held up."""
     return {
         task: member
         for task, member in state.members.items()
@@ -58,30 +58,30 @@ def together(state: FeedingState) -> dict[TaskId, Member]:
 
 
 def is_any_left_out(state: FeedingState) -> bool:
-    """Return whether some task is to be fed together with others, and is not."""
+    """Return whether a task that should be fed together with others is not."""
     running = state.query.members if state.query is not None else {}
     return any(running.get(task) != member.number for task, member in together(state).items())
 
 
 def start_at(state: FeedingState) -> float:
-    """Return when a start that is due may be made."""
+    """Return the earliest time of a start that is due."""
     waiting = state.outlook.expected - state.members.keys()
     return max(state.retry_at, state.gather_until if waiting else 0.0)
 
 
 def current(state: FeedingState, task: TaskId, number: int | None) -> Member | None:
-    """Return the member of that number, None when it is none any more."""
+    """Return the member with this number; None when it is no longer a member."""
     member = state.members.get(task)
     return member if member is not None and member.number == number else None
 
 
 def with_member(state: FeedingState, member: Member) -> FeedingState:
-    """Return the state with a member as it is now."""
+    """Return the state with the given member added or replaced."""
     return replace(state, members={**state.members, member.task: member})
 
 
 def drop(state: FeedingState, task: TaskId) -> FeedingState:
-    """Return the state in which the task is fed no longer, from the next start on."""
+    """Return the state without the task; it is not fed from the next start on."""
     return replace(
         state,
         members=without(state.members, task),
@@ -92,7 +92,7 @@ def drop(state: FeedingState, task: TaskId) -> FeedingState:
 
 
 def end_task(state: FeedingState, failure: TaskFailure) -> Step:
-    """Feed the task no longer, and tell why."""
+    """Stop feeding the task, and signal the reason."""
     task = failure.task
     note = Note(f"{task}: {failure.detail}")
     end = EndTask(task, failure.signal, failure.detail, failure.traceback, failure.fault)
@@ -100,9 +100,9 @@ def end_task(state: FeedingState, failure: TaskFailure) -> Step:
 
 
 def reclaimed(state: FeedingState, task: TaskId) -> FeedingState:
-    """Return the state in which the task's offsets are committed again.
+    """Return the state in which the task's offsets count as committed again.
 
-    Once, not at each look: what comes of it is seen at the next batch, or an hour later.
+    So they are committed once, not at each check: the outcome shows at the next batch, or an hour later.
     """
     return with_member(state, replace(state.members[task], last_commit_ms=state.now_ms))
 
@@ -115,7 +115,7 @@ def without(mapping: Mapping[TaskId, V], task: TaskId) -> Mapping[TaskId, V]:
 
 
 def note_error(text: str) -> Note:
-    """Return a note of what people should look into."""
+    """Return a log line at error level."""
     return Note(text, Level.ERROR)
 
 

@@ -1,8 +1,8 @@
-"""What is done ahead for standbys: for those that are about to become active as planned, and for hot ones. Pure.
+"""Prepares queries for standbys: before a planned promotion, and permanently for hot ones. Pure.
 
-A planned promotion is told beforehand (`Wanted.is_next`). For any other there is no time, so the query of a *hot*
-standby (`job.hotstandby.query`) runs all the time, behind its gate: what the present active has committed is let go
-now and then, and as soon as the promotion is ordered, while its tasks are on their way to active.
+A planned promotion is announced (`Wanted.is_next`). Other promotions are not, so the query of a *hot* standby
+(`job.hotstandby.query`) runs all the time, and is held at a gate. Batches that the current active has committed pass
+the gate from time to time, and as soon as the promotion is ordered, while the tasks are becoming active.
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ from standby.feeding.state import (
 from standby.replica.failing import doubled_seconds
 from standby.shared.model import Offsets, TaskId
 
-#: The present active moves on meanwhile: so often is looked how far, and what is prepared follows.
+#: How often the position of the current active is checked, and the prepared query follows it.
 _RENEW_SECONDS: Final = 0.1
 
 _RETRY_SECONDS: Final = 0.5
 
-#: The same once the tasks are on their way to active: the next batch is computed while they are.
+#: The same while the tasks are becoming active: the next batch is computed meanwhile.
 _HURRY_SECONDS: Final = 0.02
 
-#: A hot query that ended, or was of no use, is begun again after this, then later and later.
+#: Back-off before a hot query that ended, or was of no use, is restarted.
 _FIRST_RESTART_SECONDS: Final = 2.0
 _RESTART_SECONDS: Final = 60.0
 
-#: Standbys come one after the other: a hot query is begun when none has come or gone for so long.
+#: Standbys arrive one after the other: a hot query is started when the set has not changed for this long.
 _SETTLE_SECONDS: Final = 1.0
 
-#: A hot query at whose gate nothing has moved for so long is begun anew: brokers close connections that nobody uses.
+#: A hot query without movement at its gate for this long is restarted: brokers close idle connections.
 _REFRESH_SECONDS: Final = 240.0
 
-#: A hot query goes on seldom (`standby.feeding.state.SLOWEST_SECONDS`), but before more has come than one batch
-#: should have.
+#: A hot query advances rarely (`standby.feeding.state.SLOWEST_SECONDS`), but before more input has arrived than one
+#: batch should have.
 QUICKEST_SECONDS: Final = 0.5
 
-#: So many records between two looks are worth none sooner, and none later.
+#: The pace slows down with fewer records per step, and speeds up with more.
 _FEW_RECORDS: Final = 4_000
 _MANY_RECORDS: Final = 10_000
 
-#: How often the feed may do something for its warmth; it knows itself when that is due.
+#: How often the feed may warm up; the feed decides whether a warm-up is due.
 _WARM_SECONDS: Final = 2.0
 
-#: For so long after a task set out to become active nothing is warmed up: as a rule it has arrived by then.
-#: One that has to restore first takes longer, and had better find the pipeline warm.
+#: No warm-up starts for this long after a task has begun to become active; it has usually finished by then. A task
+#: that must restore first takes longer, and benefits from a warm pipeline.
 _QUIET_SECONDS: Final = 2.0
 
 
-# ---- what is announced ----
+# ---- announcements ----
 
 
 def expecting(outlook: Outlook, tasks: frozenset[TaskId], now: float) -> Outlook:
-    """Return the outlook in which these tasks are all that have joined or are on their way."""
+    """Return the outlook in which these are all tasks that have joined or are becoming active."""
     is_news = bool(tasks - outlook.expected)
     quiet_until = now + _QUIET_SECONDS if is_news else outlook.quiet_until
     return replace(outlook, expected=tasks, quiet_until=quiet_until)
@@ -78,23 +78,23 @@ def keeping_hot(outlook: Outlook, tasks: frozenset[TaskId], now: float) -> Outlo
     return replace(outlook, hot=tasks, settled_at=now + _SETTLE_SECONDS if is_news else outlook.settled_at)
 
 
-# ---- how it stands ----
+# ---- queries on the state ----
 
 
 def is_wanted(preparation: Preparation, outlook: Outlook) -> bool:
-    """Return whether a planned start is ahead, or a query waits for any start; not one that failed again and again."""
+    """Return whether a planned start is ahead, or a prepared query is waiting that has not failed repeatedly."""
     return bool(outlook.next) or (bool(preparation.prepared) and preparation.begins <= 1)
 
 
 def is_pending(preparation: Preparation, outlook: Outlook, *, is_prepared: bool) -> bool:
-    """Return whether a hot query is about to wait at its gate; not when that has failed before."""
+    """Return whether a hot query will soon be waiting at its gate; not if that has failed before."""
     return bool(outlook.hot) and preparation.is_known and preparation.begins <= 1 and not is_prepared
 
 
 def may_warm(
     preparation: Preparation, outlook: Outlook, now: float, *, is_warm: bool, is_awaited: bool
 ) -> bool:
-    """Return whether nobody waits for the pipeline: no task that is about to come, no command."""
+    """Return whether nothing is waiting for the pipeline: neither an expected task nor a command."""
     if _does_without(preparation, outlook, is_warm=is_warm):
         return False
     return now >= outlook.quiet_until and not is_awaited
@@ -110,13 +110,13 @@ def patience(state: FeedingState) -> float:
     return max(0.0, preparation.due_at - state.now)
 
 
-# ---- what is done ----
+# ---- steps ----
 
 
 def attend(state: FeedingState) -> Step:
-    """Prepare, renew or drop what is due, while no query runs.
+    """Prepare, renew or drop a prepared query as due, while no query is running.
 
-    What is prepared for tasks that are expected, on their way to active now, only moves on until their start.
+    A query prepared for tasks that are becoming active now only advances until their start.
     """
     preparation, outlook = state.preparation, state.outlook
     tasks = outlook.next or outlook.hot
@@ -130,7 +130,7 @@ def attend(state: FeedingState) -> Step:
 
 
 def near(state: FeedingState, positions: Mapping[TaskId, Offsets]) -> Step:
-    """Let what is prepared go on for tasks that are on their way to active, if all of it is of use."""
+    """Let the prepared query advance for tasks that are becoming active, if all of it is usable."""
     preparation = state.preparation
     if len(positions) < len(preparation.prepared) or not state.is_prepared:
         return state, ()
@@ -139,17 +139,17 @@ def near(state: FeedingState, positions: Mapping[TaskId, Offsets]) -> Step:
 
 
 def not_hurried(state: FeedingState, told: str) -> Step:
-    """Leave it at that: the start itself will tell."""
-    return state, (Note(f"what was prepared does not go on: {told}", Level.INFO),)
+    """Ignore it: the start itself will show whether the query is usable."""
+    return state, (Note(f"the prepared query cannot advance: {told}", Level.INFO),)
 
 
 def found(state: FeedingState, doing: Finding, positions: Mapping[TaskId, Offsets]) -> Step:
-    """Begin a query at the positions of the present actives, or let it follow them."""
+    """Start a query at the positions of the current actives, or let it follow them."""
     before = state.preparation
     is_known = len(positions) == len(doing.tasks)
     preparation = replace(before, is_known=is_known)
     if not is_known:
-        # There was no active yet: where it will begin is not known.
+        # There is no active yet, so the start position is not known.
         return replace(state, preparation=preparation), ()
     moved = sum(at.total for at in positions.values()) - sum(at.total for at in before.positions.values())
     is_new, is_anew = not before.positions, False
@@ -166,7 +166,7 @@ def found(state: FeedingState, doing: Finding, positions: Mapping[TaskId, Offset
 
 
 def followed(state: FeedingState, doing: Following, *, has_begun: bool) -> FeedingState:
-    """Return the state in which a query was begun, or let go on."""
+    """Return the state in which a query was started, or has advanced."""
     preparation = state.preparation
     if has_begun:
         preparation = replace(preparation, begins=preparation.begins + 1)
@@ -181,34 +181,34 @@ def followed(state: FeedingState, doing: Following, *, has_begun: bool) -> Feedi
 
 
 def not_prepared(state: FeedingState, told: str, *, is_planned: bool) -> Step:
-    """Try it again, later and later."""
+    """Retry with back-off."""
     preparation = replace(state.preparation, begins=state.preparation.begins + 1)
     seconds = _RETRY_SECONDS if is_planned else _restart_seconds(preparation)
     preparation = replace(preparation, due_at=state.now + seconds)
-    note = Note(f"nothing can be prepared now: {told}", Level.INFO)
+    note = Note(f"no query can be prepared now: {told}", Level.INFO)
     return replace(state, preparation=preparation), (note,)
 
 
 def keep_warm(state: FeedingState) -> Step:
-    """Do something for the feed's warmth, now and then, while nobody waits."""
+    """Warm up the feed from time to time, while nothing is waiting for it."""
     if state.now < state.warm_at:
         return state, ()
     preparation, outlook = state.preparation, state.outlook
     if may_warm(preparation, outlook, state.now, is_warm=state.is_warm, is_awaited=state.is_awaited):
         return state, (Warm(),)
     if _does_without(preparation, outlook, is_warm=state.is_warm):
-        # Looked at again later, not at once and all the time.
+        # Check again later, not continuously.
         return warmed(state), ()
     return state, ()
 
 
 def warmed(state: FeedingState) -> FeedingState:
-    """Return the state in which nothing is to be done for the feed's warmth for a while."""
+    """Return the state in which no warm-up is due for a while."""
     return replace(state, warm_at=state.now + _WARM_SECONDS)
 
 
 def next_pace_seconds(seconds: float, records: int) -> float:
-    """Return until when a hot query may go on next, after the active has committed so many since the look before."""
+    """Return the interval until a hot query advances again, given the records committed since the last check."""
     if records > _MANY_RECORDS:
         return max(QUICKEST_SECONDS, seconds / 2)
     if records < _FEW_RECORDS:
@@ -217,7 +217,7 @@ def next_pace_seconds(seconds: float, records: int) -> float:
 
 
 def _does_without(preparation: Preparation, outlook: Outlook, *, is_warm: bool) -> bool:
-    """Return whether the feed is warm, and a query that runs ahead keeps it so."""
+    """Return whether the feed is warm, and a prepared query keeps it warm."""
     return is_wanted(preparation, outlook) and is_warm
 
 

@@ -1,4 +1,4 @@
-"""Queries: for whom one begins, and when one that brings nothing is begun anew. Pure."""
+"""Decides for which tasks a query starts, and when one that delivers nothing is restarted. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from standby.feeding.state import (
 )
 from standby.shared.model import TaskId
 
-#: For so long suspected tasks may be run while the others wait, and for so long the others are run then.
+#: How long suspects may be run while the others wait, and how long the others are run afterwards.
 _APART_SECONDS: Final = 2.0
 
-#: For so long a feed may bring nothing of a partition that has input before it is held to have gone deaf, and at most,
-#: as it is twice as long each time in vain: where an open transaction hides the input, beginning anew gains nothing.
+#: How long a feed may deliver nothing of a partition that has input, before the query is restarted. The time doubles
+#: after each restart without effect, up to the maximum: if an open transaction hides the input, a restart does not
+#: help.
 _DEAF_SECONDS: Final = 15.0
 _MOST_DEAF_SECONDS: Final = 300.0
 
@@ -36,7 +37,7 @@ def stop(state: FeedingState) -> Step:
 
 
 def begin(state: FeedingState, beginning: Beginning) -> Step:
-    """Begin a query, once the present one, if there is one, has ended."""
+    """Start a query, after the current one, if any, has ended."""
     if state.query is not None:
         return replace(state, doing=beginning), (StopFeed(),)
     if beginning.apart is None:
@@ -45,7 +46,7 @@ def begin(state: FeedingState, beginning: Beginning) -> Step:
 
 
 def started(state: FeedingState) -> FeedingState:
-    """Return the state in which the query runs: there is input for each of its tasks."""
+    """Return the state in which the query is running: the input of all its tasks is available."""
     query = state.query
     if query is None:
         return state
@@ -60,7 +61,7 @@ def started(state: FeedingState) -> FeedingState:
 
 
 def watched(state: FeedingState) -> Step:
-    """Stop a query that has brought nothing of some task for long, although there is input of it."""
+    """Stop a query that has delivered nothing of a task for a long time, although there is input."""
     query = state.query
     if query is None:
         return state, ()
@@ -83,7 +84,7 @@ def watched(state: FeedingState) -> Step:
     state, actions = stop(state)
     listed = ", ".join(map(str, deaf))
     return state, (
-        Note(f"the feed brings nothing of {listed}, which has input: it is begun anew"),
+        Note(f"the feed delivers nothing of {listed}, which has input: restarting it"),
         *actions,
     )
 
@@ -92,11 +93,11 @@ def _begin_apart(state: FeedingState, apart: Apart) -> Step:
     since, rest_until = state.apart_since or state.now, state.rest_until
     is_last = state.now - since > _APART_SECONDS
     if is_last:
-        # One more, and then it is the others' turn.
+        # This is the last one before the others' turn.
         rest_until = state.now + _APART_SECONDS
     state = replace(state, apart_since=None if is_last else since, rest_until=rest_until)
     state, actions = _start(state, {apart.task: state.members[apart.task]}, apart)
-    # There may be more to do, then.
+    # There may be more to do afterwards.
     return state, (LookAgain(), *actions)
 
 
@@ -114,12 +115,12 @@ def _start(state: FeedingState, members: dict[TaskId, Member], apart: Apart | No
 
 
 def spent(preparation: Preparation) -> Preparation:
-    """Return the preparation after the feed was started or stopped: nothing is prepared any more."""
+    """Return the preparation after a start or stop of the feed: nothing is prepared any more."""
     return replace(preparation, prepared=frozenset(), positions={}, begins=0)
 
 
 def _stands(state: FeedingState, member: Member) -> tuple[Standing | None, bool]:
-    """Return where a task stands, None when it has no input, and whether that is for too long."""
+    """Return the task's standstill (None when it has no pending input), and whether it lasts too long."""
     position, end = member.position, state.input_ends.get(member.task.partition)
     if end is None or end <= position:
         return None, False

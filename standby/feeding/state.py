@@ -1,4 +1,4 @@
-"""What feeding a processor's active tasks knows: one frozen value. Pure.
+"""The state of feeding a processor's active tasks: one frozen value. Pure.
 
 Times are seconds on the monotonic clock, unless their name says otherwise.
 """
@@ -14,17 +14,17 @@ from standby.replica.failing import CodeError, ErrorPolicy, Suspect, failures_at
 from standby.replica.route import Route
 from standby.shared.model import GivenUp, InputFailures, Offsets, TaskId
 
-#: A hot query is looked at so often; each look costs the plan of a micro-batch, and every other one a batch.
+#: How often a hot query advances: each step costs the planning of a micro-batch, and every other one a batch.
 SLOWEST_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the job's configuration says."""
+    """Settings from the job's configuration."""
 
     errors: ErrorPolicy
     may_skip_lost: bool = False
-    """Whether input that was deleted before it was processed is left out (`task.input.lost`)."""
+    """Whether input that was deleted before it was processed is skipped (`task.input.lost`)."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -34,18 +34,18 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An active task that is fed, or is to be."""
+    """An active task that is fed, or is to be fed."""
 
     task: TaskId
     number: int
-    """Which active of the task it is: one that comes back is another one."""
+    """Distinguishes the task's actives over time: an active that rejoins gets another number."""
     epoch: int
     committed: Offsets
     last_commit_ms: int
     failures: InputFailures | None = None
-    """What is reported of it."""
+    """The failures reported for it."""
     is_reported: bool = False
-    """Whether its status was asked for since it joined, or since that was last waited for."""
+    """Whether its status was reported since it joined, or since a report was last awaited."""
 
     @property
     def position(self) -> int:
@@ -60,42 +60,42 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is to come, as the container's conductor announces it."""
+    """Expected events, as announced by the container's conductor."""
 
     expected: frozenset[TaskId] = frozenset()
-    """All that have joined or are on their way."""
+    """All tasks that have joined or are becoming active."""
     quiet_until: float = 0.0
-    """Nothing is warmed up before: a task that set out to become active will have arrived by then, as a rule."""
+    """No warm-up before this time: by then, a task that began to become active has usually finished."""
     next: frozenset[TaskId] = frozenset()
-    """Standbys that will be made active in a moment, as planned."""
+    """Standbys whose planned promotion is imminent."""
     hot: frozenset[TaskId] = frozenset()
-    """Standbys whose query is to run ahead all the time."""
+    """Standbys whose query is to run all the time."""
     settled_at: float = 0.0
-    """When the hot ones will have stayed the same for a while."""
+    """When the set of hot standbys counts as settled, if it does not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What is done ahead for standbys."""
+    """The query that is prepared for standbys."""
 
     prepared: frozenset[TaskId] = frozenset()
-    """For whom."""
+    """The tasks."""
     due_at: float = 0.0
-    """When it is looked at next."""
+    """When it is next attended to."""
     pace_seconds: float = field(default_factory=lambda: SLOWEST_SECONDS)
-    """How often a hot query goes on."""
+    """How often a hot query advances."""
     begins: int = 0
-    """How many hot queries in a row were begun, none of which came to be of use."""
+    """Number of hot queries started in a row, none of which became usable."""
     positions: Mapping[TaskId, Offsets] = field(default_factory=dict)
-    """How far it has come."""
+    """The positions of the actives when it was last attended to."""
     is_known: bool = True
-    """Whether there is an active of each task, as far as was looked."""
+    """Whether each task had an active at the last check."""
     moved_at: float = 0.0
     """When the positions last changed."""
 
 
 class Letter(enum.Enum):
-    """What of a record is written to `task.dead.letter`."""
+    """How much of a record is written to `task.dead.letter`."""
 
     WHOLE = "written to {}"
     SHORT = "written to {}, cut short"
@@ -107,24 +107,24 @@ LETTERS: Final = (Letter.WHOLE, Letter.SHORT, Letter.NONE)
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a task whose input must be run apart from the others'."""
+    """What is known about a task that must be run alone."""
 
     suspect: Suspect
     due_at: float
     """When its next move is due."""
     route: Route | None = None
-    """The order of its inputs; None: not settled yet, because where they end was not asked."""
+    """The order of its inputs; None: not determined yet, because their ends have not been requested."""
     is_waiting_for_report: bool = False
-    """The leader is to know of its offset first: what comes may end the process (rule `fair-blame`)."""
+    """Its offset must be reported to the leader first: the next input may end the process (rule `fair-blame`)."""
     letters: tuple[Letter, ...] = LETTERS
-    """What is tried in turn as the dead letter of its next record, without what Kafka has refused for its size."""
+    """The forms of the dead letter still to be tried, without those that Kafka has refused for their size."""
     unreadable: tuple[str, int] | None = None
-    """An input, and the offset up to which none of its records can be read: they are given up without being run."""
+    """An input, and the offset up to which its records are unreadable: they are given up without being run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a task stands whose input goes further."""
+    """The standstill of a task that has pending input."""
 
     position: int
     since: float
@@ -133,7 +133,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """A suspected task that is run alone, and which of its input."""
+    """A suspect that is run alone, and the range of its input."""
 
     task: TaskId
     start: Offsets
@@ -142,22 +142,22 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A feed that was started, and for whom."""
+    """A started query, and its tasks."""
 
     members: Mapping[TaskId, int]
     """The number of each member."""
     commits: int
-    """How many batches of tasks had been committed by then: whether there is progress."""
+    """Number of task batches committed at its start, to detect progress."""
     apart: Apart | None = None
 
 
 class Cause(enum.Enum):
-    """What ended a feed, by what is done about it."""
+    """Why a feed ended, by the required reaction."""
 
     BY_ITSELF = "by itself"
     """It ended without a failure."""
     AWAY = "away"
-    """Nobody answers for some of the input."""
+    """A part of the input is unavailable."""
     TRANSIENT = "transient"
     OUTSIDE = "outside"
     """Committed offsets may be outside of the input."""
@@ -172,46 +172,46 @@ class FeedFailure:
 
     cause: Cause
     told: str
-    """In one line."""
+    """A one-line description."""
     detail: str = "it ended by itself"
-    """What is told of tasks that end of it."""
+    """The detail reported for tasks that end because of it."""
     traceback: str = ""
     story: str = "by itself"
-    """What goes to the log: with where it was raised, unless that is of no interest."""
+    """The text for the log, with the traceback where it is useful."""
     error: CodeError | None = None
-    """What is reported of it as an error of the job's code, if it is one."""
+    """The error to report, if it is one of the job's code."""
     partitions: frozenset[int] = frozenset()
-    """Those for which nobody answers."""
+    """The unavailable partitions."""
 
     @property
     def may_pass(self) -> bool:
-        """Whether it may well go the next time, however often it has failed."""
+        """Whether a retry may succeed, however often it has failed."""
         return self.cause in (Cause.AWAY, Cause.TRANSIENT)
 
 
-# ---- what an answer is waited for ----
+# ---- pending actions ----
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The feed is being stopped, and nothing follows."""
+    """The feed is being stopped; nothing follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The feed is being stopped, so that another query can begin."""
+    """The feed is being stopped, so that another query can start."""
 
     apart: Apart | None = None
-    """The task that it is for alone; None: all that are fed together."""
+    """The single task of the next query; None: all tasks that are fed together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Where a suspect's input ends is being asked."""
+    """The end of a suspect's input is being requested."""
 
     task: TaskId
     until: int | None
-    """The position up to which it is to be run; None: its next record is given up."""
+    """The position up to which it is to be run; None: its next record is to be given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,37 +223,37 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class GivingUp:
-    """What lies beyond a record is being committed."""
+    """The offset after a given-up record is being committed."""
 
     task: TaskId
     is_there: bool
-    """Whether there is a record at all; otherwise it was compacted away, or is a transaction's marker."""
+    """Whether there is a record; otherwise it was compacted away, or is a transaction's marker."""
     topic: str
     offset: int
     form: Letter
     has_letter: bool
     told: str
-    """Where the code failed, and with what."""
+    """Where the code failed, and the error."""
     recent: tuple[int, ...]
-    """Unix milliseconds of those given up within the last hour."""
+    """Unix milliseconds of the records given up within the last hour."""
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """Committed offsets are being held against what the input still has."""
+    """Committed offsets are being compared with the bounds of the input."""
 
     todo: tuple[TaskId, ...]
-    """The first one is being asked for."""
+    """The first one's bounds are being requested."""
     members: Mapping[TaskId, int]
     failure: FeedFailure
     found: bool = False
-    """Whether any were outside."""
+    """Whether any offsets were outside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skipping:
-    """What lies beyond input that was deleted is being committed."""
+    """The offset after deleted input is being committed."""
 
     settling: Settling
     inside: Offsets
@@ -263,7 +263,7 @@ class Skipping:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How far the present actives have come is being asked."""
+    """The positions of the current actives are being requested."""
 
     tasks: frozenset[TaskId]
     is_planned: bool
@@ -271,22 +271,22 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """A prepared query is being begun, or let go on."""
+    """A prepared query is being started or advanced."""
 
     is_planned: bool
     is_new: bool
     moved: int
-    """By how many offsets."""
+    """Number of offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nearing:
-    """How far the present actives have come is being asked, for tasks that are on their way to active."""
+    """The positions of the current actives are being requested, for tasks that are becoming active."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hurrying:
-    """What was prepared for tasks that are on their way to active is being let go on."""
+    """The query prepared for tasks that are becoming active is being advanced."""
 
 
 Doing = (
@@ -306,61 +306,61 @@ Doing = (
 
 @dataclass(frozen=True, slots=True)
 class FeedingState:
-    """All that the next decision depends on."""
+    """Everything that the next decision depends on."""
 
     policy: Policy
     now: float = 0.0
     now_ms: int = 0
     """Unix milliseconds."""
     commits: int = 0
-    """How many batches of tasks were committed until now."""
+    """Number of task batches committed so far."""
     is_delivering: bool = False
     """Whether a batch of the query is being processed."""
     is_awaited: bool = False
-    """Whether somebody waits for the pipeline."""
+    """Whether a command is waiting for the pipeline."""
     is_warm: bool = False
     """Whether a start of the feed would be quick."""
     is_prepared: bool = False
-    """Whether everything is done that the feed was told to do ahead."""
+    """Whether the feed has completed the requested preparation."""
     input_ends: Mapping[int, int | None] = field(default_factory=dict)
-    """Where the members' partitions of the input end; None, or missing: not known."""
+    """The ends of the members' input partitions; None, or missing: not known."""
     outlook: Outlook = field(default_factory=Outlook)
 
     members: Mapping[TaskId, Member] = field(default_factory=dict)
     query: Query | None = None
     doing: Doing | None = None
-    """What is being done, of which an answer is to come; None: nothing."""
+    """The action whose answer is pending; None: none."""
 
     gather_until: float = 0.0
-    """Those that have joined wait so long for those on their way."""
+    """Until when tasks that have joined wait for those that are becoming active."""
     retry_at: float = 0.0
-    """Before this time the feed is not started again."""
+    """The feed is not restarted before this time."""
     failures: int = 0
     """Failures of the feed in a row, with no commit in between."""
     is_too_long: bool = False
-    """Whether a transaction ran out of time, and the feed was not told yet to bring less."""
+    """Whether a transaction timed out, and the feed's batches have not been reduced yet."""
     late_at: Mapping[TaskId, int] = field(default_factory=dict)
-    """The positions at which transactions ran out of time last."""
+    """The positions at which transactions last timed out."""
     held_up: Mapping[TaskId, float] = field(default_factory=dict)
-    """Tasks that a feed could not be started with → the time before which it is not tried again."""
+    """Tasks with which a feed could not be started → the time before which this is not retried."""
     standing: Mapping[TaskId, Standing] = field(default_factory=dict)
 
     suspects: Mapping[TaskId, Known] = field(default_factory=dict)
-    """Members whose input is run apart."""
+    """Members that are run alone."""
     kept: Mapping[TaskId, Known] = field(default_factory=dict)
-    """What is known of tasks whose transaction failed of what was in it, until they join again."""
+    """What is known about tasks whose transaction failed due to its content, until they rejoin."""
     given_up_ms: Mapping[TaskId, tuple[int, ...]] = field(default_factory=dict)
     """Unix milliseconds of each record given up within the last hour; outlives the claims of a task."""
     apart_since: float | None = None
-    """Since when suspects are run while others wait."""
+    """Since when suspects have been running while others wait."""
     rest_until: float = 0.0
     """Until when the others are run instead."""
 
     preparation: Preparation = field(default_factory=Preparation)
     warm_at: float = 0.0
-    """When the feed may do something for its warmth again."""
+    """When the feed may warm up again."""
     is_idle: bool = False
-    """Whether the last turn found nobody to feed."""
+    """Whether there was nothing to feed in the last turn."""
 
     @property
     def is_apart(self) -> bool:

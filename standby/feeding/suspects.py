@@ -1,6 +1,6 @@
-"""The tasks whose input must be run apart from the others' (`task.on.error`). Pure.
+"""Handles suspects, which are tasks that must be run alone (`task.on.error`). Pure.
 
-What is run of it, and what is given up, `standby.replica.failing.Suspect` decides; here is how that comes about.
+`standby.replica.failing.Suspect` decides what is run and what is given up; this module executes it.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ from standby.replica.lifecycle import Signal
 from standby.replica.route import Route, beginning_with
 from standby.shared.model import Fault, GivenUp, LeftOut, Offsets, TaskId
 
-#: For so long a batch that may end the process waits until its task's status was asked for.
+#: How long a batch that may end the process waits for a report of its task's status.
 _REPORT_SECONDS: Final = 2.0
 
-#: So much of an error's message is told with each record that is given up.
+#: Maximum length of an error message that is reported with a given-up record.
 _TOLD_CHARACTERS: Final = 200
 
-#: After a question to Kafka that had no answer.
+#: Delay after a request to Kafka without an answer.
 _RETRY_SECONDS: Final = 0.5
 
 
 def joined(state: FeedingState, member: Member) -> Step:
-    """Look at a new member: what ended the processes before it must not be run as ever."""
+    """Check a new member: input that ended earlier processes must be handled with care."""
     task, errors = member.task, state.policy.errors
     kept = state.kept.get(task)
     state = replace(state, suspects=without(state.suspects, task), kept=without(state.kept, task))
@@ -76,14 +76,14 @@ def joined(state: FeedingState, member: Member) -> Step:
         return state, ()
     note = Note(
         f"{task}: {suspect.failures} failures at {member.committed}, or an end of its process; "
-        "its next input is run apart"
+        "its next input is run alone"
     )
     state = _awaiting_report(state, member, Known(suspect, 0.0))
     return state, (note, Report(task, member.failures, is_awaited=True, is_told=False))
 
 
 def accused(state: FeedingState, tasks: Sequence[TaskId]) -> FeedingState:
-    """Have each of these run alone: code failed on a batch of all of them, and it is not known on whose."""
+    """Run each of these tasks alone: code failed on a common batch, and it is not known for which task."""
     for task in tasks:
         member = state.members.get(task)
         if member is not None and task not in state.suspects:
@@ -92,7 +92,7 @@ def accused(state: FeedingState, tasks: Sequence[TaskId]) -> FeedingState:
 
 
 def failed(state: FeedingState, member: Member, until: Offsets | None, error: CodeError) -> Step:
-    """Take note that the job's code failed within [committed, ``until``); None: within some batch."""
+    """Record that the job's code failed within [committed, ``until``); None: within some batch."""
     known = state.suspects.get(member.task) or _suspected(state, member, until, 0.0)
     end = _end(state.policy, member, until)
     suspect = known.suspect.failed(member.position, end, error, state.policy.errors)
@@ -104,16 +104,16 @@ def failed(state: FeedingState, member: Member, until: Offsets | None, error: Co
 
 
 def failed_of_too_much(state: FeedingState, member: Member, until: Offsets, error: CodeError) -> Step:
-    """Take note that the transaction of [committed, ``until``) failed of what was in it.
+    """Record that the transaction of [committed, ``until``) failed due to its content.
 
-    The task is to be claimed again, and less of it is run then.
+    The task is claimed again, and then a smaller range is run.
     """
     state, actions = failed(state, member, until, error)
     return _kept(state, member.task), (*actions, Narrow(member.task))
 
 
 def progressed(state: FeedingState, task: TaskId) -> Step:
-    """Take note that the task has committed."""
+    """Record that the task has committed."""
     known, member = state.suspects.get(task), state.members.get(task)
     if known is None or member is None:
         return state, ()
@@ -126,7 +126,7 @@ def progressed(state: FeedingState, task: TaskId) -> Step:
 
 
 def due(state: FeedingState) -> TaskId | None:
-    """Return a task whose move is due, the longest due one first."""
+    """Return the task whose move has been due for the longest time, if any."""
 
     def due_at(task: TaskId) -> float:
         known = state.suspects[task]
@@ -160,7 +160,7 @@ def attend(state: FeedingState, task: TaskId) -> Step:
 
 
 def routed(state: FeedingState, doing: Routing, ends: Offsets) -> Step:
-    """Go on with a suspect whose input goes as far as ``ends``."""
+    """Continue with a suspect whose input ends at ``ends``."""
     task = doing.task
     known, member = state.suspects[task], state.members[task]
     known = replace(known, route=known.route or _route(state.policy, member, ends))
@@ -171,7 +171,7 @@ def routed(state: FeedingState, doing: Routing, ends: Offsets) -> Step:
 
 
 def read(state: FeedingState, doing: Reading, record: InputRecord | None) -> Step:
-    """Give up a record, with its dead letter in the same transaction where one is asked for."""
+    """Give up a record, with its dead letter in the same transaction, if configured."""
     task, policy = doing.task, state.policy.errors
     known, member = state.suspects[task], state.members[task]
     assert known.route is not None
@@ -201,14 +201,14 @@ def read(state: FeedingState, doing: Reading, record: InputRecord | None) -> Ste
 
 
 def gave_up(state: FeedingState, doing: GivingUp) -> Step:
-    """Go on behind a record that was given up."""
+    """Continue after a record that was given up."""
     task, policy = doing.task, state.policy.errors
     known = replace(state.suspects[task], letters=LETTERS)
     state = _with(state, task, known)
     actions: list[Action] = []
     if doing.is_there:
         state = replace(state, given_up_ms={**state.given_up_ms, task: (*doing.recent, doing.now_ms)})
-        what = doing.form.value.format(policy.dead_letter) if policy.dead_letter else "left out"
+        what = doing.form.value.format(policy.dead_letter) if policy.dead_letter else "skipped"
         how = LeftOut.DEAD_LETTER if doing.has_letter else LeftOut.SKIPPED
         error, failures = known.suspect.error, known.suspect.failures
         actions += [
@@ -230,7 +230,7 @@ def gave_up(state: FeedingState, doing: GivingUp) -> Step:
 
 
 def not_given_up(state: FeedingState, doing: GivingUp, failure: TaskFailure) -> Step:
-    """End a task whose record could not be given up; the next time less is written of one that is too large."""
+    """End a task whose record could not be given up; if it was too large, the next dead letter is smaller."""
     actions: tuple[Action, ...] = ()
     if failure.of is not None:
         known = state.suspects[doing.task]
@@ -243,17 +243,17 @@ def not_given_up(state: FeedingState, doing: GivingUp, failure: TaskFailure) -> 
 
 
 def unanswered(state: FeedingState, task: TaskId, told: str) -> Step:
-    """Make the task's move a little later."""
+    """Delay the task's move."""
     known = replace(state.suspects[task], due_at=state.now + _RETRY_SECONDS)
     return _with(state, task, known), (Note(f"{task}: {told}"), LookAgain())
 
 
 def _run(state: FeedingState, task: TaskId, until: int, ends: Offsets) -> Step:
-    """Run the task alone up to the position ``until``, as far as there is input."""
+    """Run the task alone up to position ``until``, or to the end of its input."""
     known, member = state.suspects[task], state.members[task]
     assert known.route is not None
     if known.suspect.is_closing_in:
-        # One input at a time: which one ended a process is then known.
+        # One input at a time, so that it is known which one ended a process.
         topic = _next_topic(state.policy, member, known)
         if member.failures is not None and member.failures.topic != topic:
             member = replace(member, failures=replace(member.failures, topic=topic))
@@ -265,12 +265,12 @@ def _run(state: FeedingState, task: TaskId, until: int, ends: Offsets) -> Step:
     there = there.at_most(ends)
     if there.total > member.position:
         return begin(state, Beginning(Apart(task, member.committed, there)))
-    # There is no input (yet) for it to fail on.
+    # There is no input yet that it could fail on.
     return _forget(state, task), (LookAgain(),)
 
 
 def _unreadable(policy: Policy, member: Member, known: Known) -> InputRecord | None:
-    """Return the task's next record when it lies in a batch that cannot be read, as is known of a record before."""
+    """Return the task's next record if it is in a batch known to be unreadable."""
     if known.unreadable is None or known.route is None:
         return None
     topic, until = known.unreadable
@@ -289,40 +289,40 @@ def _read(state: FeedingState, task: TaskId) -> Step:
 
 
 def _suspected(state: FeedingState, member: Member, until: Offsets | None, due_at: float) -> Known:
-    """Return a task that is suspected from now on, of its input up to ``until`` or of a whole batch."""
+    """Return a new suspect, with its input up to ``until``, or of a whole batch."""
     end = _end(state.policy, member, until)
     suspect = suspect_after(member.present_failures, member.position, end)
-    # The failed batch itself says where each input's turn ends.
+    # The failed batch determines the end of each input in the route.
     route = None if until is None else Route(state.policy.inputs, until)
     return Known(suspect, due_at, route)
 
 
 def _end(policy: Policy, member: Member, until: Offsets | None) -> int:
-    """Return the position of ``until``; None: the furthest that a batch may have come to."""
+    """Return the position of ``until``; None: the furthest end of a batch."""
     return member.position + policy.errors.batch_max if until is None else until.total
 
 
 def _route(policy: Policy, member: Member, ends: Offsets) -> Route:
-    """Return the order of a task's inputs, which go as far as ``ends``."""
+    """Return the order of a task's inputs, which end at ``ends``."""
     failures = member.present_failures
     route = Route(policy.inputs, ends)
     return route if failures is None else beginning_with(route, failures.topic)
 
 
 def _next_topic(policy: Policy, member: Member, known: Known) -> str:
-    """Return which of several inputs is run next after ends of processes; empty: that does not matter."""
+    """Return which of several inputs is run next after ends of processes; empty if irrelevant."""
     if known.route is None or len(policy.inputs) == 1 or not known.suspect.is_closing_in:
         return ""
     return policy.inputs[known.route.next(member.committed)]
 
 
 def _told(policy: Policy, member: Member, known: Known) -> str:
-    """Return where the job's code failed, and with what."""
+    """Return a text with the failing range and the error."""
     return known.suspect.told(_where(policy, member, known))
 
 
 def _where(policy: Policy, member: Member, known: Known) -> str:
-    """Return in words where the code fails, of a task that stands where its suspect begins."""
+    """Return a description of the failing range of a task that is at its suspect's start."""
     committed, partition, topics = member.committed, member.task.partition, policy.inputs
     if known.route is None and len(topics) > 1:
         return f"input {' and '.join(f'{each}[{partition}]' for each in topics)}, from offsets {committed} on"
@@ -331,7 +331,7 @@ def _where(policy: Policy, member: Member, known: Known) -> str:
 
 
 def _planned(state: FeedingState, member: Member, known: Known) -> tuple[FeedingState, Report]:
-    """Return the state in which the task's next move is planned, and what is reported until then."""
+    """Return the state with the task's next move planned, and the report until then."""
     task, policy = member.task, state.policy
     failures = known.suspect.reported(_where(policy, member, known), _next_topic(policy, member, known))
     state = with_member(state, replace(member, failures=failures))
