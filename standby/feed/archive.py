@@ -1,13 +1,13 @@
-"""Makes the archive of Spark's loaded classes: ``python -m standby.feed.archive``.
+"""Creates the archive of Spark's loaded classes: ``python -m standby.feed.archive``.
 
-With it a JVM maps Spark's classes from one file instead of reading, checking and linking thousands of
-them from 280 jars, which halves the processor time of its start; it shares the mapping with the other
-JVMs of the host. The archive lies beside pyspark's own files and holds for that installation and that Java
-only. The JVM compares both, and starts without it when something differs, so it can never do harm; but the start
-takes twice as long then, so an archive that no JVM takes any more is made anew.
+With the archive, a JVM maps Spark's classes from one file instead of reading, verifying and linking thousands of
+them from 280 jars. This halves the processor time of its start, and the JVMs of a host share the mapping. The
+archive is stored beside pyspark's files, and is valid for that installation and that Java only. The JVM checks both,
+and starts without the archive when something differs, so a stale archive is harmless; but the start then takes twice
+as long, so a stale archive is recreated.
 
-It holds Spark, not the Kafka connector: the connector's jars lie elsewhere in each container, and an
-archive is only used by a class path that begins with the one it was made with.
+It contains Spark, not the Kafka connector: the connector's jars are elsewhere in each container, and an archive is
+only used with a class path that begins with the one it was created with.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _BATCH_SECONDS: Final = 120.0
 
 
 def make_archive() -> Path:
-    """Return the archive, made anew: a JVM runs a typical stream, and writes at its exit what it has loaded.
+    """Create the archive and return its path: a JVM runs a typical stream, and dumps its loaded classes at exit.
 
     Takes 15 to 30 s. Raises `Unavailable` when the archive cannot be written where pyspark is installed.
     """
     archive = class_archive()
-    # Renamed when it is whole: a JVM that maps half an archive would crash.
+    # Renamed when complete: a JVM that maps an incomplete archive would crash.
     making = archive.with_name(f"{archive.name}.{os.getpid()}")
     if not os.access(archive.parent, os.W_OK):
-        raise Unavailable(f"{archive.parent} cannot be written, where the archive of classes would lie")
+        raise Unavailable(f"the archive of classes cannot be written to {archive.parent}")
     settings = session_settings(
         parse(
             {
@@ -65,17 +65,17 @@ def make_archive() -> Path:
         finally:
             spark.close(_EXIT_SECONDS)
         if not making.exists():
-            raise Unavailable("the JVM has not written the archive of classes; its own message says why")
+            raise Unavailable("the JVM has not written the archive of classes; see its own message")
         making.replace(archive)
     except FAILURES as error:
-        raise Unavailable(f"the archive of classes cannot be made: {first_line(error)}") from error
+        raise Unavailable(f"the archive of classes cannot be created: {first_line(error)}") from error
     finally:
         making.unlink(missing_ok=True)
     return archive
 
 
 def _exercise(spark: Spark) -> None:
-    """Run some micro-batches of what transforms usually do."""
+    """Run some micro-batches with typical transforms."""
     from pyspark.sql import functions
 
     parsed = functions.from_json(
@@ -108,15 +108,15 @@ def _exercise(spark: Spark) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make the archive unless it is there and of use; return the exit status."""
+    """Create the archive unless a usable one exists; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m standby.feed.archive", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("--again", action="store_true", help="make it anew, whether it is of use or not")
+    parser.add_argument("--again", action="store_true", help="recreate it, even if it is usable")
     arguments = parser.parse_args(argv)
     try:
         if not arguments.again and is_archive_usable():
-            sys.stdout.write(f"{class_archive()} is there\n")
+            sys.stdout.write(f"{class_archive()} is up to date\n")
             return 0
         archive = make_archive()
     except StandfastError as error:

@@ -1,9 +1,9 @@
-"""From the rows of a micro-batch to what each task gets of it: the same rules for both feeds.
+"""Splits the rows of a micro-batch by task, with the same rules for both feeds.
 
-A job with several inputs has one more column, ``_topic``, and gets the rows of a task merged: each topic's rows
-keep their order, and between topics the one goes first whose timestamps have risen less far. That is how Kafka
-Streams chooses between partitions that both have records at hand. It is exact within a batch, and best effort
-from one batch to the next: how much of each topic a batch has depends on what was there to be read.
+A job with several inputs has an additional column, ``_topic``, and gets the rows of a task merged: each topic's rows
+keep their order, and the topic whose highest timestamp so far is the lowest goes first. Kafka Streams chooses in the
+same way between partitions that both have records available. It is exact within a batch, and best effort from one
+batch to the next: how much of each topic a batch has depends on what was there to be read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from standby.errors import BadConfiguration
 from standby.ports import TaskBatch
 from standby.shared.model import Offsets, TaskId
 
-#: What a transform is given and, without one, what the state step gets. Both feeds give these types.
+#: The columns that a transform gets or, without one, the step. They are the same for both feeds.
 ROWS: Final = pa.schema(
     [
         ("key", pa.binary()),
@@ -29,27 +29,27 @@ ROWS: Final = pa.schema(
     ]
 )
 
-#: The same of a job with several inputs.
+#: The same for a job with several inputs.
 ROWS_OF_SEVERAL: Final = ROWS.append(pa.field("_topic", pa.string()))
 
-#: What a record has beside key and value, as Spark's Kafka source gives it: a name may come twice, and a value be
-#: missing. Null for a record that has none.
+#: The headers of a record, in the format of Spark's Kafka source: a name may occur twice, and a value may be
+#: missing. Null for a record without headers.
 HEADERS: Final = pa.field(
     "headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 )
 
-#: Columns that a transform must leave as they are: they say which task a row belongs to, and where.
+#: Columns that a transform must not change: they identify the task and the offset of a row.
 RESERVED: Final = ("_task", "_offset")
 
 #: The same with several inputs.
 RESERVED_OF_SEVERAL: Final = (*RESERVED, "_topic")
 
-#: Before every time there is: of rows of a topic that has had no timestamp yet.
+#: Earlier than every timestamp: for rows of a topic before its first timestamp.
 _NEVER: Final = -(2**63)
 
 
 def rows_of(inputs: Sequence[str], *, has_headers: bool = False) -> pa.Schema:
-    """Return the columns that a job with these ``inputs`` is given, with ``task.input.headers`` or without."""
+    """Return the columns for a job with these ``inputs``, with or without ``task.input.headers``."""
     schema = ROWS if len(inputs) == 1 else ROWS_OF_SEVERAL
     return schema.append(HEADERS) if has_headers else schema
 
@@ -57,8 +57,8 @@ def rows_of(inputs: Sequence[str], *, has_headers: bool = False) -> pa.Schema:
 def check_schema(schema: Any, inputs: Sequence[str], transform: str) -> None:
     """Raise `BadConfiguration` unless the Arrow ``schema`` has the reserved columns with their types.
 
-    With several ``inputs`` it needs ``timestamp`` too, of any unit: the inputs are merged by it. A transform may
-    put another time there, such as an event's own.
+    With several ``inputs`` it also needs ``timestamp``, of any unit, because the inputs are merged by it. A
+    transform may replace it, for example by an event time.
     """
     several = len(inputs) > 1
     for name in RESERVED_OF_SEVERAL if several else RESERVED:
@@ -98,10 +98,10 @@ def split(
     """Return the batch of each task in ``spans`` that advances, in the tasks' order, rows by rising ``_offset``.
 
     ``spans`` has each task's start and end offsets, in the order of ``inputs``. A task whose rows were all
-    filtered still gets its batch: its committed offsets must advance. Rows of one offset stay in the order in
-    which they came; how the rows of several inputs are merged is said above. Raises `BadConfiguration` when a row
-    belongs to no task, or lies outside its task's span: then the transform has touched a reserved column, and
-    committing would lose or double records.
+    filtered still gets its batch: its committed offsets must advance. Rows of one offset keep their order; rows of
+    several inputs are merged as described above. Raises `BadConfiguration` when a row belongs to no task, or is
+    outside of its task's span: then the transform has changed a reserved column, and committing would lose or
+    duplicate records.
     """
     check_schema(rows.schema, inputs, transform)
     moved = {task: span for task, span in sorted(spans.items()) if span[1] != span[0]}
@@ -129,9 +129,9 @@ def split(
 def from_offsets(
     rows: pa.Table, positions: Mapping[int, Offsets], inputs: Sequence[str], transform: str = ""
 ) -> pa.Table:
-    """Return the rows that do not lie below ``positions`` (partition → offsets); other partitions' rows stay.
+    """Return the rows that are not below ``positions`` (partition → offsets); rows of other partitions are kept.
 
-    Rows whose reserved columns the transform has spoiled stay as well: `split` has the words for those.
+    Rows whose reserved columns were corrupted by the transform are kept as well: `split` reports them.
     """
     check_schema(rows.schema, inputs, transform)
     for partition, offsets in positions.items():
@@ -145,20 +145,20 @@ def from_offsets(
     return rows
 
 
-#: A part of more pieces than this, for each of the parts, is copied into one.
+#: With more pieces per partition than this, rows are sorted and copied instead.
 _MOST_PIECES: Final = 4
 
 
 def _by_partition(rows: pa.Table) -> dict[int | None, pa.Table]:
-    """Return the rows of each value in ``_task``, in the order in which they came.
+    """Return the rows of each value in ``_task``, in their original order.
 
-    They come in a few long pieces, each of one partition, as a rule: those are put together without being copied. To
-    look through all rows once for each of many tasks would cost more than all the rest of `split`.
+    Usually there are a few long pieces, each of one partition, which are combined without copying. Filtering all
+    rows once per task would cost more than the rest of `split`.
     """
     pieces = _pieces(rows.column("_task"))
     values = {value for value, _, _ in pieces}
     if len(pieces) > _MOST_PIECES * len(values):
-        rows = rows.take(pc.sort_indices(rows.column("_task")))  # which is stable
+        rows = rows.take(pc.sort_indices(rows.column("_task")))  # a stable sort
         pieces = _pieces(rows.column("_task"))
     found: dict[int | None, list[pa.Table]] = {}
     for value, start, length in pieces:
@@ -200,20 +200,20 @@ def _merged(
     parts = [each for each in parts if each.num_rows] or parts[:1]
     if len(parts) == 1:
         return parts[0]
-    # Each part's times rise, and the sort is stable: within a topic nothing moves, and of equal times the
-    # topic that is named first goes first.
+    # The times of each part never decrease, and the sort is stable: the order within a topic is kept, and for equal
+    # times the topic that is listed first goes first.
     times = pa.chunked_array([chunk for each in parts for chunk in _risen(each).chunks], pa.int64())
     return pa.concat_tables(parts).take(pc.sort_indices(times))
 
 
 def _risen(rows: pa.Table) -> pa.ChunkedArray:
-    """Return how far the timestamps have risen at each row."""
+    """Return the highest timestamp up to each row."""
     times = pc.cumulative_max(pc.cast(rows.column("timestamp"), pa.int64()), skip_nulls=True)
     return pc.fill_null(pc.fill_null_forward(times), _NEVER)
 
 
 def _in_order(rows: pa.Table, task: TaskId, topic: str, span: tuple[int, int], transform: str) -> pa.Table:
-    """Return the rows of one topic by rising offset; raises `BadConfiguration` for offsets outside of ``span``."""
+    """Return the rows of one topic by offset. Raises `BadConfiguration` for offsets outside of ``span``."""
     rows = _sorted(rows)
     if rows.num_rows:
         start, end = span
@@ -227,7 +227,7 @@ def _in_order(rows: pa.Table, task: TaskId, topic: str, span: tuple[int, int], t
 
 
 def _sorted(rows: pa.Table) -> pa.Table:
-    """Return ``rows`` by rising offset, copied only when they are not so already (Kafka's order)."""
+    """Return ``rows`` sorted by offset; copied only if they are not sorted already (Kafka's order)."""
     offsets = rows.column("_offset")
     if rows.num_rows < 2 or offsets.null_count:
         return rows

@@ -1,4 +1,4 @@
-"""Throw-away checkpoint directories of streaming queries: in memory when the machine has a place for that."""
+"""Temporary checkpoint directories of streaming queries: in memory if the machine supports it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  (only directories with names
 
 
 def new_checkpoint() -> Path:
-    """Return a path where a checkpoint may be made; its name has this process's id."""
+    """Return a path for a new checkpoint; its name contains the id of this process."""
     return _place() / f"{_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
 
 
 def sweep_checkpoints() -> None:
-    """Remove the checkpoints of processes that were killed before they could."""
+    """Remove the checkpoints of processes that were killed."""
     for path in _place().glob(f"{_PREFIX}*"):
         owner = path.name[len(_PREFIX) :].split("-")[0]
         if not Path("/proc", owner).exists():

@@ -1,7 +1,7 @@
-"""A job's own functions: found by name, with an error that says what is wrong when they cannot be used.
+"""Finds a job's functions by name, with precise errors when they cannot be used.
 
-Used twice: by `standfast submit`, which wants the same answer that a container would get
-(:func:`job_code`), and in the container, where the job's modules lie in `code/` on `sys.path`.
+Used by `standfast submit`, with the same result as in a container (:func:`job_code`), and in the container, where
+the job's modules are in `code/` on `sys.path`.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from standby.shared.errortext import text_of, told
 
 _LOG: Final = logging.getLogger(__name__)
 
-#: What is said by functions that can be called on the main thread only.
+#: Error texts of functions that can be called on the main thread only.
 _ONLY_ON_MAIN: Final = ("only works in main thread", "no current event loop in thread")
 
 
 def transform_of(config: JobConfig) -> Callable[[Any], Any] | None:
-    """Return the function that `task.transform` names, or None when there is none; raises as `resolve`."""
+    """Return the function that `task.transform` names, or None when there is none. Raises like `resolve`."""
     return resolve("task.transform", config.transform, ("rows",)) if config.transform else None
 
 
 def step_of(config: JobConfig) -> Callable[[Any, Any, Any], Any]:
-    """Return the function that `task.step` names; raises as `resolve`."""
+    """Return the function that `task.step` names. Raises like `resolve`."""
     return resolve("task.step", config.step, ("rows", "state", "out"))
 
 
 def check_starts_no_spark(config: JobConfig) -> None:
-    """Raise `BadConfiguration` when the job's modules, imported just now, have started Spark themselves.
+    """Raise `BadConfiguration` when the import of the job's modules has started Spark.
 
-    For a command, which has not started it: in a container the feed would find it out.
+    Called by commands, which do not start Spark themselves; in a container the feed detects it.
     """
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     if config.feed == "spark" and getattr(context, "_gateway", None) is not None:
@@ -53,10 +53,10 @@ def check_starts_no_spark(config: JobConfig) -> None:
 
 
 def resolve(key: str, name: str, parameters: Sequence[str]) -> Callable[..., Any]:
-    """Return the function called ``name`` (`module:function`), which can be called with ``parameters``.
+    """Return the function called ``name`` (`module:function`), which must accept ``parameters``.
 
-    Raises `BadConfiguration`, naming ``key``, when the module is not there or its import raises, when it
-    has no such name, or when that is nothing that takes so many positional arguments.
+    Raises `BadConfiguration`, naming ``key``, when the module does not exist or its import raises, when it has no
+    such name, or when that is not callable with this number of positional arguments.
     """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
@@ -79,14 +79,14 @@ def resolve(key: str, name: str, parameters: Sequence[str]) -> Callable[..., Any
             f"{len(parameters)} positional arguments ({', '.join(parameters)})"
         ) from None
     except ValueError:
-        # Some builtins have no signature; the first call will tell.
+        # Some builtins have no signature; the first call will show whether it fits.
         pass
     return function  # type: ignore[no-any-return]
 
 
 def _imported(key: str, module_name: str) -> Any:
     with process_wide.kept() as changes:
-        # An interrupt while this waits is somebody's; one that the module raises is not.
+        # A KeyboardInterrupt raised here comes from the user; one raised by the module is returned as `error`.
         module, error = _import_on_a_thread(module_name)
     if error is not None:
         raise BadConfiguration(f"{key}: {_failure(module_name, error)}") from error
@@ -94,32 +94,32 @@ def _imported(key: str, module_name: str) -> Any:
         said = f"{key}: importing {module_name} {each.told}"
         if each.setting.is_refused:
             raise BadConfiguration(said)
-        # A command prints it, a container has it in its log.
+        # Printed by a command, logged by a container.
         _LOG.warning("%s", said)
     return module
 
 
 def _failure(module_name: str, error: BaseException) -> str:
-    """Return what is said of a module whose import has raised ``error``."""
+    """Return the message for a module whose import raised ``error``."""
     if isinstance(error, ModuleNotFoundError):
         missing = error.name or ""
         is_itself = module_name == missing or module_name.startswith(f"{missing}.")
         what = (
             f"there is no module {missing!r}"
             if is_itself
-            else (f"module {module_name} imports {missing!r}, which is not there")
+            else (f"module {module_name} imports {missing!r}, which does not exist")
         )
         return (
             f"{what}; list its file in job.modules, or install its package into the job's Python environment"
         )
     hint = sessionless.told(error)
     if hint is None and any(each in text_of(error) for each in _ONLY_ON_MAIN):
-        hint = "a container imports modules on a thread of its own, where that cannot be; take it out"
+        hint = "a container imports modules on a thread other than the main one, where this is impossible"
     return f"importing {module_name} raised {told(error)}{_place(error)}{f': {hint}' if hint else ''}"
 
 
 def _import_on_a_thread(module_name: str) -> tuple[Any, BaseException | None]:
-    """Return the module, or what its import has raised; on a thread that is not the main one, as in a container."""
+    """Return the module, or the error of its import; imported on a thread other than main, as in a container."""
     done: Future[Any] = Future()
 
     def run() -> None:
@@ -129,7 +129,7 @@ def _import_on_a_thread(module_name: str) -> tuple[Any, BaseException | None]:
             done.set_exception(error)
 
     if threading.current_thread() is threading.main_thread():
-        # It may hang, and whoever interrupts the command wants that to end.
+        # The import may hang; a daemon thread lets an interrupt end the command.
         threading.Thread(target=run, name="import", daemon=True).start()
     else:
         run()
@@ -138,15 +138,15 @@ def _import_on_a_thread(module_name: str) -> tuple[Any, BaseException | None]:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Return whether somebody has interrupted the command that calls the job's code, which raised nothing itself.
+    """Return whether ``error`` is the user's interrupt of a command, not an error of the job's code.
 
-    Only a command calls it on its main thread.
+    Only a command calls job code on its main thread.
     """
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _place(error: BaseException) -> str:
-    """Return in which file and line of user code ``error`` arose, or nothing where that cannot be said."""
+    """Return the file and line of user code where ``error`` occurred; empty if unknown."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({Path(error.filename).name}, line {error.lineno})"
     frames = [
@@ -155,7 +155,7 @@ def _place(error: BaseException) -> str:
         if not frame.filename.startswith("<")
         and Path(frame.filename) not in (Path(__file__), Path(importlib.__file__))
     ]
-    # Who called a library is of interest, not where that found out; but a job's code may be installed like one.
+    # Prefer the caller of a library to the library itself; but a job's code may be installed like a library.
     frames = [frame for frame in frames if not _is_library(Path(frame.filename))] or frames
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
@@ -171,8 +171,8 @@ def job_code(job_directory: Path, modules: Sequence[str]) -> Iterator[Path]:
 
     ``modules`` are paths relative to ``job_directory`` (`job.modules`). A module next to the job file that
     the job does not list is not found here, because it would not be found in a container either.
-    Afterwards what was imported from there is forgotten. Raises `BadConfiguration` for a file that is
-    missing and for two of the same name.
+    Afterwards, modules imported from there are removed from `sys.modules`. Raises `BadConfiguration` for a missing
+    file, and for two files of the same name.
     """
     with tempfile.TemporaryDirectory(prefix="standfast-code-") as name:
         directory = Path(name)

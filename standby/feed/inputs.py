@@ -1,4 +1,4 @@
-"""How the positions of tasks and those of the input's partitions go over into each other. Pure."""
+"""Converts between positions of tasks and offsets of input partitions. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def by_partition(positions: Mapping[TaskId, Offsets], inputs: Sequence[str]) -> 
 def reached(
     ends: Mapping[InputPartition, int], inputs: Sequence[str], task: TaskId, before: Offsets
 ) -> Offsets:
-    """Return the task's offsets in ``ends``, and those ``before`` where that says nothing."""
+    """Return the task's offsets in ``ends``, and those in ``before`` where there are none."""
     partition = task.partition
     if len(inputs) == 1:
         return Offsets((ends.get((inputs[0], partition), before.each[0]),))

@@ -1,4 +1,4 @@
-"""Which feed a job gets (`task.feed`)."""
+"""Creates the feed of a job (`task.feed`)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def make_feed(
     code: Path = Path(CODE_DIRECTORY),
     transforming: Transforming = told_to_nobody,
 ) -> Feed:
-    """Return the feed that ``config`` asks for, not started yet and with nothing running.
+    """Return the feed that ``config`` requires, not started yet.
 
-    ``classpath`` has the jars of Spark's Kafka connector, ``code`` the job's modules, which Spark's Python
-    workers need; the plain feed uses neither, and tells ``transforming`` what the transform runs on. Raises
-    `BadConfiguration` when `task.transform` cannot be used.
+    ``classpath`` has the jars of Spark's Kafka connector, ``code`` the job's modules, which Spark's Python workers
+    need. The plain feed uses neither, and marks its transforms with ``transforming``. Raises `BadConfiguration` when
+    `task.transform` cannot be used.
     """
     if config.feed == "plain":
         return PlainFeed(config, job, transforming)
-    # Spark takes long to import, and a machine without Java can do without.
+    # Imported late: Spark takes long to import, and is not needed on a machine without Java.
     from standby.feed.spark import SparkFeed
 
     return SparkFeed(config, job, classpath, code)

@@ -1,7 +1,7 @@
 """The feed without Spark and JVM: a Kafka consumer, Arrow tables, one thread.
 
-It keeps the same promises as the Spark feed and passes the same contract suite. Its transform, when the
-job has one, is a function pyarrow.Table → pyarrow.Table over the columns of `standby.feed.batches.rows_of`.
+It gives the same guarantees as the Spark feed and passes the same contract suite. Its transform, if the job has one,
+is a function pyarrow.Table → pyarrow.Table over the columns of `standby.feed.batches.rows_of`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from standby.shared.errortext import first_line, kind_of
 from standby.shared.model import Offsets, TaskId
 from standby.shared.wire import JobDefinition
 
-#: How long one look at the input waits for a first record; a stop waits at most as long.
+#: How long a read of the input waits for a first record; a stop waits at most as long.
 _POLL_SECONDS = 0.05
 
-#: The latest time of a record, Unix milliseconds, of which there is a timestamp in microseconds.
+#: The latest time of a record, in Unix milliseconds, that can be expressed in microseconds.
 _MOST_MILLIS = (2**63 - 1) // 1000
-#: Has a block known as code of the job that is given the input of these tasks, from these positions on.
+#: Marks a block as code of the job that processes the input of these tasks, from these positions on.
 Transforming = Callable[[Mapping[TaskId, Offsets]], AbstractContextManager[None]]
 
 
 def told_to_nobody(starts: Mapping[TaskId, Offsets]) -> AbstractContextManager[None]:
-    """Return a block of which nobody is told."""
+    """Return a context manager that marks nothing."""
     del starts
     return nullcontext()
 
@@ -52,7 +52,7 @@ class PlainFeed:
         transforming: Transforming = told_to_nobody,
         clock: Clock = REAL,
     ) -> None:
-        """``transforming`` is told what the job's transform runs on, as long as it runs."""
+        """``transforming`` marks what the job's transform is running on."""
         self._config = config
         self._transforming = transforming
         self._clock = clock
@@ -74,7 +74,8 @@ class PlainFeed:
 
     def warm(self) -> None:
         """Connect to the brokers; see `standby.ports.Feed.warm`. Raises `Transient`."""
-        # pyarrow imports pandas, where there is one, with its first array: 370 ms that a promotion would wait for.
+        # pyarrow imports pandas, if installed, with its first array: this takes 370 ms, which would delay a
+        # promotion.
         self._table([])
         self._input_bounds().ask([(topic, 0) for topic in self._inputs])
         if self._spare is None:
@@ -83,15 +84,15 @@ class PlainFeed:
             self._spare = reader
 
     def cancel_warm(self) -> None:
-        """Do nothing: there is nothing long in `warm`."""
+        """Do nothing: `warm` is short."""
 
     @property
     def is_warm(self) -> bool:
-        """Whether a connected reader is at hand or in use."""
+        """Whether a connected reader is available or in use."""
         return self._spare is not None or not self._ended.is_set()
 
     def prepare(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> bool:
-        """Connect; see `standby.ports.Feed.prepare`. More would gain nothing: a start is an assignment."""
+        """Connect; see `standby.ports.Feed.prepare`. There is nothing else to prepare: a start is an assignment."""
         if not self._ended.is_set():
             raise BrokenInvariant("the feed was prepared while it runs")
         self._input_bounds().check(by_partition(positions, self._inputs))
@@ -107,7 +108,7 @@ class PlainFeed:
 
     @property
     def start_seconds(self) -> float | None:
-        """Nothing that could be measured once a reader is connected."""
+        """Zero when a reader is connected: such a start takes no measurable time."""
         return 0.0 if self.is_warm else None
 
     def start(
@@ -116,7 +117,7 @@ class PlainFeed:
         deliver: Deliver,
         until: Mapping[TaskId, Offsets] | None = None,
     ) -> None:
-        """Begin to read; see `standby.ports.Feed.start`."""
+        """Start reading; see `standby.ports.Feed.start`."""
         if not self._ended.is_set():
             raise BrokenInvariant("the feed was started while it runs")
         starts = by_partition(positions, self._inputs)
@@ -146,7 +147,7 @@ class PlainFeed:
         return self._failure
 
     def shrink(self) -> None:
-        """Have the next batches be smaller; see `standby.ports.Feed.shrink`."""
+        """Make the next batches smaller; see `standby.ports.Feed.shrink`."""
         self._size.shrink()
 
     @property
@@ -228,12 +229,12 @@ class PlainFeed:
 
 
 def _micros(message: Message) -> int:
-    """Return a record's time in the column's unit, which is Spark's; Kafka counts milliseconds."""
+    """Return a record's time in microseconds, the column's unit as in Spark; Kafka's unit is milliseconds."""
     millis = message.timestamp()[1]
     if abs(millis) > _MOST_MILLIS:
         raise UnreadableRecord(
             f"input {message.topic()}[{message.partition()}], offset {message.offset()}: the record's time, {millis} "
-            "ms, has no place among timestamps of microseconds; was it meant as micro- or nanoseconds?"
+            "ms, is too large for a timestamp in microseconds; was it meant as micro- or nanoseconds?"
         )
     return millis * 1000
 
@@ -243,7 +244,7 @@ def _is_past(starts: Mapping[TaskId, Offsets], until: Mapping[TaskId, Offsets] |
 
 
 def transformed(transform: Callable[[Any], Any], rows: pa.Table, name: str) -> pa.Table:
-    """Return what ``transform`` makes of ``rows``; raises `BadConfiguration` when that is no table."""
+    """Return the result of ``transform`` for ``rows``. Raises `BadConfiguration` when it is not a table."""
     result = transform(rows)
     if not isinstance(result, pa.Table):
         raise BadConfiguration(

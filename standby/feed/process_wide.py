@@ -1,9 +1,8 @@
-"""What holds for the whole process and a job's module may change while it is imported: compared, and taken back.
+"""Detects and reverts process-wide settings that a job's module changes while it is imported.
 
-A container's threads are standfast's own but for those that call the job's functions. A default time-out of sockets,
-set for the job's own requests, would end every call into Spark's JVM that takes longer; a locale changes how C
-libraries read numbers. So such a change ends with the import, and is told: by `standfast submit` and in the container's
-log.
+Most threads of a container are standfast's own. A default socket time-out, set for the job's own requests, would end
+every longer call into Spark's JVM; a locale changes how C libraries parse numbers. So such a change is reverted
+after the import and reported, by `standfast submit` and in the container's log.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-#: Variables that are read when Spark's JVM is started, which may be before the module is imported or after it.
+#: Variables that are read when Spark's JVM starts, which may be before or after the module is imported.
 _VARIABLES: Final = (
     "JAVA_HOME",
     "JAVA_TOOL_OPTIONS",
@@ -38,18 +37,18 @@ _OUR_LOGGERS: Final = ("standby", "appmaster", "locality")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Something that holds for a whole process."""
+    """A process-wide setting."""
 
     name: str
     read: Callable[[], Any]
-    """Returns what it is now, as a value that can be compared."""
+    """Returns the current value, which can be compared."""
     advice: str
-    """What a job is to do instead."""
+    """What a job should do instead."""
     restore: Callable[[Any], None] | None = None
-    """Makes it what ``read`` has returned; None: it stays as the module made it."""
+    """Restores a value that ``read`` returned; None: the module's value is kept."""
     is_changed: Callable[[Any, Any], bool] = lambda before, after: bool(before != after)
     is_refused: bool = False
-    """Whether a module that changes it cannot be used."""
+    """Whether a module that changes it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,8 @@ class Change:
 
     @property
     def told(self) -> str:
-        """What was changed, what became of that, and what to do."""
-        # Handlers and the like: what they are says nothing to anybody.
+        """The change, how it was handled, and what to do instead."""
+        # Only simple values are shown; the representation of handlers, for example, is useless.
         values = (
             f" from {self.before!r} to {self.after!r}"
             if isinstance(self.before, int | float | str | None)
@@ -73,12 +72,12 @@ class Change:
         what = f"changes {self.setting.name}{values}"
         if self.setting.is_refused:
             return f"{what}: {self.setting.advice}"
-        became = "stays so" if self.setting.restore is None else "is taken back"
-        return f"{what}; it holds for the whole process and {became}: {self.setting.advice}"
+        became = "is kept" if self.setting.restore is None else "is reverted"
+        return f"{what}; this affects the whole process and {became}: {self.setting.advice}"
 
 
 def _umask() -> int | None:
-    # To ask the system for it is to change it, for every thread.
+    # os.umask() cannot read the value without changing it for every thread.
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("Umask:"):
@@ -104,7 +103,7 @@ def _go_to(directory: str) -> None:
 
 
 def _error_filters() -> tuple[Any, ...]:
-    """Return the filters that make errors of warnings of any module."""
+    """Return the filters that turn warnings of any module into errors."""
     return tuple(
         each for each in warnings.filters if each[0] == "error" and each[1] is None and each[3] is None
     )
@@ -197,7 +196,7 @@ SETTINGS: Final = (
     ),
     Setting("the umask (os.umask)", _umask, "set the mode of each file (os.chmod)", _set_umask),
     Setting(
-        # More of it harms nobody else.
+        # Raising it is harmless.
         "the recursion limit (sys.setrecursionlimit)",
         sys.getrecursionlimit,
         "no limit below the usual one is possible",
@@ -258,21 +257,21 @@ SETTINGS: Final = (
     Setting(
         "the standard library (as gevent.monkey.patch_all or eventlet.monkey_patch does)",
         _library,
-        "standfast's own threads and connections would run on what it was replaced with; take it out",
-        # Whoever has replaced it: a module that was refused may be imported again.
+        "standfast's own threads and connections would use the replacement; remove it",
+        # Compared with the original library: a module that was refused may be imported again.
         is_changed=lambda _, after: bool(after != _LIBRARY),
         is_refused=True,
     ),
     *map(_variable, _VARIABLES),
 )
 
-#: Held while something is compared: what one module has changed is not what another one found.
+#: Held during a comparison, so that a change by one module is not attributed to another.
 _GUARD: Final = threading.RLock()
 
 
 @contextlib.contextmanager
 def kept() -> Iterator[list[Change]]:
-    """Run a block of job code, and take back what it has changed of `SETTINGS`; they are in the list afterwards."""
+    """Run a block of job code, and revert its changes of `SETTINGS`; the list contains them afterwards."""
     changes: list[Change] = []
     with _GUARD, _with_a_handler():
         before = [each.read() for each in SETTINGS]
@@ -289,7 +288,7 @@ def kept() -> Iterator[list[Change]]:
 
 @contextlib.contextmanager
 def _with_a_handler() -> Iterator[None]:
-    """Have a handler of the root logger's, as in a container: there logging.basicConfig does nothing."""
+    """Add a handler to the root logger, as in a container, where logging.basicConfig has no effect."""
     handler = logging.lastResort
     if logging.root.handlers or handler is None:
         yield

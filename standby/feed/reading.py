@@ -1,12 +1,12 @@
-"""What one query reads on its way to the tasks, held back until it is known from where on it counts.
+"""The rows of one query, held at a gate until it is known from which offsets on they are delivered.
 
-A promotion spends most of its time on the start of a streaming query. So the query of a standby is started ahead, at
-offsets that the present active is still moving on from; a batch waits at the gate until that one has committed all of
-it and more, or the task is claimed here. Then the gate opens, and what lies below the claimed offsets is dropped: so
-what is delivered begins exactly at them, as the rule `whole-batch` asks.
+A promotion spends most of its time on the start of a streaming query. So the query of a standby is started ahead,
+while the current active is still advancing. A batch waits at the gate until the active has committed all of it and
+more, or until the task is claimed here. Then the gate opens, and rows below the claimed offsets are dropped. So
+delivery begins exactly at the claimed offsets, as rule `whole-batch` requires.
 
-"And more" keeps a batch at the gate while the input stands still: a query without one asks Kafka for input a hundred
-times a second.
+"And more" keeps a batch at the gate while there is no new input: a query without a pending batch polls Kafka a
+hundred times per second.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from standby.shared.model import InputPartition, Offsets, TaskId
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Of a query that is far from its start, one batch in so many seconds is computed.
+#: While a query's start is not near, one batch is computed per this interval.
 COMPUTE_SECONDS: Final = 10.0
 
-#: Given what a query failed with and the tasks' positions then; returns what the feed's user is to be told.
+#: Maps a query's failure, and the tasks' positions at that time, to the error to report to the feed's user.
 Judge = Callable[[BaseException, Mapping[TaskId, Offsets]], BaseException]
 
 
 class Reading:
-    """One query's rows; `receive` and `end` are called by the query, all else by the feed."""
+    """The rows of one query. `receive` and `end` are called by the query, everything else by the feed."""
 
     def __init__(
         self,
@@ -44,26 +44,26 @@ class Reading:
         judge: Judge,
         clock: Callable[[], float] = REAL.monotonic,
     ) -> None:
-        """``positions`` are where the query reads the ``inputs`` from; ``transform`` names the job's, for errors."""
+        """``positions``: where the query starts in the ``inputs``. ``transform``: the job's function, for errors."""
         self._clock = clock
-        #: When it was begun, or a batch of it was let go last.
+        #: When the query started, or its last batch passed the gate.
         self._going_since = clock()
         self.step_seconds: float | None = None
-        """What it took last to have a batch at the gate, since it was begun or the one before was let go."""
+        """Last measured time until a batch was at the gate, since the start or since the previous batch passed."""
         self._inputs = inputs
         self.positions = dict(positions)
-        """Where the query reads from, or what it brings next begins, when that is nearer."""
+        """Where the query started, or where its next batch begins, if that is later."""
         self._transform = transform
         self._judge = judge
         self._next = dict(positions)
-        #: Task → claimed offsets, while the query may still bring rows below them.
+        #: Task → claimed offsets, while the query may still deliver rows below them.
         self._behind: dict[TaskId, Offsets] = {}
         self._deliver: Deliver | None = None
-        #: Task → offsets below which another has committed everything.
+        #: Task → offsets below which another active has committed everything.
         self._passed: Mapping[TaskId, Offsets] = {}
         self._is_open = False
         self._is_near = True
-        #: When a batch came to the gate with its rows last.
+        #: When the last computed batch arrived at the gate.
         self._computed_at: float | None = None
         self._has_waited = False
         self._has_delivered = False
@@ -71,48 +71,48 @@ class Reading:
         self._arrived = threading.Event()
         self._ended = threading.Event()
         self.failure: BaseException | None = None
-        """What ended it, as the feed's user is to be told; None while it runs, and when it was stopped."""
+        """The failure to report to the feed's user; None while the query is running, and when it was stopped."""
 
     @property
     def has_arrived(self) -> bool:
-        """Whether a batch has come as far as the gate."""
+        """Whether a batch has arrived at the gate."""
         return self._arrived.is_set()
 
     @property
     def has_ended(self) -> bool:
-        """Whether its query has ended."""
+        """Whether the query has ended."""
         return self._ended.is_set()
 
     @property
     def has_waited(self) -> bool:
-        """Whether the batch that was received last was held up at the gate: what it took says nothing then."""
+        """Whether the last batch was held at the gate: its duration is meaningless then."""
         return self._has_waited
 
     @property
     def is_open(self) -> bool:
-        """Whether what it brings counts, or it was dropped."""
+        """Whether its rows are delivered, or the reading was dropped."""
         return self._is_open
 
     @property
     def is_far(self) -> bool:
-        """Whether it is held back, and its start is not near: there is time for what helps later."""
+        """Whether it is held, and its start is not near: there is time for preparations."""
         return not (self._is_open or self._is_near)
 
     def told(self) -> str:
-        """Return where it is, for people."""
+        """Return a description of its progress."""
         where = ", ".join(f"{task}: {offsets}" for task, offsets in sorted(self.positions.items()))
         if self.has_ended:
             return f"ended at {where}: {self.failure}"
         return f"with a batch from {where}" if self.has_arrived else f"on its way to {where}"
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Wait until its query has ended, at most so long; return whether it has."""
+        """Wait until the query has ended, at most for the time-out; return whether it has."""
         return self._ended.wait(timeout_seconds)
 
     def records_below(self, positions: Mapping[TaskId, Offsets]) -> int | None:
-        """Return how many offsets would be dropped if it counted from ``positions`` on.
+        """Return how many offsets would be dropped if delivery began at ``positions``.
 
-        None when it cannot: it has ended, it reads other tasks, or it began above one of the positions.
+        None when that is impossible: the query has ended, reads other tasks, or started above one of the positions.
         """
         if self.has_ended or positions.keys() != self.positions.keys():
             return None
@@ -121,7 +121,7 @@ class Reading:
         return sum(positions[task].total - began.total for task, began in self.positions.items())
 
     def open(self, positions: Mapping[TaskId, Offsets], deliver: Deliver) -> None:
-        """Let it count from ``positions`` on, none of which is below where its query began."""
+        """Open the gate and deliver from ``positions`` on, none of which may be below the query's start."""
         with self._gate:
             self._next = dict(positions)
             self._behind = {
@@ -132,15 +132,15 @@ class Reading:
             self._gate.notify_all()
 
     def drop(self) -> None:
-        """Let nothing of it count, unless it was opened; whatever waits at the gate goes away."""
+        """Discard everything, unless it was opened; a batch at the gate is released."""
         with self._gate:
             self._is_open = True
             self._gate.notify_all()
 
     def pass_below(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> None:
-        """Let batches that ``positions`` are wholly beyond go, uncounted: it will not count from below them.
+        """Release batches that are entirely below ``positions``, undelivered: delivery will not begin below them.
 
-        When its start ``is_near`` the batch at the gate is computed, whichever it is.
+        When the start ``is_near``, the batch at the gate is computed in any case.
         """
         with self._gate:
             self._passed = dict(positions)
@@ -148,10 +148,10 @@ class Reading:
             self._gate.notify_all()
 
     def is_below(self, ends: Mapping[InputPartition, int]) -> bool:
-        """Return whether nothing of a micro-batch up to ``ends`` counts, so that its rows are not needed.
+        """Return whether nothing of a micro-batch up to ``ends`` is delivered, so that its rows are not needed.
 
-        Most batches of a query that is far from its start wait here, and are never computed. A few are: that keeps in
-        place all that it takes.
+        While the start is not near, most batches wait here and are never computed. A few are computed, to keep
+        everything involved warm.
         """
         with self._gate:
             if not self._is_open:
@@ -160,7 +160,7 @@ class Reading:
                         lambda: self._is_open or self._is_passed(ends) or self._is_worth_computing()
                     )
                 if not self._is_open:
-                    # The first one comes as far as the gate with its rows, in any case.
+                    # The first batch is computed in any case.
                     is_below = self.has_arrived and self._is_passed(ends)
                     if is_below:
                         self._go_on(ends)
@@ -171,7 +171,7 @@ class Reading:
             )
 
     def receive(self, rows: pa.Table, ends: Mapping[InputPartition, int]) -> None:
-        """Take a micro-batch: its rows, and the offset after its last record per partition."""
+        """Receive a micro-batch: its rows, and the offset after its last record per partition."""
         with self._gate:
             self._has_waited = not self._is_open
             if self._has_waited:
@@ -193,7 +193,7 @@ class Reading:
                 for task, position in self._behind.items()
                 if not reached_now[task].reaches(position)
             }
-            # What was claimed may be ahead of what the query has come to.
+            # The claimed offsets may be ahead of the query.
             come = {task: offsets.at_least(self._next[task]) for task, offsets in come.items()}
         spans = {task: (start, come[task]) for task, start in self._next.items()}
         batches = split(rows, spans, self._inputs, self._transform)
@@ -212,7 +212,7 @@ class Reading:
         return self._is_near or since is None or self._clock() - since >= COMPUTE_SECONDS
 
     def _go_on(self, ends: Mapping[InputPartition, int]) -> None:
-        """Let a batch go that was at the gate."""
+        """Release the batch at the gate."""
         self.positions = self._reached(ends, self.positions)
         self._going_since = self._clock()
 
@@ -225,14 +225,14 @@ class Reading:
         )
 
     def end(self, failure: BaseException | None) -> None:
-        """Take note that the query has ended."""
+        """Record that the query has ended."""
         try:
             if failure is not None:
                 self.failure = failure
                 self.failure = self._judge(failure, dict(self._next))
                 if self._behind and not self._has_delivered and not isinstance(self.failure, StandfastError):
-                    # Of input that is done, perhaps, and that the former active may have left out.
-                    self.failure = Transient(f"a query that was begun ahead failed: {first_line(failure)}")
+                    # The failing input may be processed already; the former active may have skipped it.
+                    self.failure = Transient(f"a query that was started ahead failed: {first_line(failure)}")
                     self.failure.__cause__ = failure
         finally:
             self._ended.set()

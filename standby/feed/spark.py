@@ -1,7 +1,7 @@
 """The Spark feed: a local Structured Streaming query over the tasks' input partitions.
 
-The query's checkpoint is a fresh throw-away directory at each start: where it begins is said by the
-caller, and how far it came is what the caller commits.
+The query's checkpoint is a new temporary directory at each start: the caller specifies where the query begins, and
+commits its progress.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ from standby.shared.wire import JobDefinition
 
 _LOG: Final = logging.getLogger(__name__)
 
-#: Spark's names of the types that the reserved columns have and must keep.
+#: Spark's type names of the reserved columns, which must not change.
 _RESERVED: Final = {"_task": "int", "_offset": "bigint"}
 
-#: The same with several inputs, which are merged by the time.
+#: The same with several inputs, which are merged by timestamp.
 _RESERVED_OF_SEVERAL: Final = {**_RESERVED, "_topic": "string", "timestamp": "timestamp"}
 
 
 class PythonWorkerLost(Exception):
-    """The user's function has ended the process of Spark that ran it: a crash in a library, or too much memory."""
+    """The user's function has ended the Spark process that ran it, by a crash in a library, or for lack of memory."""
 
 
 class SparkFeed:
-    """A `standby.ports.Feed` over a streaming query in this process's Spark."""
+    """A `standby.ports.Feed` on a streaming query in this process's Spark session."""
 
     def __init__(self, config: JobConfig, job: JobDefinition, classpath: Sequence[Path], code: Path) -> None:
         self._config = config
@@ -71,7 +71,7 @@ class SparkFeed:
         self._classpath = tuple(path.resolve() for path in classpath)
         self._session_settings = settings_of(config, code)
         self._options = source_options(config, job.group, _text_of)
-        # Which a static read does not know.
+        # A static read does not support this option.
         self._range_options = {
             name: value for name, value in self._options.items() if name != "maxOffsetsPerTrigger"
         }
@@ -83,12 +83,12 @@ class SparkFeed:
         self._bounds: InputBounds | None = None
         self._spark: Spark | None = None
         self._query: Query | BoundedRead | None = None
-        #: The last that was started.
+        #: The last reading that was started.
         self._running = self._reading({})
         self._running.end(None)
-        #: Begun ahead, and held at its gate.
+        #: The reading that was started ahead, and is held at its gate.
         self._prepared: Reading | None = None
-        #: Whether nothing was begun ahead because there is nothing to read.
+        #: Whether no query was started ahead, because there is no input.
         self._has_no_input = False
         self._warm_up = WarmUp(
             self, ((topic, number) for number in range(job.tasks) for topic in config.inputs)
@@ -98,29 +98,29 @@ class SparkFeed:
     def warm(self) -> None:
         """Load and compile what a start needs; see `standby.ports.Feed.warm`.
 
-        The first call starts the JVM, and `cancel_warm` does not cut that short: a start would need it too.
-        Raises `Transient` when JVM or input cannot be used now, `BadConfiguration` for a transform or a
-        setting that Spark refuses.
+        The first call starts the JVM; `cancel_warm` does not interrupt that, because a start would need it too.
+        Raises `Transient` when the JVM or the input is unavailable, `BadConfiguration` for a transform or a setting
+        that Spark refuses.
         """
         is_idle = self._running.has_ended and (self._prepared is None or self._prepared.has_ended)
         if is_idle and self._config.standby_query != "cold":
             self._warm_up.run()
 
     def cancel_warm(self) -> None:
-        """Cut a running `warm` short; from any thread."""
+        """Interrupt a running `warm`. Thread-safe."""
         self._warm_up.cancel()
 
     @property
     def is_warm(self) -> bool:
-        """Whether the JVM lives and a query has run in it."""
+        """Whether the JVM is alive and a query has run in it."""
         return self._warm_up.is_done and self._spark is not None and self._spark.process.is_alive
 
     def prepare(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> bool:
-        """Begin the query ahead; see `standby.ports.Feed.prepare`. Its first batch waits for `start`.
+        """Start the query ahead; see `standby.ports.Feed.prepare`. Its first batch waits for `start`.
 
-        It begins a little below ``positions`` where there are records, so that a batch comes as far as the gate
-        whether or not input comes: what a batch needs is loaded and connected then, and the query asks for nothing.
-        Without any record it is left to the start.
+        The query starts a little below ``positions`` if there are records, so that a batch arrives at the gate even
+        without new input. Then everything that a batch needs is loaded and connected, and the query does not poll.
+        Without any records, the query is started by `start` only.
         """
         if not self._running.has_ended:
             raise BrokenInvariant("the feed was prepared while it runs")
@@ -130,16 +130,16 @@ class SparkFeed:
         has_failed = self._prepared is not None and self._prepared.failure is not None
         self.stop()
         bounds = self.bounds().check(by_partition(positions, self._inputs))
-        # After a failure where it counts: the former active may have left out what it failed on.
+        # After a failure, start exactly at the positions: the former active may have skipped the input that failed.
         begins = dict(positions) if has_failed else self._a_little_below(positions, bounds)
         self._has_no_input = all(
             bounds[each][1] <= begin for each, begin in by_partition(begins, self._inputs).items()
         )
         if self._has_no_input:
-            # It would ask for input all the time, and there is nothing that would be kept from anybody.
+            # The query would poll for input all the time, and there is nothing to prepare.
             return False
         reading = self._reading(begins)
-        # What was learned of the records' size may be of long ago.
+        # The known record size may be outdated.
         starts = by_partition(begins, self._inputs)
         self._ahead.look(starts, self._size.held)
         self._size.note_ahead(self._ahead.largest())
@@ -151,7 +151,7 @@ class SparkFeed:
     def _a_little_below(
         self, positions: Mapping[TaskId, Offsets], bounds: Mapping[InputPartition, tuple[int, int]]
     ) -> dict[TaskId, Offsets]:
-        # Half of what makes it too far behind to be of use.
+        # Half of the distance at which a prepared query is no longer usable.
         most = min(_AHEAD_RECORDS, self._config.batch_max_records // 2)
         share = most // (len(positions) * len(self._inputs)) or 1
         return {
@@ -166,7 +166,7 @@ class SparkFeed:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether a query waits with a batch, or there was no input for one."""
+        """Whether a query is waiting with a batch, or there was no input for one."""
         reading = self._prepared
         if reading is None:
             return self._has_no_input
@@ -174,7 +174,7 @@ class SparkFeed:
 
     @property
     def start_seconds(self) -> float | None:
-        """What a start would take; see `standby.ports.Feed.start_seconds`."""
+        """Estimated time of a start; see `standby.ports.Feed.start_seconds`."""
         reading = self._prepared
         if reading is not None and reading.has_arrived and not reading.has_ended:
             return reading.step_seconds
@@ -188,8 +188,8 @@ class SparkFeed:
     ) -> None:
         """Begin to read; see `standby.ports.Feed.start`.
 
-        With ``until`` the transform is given static DataFrames of the same columns.
-        Raises `BadConfiguration` for a transform or a setting that Spark refuses.
+        With ``until`` the transform gets static DataFrames with the same columns. Raises `BadConfiguration` for a
+        transform or a setting that Spark refuses.
         """
         if not self._running.has_ended:
             raise BrokenInvariant("the feed was started while it runs")
@@ -202,15 +202,15 @@ class SparkFeed:
             and self._is_of_use(reading, positions)
             and self._is_there(reading, bounds)
         ):
-            _LOG.info("going on with a query that was begun ahead, %s", reading.told())
+            _LOG.info("using a query that was started ahead, %s", reading.told())
             reading.open(positions, deliver)
             if isinstance(self._query, Query):
                 self._query.limit()
         else:
             if reading is not None:
-                _LOG.info("a query that was begun ahead is of no use, %s", reading.told())
+                _LOG.info("a query that was started ahead is not usable, %s", reading.told())
                 reading.drop()
-            self.stop()  # what a query that ended by itself has left
+            self.stop()  # clean up after a query that ended by itself
             reading = self._reading(positions)
             reading.open(positions, deliver)
             if until is None:
@@ -236,7 +236,7 @@ class SparkFeed:
 
     @property
     def may_go_deaf(self) -> bool:
-        """False: Spark's consumer has a time-out for each look, past which the query ends."""
+        """False: Spark's consumer has a time-out per poll, after which the query ends."""
         return False
 
     def stop(self) -> None:
@@ -250,7 +250,7 @@ class SparkFeed:
             self._query = None
 
     def close(self) -> None:
-        """Stop; session and JVM end with the last feed of the process."""
+        """Stop; the session and the JVM end with the last feed of the process."""
         self.cancel_warm()
         self.stop()
         self._ahead.close()
@@ -261,11 +261,11 @@ class SparkFeed:
 
     @property
     def child_pids(self) -> tuple[int, ...]:
-        """The JVM, once it is there."""
+        """The JVM, once it has started."""
         return () if self._spark is None else (self._spark.process.pid,)
 
     def bounds(self) -> InputBounds:
-        """Return what knows the bounds of the input."""
+        """Return the access to the bounds of the input."""
         if self._bounds is None:
             self._bounds = InputBounds(kafka_settings(self._config), self._group)
         return self._bounds
@@ -281,8 +281,8 @@ class SparkFeed:
     ) -> Query:
         """Return a running query of the job over the partitions in ``positions``, or over synthetic rows.
 
-        Its first batch has ``batch_max_records`` at most, or fewer where there is no room for so many. ``receive``,
-        ``ended``, ``size`` and ``gate`` are as in `standby.adapters.spark.query.Sink`. Raises as `start`.
+        Its first batch has at most ``batch_max_records``, or fewer if memory is limited. ``receive``, ``ended``,
+        ``size`` and ``gate`` are as in `standby.adapters.spark.query.Sink`. Raises like `start`.
         """
         batch_max_records = min(batch_max_records, self._size.held)
         spark = self._acquired()
@@ -307,12 +307,12 @@ class SparkFeed:
         return query
 
     def _is_of_use(self, reading: Reading, positions: Mapping[TaskId, Offsets]) -> bool:
-        """Return whether ``reading`` gets to ``positions`` sooner than a query that begins there."""
+        """Return whether ``reading`` reaches ``positions`` sooner than a new query would."""
         below = reading.records_below(positions)
         return below is not None and below <= self._config.batch_max_records
 
     def _is_there(self, reading: Reading, bounds: Mapping[InputPartition, tuple[int, int]]) -> bool:
-        """Return whether what ``reading`` has still to read was not deleted meanwhile."""
+        """Return whether the input that ``reading`` has yet to read still exists."""
         begins = by_partition(reading.positions, self._inputs)
         return all(bounds[each][0] <= begin for each, begin in begins.items())
 
@@ -326,7 +326,7 @@ class SparkFeed:
         spark = self._acquired()
 
         def frame_of(piece: Piece) -> Any:
-            # The plan was checked when the stream was begun; some operators are refused in streams only.
+            # The plan was checked when the stream was started; some operators are refused in streams only.
             rows = spark.kafka_range(self._range_options, self._inputs, *piece)
             return apply_transform(self._transform, rows, self._config, check=False)
 
@@ -339,11 +339,11 @@ class SparkFeed:
         return self._spark
 
     def _judged(self, failure: BaseException, starts: Mapping[TaskId, Offsets]) -> BaseException:
-        """Return what the caller is to be told for ``failure``, with which the query ended at ``starts``.
+        """Return the error to report for ``failure``, with which the query ended at ``starts``.
 
-        What ``deliver`` or the user's function raised is told as it is. Of the rest, Spark's own words do
-        not say reliably whether a position was outside its partition (the error path can even end in a
-        StackOverflowError), but the partition does.
+        Errors of ``deliver`` or of the user's function are returned unchanged. Spark's other messages do not show
+        reliably whether a position was outside of its partition (the error path can even end in a
+        StackOverflowError), so the bounds of the partition are checked.
         """
         if is_worker_lost(failure):
             lost = PythonWorkerLost("a Python worker of Spark ended while it ran the job's transform")
@@ -370,26 +370,26 @@ class SparkFeed:
         return told
 
 
-#: A query that is begun ahead reads so many records, of all partitions together, that are committed already.
+#: A query that is started ahead reads this many records that are committed already, over all partitions.
 _AHEAD_RECORDS: Final = 500
 
-#: How long Spark may take to accept a query, the first one of a cold JVM on a busy machine included.
+#: Time-out for Spark to accept a query, sufficient for the first one in a cold JVM on a busy machine.
 _BEGIN_SECONDS: Final = 120.0
 
 
 def settings_of(config: JobConfig, code: Path) -> dict[str, str]:
-    """Return the Spark settings of a process that has the job's modules in ``code``, where it is there."""
+    """Return the Spark settings of a process that has the job's modules in ``code``, if it exists."""
     if not code.is_dir():
         return session_settings(config, scratch=tempfile.gettempdir())
-    # Beside the code is the container's working directory, which YARN clears away however the container ends.
+    # The parent of the code directory is the container's working directory, which YARN always deletes in the end.
     return session_settings(config, str(code.resolve()), str(code.resolve().parent))
 
 
 def apply_transform(transform: Any, rows: Any, config: JobConfig, *, check: bool) -> Any:
-    """Return what the user's ``transform`` (or none) makes of the streaming DataFrame ``rows``.
+    """Return the result of the user's ``transform``, if any, for the streaming DataFrame ``rows``.
 
-    Raises `BadConfiguration` when it raises, and if ``check`` also when its result is not what a feed can
-    run: reserved columns kept, each row treated by itself.
+    Raises `BadConfiguration` when it raises, and if ``check`` also when a feed cannot run its result: it must keep
+    the reserved columns, and process each row by itself.
     """
     if transform is None:
         return rows
@@ -423,15 +423,15 @@ def _check(rows: Any, frame: Any, name: str, reserved_types: Mapping[str, str]) 
             )
 
 
-#: So much of what Spark's JVM printed is shown when it does not start.
+#: How many lines of the JVM's output are shown when it does not start.
 _SHOWN_LINES: Final = 10
 
 
 def check_spark_transform(config: JobConfig, code: Path, within_seconds: float = math.inf) -> None:
     """Raise `BadConfiguration` unless a Spark feed could run the job's transform; needs no Kafka.
 
-    Starts a JVM and ends it again, unless this process has one; all in ``within_seconds``. What it prints is shown only
-    when it does not start. Raises `Transient` when the machine cannot run it now.
+    Starts a JVM and ends it again, unless this process has one, all within ``within_seconds``. The JVM's output is
+    shown only when it does not start. Raises `Transient` when the machine cannot run it now.
     """
     transform = transform_of(config)
     end = REAL.monotonic() + within_seconds
@@ -451,7 +451,7 @@ def check_spark_transform(config: JobConfig, code: Path, within_seconds: float =
 
 
 def _printed(log: Path) -> str:
-    """Return the end of what a JVM has printed, to follow an error's text."""
+    """Return the last lines of a JVM's output, to be appended to an error message."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

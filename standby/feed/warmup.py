@@ -1,9 +1,9 @@
-"""How a Spark feed is kept warm: queries over recent real rows, through the job's transform, for nothing.
+"""Keeps a Spark feed warm with rehearsals: queries over recent rows, through the job's transform.
 
-Measured: a start in a JVM in which no streaming query ever ran takes 4 s to its first batch: some 6,500 classes, a
-third of them those that read from Kafka, and 2.5 s of processor time; the fourth one takes 0.35 s of it. What helps a
-later start is the number of *starts* before it, more than the number of batches. So they go on until two in a row
-take about the same.
+Measured: in a JVM without an earlier streaming query, a start takes 4 s to its first batch, due to loading some
+6,500 classes, a third of them for reading from Kafka; it uses 2.5 s of processor time. The fourth start uses 0.35 s.
+A later start benefits from the number of earlier *starts* more than from the number of batches. So rehearsals are
+repeated until two in a row take about the same time.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ _LOG: Final = logging.getLogger(__name__)
 #: Micro-batches of each query of the first warm-up.
 FIRST: Final = (2, 1, 1)
 
-#: Most queries of it, while each is quicker than the one before by more than `SETTLED` says: on a busy machine times
-#: differ for other reasons as well.
+#: Maximum number of its queries, while each is faster than the previous one by more than `SETTLED`: on a busy
+#: machine, times vary for other reasons as well.
 MOST: Final = 6
 
-#: Times have settled when the last is at least this part of the one before.
+#: Times have settled when the last one is at least this fraction of the previous one.
 SETTLED: Final = 0.75
 
-#: How often a warm feed rehearses at most, however often it is asked. What is compiled stays compiled; this
-#: keeps connections open and pages in memory.
+#: Minimum interval of a warm feed's rehearsals, however often `run` is called. Compiled code stays compiled;
+#: rehearsals keep connections open and pages in memory.
 KEEP_SECONDS: Final = 28.0
 
-#: Records of one such micro-batch, all partitions together.
+#: Records per micro-batch of a rehearsal, over all partitions.
 _RECORDS: Final = 500
 
-#: More partitions than this teach the JVM nothing new.
+#: Maximum number of partitions read; more would not warm anything else.
 _MOST_PARTITIONS: Final = 2
 
-#: Longest time that one rehearsal may take; on a machine so busy the rest would only add to the load.
+#: Time limit of a rehearsal; on a machine as busy as that, continuing would only add to the load.
 _REHEARSAL_SECONDS: Final = 30.0
 
 
 class Stage(Protocol):
-    """What a rehearsal is played on: a `standby.feed.spark.SparkFeed`."""
+    """What a rehearsal uses: a `standby.feed.spark.SparkFeed`."""
 
     def bounds(self) -> InputBounds:
         """Return what knows the bounds of the input."""
@@ -67,7 +67,7 @@ class Stage(Protocol):
 
 
 class WarmUp:
-    """The rehearsals of one feed, and how far they have come."""
+    """The rehearsals of one feed, and their progress."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class WarmUp:
         self._wake = threading.Event()
         self._has_run = False
         self._has_read_kafka = False
-        #: From the beginning of the last rehearsal's query to its first batch.
+        #: Time from the start of the last rehearsal's query to its first batch.
         self._took: float | None = None
 
     @property
@@ -93,37 +93,36 @@ class WarmUp:
 
     @property
     def start_seconds(self) -> float | None:
-        """What the last rehearsal's query took to its first batch; None before one has read real rows.
+        """Time of the last rehearsal's query to its first batch; None before one has read real rows.
 
-        Without those a third of what a start needs is not even loaded.
+        Without real rows, a third of what a start needs is not loaded.
         """
         return self._took if self._has_read_kafka else None
 
     def count_start(self) -> None:
-        """Take note that a real query was started: it warms as well, and an earlier `cancel` is spent."""
+        """Record that a real query was started: it warms up as well, and resets an earlier `cancel`."""
         self._note(has_read_kafka=True)
         self._cancelled.clear()
 
     def cancel(self) -> None:
-        """Make a running or the next `run` return soon; from any thread.
+        """Make a running or the next `run` return soon. Thread-safe.
 
-        The next as well: it may be called just before `run` gets going, for a promotion that waits for it.
+        It applies to the next one as well, because it may be called just before `run` begins, for a waiting
+        promotion.
         """
         self._cancelled.set()
         self._wake.set()
 
     def run(self) -> None:
-        """Rehearse: until it is no quicker any more the first time, and when there are real rows for the first time.
+        """Rehearse until the times have settled, if it is the first time or the first time with real rows.
 
-        Else one batch.
-
-        Raises as `standby.feed.spark.SparkFeed.start`. What a rehearsal stumbles over in the rows is left
-        to the real start to report.
+        Otherwise run a single batch. Raises like `standby.feed.spark.SparkFeed.start`. Failures of a rehearsal on
+        rows are left for the real start to report.
         """
         try:
             is_due = self._clock() >= self._due_at
-            # The first real rows are not waited for until the next rehearsal is due: before them no
-            # rehearsal has read from Kafka, and a start would load all of that.
+            # The first real rows are used at once, not at the next due time: before them, no rehearsal has read from
+            # Kafka, and a start would have to load all of that.
             is_waiting_for_rows = self._has_run and not self._has_read_kafka
             if self._cancelled.is_set() or not (is_due or is_waiting_for_rows):
                 return
@@ -153,13 +152,13 @@ class WarmUp:
         self._due_at = self._clock() + KEEP_SECONDS
 
     def _recent(self) -> dict[InputPartition, tuple[int, int]]:
-        """Return begin and end of some partitions that have records; nothing while the input is empty."""
+        """Return the bounds of some partitions that have records; empty while the input is empty."""
         bounds = self._stage.bounds().ask(self._partitions)
         spans = {partition: span for partition, span in bounds.items() if span[1] > span[0]}
         return dict(list(spans.items())[:_MOST_PARTITIONS])
 
     def _rehearse(self, spans: Mapping[InputPartition, tuple[int, int]], batches: int) -> None:
-        """Read the last records of ``spans`` in so many batches, or in fewer when there are too few."""
+        """Read the last records of ``spans`` in ``batches`` batches, or in fewer when there are not enough records."""
         self._wake.clear()
         received = 0
         positions = {

@@ -1,1 +1,1 @@
-"""What is decided of a feed without a session of Spark: plans, settings, sizes of batches, what errors mean."""
+"""Rules of a feed that need no Spark session: plans, settings, batch sizes, the meaning of errors."""

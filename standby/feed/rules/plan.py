@@ -1,8 +1,8 @@
-"""Which streaming plans a transform may have: those that treat each row by itself. Pure.
+"""Checks a transform's streaming plan: it must process each row by itself. Pure.
 
-A stateful operator would keep its state in the query's checkpoint, which is thrown away at each start (offsets are
-those that were committed, rule `committed-offsets`). The result of an operator over all rows of a micro-batch would
-depend on where the batch happens to end, which differs when records are read again.
+A stateful operator would keep its state in the query's checkpoint, which is discarded at each start (offsets are the
+committed ones, rule `committed-offsets`). The result of an operator over all rows of a micro-batch would depend on
+where the batch ends, which differs when records are read again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BOUNDARY: Final = (
     "its result depends on where a micro-batch ends, which is not the same when records are read again"
 )
 
-#: Name of a logical operator of Spark → why it cannot be applied to the stream.
+#: Name of a logical operator in Spark → why it cannot be applied to the stream.
 REFUSED: Final = {
     "Aggregate": f"an aggregation: {_CHECKPOINT}",
     "Distinct": f"a distinct union: {_CHECKPOINT}",
@@ -53,13 +53,13 @@ REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of a logical plan, as far as it matters here."""
+    """An operator of a logical plan."""
 
     name: str
     is_streaming: bool
-    """Whether it is applied to the stream; what is done to static tables beside it is free."""
+    """Whether it is applied to the stream; operators on static tables are unrestricted."""
     streaming_inputs: int
-    """How many of its inputs are streams."""
+    """Number of its inputs that are streams."""
 
 
 def check_plan(operators: Iterable[Operator], transform: str) -> None:

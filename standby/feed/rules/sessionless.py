@@ -1,7 +1,8 @@
-"""What is said of a module that asks for Spark's session while it is imported. Pure: pyspark is known by its names.
+"""The error message for a module that uses Spark's session during its import. Pure: pyspark is known by name.
 
-There is none then. A module is imported in three places: by the command that checks the job, in the container, and in
-Spark's Python workers, which import it for every function that a UDF refers to. The third can never have a session.
+There is no session at that time. A module is imported in three places: by the command that checks the job, in the
+container, and in Spark's Python workers, which import it for every function that a UDF refers to. The workers can
+never have a session.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ _DECIMAL: Final = re.compile(r"(?:decimal|dec|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d
 _ARRAY: Final = re.compile(r"array\s*<(.*)>", re.DOTALL)
 _MAP: Final = re.compile(r"map\s*<\s*(\w+)\s*,(.*)>", re.DOTALL)
 
-#: Conditions of pyspark's errors.
+#: Error conditions of pyspark.
 _NO_SESSION: Final = ("SESSION_OR_CONTEXT_NOT_EXISTS", "NO_ACTIVE_OR_DEFAULT_SESSION")
 
-#: The function of pyspark's that has the JVM read a type, and what it calls the text.
+#: The pyspark function that lets the JVM parse a type, and the name of its text argument.
 _PARSER: Final = ("_parse_datatype_string", "s")
 
 #: pyspark's decorators around its functions.
@@ -49,14 +50,14 @@ _WRAPPERS: Final = ("wrapped", "wrapper")
 _MOST_CHARACTERS: Final = 60
 
 STARTED: Final = (
-    "the job's code has started Spark itself while it was imported (SparkSession.builder.getOrCreate(), say); "
+    "the job's code has started Spark itself while it was imported (for example SparkSession.builder.getOrCreate()); "
     "standfast starts it, with the job's settings: in a transform use rows.sparkSession, and outside of it types as "
     "objects, as StringType()"
 )
 
 
 def told(error: BaseException) -> str | None:
-    """Return what to write instead, after ``error`` ended an import; None: it was not for want of a session."""
+    """Return the advice after ``error`` ended an import; None: the cause was not a missing session."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if not frames or not _is_pysparks(frames[-1]) or not _is_for_want_of_session(error):
         return None
@@ -65,7 +66,7 @@ def told(error: BaseException) -> str | None:
     if text is not None:
         shown = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
         return (
-            f"{why}, so nobody reads the type {shown!r}: write {type_of(text)} (of pyspark.sql.types) in its place, or "
+            f"{why}, so nothing can parse the type {shown!r}: write {type_of(text)} (of pyspark.sql.types) instead, or "
             "define this inside of the function that task.transform names"
         )
     names = (frame.f_code.co_name for frame in frames if _is_pysparks(frame))
@@ -77,7 +78,7 @@ def told(error: BaseException) -> str | None:
 
 
 def type_of(text: str) -> str:
-    """Return the Python expression of a type that Spark knows by ``text``, or how one is written."""
+    """Return the Python expression of a type that Spark calls ``text``, or a template for one."""
     given = text.strip().lower()
     if given in _TYPES:
         return f"{_TYPES[given]}()"
@@ -94,7 +95,7 @@ def _is_for_want_of_session(error: BaseException) -> bool:
     condition = getattr(error, "getCondition", None)
     if callable(condition):
         return condition() in _NO_SESSION
-    # Where a function uses the JVM without having asked for it: `assert sc is not None`, or None._jvm.
+    # Functions that use the JVM without a check fail with `assert sc is not None`, or on None._jvm.
     return isinstance(error, AssertionError) or (
         isinstance(error, AttributeError) and "NoneType" in str(error)
     )

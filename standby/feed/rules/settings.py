@@ -1,7 +1,7 @@
-"""Settings of the Spark session and of its Kafka source. Pure, but for secrets that files of the host hold.
+"""Settings of the Spark session and of its Kafka source. Pure, except for secrets read from the host's files.
 
-A job gives Kafka's settings once, under librdkafka's names, and they hold for every client. Spark reads
-with the Java client, whose names differ in places; `java_client` has the table.
+A job specifies Kafka settings once, with librdkafka's names, for all clients. Spark reads with the Java client,
+which has different names for some of them; `java_client` translates.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _SESSION: Final = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
-    # Its driver listens, on loopback: other users of the host are kept out by a secret that Spark makes itself.
+    # The driver listens on loopback; a secret created by Spark excludes other users of the host.
     "spark.authenticate": "true",
     # The same timestamps as the plain feed, on every host.
     "spark.sql.session.timeZone": "UTC",
-    # A batch is wanted for new input only.
+    # Batches are run for new input only.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # The checkpoint is thrown away: no checksums, no careful renames.
+    # The checkpoint is discarded, so it needs no checksums and no atomic renames.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # Each query leaves what its consumers had fetched ahead; half a minute is enough to keep it.
+    # Each query leaves data that its consumers have prefetched; keeping it for half a minute is enough.
     "spark.kafka.consumer.fetchedData.cache.timeout": "30s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "15s",
-    # A container lives for months; nobody looks at the history of its jobs.
+    # A container runs for months; the history of its Spark jobs is not used.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "200",
@@ -45,7 +45,7 @@ _SESSION: Final = {
     "spark.sql.streaming.numRecentProgressUpdates": "2",
 }
 
-#: What would make the feed break its promises, with the reason.
+#: Settings that would break the feed's guarantees, with the reason.
 _REFUSED: Final = {
     "spark.jars.packages": "containers resolve nothing; give files with spark.jars",
     "spark.submit.pyFiles": "list the files in job.modules",
@@ -61,9 +61,8 @@ _REFUSED: Final = {
 def session_settings(config: JobConfig, python_path: str = "", scratch: str = "") -> dict[str, str]:
     """Return all settings of the job's Spark session.
 
-    ``python_path`` is where Spark's Python workers find the job's modules, ``scratch`` where Spark may
-    keep files; empty: nowhere, and the system's place. Raises `BadConfiguration` for a setting that
-    cannot be had.
+    ``python_path`` is where Spark's Python workers find the job's modules (empty: nowhere), ``scratch`` where Spark
+    may keep files (empty: the system's default). Raises `BadConfiguration` for a setting that is not allowed.
     """
     for name, reason in _REFUSED.items():
         if name in config.spark:
@@ -74,7 +73,7 @@ def session_settings(config: JobConfig, python_path: str = "", scratch: str = ""
             f"spark.master: {master!r} is not local; each container runs a session of its own"
         )
     settings = {
-        # Two partitions are read at a time even on one core: each waits for the broker in turn.
+        # Two partitions are read at a time even on one core, because reads mostly wait for the broker.
         "spark.master": f"local[{max(2, config.vcores)}]",
         **_SESSION,
         **resolved(config.spark),
@@ -90,7 +89,7 @@ def session_settings(config: JobConfig, python_path: str = "", scratch: str = ""
     return settings
 
 
-#: librdkafka's name → the Java client's, where nothing but the name differs.
+#: librdkafka's name → the Java client's, if only the name differs.
 RENAMED: Final = {
     "sasl.mechanisms": "sasl.mechanism",
     "fetch.wait.max.ms": "fetch.max.wait.ms",
@@ -127,7 +126,7 @@ _LOGIN: Final = frozenset(
     }
 )
 
-#: Cannot be expressed for the Java client, and silence would be worse than a refusal.
+#: Settings that the Java client does not support; they are refused rather than ignored.
 _NOT_IN_JAVA: Final = {
     "enable.ssl.certificate.verification": "the Java client always verifies; trust the broker's CA instead",
     "oauthbearer_token_refresh_cb": "a callback cannot be configured",
@@ -135,12 +134,12 @@ _NOT_IN_JAVA: Final = {
 
 
 def java_client(settings: Mapping[str, str], read: Callable[[str], str]) -> dict[str, str]:
-    """Return librdkafka's ``settings`` as the Java client takes them.
+    """Return librdkafka's ``settings``, translated for the Java client.
 
-    Translated are the names in `RENAMED`, PEM files (``read`` gives a file's text; the Java client wants
-    the private key as PKCS #8), the PKCS #12 key store, and user and password, Kerberos or OIDC logins,
-    which become `sasl.jaas.config`. Everything else is passed on as it is; what the Java client does not
-    know it ignores. Raises `BadConfiguration` for what has no counterpart.
+    This covers the names in `RENAMED`, PEM files (``read`` returns a file's text; the Java client expects the
+    private key as PKCS #8), the PKCS #12 key store, and user and password, Kerberos or OIDC logins, which become
+    `sasl.jaas.config`. Everything else is passed on unchanged; the Java client ignores unknown settings. Raises
+    `BadConfiguration` for settings without a counterpart.
     """
     result: dict[str, str] = {}
     for name, value in settings.items():
@@ -166,7 +165,7 @@ def java_client(settings: Mapping[str, str], read: Callable[[str], str]) -> dict
 
 
 def _login(settings: Mapping[str, str], mechanism: str) -> dict[str, str]:
-    """Return `sasl.jaas.config`, and what goes with it, for the login that ``settings`` describe."""
+    """Return `sasl.jaas.config` and related settings for the login in ``settings``."""
     if mechanism == "PLAIN" or mechanism.startswith("SCRAM-"):
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         options = {
@@ -208,28 +207,28 @@ def _jaas(module: str, options: Mapping[str, str]) -> str:
     return f"{module} required {' '.join(quoted)};"
 
 
-#: The option of Spark's Kafka source by which its rows have the column `headers`.
+#: The option of Spark's Kafka source that adds the column `headers`.
 HEADERS_OPTION: Final = "includeHeaders"
 
-#: Most records of one poll of the source's consumer. After each poll Spark asks the broker for the partition's first
-#: and last offset, and by that drops what the consumer has fetched beyond the poll: with the client's default of 500 a
-#: megabyte of small records is fetched fifteen times. No more than this: the records of one poll are in memory at once.
+#: Maximum records per poll of the source's consumer. After each poll, Spark requests the partition's first and last
+#: offset, which discards what the consumer has prefetched: with the client's default of 500, a megabyte of small
+#: records is fetched fifteen times. The records of one poll are in memory at once, which limits the value.
 _POLL_RECORDS: Final = "5000"
 
-#: How long the broker holds a fetch that finds no records, milliseconds. Spark polls only for records that are there,
-#: but with the last of them the consumer sends a fetch ahead, and Spark's next request waits behind that one.
+#: How long the broker holds a fetch without records, in milliseconds. Spark polls only for existing records, but
+#: with the last of them the consumer sends a fetch ahead, and Spark's next request waits for that one.
 _FETCH_WAIT_MS: Final = "1"
 
-#: How long a query waits for a partition that does not answer, milliseconds. Spark's own patience is two to three
-#: minutes, during which the tasks beside it get nothing either.
+#: How long a query waits for a partition that does not answer, in milliseconds. Spark's default is two to three
+#: minutes, during which the other tasks get no input either.
 _PATIENCE_MS: Final = "8000"
 
 
 def source_options(config: JobConfig, group: str, read: Callable[[str], str]) -> dict[str, str]:
-    """Return the options of Spark's Kafka source, all but the partitions and where to begin.
+    """Return the options of Spark's Kafka source, except for the partitions and the start offsets.
 
-    ``group`` names the pool of consumers that queries of one container share, so that a new query finds
-    connected ones; nobody joins it and nothing is committed under it.
+    ``group`` names the pool of consumers that the queries of a container share, so that a new query finds connected
+    ones. No consumer joins the group, and nothing is committed with it.
     """
     client = java_client(
         {"bootstrap.servers": config.kafka_bootstrap, **resolved(config.kafka, "kafka.")}, read
@@ -237,7 +236,7 @@ def source_options(config: JobConfig, group: str, read: Callable[[str], str]) ->
     client.setdefault("fetch.max.wait.ms", _FETCH_WAIT_MS)
     client.setdefault("max.poll.records", _POLL_RECORDS)
     client.setdefault("reconnect.backoff.max.ms", "500")
-    # The whole call may not end before a single request of it.
+    # The whole call must not time out before a single request.
     patience = client.setdefault("request.timeout.ms", _PATIENCE_MS)
     client.setdefault("default.api.timeout.ms", patience)
     return {
@@ -245,15 +244,15 @@ def source_options(config: JobConfig, group: str, read: Callable[[str], str]) ->
         "kafka.group.id": group,
         "kafka.isolation.level": "read_committed",
         "maxOffsetsPerTrigger": str(config.batch_max_records),
-        # Data that is gone must be seen: what to do then is decided by the kernel, never by the source.
+        # Data loss must be detected: the kernel decides what to do, never the source.
         "failOnDataLoss": "true",
         "kafkaConsumer.pollTimeoutMs": patience,
-        # Who tries again is the kernel, without the partition that did not answer.
+        # The kernel retries, without the partition that did not answer.
         "fetchOffset.numRetries": "1",
         **column_options(config),
     }
 
 
 def column_options(config: JobConfig) -> dict[str, str]:
-    """Return those of `source_options` that say which columns there are."""
+    """Return the part of `source_options` that determines the columns."""
     return {HEADERS_OPTION: str(config.input_headers).lower()}

@@ -55,7 +55,7 @@ def test_modules_of_a_directory_below_lie_side_by_side_as_in_a_container(job_dir
 def test_what_cannot_be_used_is_named(job_directory: Path) -> None:
     for listed, name, said in (
         ((), "good_job:step", "no module 'good_job'; list its file in job.modules"),
-        (("needs_job.py",), "needs_job:step", "needs_job imports 'good_job', which is not there"),
+        (("needs_job.py",), "needs_job:step", "needs_job imports 'good_job', which does not exist"),
         (("lost_job.py",), "lost_job:step", "imports 'not_installed_anywhere'"),
         (("broken_job.py",), "broken_job:step", r"raised ValueError: no table \(broken_job.py, line 2\)"),
         (("exits_job.py",), "exits_job:step", "raised SystemExit: bye"),

@@ -113,7 +113,7 @@ def test_what_reaches_other_threads_is_taken_back_and_told(
         assert read() == before, kind
         (told,) = [each.getMessage() for each in caplog.records]
         assert told.startswith("task.step: importing wide_job changes "), kind
-        assert "is taken back" in told, kind
+        assert "is reverted" in told, kind
         assert re.search(said, told), told
         caplog.clear()
 
@@ -165,7 +165,7 @@ def test_a_variable_that_the_jvm_may_or_may_not_see_is_named(
     monkeypatch.setenv("JAVA_HOME", "/before")
     imported(tmp_path, "import os; os.environ['JAVA_HOME'] = '/after'")
     (told,) = [each.getMessage() for each in caplog.records]
-    assert "JAVA_HOME from '/before' to '/after'; it holds for the whole process and stays so" in told
+    assert "JAVA_HOME from '/before' to '/after'; this affects the whole process and is kept" in told
     monkeypatch.undo()
 
 
