@@ -1,7 +1,7 @@
-"""The one place where gRPC channels are made: to hosts of the cluster and to this machine, past every proxy.
+"""The only place where gRPC channels are created: to hosts of the cluster and to this machine, without a proxy.
 
-grpcio takes ``grpc_proxy``, ``https_proxy`` and ``http_proxy`` of the environment for every channel that does not say
-otherwise. ``make lint`` refuses channels that are made elsewhere.
+By default, grpcio uses ``grpc_proxy``, ``https_proxy`` and ``http_proxy`` of the environment for every channel.
+``make lint`` refuses channels that are created elsewhere.
 """
 
 from __future__ import annotations

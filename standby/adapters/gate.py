@@ -1,7 +1,8 @@
-"""A port that strangers may connect to: one thread accepts, bounds how many there are, and how long each may take.
+"""A port that is open to strangers: one thread accepts, and limits the number of connections and their time.
 
-Until a connection is let in (a request's head has come, or a handshake has shown the cluster's certificate) it costs a
-descriptor and some bytes, and no thread. Those that go too far make way or are cut off, and are told of together.
+Until a connection is admitted (a request's head has arrived, or a handshake has shown the cluster's certificate), it
+costs a descriptor and some bytes, but no thread. Connections over the limits are evicted or closed, and are logged
+together.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ from standby.shared.metric import Kind, Metric
 
 _log: Final = logging.getLogger(__name__)
 
-#: Connections that wait to be accepted; the kernel drops what comes beyond them, and the client tries again.
+#: Maximum number of connections waiting to be accepted; the kernel drops further ones, and the client retries.
 _BACKLOG: Final = 128
 
-#: So many are accepted before those that are there are looked at again.
+#: How many connections are accepted before the existing ones are served again.
 _ACCEPTED_AT_ONCE: Final = 64
 
-#: For so long nobody is accepted when the process has no descriptor left, seconds.
+#: Pause in accepting when the process has run out of descriptors, in seconds.
 _WITHOUT_DESCRIPTORS_SECONDS: Final = 0.2
 
-#: Between two lines of the log about refused connections of one port, seconds.
+#: Minimum interval between log lines about refused connections of one port, in seconds.
 _TOLD_SECONDS: Final = 60.0
 
-#: Closing says no farewell, and leaves nothing behind in the kernel.
+#: Close with a reset, which leaves no state in the kernel.
 _ABORT: Final = struct.pack("ii", 1, 0)
 
 
 class Refusal(enum.Enum):
-    """Why a connection came to nothing."""
+    """Why a connection was refused."""
 
     TOO_MANY = "too many"
     TOO_SLOW = "too slow"
@@ -52,42 +53,42 @@ class Refusal(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What strangers may take of one port."""
+    """The limits of one port."""
 
     connections: int
-    """At once, those that are served included."""
+    """Maximum number of connections, including those being served."""
     per_address: int
-    """Of one address at once."""
+    """Maximum number of connections per address."""
     seconds: float
-    """From accepting a connection to having let it in and, where `Gate` writes the answer, to having sent that."""
+    """Time limit from accepting a connection to admitting it and, where `Gate` writes the answer, to sending it."""
 
 
 @dataclass(eq=False)
 class Connection:
-    """One that was accepted."""
+    """An accepted connection."""
 
     socket: socket.socket
     address: str
     until: float
-    """Monotonic time at which it is cut off."""
+    """Monotonic time at which it is closed."""
     step: Callable[[], int] = field(default=lambda: 0)
-    """What is to be done when its socket is ready; returns what it waits for next: `selectors.EVENT_READ` or
-    `EVENT_WRITE`; 0: nothing of the socket. Raises `Refused`, or OSError when the other side is gone."""
+    """Called when its socket is ready; returns what to wait for next: `selectors.EVENT_READ` or `EVENT_WRITE`; 0:
+    nothing. Raises `Refused`, or OSError when the other side is gone."""
     is_waiting: bool = True
-    """Whether it has still to say who or what it is: it makes way for newer ones."""
+    """Whether it has not been admitted yet, so that it may be evicted for newer ones."""
     is_elsewhere: bool = False
     """Whether another thread serves it, and closes its socket."""
 
 
 class Refused(Exception):
-    """A connection said something that is not understood."""
+    """A connection sent something invalid."""
 
 
 class Gate:
-    """Accepts on one port of a host, in a thread of its own, from `start` to `close`."""
+    """Accepts connections on one port of a host, on a thread of its own, from `start` to `close`."""
 
     def __init__(self, host: str, port: int, limits: Limits, name: str, clock: Clock = REAL) -> None:
-        """Listen on ``port``, 0: any free one; ``name`` is for the log. Raises OSError when that is not possible."""
+        """Listen on ``port``, 0: any free one; ``name`` is for the log. Raises OSError when this fails."""
         self.limits = limits
         self.name = name
         self._clock = clock
@@ -100,7 +101,7 @@ class Gate:
         for each in (self._woken, self._waker):
             each.setblocking(False)
         self._connections: dict[Connection, None] = {}
-        """In the order in which they came, and in which their times end."""
+        """In the order of arrival, which is also the order of their deadlines."""
         self._of_address: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._posted: list[Callable[[], None]] = []
@@ -113,14 +114,14 @@ class Gate:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self, greet: Callable[[Connection], None]) -> None:
-        """Begin to accept; ``greet`` gives each new connection, on the gate's thread, its `Connection.step`."""
+        """Start accepting; ``greet`` sets the `Connection.step` of each new connection, on the gate's thread."""
         self._greet = greet
         self._selector.register(self._listening, selectors.EVENT_READ, None)
         self._selector.register(self._woken, selectors.EVENT_READ, self._take_posted)
         self._thread.start()
 
     def close(self) -> None:
-        """Refuse from now on, and cut off who is there."""
+        """Stop accepting, and close all connections."""
         if self._thread.is_alive():
             self._is_closing = True
             self._wake()
@@ -134,19 +135,19 @@ class Gate:
 
     @property
     def refused(self) -> Mapping[Refusal, int]:
-        """How many connections came to nothing so far."""
+        """Number of refused connections so far."""
         return {each: self._refused[each] for each in Refusal}
 
     def post(self, work: Callable[[], None]) -> None:
-        """Have ``work`` done on the gate's thread; from any thread."""
+        """Run ``work`` on the gate's thread. Thread-safe."""
         with self._lock:
             self._posted.append(work)
         self._wake()
 
-    # ---- for whoever greets, on the gate's thread ----
+    # ---- for the functions that serve connections, on the gate's thread ----
 
     def renew(self, connection: Connection) -> None:
-        """Have the socket of ``connection`` waited for as its step says next."""
+        """Run the step of ``connection``, and wait for its socket as the step requires."""
         if connection not in self._connections:
             return
         try:
@@ -158,18 +159,18 @@ class Gate:
             self.cut_off(connection)
             return
         except Exception:  # noqa: BLE001 - see below
-            # The outermost level of the thread: nothing that a stranger can bring about may end it.
+            # The outermost level of the thread: no stranger may be able to end it.
             if not self._refused[Refusal.NOT_UNDERSTOOD]:
-                _log.exception("port %d (%s): an error that nobody foresaw", self.port, self.name)
+                _log.exception("port %d (%s): unexpected error", self.port, self.name)
             self._refuse(connection, Refusal.NOT_UNDERSTOOD)
             return
         if connection in self._connections:
             self._await(connection, wanted)
 
     def let_in(self, connection: Connection, *, is_served_elsewhere: bool = False) -> None:
-        """Take note that it has said what it wants: it does not make way for newer ones.
+        """Admit the connection: it is not evicted for newer ones.
 
-        One that is served elsewhere is not looked at any more, nor cut off for taking long; it counts until `release`.
+        One that is served elsewhere is no longer watched or timed out; it counts until `release`.
         """
         connection.is_waiting = False
         if is_served_elsewhere:
@@ -177,25 +178,26 @@ class Gate:
             connection.is_elsewhere, connection.until = True, float("inf")
 
     def release(self, connection: Connection) -> None:
-        """Forget a connection that whoever served it has closed."""
+        """Forget a connection that its server has closed."""
         if connection in self._connections:
             self._await(connection, 0)
             self._forget(connection)
 
     def cut_off(self, connection: Connection) -> None:
-        """End a connection, which need not have come to its end."""
+        """Close a connection, even if it is in use."""
         self.release(connection)
         if not connection.is_elsewhere:
             connection.socket.close()
             return
         with suppress(OSError):
-            # Whoever serves it may be waiting for it, and closes it. TLS's own end is not waited for.
+            # The thread that serves it may be waiting on the socket, and closes it. There is no wait for a TLS
+            # shutdown.
             socket.socket.shutdown(connection.socket, socket.SHUT_RDWR)
 
-    # ---- the gate's own ----
+    # ---- internal ----
 
     def _wake(self) -> None:
-        # Full: it has been woken often enough.
+        # If the pipe is full, a wake-up is pending anyway.
         with suppress(OSError):
             self._waker.send(b"+")
 
@@ -226,9 +228,9 @@ class Gate:
                 self._selector.register(self._listening, selectors.EVENT_READ, None)
 
     def _until_next(self) -> float | None:
-        """Return how long nothing has to be done unless a socket is ready; None: for ever."""
+        """Return how long to wait for sockets until something is due; None: for ever."""
         times = [self._accept_from] if self._accept_from else []
-        # One that is served elsewhere may stand before others; there are never many.
+        # The order does not help here, because those served elsewhere have no deadline; there are never many.
         times += [min((each.until for each in self._connections), default=float("inf"))]
         times += [self._tell_from] if self._untold else []
         nearest = min(times)
@@ -247,7 +249,7 @@ class Gate:
                     self._selector.unregister(self._listening)
                     self._accept_from = self._clock.monotonic() + _WITHOUT_DESCRIPTORS_SECONDS
                     return
-                continue  # it had gone before it was accepted
+                continue  # it was gone before it was accepted
             self._take(accepted, str(peer[0]))
 
     def _take(self, accepted: socket.socket, address: str) -> None:
@@ -260,7 +262,7 @@ class Gate:
         else:
             way = connection
         if way is not connection:
-            # What is idle makes way: a request comes at once, and whoever floods loses his own.
+            # Evict an idle one: genuine requests arrive at once, and a flooding client loses its own connections.
             self._refuse(way or connection, Refusal.TOO_MANY)
             if way is None:
                 return
@@ -308,7 +310,7 @@ class Gate:
             self._refuse(connection, Refusal.TOO_SLOW)
 
     def _tell(self, *, is_last: bool = False) -> None:
-        """Say what was refused: the first at once, all others together each minute."""
+        """Log refused connections: the first at once, later ones together once a minute."""
         now = self._clock.monotonic()
         if not self._untold or (now < self._tell_from and not is_last):
             return
@@ -319,7 +321,7 @@ class Gate:
 
 
 def listening(host: str, port: int, limits: Limits, name: str, clock: Clock = REAL) -> Gate:
-    """Return a gate on ``port`` of ``host``, 0: any free one; raises `Unavailable`."""
+    """Return a gate on ``port`` of ``host``, 0: any free one. Raises `Unavailable`."""
     try:
         return Gate(host, port, limits, name, clock)
     except OSError as error:
@@ -327,11 +329,11 @@ def listening(host: str, port: int, limits: Limits, name: str, clock: Clock = RE
         raise Unavailable(f"NM_HOST: cannot listen on {host}: {said}") from error
 
 
-#: Of the ports of a process; candidates and containers show it.
+#: The refused connections of a process's ports; exported by candidates and containers.
 REFUSED_CONNECTIONS: Final[Metric[Iterable[Gate]]] = Metric(
     "standfast_refused_connections_total",
-    "Connections that were closed because there were too many, because they took too long, or because what they "
-    "said was no request, or did not show the cluster's credentials; by port.",
+    "Connections that were closed because there were too many, because they took too long, or because they sent "
+    "no valid request or did not show the cluster's credentials; by port.",
     ("port", "reason"),
     lambda gates: (((gate.name, why.value), count) for gate in gates for why, count in gate.refused.items()),
     Kind.COUNTER,

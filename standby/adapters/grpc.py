@@ -1,7 +1,7 @@
 """The container's end of the control stream, over grpcio: mutual TLS, bytes in and out.
 
-Detection rests on the heartbeats and on the stream's own end, not on gRPC's keep-alive: a server that was
-not told to expect its pings hangs up on them.
+Failure detection relies on the heartbeats and on the stream's end, not on gRPC's keep-alive: a server that is not
+configured for its pings closes the connection.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", _MOST_BYTES),
     ("grpc.max_send_message_length", _MOST_BYTES),
-    # Offers of a service configuration through DNS are not looked for.
+    # Do not look up a service configuration in DNS.
     ("grpc.service_config_disable_resolution", 1),
 )
 
@@ -47,7 +47,7 @@ class ControlStreams:
     def __init__(
         self, keys: Keys, heartbeat_interval_ms: int, clock: Callable[[], float] = REAL.monotonic
     ) -> None:
-        """``clock`` returns seconds; heartbeats are due by it."""
+        """``clock`` returns seconds; it times the heartbeats."""
         self._keys = keys
         self._interval_seconds = heartbeat_interval_ms / 1000
         self._clock = clock
@@ -61,10 +61,10 @@ class ControlStreams:
 
 
 class ControlStream:
-    """One stream. Two threads: gRPC's own takes what goes out, one of ours reads what comes in.
+    """One stream, with two threads: gRPC's thread takes outgoing messages, and our own reads incoming ones.
 
-    The heartbeats are made where the outgoing messages are handed to gRPC, so nothing but the connection
-    itself can delay them, and none pile up behind a connection that does not take them.
+    Heartbeats are created where the outgoing messages are handed to gRPC, so only the connection itself can delay
+    them, and they do not accumulate when the connection is blocked.
     """
 
     def __init__(
@@ -90,14 +90,14 @@ class ControlStream:
         threading.Thread(target=self._read, name=f"stream-{self._number}", daemon=True).start()
 
     def send(self, report: Report) -> None:
-        """Queue the report; a leader that takes none any more loses the stream."""
+        """Queue the report. If the leader no longer takes messages, the stream is cancelled."""
         if self._outgoing.qsize() >= _MOST_WAITING:
             self._call.cancel()
             return
         self._outgoing.put(encode(report))
 
     def finish(self, timeout_seconds: float) -> None:
-        """Send what is queued, end our side, and wait so long for the leader to end its own."""
+        """Send the queued messages, end our side, and wait for the leader to end its side."""
         self._outgoing.put(None)
         self._ended.wait(timeout_seconds)
         self.drop()
@@ -107,13 +107,13 @@ class ControlStream:
         self._is_dropped.set()
         self._outgoing.put(None)
         self._call.cancel()
-        # Closing waits for the channel's own threads; they end by themselves once the call has.
+        # Closing waits for the channel's threads, which end after the call has ended.
         threading.Thread(target=self._channel.close, name=f"close-{self._number}", daemon=True).start()
 
     def _connectivity(self, state: grpc.ChannelConnectivity) -> None:
         if state is grpc.ChannelConnectivity.READY:
             self._post(StreamConnected(self._number))
-            # It costs a thread that wakes five times a second.
+            # The subscription costs a thread that wakes up five times a second.
             self._channel.unsubscribe(self._connectivity)
 
     def _messages(self, hello: bytes) -> Iterator[bytes]:
@@ -125,7 +125,7 @@ class ControlStream:
             now = self._clock()
             if now >= due:
                 sequence += 1
-                # A process that stood still does not make up for the heartbeats it missed.
+                # After a suspension of the process, missed heartbeats are not sent later.
                 due = max(due, now - self._interval_seconds) + self._interval_seconds
                 yield encode(Heartbeat(sequence))
                 continue

@@ -1,7 +1,7 @@
-"""Pages for everybody who reaches a port: HTTP/1.0, reading only, within bounds.
+"""A public HTTP/1.0 port: read-only, with limits.
 
-One thread takes requests in and sends answers out (`standby.adapters.gate`), few others make the answers: what a client
-does or fails to do keeps none of them busy.
+One thread receives requests and sends answers (`standby.adapters.gate`), and a few others compute the answers. A
+slow or faulty client cannot block any of them.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from standby.shared.clock import REAL, Clock
 
 _log: Final = logging.getLogger(__name__)
 
-#: What strangers may take: a scrape takes milliseconds, and comes from few addresses.
+#: Limits for strangers: a scrape takes milliseconds, and comes from few addresses.
 LIMITS: Final = Limits(connections=64, per_address=16, seconds=10.0)
 
-#: A request's first line and headers together.
+#: Maximum size of a request's first line and headers together.
 _MOST_HEAD_BYTES: Final = 16 << 10
 
 _PIECE_BYTES: Final = 64 << 10
 
-#: Answers that are made at once: whoever asks as fast as he can takes no more of the interpreter than two threads do.
+#: Number of answers computed concurrently: clients that flood the port use at most two threads.
 _WORKERS: Final = 2
 
-#: Between two tracebacks of answers that failed, seconds: whoever asks could ask for as many as he likes.
+#: Minimum interval between logged tracebacks of failed answers, in seconds: clients could cause any number of them.
 _TOLD_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for with GET."""
+    """A GET request."""
 
     path: str
-    """Without what follows a question mark."""
+    """Without the query."""
     accept: str
-    """The header of that name; empty when there is none."""
+    """The Accept header; empty when there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is answered."""
+    """An answer."""
 
     status: HTTPStatus
     content_type: str
@@ -57,7 +57,7 @@ Answer = Callable[[Request], Page]
 
 
 class HttpPages:
-    """Answers on one port of a host. Raises `Unavailable` when it cannot be opened."""
+    """Serves pages on one port of a host. Raises `Unavailable` when it cannot be opened."""
 
     def __init__(
         self, host: str, port: int = 0, name: str = "http", limits: Limits = LIMITS, clock: Clock = REAL
@@ -70,12 +70,12 @@ class HttpPages:
         self._told = -_TOLD_SECONDS
 
     def start(self, answer: Answer) -> None:
-        """Begin to answer; ``answer`` is called on threads of the port."""
+        """Start serving; ``answer`` is called on threads of the port."""
         self._answer = answer
         self.gate.start(self._greet)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop serving."""
         self.gate.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -88,8 +88,8 @@ class HttpPages:
             except BlockingIOError:
                 return selectors.EVENT_READ
             if not data:
-                raise ConnectionAbortedError("it went before it had asked")
-            # Also what a client sends behind its request is no more than this.
+                raise ConnectionAbortedError("closed before its request was complete")
+            # This also limits what a client sends after its request.
             head.extend(data[: _MOST_HEAD_BYTES + 1 - len(head)])
             if (end := _end_of_head(head)) >= 0:
                 self._ask(connection, bytes(head[:end]))
@@ -104,7 +104,7 @@ class HttpPages:
         request = _parse(head)
         self.gate.let_in(connection)
         if request is None:
-            body = b"only GET is answered here\n"
+            body = b"only GET is supported\n"
             self._send(connection, Page(HTTPStatus.NOT_IMPLEMENTED, "text/plain", body))
             return
 
@@ -121,8 +121,8 @@ class HttpPages:
             now = self._clock.monotonic()
             if now - self._told >= _TOLD_SECONDS:
                 self._told = now
-                _log.exception("%s: no answer could be made", request.path)
-            return Page(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", b"an error that nobody foresaw\n")
+                _log.exception("%s: answering failed", request.path)
+            return Page(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", b"unexpected error\n")
 
     def _send(self, connection: Connection, page: Page) -> None:
         head = (
@@ -152,11 +152,11 @@ def _end_of_head(head: bytearray) -> int:
 
 
 def _parse(head: bytes) -> Request | None:
-    """Return what is asked for; None for anything but GET. Raises `Refused` for what is no request."""
+    """Return the request; None for methods other than GET. Raises `Refused` for an invalid request."""
     first, _, rest = head.decode("latin-1").replace("\r\n", "\n").partition("\n")
     parts = first.split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1.") or not parts[1].startswith("/"):
-        raise Refused("no request of HTTP/1")
+        raise Refused("not an HTTP/1 request")
     if parts[0] != "GET":
         return None
     accepts = (

@@ -1,6 +1,7 @@
-"""The port by which the leader sees that a container's process lives: it accepts, and says nothing.
+"""The port by which the leader checks that a container's process is alive: it accepts, and sends nothing.
 
-The witness of the process (`standby.process.witness`) has the same port open, and says at it how the process ended.
+The witness of the process (`standby.process.witness`) has the same port open, and reports on it how the process
+ended.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from typing import Final
 
 from standby.errors import Unavailable
 
-#: Linux closes a dead process's descriptors from the highest number down (since 4.3, as it happens to run their
-#: delayed ends). The port's number must be above that of every stream: with a low one, 24 of 40 killed processes
-#: still accepted when the leader, told by the broken stream, came to look; with a high one, none of 40.
+#: Linux closes a dead process's descriptors from the highest number down (since 4.3, due to the order of delayed
+#: closes). The port's number must be above that of every stream: with a low one, 24 of 40 killed processes still
+#: accepted when the leader checked after the broken stream; with a high one, none of 40.
 _DESCRIPTOR: Final = 8_000
 
-#: A process that was stopped cannot accept; what then still connects waits here.
+#: While the process is suspended, connections wait here.
 _BACKLOG: Final = 128
 
 
 def listen(host: str) -> socket.socket:
-    """Return a socket that listens on a free port of the host; raises `Unavailable`."""
+    """Return a socket that listens on a free port of the host. Raises `Unavailable`."""
     listening = _highest(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
     try:
         listening.bind((host, 0))
@@ -36,22 +37,22 @@ def listen(host: str) -> socket.socket:
 
 
 class LivenessPort:
-    """Accepts on a free port of the host for as long as the process lives.
+    """Accepts on a free port of the host while the process is alive.
 
-    The kernel closes it with the process and its witness: from then on a connection is refused, which is proof of
-    death where a broken stream is only a suspicion (rule `who-is-lost`).
+    The operating system closes it with the process and its witness. From then on connections are refused, which
+    proves the death, whereas a broken stream only raises a suspicion (rule `who-is-lost`).
     """
 
     def __init__(self, host: str, listening: socket.socket | None = None) -> None:
-        """``listening`` is the port, open already; raises `Unavailable` when none can be opened."""
+        """``listening`` is the port, if open already. Raises `Unavailable` when none can be opened."""
         self._socket = listening or listen(host)
         self._closed = threading.Event()
-        # Python makes it uninheritable: a JVM that outlives this process cannot keep the port accepting.
+        # Python makes it non-inheritable: a JVM that outlives this process cannot keep the port open.
         self.port: int = self._socket.getsockname()[1]
         threading.Thread(target=self._accept, name="liveness", daemon=True).start()
 
     def close(self) -> None:
-        """Refuse from now on."""
+        """Close the port."""
         self._closed.set()
         # Closing alone would leave the thread in accept(), and the port with it.
         with contextlib.suppress(OSError):
@@ -63,14 +64,14 @@ class LivenessPort:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
-                # Out of descriptors, say: what waits stays connected in the backlog meanwhile.
+                # For example out of descriptors: waiting connections stay in the backlog meanwhile.
                 self._closed.wait(0.1)
                 continue
             connection.close()
 
 
 def _highest(low: socket.socket) -> socket.socket:
-    """Return the same socket under a number above all that the process is likely to use."""
+    """Return the same socket with a descriptor number above all that the process is likely to use."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     least = _DESCRIPTOR if allowed == resource.RLIM_INFINITY else min(_DESCRIPTOR, allowed - 1)
     number = fcntl.fcntl(low.fileno(), fcntl.F_DUPFD_CLOEXEC, least)

@@ -1,7 +1,7 @@
-"""Keeps what this process and its children print within bounds, where YARN has them print to a file.
+"""Limits the size of the files to which YARN redirects the output of this process and its children.
 
-YARN's shell opens the file, and the JVM, Spark's workers and the witness have it open as well: to rename it would
-change nothing for them. So the file stays what it is: its end is copied to a file beside it, and it is cut.
+YARN's shell opens the file, and the JVM, Spark's workers and the witness have it open as well, so renaming it would
+have no effect for them. Instead, the end of the file is copied to a file beside it, and the file is truncated.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Final
 
 _log: Final = logging.getLogger(__name__)
 
-#: What is behind the name of the file with what was printed before.
+#: Suffix of the file with earlier output.
 FORMER: Final = ".1"
 
-#: How often the files are looked at, seconds: in between they may grow above their bound.
+#: How often the files are checked, in seconds; in between they may exceed their limit.
 _LOOK_SECONDS: Final = 2.0
 
 _PIECE_BYTES: Final = 1 << 20
@@ -35,36 +35,37 @@ class _Printed:
 
 
 class LogFiles:
-    """Bounds the files that ``descriptors`` (standard output and error) lead to, each with the one before it.
+    """Limits the files behind ``descriptors`` (standard output and error), including their former parts.
 
-    What they lead to otherwise, such as a terminal or a pipe, is nobody's affair here.
+    Other targets, such as terminals and pipes, are ignored.
     """
 
     def __init__(self, most_bytes: int, descriptors: Iterable[int] = (1, 2)) -> None:
-        """Take ``most_bytes`` for a file and its former part together; each has half of them."""
+        """``most_bytes`` is the limit for a file and its former part together; each gets half of it."""
         self._most_bytes = most_bytes // 2
         self._files = tuple(_regular(descriptors))
         for each in self._files:
-            # Of everybody who has inherited it: behind a cut, others would go on far beyond the new end.
+            # This affects all processes that inherited the file: without O_APPEND, they would write far beyond the
+            # new end after a truncation.
             flags = fcntl.fcntl(each.descriptor, fcntl.F_GETFL)
             fcntl.fcntl(each.descriptor, fcntl.F_SETFL, flags | os.O_APPEND)
 
     def start(self) -> None:
-        """Look from time to time, as long as the process lives."""
+        """Check periodically while the process is alive."""
         if self._files:
             threading.Thread(target=self._run, name="log-files", daemon=True).start()
 
     def look(self) -> None:
-        """Cut each file that has grown too long; lines that are printed at that very moment may be lost."""
+        """Truncate each file that has grown too long; lines printed at that moment may be lost."""
         for each in self._files:
             try:
                 if os.fstat(each.descriptor).st_size > self._most_bytes:
                     self._cut(each)
             except OSError as error:
-                # Its disk may be full: then the former part cannot be kept, and room is wanted all the more.
+                # The disk may be full: then the former part cannot be kept, and space is needed even more.
                 with suppress(OSError):
                     os.ftruncate(each.descriptor, 0)
-                _log.warning("%s: cut without keeping what was in it: %s", each.path, error.strerror)
+                _log.warning("%s: truncated without keeping its content: %s", each.path, error.strerror)
 
     def _run(self) -> None:
         waiting = threading.Event()
@@ -77,11 +78,11 @@ class LogFiles:
         mode = stat.S_IMODE(os.fstat(printed.descriptor).st_mode)
         with printed.path.open("rb") as source:
             if not os.path.samestat(os.fstat(source.fileno()), os.fstat(printed.descriptor)):
-                # Somebody else has moved it: theirs is not overwritten, and nothing is kept of ours.
+                # Another process has moved the file: its file is not overwritten, and our output is discarded.
                 os.ftruncate(printed.descriptor, 0)
                 return
             with part.open("wb") as target:
-                # YARN's own users read it as they read the file itself.
+                # Readable by the same users as the file itself.
                 os.fchmod(target.fileno(), mode)
                 source.seek(max(0, os.fstat(source.fileno()).st_size - self._most_bytes))
                 while piece := source.read(_PIECE_BYTES):
@@ -91,7 +92,7 @@ class LogFiles:
 
 
 def _regular(descriptors: Iterable[int]) -> Iterator[_Printed]:
-    """Yield what leads to a file that can be cut, each file once."""
+    """Yield the descriptors of regular files, each file once."""
     seen = set()
     for each in descriptors:
         try:

@@ -1,4 +1,4 @@
-"""The process and its children: memory and CPU in use, ending them, and how Python keeps house."""
+"""The process and its children: memory and CPU usage, killing children, and garbage collection."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from typing import Final
 
 import psutil
 
-#: Looking through all processes of a host takes milliseconds: not on the control thread, not at each report.
+#: Scanning all processes of a host takes milliseconds: too long for the control thread, and for each report.
 _INTERVAL_SECONDS: Final = 2.0
 
-#: A batch makes tens of thousands of tuples that reference nothing. After each 700 of them, Python's default, it
-#: would look for cycles among them: a quarter of a batch's time (docs/benchmarks.md).
+#: A batch creates tens of thousands of tuples without cycles. With Python's default of 700, the search for cycles
+#: among them took a quarter of a batch's time (docs/benchmarks.md).
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessFigures:
-    """What a process and its children use."""
+    """Resource usage of a process and its children."""
 
     rss_bytes: int = 0
     """Of the process itself."""
     children_rss_bytes: int = 0
-    """Of its children and theirs: the JVM, Spark's Python workers."""
+    """Of its descendants: the JVM, Spark's Python workers."""
     children: int = 0
     cpu_seconds: float = 0.0
     """User and system time, of the process itself."""
     children_cpu_seconds: float = 0.0
-    """Of all children that were seen, those included that have ended; it never falls."""
+    """Of all children seen so far, including those that have ended; it never falls."""
     threads: int = 0
     open_files: int = 0
 
     @property
     def total_rss_bytes(self) -> int:
-        """Return the resident memory of all of them."""
+        """The resident memory of all of them."""
         return self.rss_bytes + self.children_rss_bytes
 
 
-#: A process: its id, which another one may have later, and when it began.
+#: A process: its id, which may be reused later, and its start time.
 _Child = tuple[int, float]
 
 
 class ChildrenTime:
-    """Adds up the CPU time of children over their ends; one thread asks.
+    """Sums the CPU time of children beyond their ends. Used by one thread.
 
-    What a child uses between the last look at it and its end is not counted.
+    The time that a child uses between its last measurement and its end is not counted.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class ChildrenTime:
         self._living: dict[_Child, float] = {}
 
     def seen(self, living: Mapping[_Child, float | None]) -> float:
-        """Return the time of all children until now; ``living`` have used so much, None: it could not be read."""
+        """Return the time of all children so far; ``living``: the time of each live child, None if unreadable."""
         for child, used in self._living.items():
             if child not in living:
                 self._ended += used
@@ -68,7 +68,7 @@ class ChildrenTime:
 
 
 def measure(children: ChildrenTime) -> ProcessFigures:
-    """Return what this process and its children use now; ``children`` is kept from one time to the next."""
+    """Return the current resource usage of this process and its children; ``children`` is kept between calls."""
     own = psutil.Process()
     with own.oneshot():
         times = own.cpu_times()
@@ -88,14 +88,14 @@ def measure(children: ChildrenTime) -> ProcessFigures:
 
 
 def end_children() -> None:
-    """Kill every child of this process and theirs: a JVM must not go on without its container."""
+    """Kill all descendants of this process: a JVM must not outlive its container."""
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             child.kill()
 
 
 def collect_garbage_rarely() -> None:
-    """Have Python look for reference cycles once in a batch or two; for processes that run batches or replay."""
+    """Make Python collect garbage about once per batch; for processes that run batches or replay."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
 
 
@@ -108,11 +108,11 @@ class ProcessMeter:
 
     @property
     def figures(self) -> ProcessFigures:
-        """Return the last measurement."""
+        """The last measurement."""
         return self._figures
 
     def start(self) -> None:
-        """Measure once, then begin to do so regularly."""
+        """Measure once, then start measuring periodically."""
         self._figures = measure(self._children)
         threading.Thread(target=self._measure, name="meter", daemon=True).start()
 

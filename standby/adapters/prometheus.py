@@ -17,11 +17,11 @@ from standby.adapters.http_port import HttpPages, Page, Request
 from standby.adapters.processes import ProcessFigures
 from standby.shared.metric import Kind, Metric, Samples, single
 
-#: Whether all is well, and what else is worth knowing.
+#: Returns whether the process is healthy, and further facts.
 Health = Callable[[], tuple[bool, Mapping[str, object]]]
 
 
-#: Of the process and its children, which Prometheus' own collector does not see.
+#: Metrics of the process and its children; Prometheus' own collector does not cover children.
 OF_PROCESS: Final[tuple[Metric[ProcessFigures], ...]] = (
     Metric(
         "standfast_process_rss_bytes",
@@ -43,17 +43,17 @@ OF_PROCESS: Final[tuple[Metric[ProcessFigures], ...]] = (
 
 
 class Present(Collector):
-    """Gives what is true at the moment of the scrape: a replica that left is not there any more."""
+    """Returns the values at the time of the scrape: a replica that left is no longer included."""
 
     def __init__(self, metrics: Callable[[], Iterable[Samples]]) -> None:
         self._metrics = metrics
 
     def describe(self) -> Iterable[Family]:
-        """Return nothing: what there is to show is only known at a scrape."""
+        """Return nothing: the metrics are only known at a scrape."""
         return ()
 
     def collect(self) -> Iterable[Family]:
-        """Yield every metric with its present values."""
+        """Yield every metric with its current values."""
         for samples in self._metrics():
             metric = samples.metric
             make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
@@ -72,7 +72,7 @@ class MetricsServer:
         self.port: int = self._pages.port
 
     def start(self, metrics: Callable[[], Iterable[Samples]], health: Health) -> None:
-        """Begin to answer; both functions are called on threads of the server."""
+        """Start serving; both functions are called on threads of the server."""
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(Present(metrics))
@@ -90,5 +90,5 @@ class MetricsServer:
         self._pages.start(answer)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop serving."""
         self._pages.close()

@@ -28,34 +28,34 @@ from standby.errors import CorruptState, StandfastError, Unavailable
 from standby.kernel.ports import Change, InUse, Profile
 from standby.replica.store.scan import Page
 
-#: Shared by all databases of the process, so that many small tasks cost no more than one large.
+#: Shared by all databases of the process, so that many small tasks need no more memory than one large one.
 _CACHE: Final = Cache(64 << 20)
 
-#: Bounds what all databases of the process hold in memory before they write it out.
+#: Limits the memtables of all databases of the process together.
 _MEMTABLES: Final = WriteBufferManager(192 << 20, False)
 
 _KEY_OF: Final = itemgetter(0)
 
-#: A page of a scan ends when it is so large, bytes of keys and values.
+#: Size limit of a page of a scan, in bytes of keys and values.
 _PAGE_BYTES: Final = 1 << 20
 
-#: What is in memory is written out when it is so large. Serving: each record has to find its place among the others
-#: there, and waits for memory at each step unless they fit into the processor's cache; with 32 MB this was half of a
-#: standby's CPU time (docs/benchmarks.md). Loading: they are sorted as a whole when they are written out. 2 million
-#: records took 4.9 CPU seconds with 64 MB and 4.1 with 16 MB (measured); with less there are very many files until they
-#: are compacted.
+#: Size at which a memtable is flushed. Serving: each record is inserted in order, which is slow unless the memtable
+#: fits into the processor's cache; with 32 MB, this was half of a standby's CPU time (docs/benchmarks.md). Loading:
+#: the memtable is sorted as a whole when it is flushed. 2 million records took 4.9 CPU seconds with 64 MB and 4.1
+#: with 16 MB (measured); a smaller size creates too many files until they are compacted.
 _MEMTABLE_BYTES: Final = {Profile.SERVING: 8 << 20, Profile.LOADING: 16 << 20}
 
-#: So many may wait for the disk in a burst before writes wait for it, too; `_MEMTABLES` bounds what that takes.
+#: How many memtables may wait for the disk in a burst before writes block; `_MEMTABLES` limits their memory.
 _MEMTABLES_OF_A_BURST: Final = 12
 
-#: So many files are merged with what lies below them, 64 MB. With RocksDB's own 4 that is done twice as often, and took
-#: 3.3 µs of CPU time for an update of a large state rather than 2.3; with more a short scan looks into more of them.
+#: How many level-0 files (64 MB) trigger a compaction. With RocksDB's default of 4, compactions are twice as
+#: frequent, and an update of a large state took 3.3 µs of CPU time instead of 2.3; with more, short scans must read
+#: more files.
 _COMPACTED_AT_FILES: Final = 8
 
-#: Files that were not compacted yet at which writes are slowed down, and stopped. A restore leaves one for each 16 MB:
-#: with RocksDB's own 20 and 36 whoever wrote next stood still until all of it was compacted (seen: 1.3 s after 1.2
-#: million records), and with it every replica in step of the job.
+#: Numbers of uncompacted files at which writes are slowed down, and stopped. A restore leaves one file per 16 MB:
+#: with RocksDB's defaults of 20 and 36, the next writer was blocked until everything was compacted (observed: 1.3 s
+#: after 1.2 million records), and with it all in-sync replicas of the job.
 _SLOW_AT_FILES: Final = 500
 _STOP_AT_FILES: Final = 1_000
 
@@ -65,7 +65,7 @@ def _options(profile: Profile) -> Options:
     options.create_if_missing(True)
     options.set_write_buffer_size(_MEMTABLE_BYTES[profile])
     options.set_write_buffer_manager(_MEMTABLES)
-    # The log of RocksDB itself; it would grow without bound.
+    # RocksDB's own log, which would grow without limit.
     options.set_max_log_file_size(1 << 20)
     options.set_keep_log_file_num(2)
     options.set_stats_dump_period_sec(0)
@@ -81,13 +81,13 @@ def _options(profile: Profile) -> Options:
         options.set_level_zero_stop_writes_trigger(_STOP_AT_FILES)
         options.set_compression_type(DBCompressionType.lz4())
     else:
-        # Measured: 19 CPU seconds instead of 33 for 10 million records. The vector memtable refuses
-        # concurrent writes; compaction is made up for after the switch back to serving.
+        # Measured: 19 CPU seconds instead of 33 for 10 million records. The vector memtable does not support
+        # concurrent writes; the compaction happens after the switch back to serving.
         options.set_memtable_factory(MemtableFactory.vector())
         options.set_allow_concurrent_memtable_write(False)
         options.set_max_write_buffer_number(4)
         options.set_disable_auto_compactions(True)
-        # Nothing makes them fewer meanwhile: writes would stop for good.
+        # Without compactions the number of files does not decrease, so writes would stop for good.
         options.set_level_zero_slowdown_writes_trigger(1 << 20)
         options.set_level_zero_stop_writes_trigger(1 << 20)
         options.set_compression_type(DBCompressionType.none())
@@ -101,13 +101,13 @@ def _until(stop: bytes) -> ReadOptions:
 
 
 def _translate(error: Exception, path: Path) -> StandfastError:
-    """Return the error of ours for one of RocksDB's, which come as plain exceptions with its text."""
+    """Return our error for one of RocksDB, which rocksdict raises as a plain exception with a text."""
     text = str(error)
     # Without the path: a job may be called "checksums".
     lowered = text.replace(str(path), "").lower()
     if "lock" in lowered and ("unavailable" in lowered or "held by" in lowered or "hold by" in lowered):
         return InUse(path, text)
-    # A file that RocksDB misses inside of its own directory is damage like any other.
+    # A missing file in RocksDB's directory counts as corruption.
     if any(each in lowered for each in ("corruption", "checksum", "not an sstable", "no such file")):
         return CorruptState(f"{path}: {text}")
     return Unavailable(f"{path}: {text}")
@@ -116,20 +116,20 @@ def _translate(error: Exception, path: Path) -> StandfastError:
 class RocksDatabase:
     """A RocksDB with one column family and no write-ahead log.
 
-    One column family: with two, a kill -9 without the log kept the position and lost the rows (measured).
+    There is only one column family: with two and no log, a kill -9 kept the position and lost the rows (measured).
     """
 
     def __init__(self, path: Path, profile: Profile) -> None:
         self._path = path
-        # One record finds its place close to the one before it, which saves more than the sorting takes: 7 % of a
-        # standby's CPU time (measured). What is being loaded is sorted as a whole later.
+        # In sorted batches, each record is inserted close to the previous one, which saves more than the sorting
+        # costs: 7 % of a standby's CPU time (measured). While loading, the memtable is sorted as a whole later.
         self._is_sorting = profile is Profile.SERVING
         self._options = WriteOptions()
         self._options.disable_wal = True  # type: ignore[method-assign,assignment] # the stubs are wrong here
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             options = _options(profile)
-            # Without the explicit column family rocksdict goes on with the profile of the last opening.
+            # Without the explicit column family, rocksdict uses the profile of the last opening.
             self._db = Rdict(str(path), options, column_families={"default": options})
         except OSError as error:
             raise Unavailable(f"{path}: {error}") from error
@@ -148,7 +148,7 @@ class RocksDatabase:
         return values
 
     def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
-        """Return the first, or with ``reverse`` the last, at most ``limit`` keys of [start, stop)."""
+        """Return the first ``limit`` keys of [start, stop) with their values; with ``reverse`` the last ones."""
         items: list[tuple[bytes, bytes]] = []
         if start >= stop:
             return Page(items, True)
@@ -171,10 +171,10 @@ class RocksDatabase:
         return Page(items, True)
 
     def _check_end(self, last: bytes | None, start: bytes, stop: bytes, reverse: bool) -> None:
-        """Raise unless there is nothing behind ``last``.
+        """Raise `CorruptState` if there is data after ``last``.
 
-        The library's own loop takes a block that cannot be read for the end of the data (seen); what there
-        really was can only be asked of an iterator moved by hand.
+        The library's loop mistakes an unreadable block for the end of the data (observed); only an iterator that is
+        moved explicitly shows the difference.
         """
         iterator = self._db.iter(_until(stop))
         if reverse:
@@ -190,7 +190,7 @@ class RocksDatabase:
     def write(self, changes: Iterable[Change]) -> None:
         """Apply the changes as one atomic batch."""
         if self._is_sorting:
-            # By nothing but the key, for the changes of one key must stay in their order.
+            # Sorted by the key only, because changes of one key must keep their order.
             changes = sorted(changes, key=_KEY_OF)
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
@@ -212,30 +212,30 @@ class RocksDatabase:
             yield key, value
 
     def flush(self) -> None:
-        """Bring everything written so far to the disk."""
+        """Flush everything written so far to disk."""
         try:
             self._db.flush()
         except Exception as error:  # rocksdict raises nothing more specific
             raise self._failed(error) from error
 
     def checkpoint(self, directory: Path) -> None:
-        """Make a copy in a new directory on the same file system, by hard links."""
-        # A checkpoint holds the interpreter's lock while it writes out what is in memory (measured: 0.2 s for
-        # 30 MB). Flushing does not, and leaves it next to nothing to write.
+        """Copy the database to a new directory on the same file system, by hard links."""
+        # A checkpoint holds the interpreter lock while it flushes memtables (measured: 0.2 s for 30 MB). An explicit
+        # flush does not, and leaves almost nothing to write.
         self.flush()
         try:
             Checkpoint(self._db).create_checkpoint(str(directory))
         except Exception as error:  # rocksdict raises nothing more specific
-            # Whatever it is: that there is no copy must not cost the database itself.
+            # Whatever the cause, a failed copy must not make the database count as corrupt.
             raise Unavailable(f"{directory}: {error}") from error
 
     def close(self) -> None:
-        """Flush and close; harmless when it is closed."""
+        """Flush and close; no effect when already closed."""
         try:
             try:
                 self._db.flush()
             finally:
-                # Also when the disk is full: nobody else could open what this process still holds.
+                # Also when the disk is full: no other process could open a database that this one holds.
                 self._db.close()
         except DbClosedError:
             return
@@ -247,5 +247,5 @@ class RocksDatabase:
 
 
 def open_database(path: Path, profile: Profile) -> RocksDatabase:
-    """Return the database in ``path``, made if it is not there."""
+    """Return the database in ``path``, which is created if it does not exist."""
     return RocksDatabase(path, profile)

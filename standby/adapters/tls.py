@@ -1,6 +1,6 @@
-"""TLS between the processes of a cluster: what they show and trust, which may change while they run.
+"""TLS between the processes of a cluster: their certificates and trust, which may change at run time.
 
-A connection that is open stays so; the next one is made with what holds then.
+Open connections are kept; new ones use the current credentials.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TOO_OLD: Final = ssl.TLSVersion.TLSv1_2
 
 
 class Keys:
-    """The credentials of one process as they are now. Thread-safe.
+    """The current credentials of a process. Thread-safe.
 
     Raises `BadConfiguration` when the first ones cannot be used.
     """
@@ -33,13 +33,13 @@ class Keys:
 
     @property
     def now(self) -> Credentials:
-        """What is shown and trusted at this moment."""
+        """The current credentials."""
         return self._now
 
     def renew(self, credentials: Credentials) -> bool:
-        """Use other credentials from now on, if they are later ones; return whether they are.
+        """Use these credentials from now on, if they are newer; return whether they are.
 
-        Raises `BadConfiguration` when they cannot be used; those of before stay then.
+        Raises `BadConfiguration` when they cannot be used; the former ones are kept then.
         """
         with self._lock:
             if credentials.number <= self._now.number:
@@ -49,11 +49,11 @@ class Keys:
             return True
 
     def server_context(self) -> ssl.SSLContext:
-        """Return what a server needs that talks to nobody without a certificate of the cluster's authority."""
+        """Return the context of a server, which requires a client certificate of the cluster's authority."""
         return self._server
 
     def client_context(self) -> ssl.SSLContext:
-        """Return what a client needs; it asks for a name that is its server's role's (`Role.server_name`)."""
+        """Return the context of a client, which must request its server's `Role.server_name`."""
         return self._client
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
@@ -62,7 +62,7 @@ class Keys:
         return grpc.ssl_channel_credentials(now.trust.encode(), now.key.encode(), now.certificate.encode())
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Return the same for a gRPC server, which asks for it anew with each connection."""
+        """Return the same for a gRPC server, which fetches the current ones for each connection."""
         given = [self._now]
 
         def later() -> grpc.ServerCertificateConfiguration | None:
@@ -74,17 +74,17 @@ class Keys:
 
         return grpc.dynamic_ssl_server_credentials(
             _configuration(given[0]),
-            later,  # type: ignore[arg-type] # None: as before, says its documentation
+            later,  # type: ignore[arg-type] # None: unchanged, as documented
             require_client_authentication=True,
         )
 
 
 def channel_options(role: PeerRole) -> list[tuple[str, str]]:
-    """Return the options of a gRPC channel to a server that is to have ``role``."""
+    """Return the options of a gRPC channel to a server that must have ``role``."""
     return [("grpc.ssl_target_name_override", role.server_name), ("grpc.default_authority", role.server_name)]
 
 
-#: Asked for with each new connection.
+#: Called for each new connection.
 Context = Callable[[], ssl.SSLContext]
 
 
@@ -107,7 +107,7 @@ def _client_context(credentials: Credentials) -> ssl.SSLContext:
 def _filled(context: ssl.SSLContext, credentials: Credentials) -> ssl.SSLContext:
     try:
         context.minimum_version = _TOO_OLD
-        # The library takes a certificate with its key from files only; this one is its owner's, and gone at once.
+        # The library reads a certificate with its key from files only; this file is private, and deleted at once.
         with tempfile.NamedTemporaryFile("w", prefix="standfast-", suffix=".pem") as pair:
             pair.write(credentials.certificate + credentials.key)
             pair.flush()

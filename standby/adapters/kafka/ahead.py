@@ -1,4 +1,4 @@
-"""How large the records are that a reader will come to: for one that counts records only, as Spark's source does."""
+"""Samples the size of coming records, for readers that count only records, like Spark's source."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from standby.shared.model import InputPartition
 
 _log: Final = logging.getLogger(__name__)
 
-#: Where it looks, as parts of what comes next at most: each time at another partition.
+#: Sampled places, as fractions of the coming records; each sample is of another partition.
 _PLACES: Final = (0.05, 0.25, 0.5, 1.0)
 
-#: How many records it looks at in each place, and how long it waits for the first.
+#: Number of records per sample, and how long to wait for the first one.
 _RECORDS: Final = 8
 _POLL_SECONDS: Final = 0.05
 
 
 class Ahead:
-    """Looks at some of the records on a thread of its own, while the batch before them is worked on."""
+    """Samples coming records on a thread of its own, while the previous batch is being processed."""
 
     def __init__(self, settings: KafkaSettings, group: str) -> None:
-        """``group`` is as in `standby.adapters.kafka.input.InputReader`; nothing connects before the first look."""
+        """``group`` is as in `standby.adapters.kafka.input.InputReader`; connects for the first sample."""
         self._settings, self._group = settings, group
         self._consumer: Consumer | None = None
         self._turns = itertools.count()
@@ -36,7 +36,7 @@ class Ahead:
         self._found = 0
 
     def look(self, positions: Mapping[InputPartition, int], records: int) -> None:
-        """Begin to look at some of the next ``records`` from ``positions`` on."""
+        """Start sampling the next ``records`` records from ``positions`` on."""
         if positions and (self._thread is None or not self._thread.is_alive()):
             self._found = 0
             self._thread = threading.Thread(
@@ -45,7 +45,7 @@ class Ahead:
             self._thread.start()
 
     def largest(self) -> int:
-        """Return the mean bytes of the records at the place where they are largest; 0: nothing was found in time."""
+        """Return the mean record size, in bytes, of the sample with the largest records; 0: none found in time."""
         if self._thread is not None:
             self._thread.join(_POLL_SECONDS)
         return self._found
@@ -75,5 +75,5 @@ class Ahead:
                 self._found = max(self._found, sum(sizes) // len(sizes))
             self._consumer.unassign()
         except (KafkaException, RuntimeError) as error:
-            # What it would have told is a help, no more.
-            _log.warning("the size of the records to come is not known: %s", error)
+            # The result is only a hint.
+            _log.warning("the size of the coming records is not known: %s", error)

@@ -1,4 +1,4 @@
-"""Kafka as the kernel of one job sees it, through confluent-kafka (librdkafka)."""
+"""The kernel's access to Kafka for one job, through confluent-kafka (librdkafka)."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from standby.shared.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
 
-#: How long a question for stable offsets is asked again in vain until they count as unstable.
+#: How long requests for stable offsets must fail until the offsets count as unstable.
 _UNSTABLE_SECONDS: Final = 1.0
 
 
 class KafkaBroker:
-    """The Kafka cluster of one job; its clients and their connections live as long as it."""
+    """The Kafka cluster of one job; its clients and their connections live as long as this object."""
 
     def __init__(self, cluster: str, config: JobConfig, definition: JobDefinition) -> None:
         self._cluster = cluster
@@ -68,12 +68,12 @@ class KafkaBroker:
         return kind.make(self._settings, {"group.id": self._definition.group})
 
     def ask_topic_ids(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
-        """Ask for Kafka's id of each topic; what is returned waits for the answer."""
+        """Request the topic ids; calling the result waits for the answer."""
         with self._admin.use() as admin:
             asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_SECONDS)
 
         def answer() -> Mapping[str, str]:
-            # Again: what is raised here is a failure of the client.
+            # Used again, so that errors here count as failures of the client.
             with self._admin.use():
                 found = {topic: _topic_id(future, topic) for topic, future in asked.items()}
             return {topic: topic_id for topic, topic_id in found.items() if topic_id}
@@ -101,7 +101,7 @@ class KafkaBroker:
     def input_ends(
         self, partitions: Collection[int], *, timeout_seconds: float = ANSWER_SECONDS
     ) -> Mapping[int, int]:
-        """Return where each partition ends, as a reader of committed records sees it: the sum over the inputs."""
+        """Return the end of each partition for a reader of committed records, summed over the inputs."""
         places = [(topic, each) for each in partitions for topic in self._inputs]
         ends, _ = self._offsets.ask(places, IsolationLevel.READ_COMMITTED, (LATEST,), timeout_seconds)
         told = [each for each in partitions if all((topic, each) in ends for topic in self._inputs)]
@@ -114,7 +114,7 @@ class KafkaBroker:
     def commit_records(
         self, partition: int, start: int, end: int, *, is_stable: bool = False
     ) -> Sequence[bytes]:
-        """Return the values of the commit records in [start, end) of the changelog, in order: aborted ones, too."""
+        """Return the values of the changelog's commit records in [start, end), in order, aborted ones included."""
         place = TopicPartition(self._definition.changelog, partition, start)
         found: list[bytes] = []
         reader = self._of_group(clients.STABLE_RECORDS if is_stable else clients.RECORDS)
@@ -124,13 +124,12 @@ class KafkaBroker:
             while position < end:
                 messages = reader.consume(1_000, 0.1)
                 for error in (each.error() for each in messages):
-                    # librdkafka goes on behind what it cannot read. Anything else is tried again until it has taken
-                    # too long.
+                    # librdkafka skips what it cannot read. Other errors are retried until the time-out.
                     if error is not None and error.code() in DAMAGED | REFUSED:
                         raise translate(error, f"reading {place.topic}-{partition} from {position} to {end}")
                 records = [each for each in messages if each.error() is None and (each.offset() or 0) < end]
                 found.extend(value for each in records if each.key() == COMMIT and (value := each.value()))
-                # It passes markers, too; negative until something was read.
+                # The position includes markers; it is negative until something was read.
                 (now,) = reader.position([place])
                 if now.offset > position:
                     position, silent_at = now.offset, time.monotonic() + ANSWER_SECONDS
@@ -143,7 +142,7 @@ class KafkaBroker:
         return found
 
     def ended(self, partition: int, count: int) -> Sequence[Ended]:
-        """Return how the last transactions of a task ended, the newest first; none when that may not be read."""
+        """Return how the last transactions of a task ended, newest first; none if reading is not permitted."""
         name = self._transactional_id(partition)
         what = f"reading the coordinator's log of {name}"
         try:
@@ -158,7 +157,7 @@ class KafkaBroker:
             raise Transient(f"{what}: no answer") from error
 
     def output_ends(self) -> Mapping[Place, int]:
-        """Return where each partition of each output ends, open transactions included."""
+        """Return the end of each partition of each output, open transactions included."""
         topics = [each for each in (*self._config.outputs, self._config.dead_letter) if each]
         if not topics:
             return {}
@@ -177,9 +176,9 @@ class KafkaBroker:
         return {place: offset for place, (offset,) in found.items()}
 
     def is_visible(self, place: Place, offset: int) -> bool:
-        """Return whether a committed record lies there, or what lay there is older than all that is kept."""
+        """Return whether a committed record is at this offset, or the offset has been deleted by retention."""
         at = TopicPartition(*place, offset)
-        what = f"reading {at.topic}-{at.partition} at {offset}, to tell whether what was committed there is to be seen"
+        what = f"reading {at.topic}-{at.partition} at {offset}, to check whether the committed record there is visible"
         ((first, end),) = self._bounds([place], IsolationLevel.READ_COMMITTED)
         if not first <= offset < end:
             return offset < first
@@ -206,14 +205,14 @@ class KafkaBroker:
         raise Transient(f"{what}: no answer")
 
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
-        """Return the stable committed offset of each partition of each input, None where there is none."""
+        """Return the stable committed offset of each partition of each input; None where there is none."""
         numbers = ", ".join(map(str, sorted(partitions)))
         what = f"reading the committed offsets of {', '.join(self._inputs)}-{numbers}"
         asked = [TopicPartition(topic, each) for each in partitions for topic in self._inputs]
         try:
-            # Not the AdminClient's list_consumer_group_offsets: librdkafka 2.16 can end the process with a
-            # segmentation fault there. A consumer that reads committed asks for stable offsets, and asks
-            # again by itself while a commit is still on its way into the offsets topic.
+            # The AdminClient's list_consumer_group_offsets is not used: librdkafka 2.16 can crash in it with a
+            # segmentation fault. A consumer that reads committed requests stable offsets, and retries by itself
+            # while a commit is still being written to the offsets topic.
             with self._member.use() as member:
                 found = _told_offsets(member, asked, ANSWER_SECONDS)
         except KafkaException as error:
@@ -226,11 +225,11 @@ class KafkaBroker:
         }
 
     def _is_unstable(self, asked: list[TopicPartition]) -> bool:
-        """Return whether it is an open transaction that hides the offsets, after a question that timed out.
+        """Return whether an open transaction hides the offsets, after a request that timed out.
 
-        librdkafka does not tell Kafka's answer, UNSTABLE_OFFSET_COMMIT, but asks again until the time is over. So the
-        coordinator is asked for what it has regardless of transactions, too: it is there, and has loaded the group,
-        before and after another question that it does not answer.
+        librdkafka does not report Kafka's answer, UNSTABLE_OFFSET_COMMIT, but retries until the time-out. So the
+        coordinator is also asked for the offsets regardless of transactions: if this succeeds before and after
+        another failing request for stable offsets, the coordinator is available and has loaded the group.
         """
         hasty = self._of_group(clients.HASTY_MEMBER)
         try:
@@ -251,10 +250,10 @@ class KafkaBroker:
         return True
 
     def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
-        """Return the record of an input at an offset; None when no committed record lies there.
+        """Return the record of an input at an offset; None when there is no committed record.
 
-        Of one that cannot be decoded no more than the offset is returned, and where the batch ends that it lies in
-        if none of that can be read.
+        For a record that cannot be decoded, only the offset is returned, and the end of its batch if the whole batch
+        is unreadable.
         """
         ((first, end),) = self._bounds([(topic, partition)], IsolationLevel.READ_COMMITTED)
         if not first <= offset < end:
@@ -266,11 +265,11 @@ class KafkaBroker:
             if error.batch is not None:
                 until = self._end_of_unreadable((topic, partition), error.batch, offset, end)
             return InputRecord(offset, None, None, unreadable_until=until)
-        # Otherwise it was a transaction's marker, or records that were aborted.
+        # Otherwise it was a transaction marker or an aborted record.
         return _record(message) if message is not None and message.offset() == offset else None
 
     def _read_from(self, place: InputPartition, offset: int) -> Message | None:
-        """Return the first committed record at or behind an offset, None where nothing but markers was found yet."""
+        """Return the first committed record at or after an offset; None if only markers were found."""
         # Rare: a reader of its own is simpler than one that is kept.
         reader = InputReader(kafka_settings(self._config), place[:1], self._definition.group)
         try:
@@ -286,10 +285,10 @@ class KafkaBroker:
         raise Transient(f"reading {place[0]}-{place[1]} at {offset}: no answer")
 
     def _end_of_unreadable(self, place: InputPartition, batch: int, offset: int, end: int) -> int:
-        """Return the first offset above ``offset``, at most ``end``, that is not of the unreadable batch ``batch``.
+        """Return the first offset above ``offset``, at most ``end``, that is not in the unreadable batch ``batch``.
 
-        Whoever reads from within a batch is told its first offset. No header says where it ends that the client
-        gives out, so the end is searched for by halves.
+        A reader that starts within a batch is told the batch's first offset. The client does not expose the batch's
+        end, so it is determined by binary search.
         """
 
         def is_of_it(offset: int) -> bool:
@@ -316,7 +315,7 @@ class KafkaBroker:
         return KafkaChangelog(self._config, self._definition)
 
     def open_writer(self, partition: int) -> KafkaWriter:
-        """Return a new producer for a task; it fences nobody before it is initialised."""
+        """Return a new producer for a task; it fences no other producer before it is initialised."""
         return KafkaWriter(
             self._config,
             TopicPartition(self._definition.changelog, partition),
@@ -333,7 +332,7 @@ class KafkaBroker:
         return transactional_id(self._cluster, TaskId(self._definition.name, self._config.stage, partition))
 
     def close(self) -> None:
-        """End the clients that the broker's own questions use."""
+        """Close the clients that the broker's own requests use."""
         with self._member.use() as member:
             clients.close(member)
 
@@ -350,7 +349,7 @@ class KafkaBroker:
 def _told_offsets(
     member: Consumer, asked: list[TopicPartition], seconds: float
 ) -> dict[InputPartition, TopicPartition]:
-    """Return the group's offsets by partition; raises `KafkaException`, also when only one of them has no answer."""
+    """Return the group's offsets by partition. Raises `KafkaException`, also when only one has no answer."""
     found = member.committed(asked, seconds)
     for each in found:
         if each.error is not None:
@@ -359,7 +358,7 @@ def _told_offsets(
 
 
 def _topic_id(described: concurrent.futures.Future[Any], topic: str) -> str:
-    """Return a topic's id, empty when there is no such topic."""
+    """Return a topic's id; empty when the topic does not exist."""
     try:
         return str(described.result(ANSWER_SECONDS + 1).topic_id)
     except KafkaException as error:
@@ -375,7 +374,7 @@ def _committed(found: TopicPartition) -> Committed | None:
 
 
 def _record(message: Message) -> InputRecord:
-    # Its types leave open whether this is a mapping; it is a list of pairs.
+    # The type hints allow a mapping, but it is a list of pairs.
     headers: Any = message.headers()
     return InputRecord(
         message.offset() or 0, _bytes(message.key()), _bytes(message.value()), tuple(headers or ())
@@ -383,14 +382,14 @@ def _record(message: Message) -> InputRecord:
 
 
 def _bytes(value: Any) -> bytes | None:
-    """Return what is bytes as long as no deserializer is set; the client's types allow for one."""
+    """Return bytes; the client's type hints allow other types, which only a deserializer would return."""
     return value if value is None or isinstance(value, bytes) else str(value).encode()
 
 
 def _answer(
     future: concurrent.futures.Future[Any], what: str, timeout_seconds: float = ANSWER_SECONDS
 ) -> Any:
-    """Return what the future brings; the time-out here is only for an answer that never comes at all."""
+    """Return the future's result; the time-out only covers an answer that never arrives."""
     try:
         return future.result(timeout_seconds + 1)
     except KafkaException as error:
@@ -400,5 +399,5 @@ def _answer(
 
 
 def connect(cluster: str, config: JobConfig, definition: JobDefinition) -> KafkaBroker:
-    """Return Kafka as the kernel of a job sees it; asks nothing yet."""
+    """Return the kernel's access to Kafka for a job; sends no request yet."""
     return KafkaBroker(cluster, config, definition)

@@ -21,7 +21,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """What was reported of a partition instead of records."""
+    """An error that was reported for a partition."""
 
     is_out_of_range: bool = False
     damage: str = ""
@@ -48,33 +48,33 @@ class KafkaChangelog:
         self._is_away = False
 
     def add(self, partition: int, offset: int) -> None:
-        """Begin to read a partition at ``offset``."""
+        """Start reading a partition at ``offset``."""
         self.remove(partition)
         self._consumer.incremental_assign([TopicPartition(self._topic, partition, offset)])
         self._positions[partition] = offset
 
     def remove(self, partition: int) -> None:
-        """Read a partition no longer."""
+        """Stop reading a partition."""
         if self._positions.pop(partition, None) is not None:
-            # librdkafka remembers a pause beyond the assignment.
+            # librdkafka remembers a pause even after the assignment has ended.
             self._resume(partition)
             self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
 
     def pause(self, partition: int) -> None:
-        """Bring nothing of a partition for now."""
+        """Pause a partition."""
         if partition in self._positions and partition not in self._paused:
             self._paused.add(partition)
             self._consumer.pause([TopicPartition(self._topic, partition)])
 
     def resume(self, partition: int) -> None:
-        """Go on with a paused partition where it was."""
+        """Resume a paused partition where it was."""
         self._resume(partition)
 
     def read(self, limit: int, timeout_seconds: float) -> Mapping[int, Chunk]:
-        """Return what there is, at most ``limit`` records, after at most the timeout."""
+        """Return available records, at most ``limit``, after at most the timeout."""
         try:
             messages = self._consumer.consume(limit, timeout_seconds)
-            # After the records were taken: it passes markers and aborted records too.
+            # Read after the records: the position includes markers and aborted records.
             asked = [TopicPartition(self._topic, each) for each in self._positions]
             moved = {each.partition: each.offset for each in self._consumer.position(asked)}
         except KafkaException as error:
@@ -82,7 +82,7 @@ class KafkaChangelog:
         failed = [each for each in messages if each.error() is not None]
         faults = self._faults(failed) if failed else {}
         if failed:
-            # librdkafka goes on behind what it could not read: nothing of that partition counts.
+            # librdkafka skips what it could not read, so records of that partition are discarded.
             messages = [each for each in messages if each.error() is None and each.partition() not in faults]
         changes = self._changes(messages)
         if changes:
@@ -94,7 +94,7 @@ class KafkaChangelog:
                 if not fault.is_passing:
                     result[partition] = Chunk((), before, fault.is_out_of_range, fault.damage)
                 continue
-            # A partition of which nothing was taken yet has no position, but the one it was given.
+            # A partition from which nothing was read yet has only its assigned position.
             position = max(before, moved[partition])
             if position != before:
                 result[partition] = Chunk(changes.get(partition, ()), position)
@@ -116,7 +116,7 @@ class KafkaChangelog:
         """Return the records by their partition."""
         partitions = {each.partition() for each in messages}
         if len(partitions) == 1 and partitions <= self._positions.keys():
-            # As a rule a restore reads only one; sorting them one by one costs it 5 to 10 % more CPU time.
+            # A restore usually reads only one; grouping records individually would cost it 5 to 10 % more CPU time.
             (only,) = self._positions.keys() & partitions
             return {only: [(key, each.value()) for each in messages if (key := each.key()) is not None]}
         changes: dict[int, list[Change]] = {}
@@ -127,13 +127,13 @@ class KafkaChangelog:
         return changes
 
     def _faults(self, failed: Sequence[Message]) -> Mapping[int, _Fault]:
-        """Return what was reported of partitions; raises `Unavailable` where they may not be read."""
+        """Return the errors of partitions. Raises `Unavailable` when reading is not permitted."""
         found: dict[int, _Fault] = {}
         for message in failed:
             error, partition = message.error(), message.partition()
             assert error is not None
             if error.code() in REFUSED:
-                # Of the group it is the only consumer that hears: a question for offsets runs out of time.
+                # This is the only consumer of the group that gets this error: requests for offsets time out instead.
                 raise translate(error, f"reading {self._topic} as group {self._group}")
             fault = _Fault()
             if error.code() in OUT_OF_RANGE:
@@ -144,13 +144,13 @@ class KafkaChangelog:
                 fault = _Fault(damage=f"{where}{error.name()}: {error.str()}")
             elif not self._is_away:
                 self._is_away = True
-                _log.warning("changelog %s: %s; librdkafka goes on trying", self._topic, error.str())
+                _log.warning("changelog %s: %s; librdkafka keeps retrying", self._topic, error.str())
             if partition in self._positions and (partition not in found or found[partition].is_passing):
                 found[partition] = fault
         return found
 
     def _begin_again(self, partition: int) -> None:
-        """Have what was fetched of a partition forgotten, and read it from its position on."""
+        """Discard what was fetched of a partition, and read it again from its position."""
         self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
         self._consumer.incremental_assign(
             [TopicPartition(self._topic, partition, self._positions[partition])]

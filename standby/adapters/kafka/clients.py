@@ -1,8 +1,8 @@
-"""Every kind of Kafka client that a job makes, and the one place where clients are made.
+"""All kinds of Kafka clients that a job uses; the only place where clients are created.
 
-A setting that one kind takes may be refused by another: a transactional producer has rules of its own, a consumer
-others. So whoever is asked whether a job's settings will do makes one client of each kind (`check`), which needs no
-broker's answer; and who wants a client makes it of its kind, with what that kind sets itself.
+A setting that one kind accepts may be refused by another: transactional producers and consumers have different
+rules. So a job's settings are checked by creating one client of each kind (`check`), which needs no broker. Clients
+are always created by their kind, with the settings of that kind.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ LIBRARY_LOG: Final = logging.getLogger("librdkafka")
 
 C = TypeVar("C", Producer, Consumer, AdminClient)
 
-#: How long a client waits at most before it tries again to reach a broker that is away. After an outage of some
-#: seconds librdkafka's default of 10 s would add as much to the recovery.
+#: Maximum back-off of a client before it reconnects to an unavailable broker. After an outage of some seconds,
+#: librdkafka's default of 10 s would delay the recovery by as much.
 RECONNECT_MS: Final = 1_000
 
-#: How old a client's idea of the leaders may be. It looks them up in its cache, and does not renew that when a broker
-#: answers that it is none, as one that was restarted does (FENCED_LEADER_EPOCH) or that has just made a partition: by
-#: librdkafka's default it would ask in vain for up to 15 minutes.
+#: Maximum age of a client's cached partition leaders. The cache is not refreshed when a broker answers that it is
+#: not the leader, as after a restart (FENCED_LEADER_EPOCH) or after the creation of a partition: with librdkafka's
+#: default, requests would fail for up to 15 minutes.
 LEADERS_RENEWED_MS: Final = 2_000
 
-#: Memory for fetched changelog records that nobody has taken yet, all readers of a job in a container together.
+#: Memory for prefetched changelog records, for all readers of a job in a container together.
 _QUEUE_BYTES: Final = 64 << 20
 
-#: Names that the client library for Python keeps for functions and objects: no text can be one.
+#: Settings that the Python client reserves for functions and objects; a text is not a valid value.
 _OBJECTS: Final = frozenset(
     {
         "default.topic.config",
@@ -52,7 +52,7 @@ _OBJECTS: Final = frozenset(
     }
 )
 
-#: Beginnings of the names of settings by which a client finds brokers and is let in.
+#: Prefixes of settings by which a client finds and accesses brokers.
 _OF_CONNECTION: Final = (
     "api.version.",
     "bootstrap.servers",
@@ -73,58 +73,58 @@ _OF_CONNECTION: Final = (
     "ssl.",
 )
 
-#: What librdkafka names in the text of a refusal.
+#: Setting names in the text of a refusal by librdkafka.
 _NAMED: Final = re.compile(r"[`\"]([a-z_][a-z0-9_.]*)[`\"]")
 
-#: What it begins such a text with, where the client was put together already.
+#: The prefix of such a text if the client was created partly.
 _PREFIX: Final = re.compile(r"Failed to create [a-z ]+: ")
 
-#: Settings of a client's own that follow from a key of the job file.
+#: Client settings that are derived from a key of the job file.
 _FROM_KEY: Final = {"transaction.timeout.ms": "job.transaction.timeout.ms"}
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a job's clients are called."""
+    """Names of a job's clients."""
 
     group: str
     transactional_id: str = ""
 
 
-#: For `check`: as no job's are, should one of them ever be seen by a broker.
+#: For `check`: no job has these names, in case a broker ever sees them.
 _CHECKED: Final = Names("standfast-check", "standfast-check")
 
 
 @dataclass(frozen=True, slots=True)
 class ClientKind(Generic[C]):
-    """One kind of client; each is made by `make`, and is in `KINDS` (`_kind`)."""
+    """A kind of client. Clients are created by `make`; all kinds are in `KINDS` (`_kind`)."""
 
     what: str
-    """What it is, for people: "the writer of a task's transactions"."""
+    """A description, such as "the writer of a task's transactions"."""
     library: Callable[..., C]
     ours: KafkaSettings
-    """Set by us, whatever the job says."""
+    """Settings that override the job's."""
     defaults: KafkaSettings
-    """Where the job says nothing."""
+    """Defaults, which the job may override."""
     of_job: Callable[[JobConfig, Names], KafkaSettings]
-    """Gives what is set by us and depends on the job, its names, or what was learned meanwhile."""
+    """Returns further overriding settings, which depend on the job or its names."""
     is_connection_only: bool
-    """Whether of the job's settings it takes only those by which brokers are found and let it in."""
+    """Whether it uses only those of the job's settings that concern the connection."""
 
     def make(self, settings: KafkaSettings, own: KafkaSettings | None = None, **more: Any) -> C:
-        """Return a new client with the job's ``settings`` and with ``own``, which is as `of_job` gives it.
+        """Return a new client with the job's ``settings`` and with ``own``, the result of `of_job`.
 
-        ``more`` goes to the client's class: callbacks and loggers. Asks nobody anything. Raises `BadConfiguration`
-        with the settings that librdkafka refuses, their values and the rule that they break.
+        ``more`` is passed to the client's class: callbacks and loggers. Sends no request. Raises `BadConfiguration`
+        with the settings that librdkafka refuses, their values and the violated rule.
         """
-        # The client is never held here: an exception of its keeps the frames that it came through.
+        # The client must not be referenced here: an exception of the client would keep this frame alive.
         try:
             return self.library(self._merged(settings, own or {}), **more)
         except (KafkaException, TypeError, ValueError, AttributeError) as error:
             raise BadConfiguration(self._refusal(settings, own or {}, more, _said(error))) from error
 
     def _merged(self, settings: KafkaSettings, own: KafkaSettings) -> dict[str, Any]:
-        """Return all settings, ours last: one of two names of the same setting wins by being the later one."""
+        """Return all settings, ours last: if a setting has two names, the later one wins."""
         ours = {**self.ours, **own}
         theirs = {
             name: value
@@ -136,16 +136,16 @@ class ClientKind(Generic[C]):
     def _refusal(
         self, settings: KafkaSettings, own: KafkaSettings, more: Mapping[str, Any], said: str
     ) -> str:
-        """Return what is told of settings that are refused."""
+        """Return the message about refused settings."""
         left = dict(settings)
-        # Which they are is found out by leaving out: names may be other names of those in the text.
+        # They are determined by elimination, because the text may contain other names of the same settings.
         for name in settings:
             without = {each: value for each, value in left.items() if each != name}
             if self._tried(without, own, more) == said:
                 left = without
         keys = [f"kafka.{name}: {shown(f'kafka.{name}', str(value), ())}" for name, value in left.items()]
         why = self._explained(said, settings, own)
-        return f"{', '.join(keys) or 'kafka.*'}: {self.what} cannot be made with that: {why}"
+        return f"{', '.join(keys) or 'kafka.*'}: {self.what} cannot be created with that: {why}"
 
     def _tried(self, settings: KafkaSettings, own: KafkaSettings, more: Mapping[str, Any]) -> str:
         """Return why a client with these settings is refused; empty when it is not."""
@@ -157,7 +157,7 @@ class ClientKind(Generic[C]):
         return ""
 
     def _explained(self, said: str, settings: KafkaSettings, own: KafkaSettings) -> str:
-        """Return librdkafka's words, with the values of our own settings that are their bounds."""
+        """Return librdkafka's message, with the values of our settings that it refers to."""
         known = {**self.defaults, **self.ours, **own}
         bounds = [
             f"{name} is {known[name]}{f', by {_FROM_KEY[name]}' if name in _FROM_KEY else ''}"
@@ -171,22 +171,22 @@ class ClientKind(Generic[C]):
 
 
 def _said(error: Exception) -> str:
-    """Return librdkafka's words of a refusal, or the Python client's."""
+    """Return the message of a refusal by librdkafka or the Python client."""
     reason = error.args[0] if error.args else error
     text = reason.str() if isinstance(reason, KafkaError) else str(reason)
     return _PREFIX.sub("", text.strip())
 
 
-#: For so long whoever closes a consumer waits for it. It takes milliseconds, or may never end.
+#: How long to wait for a consumer to close: closing takes milliseconds, or may never end.
 _CLOSE_SECONDS: Final = 5.0
 
 
 def close(consumer: Consumer) -> None:
-    """Close a consumer; after some seconds without an end whoever closes goes on, and the client is left behind.
+    """Close a consumer; if it does not end within some seconds, return anyway, and leave the client behind.
 
-    In librdkafka 2.16 a broker that answers a fetch with OFFSET_OUT_OF_RANGE while its client is being destroyed has
-    that client's thread wait for a lock that it holds itself (`rd_kafka_offset_reset`), and destroying waits for the
-    thread.
+    In librdkafka 2.16, an answer OFFSET_OUT_OF_RANGE to a fetch while the client is being destroyed causes a
+    deadlock: the client's thread waits for a lock that it holds itself (`rd_kafka_offset_reset`), and the
+    destruction waits for the thread.
     """
     closing = threading.Thread(target=consumer.close, name="consumer-close", daemon=True)
     closing.start()
@@ -198,12 +198,12 @@ def close(consumer: Consumer) -> None:
 
 
 def end(client: Producer | Consumer | AdminClient) -> None:
-    """End a client that has done nothing; the others end when they are dropped."""
+    """Close an unused client; producers and admin clients end when they are released."""
     if isinstance(client, Consumer):
         client.close()
 
 
-#: Every kind, in the order in which they are looked at.
+#: All kinds, in the order in which they are checked.
 KINDS: Final[list[ClientKind[Any]]] = []
 
 
@@ -212,7 +212,7 @@ def _nothing(config: JobConfig, names: Names) -> KafkaSettings:
 
 
 def _of_group(config: JobConfig, names: Names) -> KafkaSettings:
-    # A consumer insists on one. Without a subscription it is never joined; where offsets are committed, by name.
+    # A consumer requires a group. Without a subscription it does not join it; offsets are committed by group name.
     return {"group.id": names.group}
 
 
@@ -232,7 +232,7 @@ def _kind(
     defaults: KafkaSettings | None = None,
     is_connection_only: bool = False,
 ) -> ClientKind[C]:
-    """Return a kind that is in `KINDS` from now on."""
+    """Return a new kind, added to `KINDS`."""
     found = ClientKind(what, library, ours, defaults or {}, of_job, is_connection_only)
     KINDS.append(found)
     return found
@@ -271,7 +271,7 @@ EVENTS_READER: Final = _kind(
     },
 )
 
-#: It initialises, and writes nothing: what a job says of writing does not keep it from being ended.
+#: It only initialises and writes nothing: a job's producer settings must not prevent the job from being ended.
 FENCE: Final = _kind(
     "the producer that fences a task's writers",
     Producer,
@@ -318,10 +318,10 @@ _MEMBER: Final[KafkaSettings] = {
     "reconnect.backoff.max.ms": RECONNECT_MS,
 }
 
-#: Only a consumer knows a group's metadata; it never subscribes, so it never joins.
+#: Only a consumer has a group's metadata; it never subscribes, so it does not join the group.
 MEMBER: Final = _kind("the client that asks for committed offsets", Consumer, _MEMBER, _of_group)
 
-#: It is told of offsets that an open transaction hides, too.
+#: It also gets offsets that an open transaction hides from others.
 HASTY_MEMBER: Final = _kind(
     "the client that asks for offsets that are not stable",
     Consumer,
@@ -343,7 +343,7 @@ STABLE_RECORDS: Final = _kind(
     _of_group,
 )
 
-#: Of those that read at positions that they are given.
+#: For readers at explicit positions.
 _READER: Final[KafkaSettings] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -353,17 +353,17 @@ _READER: Final[KafkaSettings] = {
 
 _WHOLE_READER: Final[KafkaSettings] = {
     **_READER,
-    # A position outside the partition is an error of ours, never a jump.
+    # A position outside of the partition must raise an error, never be reset.
     "auto.offset.reset": "error",
-    # Else a batch that is damaged is records like any others.
+    # Without this, corrupt batches are not detected.
     "check.crcs": True,
-    # With the default, 1 s, a reader that is faster than its queue stalls.
+    # With the default of 1 s, a reader that is faster than its queue stalls.
     "fetch.queue.backoff.ms": 5,
 }
 
 
 def _of_changelog(config: JobConfig, names: Names) -> KafkaSettings:
-    # The one that follows the replicas in step has its part, too.
+    # The reader of the in-sync replicas needs its share, too.
     queue_bytes = _QUEUE_BYTES // (config.restore_threads + 1)
     return {
         **_of_group(config, names),
@@ -397,9 +397,9 @@ AHEAD: Final = _kind(
     Consumer,
     {
         **_READER,
-        # A place behind the end of its partition: nothing comes from there.
+        # A sampled place may be after the partition's end, where there is nothing to read.
         "auto.offset.reset": "latest",
-        # Nor is it worth a warning.
+        # This is not worth a warning either.
         "log_level": 3,
         "fetch.message.max.bytes": 1_024,
         "fetch.wait.max.ms": 10,
@@ -413,32 +413,32 @@ WRITER: Final = _kind(
     Producer,
     {
         "linger.ms": 0,
-        # The default back-off of 100 ms hits every fourth transaction in a row: 121 ms at the 99th percentile, 25 ms
-        # with these (measured).
+        # The default back-off of 100 ms affects every fourth of consecutive transactions: 121 ms at the 99th
+        # percentile, 25 ms with these values (measured).
         "retry.backoff.ms": 1,
         "retry.backoff.max.ms": 10,
         "reconnect.backoff.max.ms": RECONNECT_MS,
     },
     _of_transactions,
     defaults={
-        # Also a bound on outputs; of those the topic's own setting, smaller as a rule, has the last word.
+        # Also limits outputs, but the output topic's own setting is usually smaller.
         "message.max.bytes": CHANGELOG_RECORD_BYTES,
-        # As the Java clients do it, so that others can join with what we write.
+        # Same partitioning as the Java clients, so that outputs can be joined with their topics.
         "partitioner": "murmur2_random",
     },
 )
 
 
 def check(config: JobConfig) -> None:
-    """Make a client of every kind with a job's settings, and end it; asks no broker anything.
+    """Create and close a client of every kind with a job's settings; sends no request.
 
-    Raises `BadConfiguration` for what one of them refuses, in the words of `ClientKind.make`.
+    Raises `BadConfiguration` for a refused setting, like `ClientKind.make`.
     """
     settings = kafka_settings(config)
     names = [name for name in settings if name in _OBJECTS]
     if names:
         raise BadConfiguration(
-            f"kafka.{names[0]}: it names a function of a program that uses Kafka's client, and no text; leave it out"
+            f"kafka.{names[0]}: its value is a function of a program that uses Kafka's client, not a text; remove it"
         )
     for kind in KINDS:
         end(kind.make(settings, kind.of_job(config, _CHECKED), logger=LIBRARY_LOG))

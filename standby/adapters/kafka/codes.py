@@ -1,4 +1,4 @@
-"""What Kafka's error codes mean to whoever may try again: the one list, for all clients. Pure."""
+"""Classifies Kafka's error codes for all clients: which errors may be retried. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from standby.kernel.ports import ON_DAMAGE
 
 # ruff: noqa: SLF001 - librdkafka's own errors are named like this
 
-#: What no repetition mends: a right, a login, a setting or a release has to be changed first.
+#: Errors that a retry cannot fix: a permission, a login, a setting or a release must be changed first.
 REFUSED: Final = frozenset(
     {
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -23,7 +23,7 @@ REFUSED: Final = frozenset(
         KafkaError._AUTHENTICATION,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
         KafkaError.UNSUPPORTED_VERSION,
-        # No name that a topic can have.
+        # An invalid topic name.
         KafkaError.TOPIC_EXCEPTION,
         KafkaError.INVALID_GROUP_ID,
         # Above the brokers' transaction.max.timeout.ms.
@@ -31,25 +31,25 @@ REFUSED: Final = frozenset(
     }
 )
 
-#: There is no such topic or partition: what is asked is asked again, what is written is refused.
+#: The topic or partition does not exist: requests are retried, writes are refused.
 MISSING: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
 
-#: A partition has nothing at the position that was asked for.
+#: A partition has nothing at the requested position.
 OUT_OF_RANGE: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE}
 )
 
-#: What lies in a partition cannot be read. librdkafka tells it once for each batch, and goes on behind it.
+#: Data in a partition is unreadable. librdkafka reports this once per batch, and skips the batch.
 DAMAGED: Final = frozenset(
     {
         KafkaError._BAD_MSG,
         KafkaError._BAD_COMPRESSION,
-        # A batch of another format than any that is known.
+        # A batch in an unknown format.
         KafkaError._NOT_IMPLEMENTED,
         KafkaError._UNDERFLOW,
-        # CORRUPT_MESSAGE, as Kafka's protocol calls it.
+        # CORRUPT_MESSAGE in Kafka's protocol.
         KafkaError.INVALID_MSG,
         KafkaError.INVALID_MSG_SIZE,
         KafkaError.INVALID_RECORD,
@@ -58,17 +58,17 @@ DAMAGED: Final = frozenset(
     }
 )
 
-#: Records that are larger than a topic, a broker or the client takes.
+#: Records are larger than a topic, a broker or the client accepts.
 TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
-#: Another producer with the same transactional id came later.
+#: A later producer uses the same transactional id.
 FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
 
 def translate(reason: object, what: str) -> Unavailable:
-    """Return the error of ours for one of Kafka's that came while doing ``what``.
+    """Return our error for one of Kafka that occurred while doing ``what``.
 
-    ``reason`` is what a `KafkaException` holds. `Transient`, unless no repetition helps.
+    ``reason`` is the argument of a `KafkaException`. Returns `Transient`, unless a retry cannot help.
     """
     if not isinstance(reason, KafkaError):
         return Transient(f"{what}: {reason}")

@@ -20,15 +20,15 @@ from standby.shared.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
 
-#: So long after a damaged batch its reader waits for the answer to the fetch behind it, which takes milliseconds.
+#: How long a reader waits, after a corrupt batch, for the answer to the next fetch, which takes milliseconds.
 _RESET_SECONDS: Final = 0.5
 
-#: A read of a bounded size takes so many times the records that it has, at most, before it looks at their size again.
+#: Before a size-limited read checks the size again, it takes at most this many times the records it already has.
 _LOOK_RECORDS: Final = 16
 
 
 class InputBounds:
-    """Asks where partitions of topics begin and end, over connections that are kept."""
+    """Requests the bounds of partitions, over persistent connections."""
 
     def __init__(self, settings: KafkaSettings, group: str, timeout_seconds: float = 5.0) -> None:
         """``group`` is the job's."""
@@ -38,24 +38,24 @@ class InputBounds:
     def ask(self, partitions: Iterable[InputPartition]) -> dict[InputPartition, tuple[int, int]]:
         """Return the first offset and the end of the committed part (last stable offset) of each partition.
 
-        One that nobody answers for in time, as one without a leader or that the brokers do not know, is left out;
-        raises `Transient` when that would leave none.
+        A partition without a timely answer, such as one without a leader or an unknown one, is left out. Raises
+        `Transient` when no partition is left.
         """
         found = self._list(list(partitions), IsolationLevel.READ_COMMITTED, EARLIEST, LATEST)
         return {each: (first, end) for each, (first, end) in found.items()}
 
     def check(self, positions: Mapping[InputPartition, int]) -> dict[InputPartition, tuple[int, int]]:
-        """Return the bounds of each partition, as `ask`, once its position lies where records are, or will be next.
+        """Return the bounds of each partition like `ask`, and check that its position is within them.
 
-        ``positions``: partition → offset. Raises `CorruptState` for one outside its partition, `Transient` for one
-        in the part that an open transaction still hides: committed readers see nothing there until it ends. Where
-        only some of the partitions answer, raises `InputAway` for the others.
+        ``positions``: partition → offset. Raises `CorruptState` for a position outside of its partition, and
+        `Transient` for one that an open transaction still hides from readers of committed records. If only some of
+        the partitions answer, raises `InputAway` for the others.
         """
         found = self.ask(positions)
         away = sorted(set(positions) - set(found))
         if away:
             names = ", ".join(f"{topic}[{number}]" for topic, number in away)
-            raise InputAway(f"nobody says where input {names} begins and ends", {each for _, each in away})
+            raise InputAway(f"no broker reports the bounds of input {names}", {each for _, each in away})
         for partition, (first, end) in found.items():
             position = positions[partition]
             if first <= position <= end:
@@ -72,9 +72,9 @@ class InputBounds:
     def _list(
         self, partitions: Sequence[InputPartition], isolation: IsolationLevel, *specs: int
     ) -> dict[InputPartition, tuple[int, ...]]:
-        """Return what each partition has for ``specs``; one that lacks an answer is left out.
+        """Return each partition's offsets for ``specs``; a partition without an answer is left out.
 
-        Raises `Transient` when each does.
+        Raises `Transient` when none has an answer.
         """
         found, _ = self._offsets.ask(partitions, isolation, specs, self._timeout_seconds)
         return found
@@ -94,12 +94,11 @@ class InputReader:
         self._positions: dict[InputPartition, int] = {}
         self._until: Mapping[InputPartition, int] | None = None
         self._damaged: set[InputPartition] = set()
-        """Partitions in which there was a batch that could not be read: nothing that the client tells of them since
-        then is worth anything."""
+        """Partitions with an unreadable batch: all that the client returns for them afterwards is unreliable."""
         self._consumer = kind.make(settings, {"group.id": group}, logger=_LOG)
 
     def connect(self, timeout_seconds: float) -> None:
-        """Fetch the topics' metadata, so that a later `assign` need not; raises `Transient`."""
+        """Fetch the topics' metadata in advance of `assign`. Raises `Transient`."""
         for topic in self._topics:
             try:
                 self._consumer.list_topics(topic, timeout=timeout_seconds)
@@ -109,9 +108,9 @@ class InputReader:
     def assign(
         self, positions: Mapping[InputPartition, int], until: Mapping[InputPartition, int] | None = None
     ) -> None:
-        """Begin to fetch at ``positions`` (partition → offset); raises `Transient`.
+        """Start fetching at ``positions`` (partition → offset). Raises `Transient`.
 
-        Records at or behind the offsets in ``until`` are not given out, nor passed by `positions`.
+        Records at or after the offsets in ``until`` are not returned, nor included in `positions`.
         """
         self._positions = dict(positions)
         self._until = until
@@ -121,14 +120,12 @@ class InputReader:
             raise _translated(error.args[0], ", ".join(self._topics)) from error
 
     def read(self, max_records: int, timeout_seconds: float, max_bytes: int | None = None) -> list[Message]:
-        """Return the records that are there, at most ``max_records``; waits for the first one only.
+        """Return available records, at most ``max_records``; waits for the first one only.
 
-        No more follow once their values have ``max_bytes``; what passes that is no more than the client has fetched
-        ahead.
-
-        Raises `CorruptState` when a position is out of range, `UnreadableRecord` for a record, or a batch of the
-        log, that the client cannot decode, `Unavailable` for what no repetition mends, `Transient` for every other
-        fault. It is of no use after that: the client may have passed over what it could not read.
+        Stops once their values reach ``max_bytes``, which may be exceeded by what the client has prefetched. Raises
+        `CorruptState` when a position is out of range, `UnreadableRecord` for a record or batch that the client
+        cannot decode, `Unavailable` for errors that a retry cannot fix, and `Transient` for others. The reader is
+        unusable after an error: the client may have skipped what it could not read.
         """
         first = self._consumer.poll(timeout_seconds)
         if first is None:
@@ -137,7 +134,7 @@ class InputReader:
         size = len(first)
         while (left := max_records - len(messages)) > 0 and (max_bytes is None or size < max_bytes):
             if max_bytes is not None:
-                # As many as will fit, if they are like those before.
+                # As many as will fit, if they have the same size as those before.
                 left = min(left, 1 + (max_bytes - size) * len(messages) // max(1, size))
                 left = min(left, _LOOK_RECORDS * len(messages))
             more = self._consumer.consume(left, timeout=0)
@@ -153,17 +150,17 @@ class InputReader:
             if error.code() not in DAMAGED:
                 raise _translated(error, where)
             self._damaged.add(partition)
-            # The client reads ahead, and nobody asked for what lies behind the end.
+            # The client prefetches; records after the end were not requested.
             if self._is_asked_for(message):
                 offset = message.offset()
                 raise UnreadableRecord(f"input {where}, offset {offset}: {error.str()}", batch=offset)
         return [each for each in messages if each.error() is None and self._is_asked_for(each)]
 
     def _await_reset(self) -> None:
-        """Wait until the client knows that it reads nowhere, so that it can be closed.
+        """Wait until the client has noticed that its position is invalid, so that it can be closed.
 
-        Behind a batch that it cannot read it takes what comes next for a batch, too, and fetches from whatever offset
-        it finds there. The broker's answer to that, OFFSET_OUT_OF_RANGE, must not meet the closing (`clients.close`).
+        After an unreadable batch, it misinterprets the following data as a batch, and fetches from a random offset.
+        The broker's answer, OFFSET_OUT_OF_RANGE, must not arrive during the closing (`clients.close`).
         """
         deadline = time.monotonic() + _RESET_SECONDS
         while time.monotonic() < deadline:
@@ -179,7 +176,7 @@ class InputReader:
         )
 
     def positions(self) -> dict[InputPartition, int]:
-        """Return the offset after everything read so far, per partition; passes transaction markers."""
+        """Return the offset after everything read so far, per partition, including transaction markers."""
         for each in self._consumer.position([TopicPartition(*each) for each in self._positions]):
             # Negative until something was read.
             if each.offset >= 0:
@@ -189,7 +186,7 @@ class InputReader:
         return dict(self._positions)
 
     def close(self) -> None:
-        """End the fetching and free the client."""
+        """Stop fetching, and close the client."""
         if self._damaged:
             self._await_reset()
         clients.close(self._consumer)

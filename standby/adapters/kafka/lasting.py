@@ -1,9 +1,10 @@
-"""A client of Kafka that is replaced when it gets no more answers.
+"""A Kafka client that is replaced when it no longer gets answers.
 
-A librdkafka client can lose its brokers for good. A cluster in which all brokers are fenced for a moment, as one that
-stands still for longer than its session, lists none of them in its metadata; the client drops all that it knew and,
-when the connection breaks at that moment, never goes back to its bootstrap servers (confluentinc/librdkafka issue
-5301, seen with 2.16). From then on it answers every question with "no leaders", whatever the cluster does.
+A librdkafka client can lose its brokers permanently. When all brokers of a cluster are fenced for a moment, for
+example after a suspension longer than their session, the metadata lists none of them. The client then drops all
+known brokers and, if the connection breaks at that moment, never returns to its bootstrap servers
+(confluentinc/librdkafka issue 5301, observed with 2.16). From then on, every request fails with "no leaders",
+whatever the cluster does.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from standby.shared.clock import REAL
 
 _log: Final = logging.getLogger(__name__)
 
-#: Longer than a broker needs to be back, or one question to time out.
+#: Longer than a broker's restart, and than the time-out of a request.
 _PATIENCE_SECONDS: Final = 8.0
 
 C = TypeVar("C")
 
 
 class Lasting(Generic[C]):
-    """Hands a client out to whoever asks something; from any thread."""
+    """Provides the client for requests. Thread-safe."""
 
     def __init__(
         self,
@@ -37,20 +38,20 @@ class Lasting(Generic[C]):
         now: Callable[[], float] = REAL.monotonic,
         explain: Callable[[BaseException, C], None] = lambda _error, _client: None,
     ) -> None:
-        """``now`` is monotonic; ``explain`` may add to the message of an error of a client's."""
+        """``now`` is monotonic; ``explain`` may extend the message of a client's error."""
         self._make = make
         self._now = now
         self._explain = explain
         self._lock = threading.Lock()
-        # All below is guarded by it.
+        # Guards everything below.
         self._client = make()
-        #: Others may still wait for answers of the one before.
+        #: Other threads may still be waiting for answers of the former client.
         self._former: C | None = None
         self._failing_since: float | None = None
 
     @contextmanager
     def use(self) -> Iterator[C]:
-        """Have the block ask the client, and wait for the answer; what it raises counts as none."""
+        """Run the block with the client; the block must wait for the answer. An error counts as no answer."""
         with self._lock:
             client = self._client
         try:
@@ -71,7 +72,9 @@ class Lasting(Generic[C]):
             if self._failing_since is None:
                 self._failing_since = now
             elif now - self._failing_since > _PATIENCE_SECONDS:
-                _log.warning("no answers from Kafka for %.0f s: a new client asks", now - self._failing_since)
+                _log.warning(
+                    "no answers from Kafka for %.0f s: replacing the client", now - self._failing_since
+                )
                 self._former, self._client = client, self._make()
                 self._failing_since = None
 
@@ -83,9 +86,9 @@ def lasting(
     refusals: Refusals | None = None,
     **more: Any,
 ) -> Lasting[clients.C]:
-    """Return clients of a kind whose failures say why a broker does not let them in.
+    """Return clients of a kind, whose errors include the reason of a refused login.
 
-    ``refusals`` remembers that; where nobody else asks it, it is made here. The rest is as in `ClientKind.make`.
+    ``refusals`` remembers the reason; created here by default. The rest is as in `ClientKind.make`.
     """
     told = refusals or Refusals()
     return Lasting(lambda: kind.make(settings, own, error_cb=told.note, **more), explain=told.explain)

@@ -1,4 +1,4 @@
-"""What the brokers let a job's transactions write: which topics, and records of what size."""
+"""The brokers' restrictions on a job's transactions: writable topics, and record sizes."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from standby.kernel.ports import ANSWER_SECONDS
 
 _log: Final = logging.getLogger(__name__)
 
-#: A topic's bound on what is sent to it in one piece, and the client's on one record.
+#: A topic's limit for a record batch, and the client's limit for a record.
 _OF_TOPIC: Final = "max.message.bytes"
 _OF_CLIENT: Final = "message.max.bytes"
 
-#: What a piece has beside its records, and a record beside its key and value, at most (Kafka's record format 2).
+#: Maximum overhead of a batch, and of a record (Kafka's record format 2).
 _OVERHEAD_BYTES: Final = 128
 
 
 class Rights:
-    """Which topics a job's own principal may write to, for a transaction that failed without saying why.
+    """Determines the topics that a job's principal may write to, when a transaction failed for an unknown reason.
 
-    Where a right is missing, the brokers refuse to take the partition into the transaction, and librdkafka drops what
-    was to be sent: of the record itself it is told that it was purged. So the brokers are asked, by a client that is no
-    part of the transaction. From any thread.
+    If a permission is missing, the brokers refuse to add the partition to the transaction, and librdkafka reports
+    the pending records as purged, without the reason. So another client asks the brokers. Thread-safe.
     """
 
     def __init__(self, admin: Lasting[AdminClient]) -> None:
         self._admin = admin
 
     def not_writable(self, topics: Collection[str]) -> list[str]:
-        """Return those of ``topics`` that may not be written to; one of which that is not told is left out."""
+        """Return those of ``topics`` that must not be written to; topics with unknown permissions are left out."""
         found = []
         for topic in sorted(topics):
             try:
@@ -48,30 +47,30 @@ class Rights:
                     )[topic]
                     allowed = asked.result(ANSWER_SECONDS + 1).authorized_operations
             except (KafkaException, concurrent.futures.TimeoutError) as error:
-                _log.warning("what is allowed on %s is not known: %s", topic, error)
+                _log.warning("the permissions on %s are not known: %s", topic, error)
                 continue
-            # None: a broker that does not tell.
+            # None: the broker does not report it.
             if allowed is not None and not {AclOperation.WRITE, AclOperation.ALL} & set(allowed):
                 found.append(topic)
         return found
 
 
 class Sizes:
-    """How large a job's records may be, and what is told of one that Kafka refuses.
+    """The size limits of a job's records, and the message about refused ones.
 
-    Its writers share what was learned from a refusal. From any thread.
+    The job's writers share what was learned from refusals. Thread-safe.
     """
 
     def __init__(self, config: JobConfig, admin: Lasting[AdminClient]) -> None:
         self._admin = admin
         self._of_client = int(config.kafka.get(_OF_CLIENT, CHANGELOG_RECORD_BYTES))
         self.batch_bytes: int | None = None
-        """Most bytes that writers may send in one piece; None: as many as ever."""
+        """Maximum batch size for writers; None: the default."""
 
     def refused(self, largest: Mapping[str, int], reason: str) -> str:
-        """Return what is told of a transaction of which something was refused, and have smaller pieces sent after it.
+        """Return the message about a transaction with a refused record, and reduce the size of later batches.
 
-        ``largest`` are the bytes of its largest record for each topic, ``reason`` the client library's words.
+        ``largest`` has the size of its largest record for each topic, ``reason`` is the client's message.
         """
         over = {topic: size for topic, size in largest.items() if _is_over(size, self._of_client)}
         if over:
@@ -80,7 +79,7 @@ class Sizes:
             return reason
         limits = {topic: self._limit_of(topic) for topic in largest}
         known = {topic: limit for topic, limit in limits.items() if limit is not None}
-        # Without the right to ask, each record is sent by itself.
+        # Without the permission to read the limits, each record is sent by itself.
         piece = max(1, min(known.values()) - _OVERHEAD_BYTES) if len(known) == len(limits) else 1
         self.batch_bytes = piece if self.batch_bytes is None else min(piece, self.batch_bytes)
         over = {
@@ -91,7 +90,7 @@ class Sizes:
         return f"{reason}; the largest records: {', '.join(f'{topic} {size} bytes' for topic, size in largest.items())}"
 
     def is_over(self, largest: Mapping[str, int]) -> bool:
-        """Return whether a record of a transaction, ``largest`` as in `refused`, is known to be too large."""
+        """Return whether a record of a transaction is known to be too large; ``largest`` as in `refused`."""
         limits = {topic: self._limit_of(topic) for topic in largest}
         return any(limit is not None and _is_over(largest[topic], limit) for topic, limit in limits.items())
 

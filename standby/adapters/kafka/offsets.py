@@ -1,8 +1,8 @@
-"""Where partitions begin and end, through confluent-kafka.
+"""Requests the bounds of partitions, through confluent-kafka.
 
-A consumer is asked, by `offsets_for_times`, and never the admin client's `list_offsets`. That one may end the process:
-when it does not know a partition's leader it has the client's own thread wait for one, and reads on in what that thread
-has freed if the answer comes at once (librdkafka 2.16, `rd_kafka_topic_partition_list_query_leaders_async`).
+This uses a consumer's `offsets_for_times`, never the admin client's `list_offsets`, which may crash the process:
+when a partition's leader is unknown, it lets the client's thread wait for one, and reads memory that this thread has
+freed if the answer arrives at once (librdkafka 2.16, `rd_kafka_topic_partition_list_query_leaders_async`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from standby.shared.model import InputPartition
 
 _log: Final = logging.getLogger(__name__)
 
-#: What is asked for, in place of a time.
+#: Special values instead of a time.
 EARLIEST: Final[int] = OFFSET_BEGINNING
 LATEST: Final[int] = OFFSET_END
 
@@ -45,17 +45,18 @@ _KINDS: Final = {
 }
 
 
-#: For so long all are asked at once before it is found out who is away, and others are waited for once one is there.
+#: Time-out of the combined request, before leaders are asked separately; also how long to wait for further answers
+#: after the first.
 _AT_ONCE_SECONDS: Final = 0.5
 
-#: An offset, or why there is none.
+#: An offset, or the error.
 _Answer = TopicPartition | KafkaError
 
 
 def offset_in(answer: TopicPartition | KafkaError, what: str) -> int:
-    """Return the offset in an answer to `offsets_for_times`; raises `StandfastError` where there is none.
+    """Return the offset in an answer to `offsets_for_times`. Raises `StandfastError` when there is none.
 
-    What nobody has answered for in time comes back as it was asked.
+    A partition without a timely answer is returned unchanged by the client.
     """
     if isinstance(answer, KafkaError):
         raise translate(answer, what)
@@ -67,10 +68,10 @@ def offset_in(answer: TopicPartition | KafkaError, what: str) -> int:
 
 
 class Offsets:
-    """Asks where partitions begin and end, over one connection for each isolation level; from any thread."""
+    """Requests the bounds of partitions, with one client per isolation level. Thread-safe."""
 
     def __init__(self, settings: KafkaSettings, group: str, **more: Any) -> None:
-        """``group`` is one whose coordinator the clients may look for; ``more`` is as in `ClientKind.make`."""
+        """``group``: the clients may look up its coordinator. ``more`` is as in `ClientKind.make`."""
         self._settings, self._group, self._more = settings, group, more
         self._lock = threading.Lock()
         self._clients: dict[IsolationLevel, Lasting[Consumer]] = {}
@@ -82,7 +83,7 @@ class Offsets:
         specs: Sequence[int],
         timeout_seconds: float = ANSWER_SECONDS,
     ) -> tuple[dict[InputPartition, tuple[int, ...]], StandfastError | None]:
-        """Return what each place has for ``specs``, and why some are not among them; raises when none is."""
+        """Return each place's offsets for ``specs``, and the error if some are missing. Raises if all are missing."""
         if not places:
             return {}, None
         with self._client(level).use() as consumer:
@@ -96,7 +97,7 @@ class Offsets:
                         found[place] = (*before, offset_in(answers[place], what))
                     except StandfastError as error:
                         failure = error
-                        # Who does not answer one question is not waited for with the next.
+                        # A place without an answer to one request is left out of the next.
                         del found[place]
                 if failure is not None and not found:
                     raise failure
@@ -115,8 +116,8 @@ def _ask(
 ) -> dict[InputPartition, _Answer]:
     """Return an answer for each place.
 
-    All are asked at once, which answers nothing where one of the leaders is away; then each leader is asked apart, and
-    the others are waited for a little longer than the first that answers.
+    First, one request is sent for all places, which fails if one of the leaders is unavailable. Then each leader is
+    asked separately, and after the first answer, the others get a little more time.
     """
     try:
         return _ask_at_once(consumer, places, spec, min(timeout_seconds, _AT_ONCE_SECONDS))
@@ -140,7 +141,7 @@ def _ask(
     asked = {threads.submit(ask, of_one): of_one for of_one in leaders.values()}
     threads.shutdown(wait=False)
     done, waiting = wait(asked, timeout_seconds, FIRST_COMPLETED)
-    # Whoever has an answer is not kept waiting for as long as one that is away may take.
+    # Do not wait the full time-out of an unavailable leader once others have answered.
     more, late = wait(waiting, _AT_ONCE_SECONDS)
     for each in done | more:
         answers.update(each.result())
@@ -159,7 +160,7 @@ def _ask_at_once(
 def _leaders(
     consumer: Consumer, places: Collection[InputPartition], timeout_seconds: float
 ) -> dict[InputPartition, int | KafkaError]:
-    """Return the leader of each place, or why it has none; raises `StandfastError` when nobody says."""
+    """Return the leader of each place, or the error. Raises `StandfastError` when there is no answer."""
     names = sorted({topic for topic, _ in places})
     try:
         topics = {name: consumer.list_topics(name, timeout_seconds).topics[name] for name in names}

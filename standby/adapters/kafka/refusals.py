@@ -1,7 +1,7 @@
-"""Why a client is not let in: by brokers, or by the server that gives out tokens.
+"""Remembers why a client's login is refused, by brokers or by the token server.
 
-librdkafka connects again for ever. Whoever asks something meanwhile hears only that time ran out or that the transport
-failed; the cause goes to the client's ``error_cb``, which runs when the client is polled.
+librdkafka reconnects for ever. Meanwhile, requests fail only with a time-out or a transport error; the cause is
+passed to the client's ``error_cb``, which runs when the client is polled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from standby.errors import Transient
 from standby.shared.clock import REAL
 
-#: What a login or a handshake fails with.
+#: Error codes of a failed login or handshake.
 _CAUSES: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own errors are named like this
@@ -24,47 +24,47 @@ _CAUSES: Final = frozenset(
     }
 )
 
-#: What a question fails with that had no answer.
+#: Error codes of requests without an answer.
 _MUTE: Final = frozenset(
     {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
 )
 
-#: For so long a cause explains failures. librdkafka asks for a token again every 10 s, for a connection more often.
+#: How long a cause explains failures. librdkafka requests a token every 10 s, and reconnects more often.
 _VALID_SECONDS: Final = 30.0
 
 
 class Polled(Protocol):
-    """A client of librdkafka, of any kind."""
+    """A librdkafka client of any kind."""
 
     def poll(self, timeout: float = ..., /) -> Any:
         """Run callbacks that are due."""
 
 
 class Refusals:
-    """Remembers the last cause that one client, or several of the same settings, were told. From any thread."""
+    """Remembers the last cause reported to one client, or to several with the same settings. Thread-safe."""
 
     def __init__(self, now: Callable[[], float] = REAL.monotonic) -> None:
         """``now`` is monotonic."""
         self._now = now
-        # Replaced as a whole.
+        # Only ever replaced as a whole.
         self._last: tuple[float, str] | None = None
 
     def note(self, error: KafkaError) -> None:
-        """Take note of what a client's ``error_cb`` is told."""
+        """Record an error passed to a client's ``error_cb``."""
         if error.code() in _CAUSES:
             self._last = (self._now(), error.str())
 
     def why(self, client: Polled | None = None) -> str:
-        """Return the cause if there is a recent one, else an empty text; ``client`` is polled before."""
+        """Return the cause if there is a recent one, otherwise an empty text; ``client`` is polled first."""
         if client is not None:
-            # Raised by one that somebody has closed meanwhile, or by a producer that was fenced.
+            # Raised by a client that was closed meanwhile, or by a fenced producer.
             with contextlib.suppress(RuntimeError, SystemError, KafkaException):
                 client.poll(0)
         last = self._last
         return "" if last is None or self._now() - last[0] > _VALID_SECONDS else last[1]
 
     def explain(self, error: BaseException, client: Polled | None = None) -> None:
-        """Add the cause to the message of ``error``, where that says only that there was no answer."""
+        """Add the cause to the message of ``error``, if that only reports a missing answer."""
         if isinstance(error, KafkaException):
             reason = error.args[0]
             if isinstance(reason, KafkaError) and reason.code() in _MUTE and (why := self.why(client)):

@@ -1,6 +1,6 @@
-"""The log of Kafka's transaction coordinators, which tells how a transaction ended when its markers do not.
+"""Reads the log of Kafka's transaction coordinators, which shows how a transaction ended when markers are missing.
 
-Every broker release writes it in the same form (``TransactionLogKey`` and ``TransactionLogValue`` in Kafka's sources).
+All broker releases write the same format (``TransactionLogKey`` and ``TransactionLogValue`` in Kafka's sources).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from standby.kernel.ports import ANSWER_SECONDS, Ended, Place
 
 _TOPIC: Final = "__transaction_state"
 
-#: What a record says of a transaction: it goes on; it is to be committed, or aborted, whatever happens.
+#: States of a transaction in a record: ongoing; decided to commit (True) or abort (False).
 _ONGOING: Final = 1
 _PREPARED: Final = {2: True, 3: False}
 
-#: So many records at the end of a partition are looked at first; then more and more, until all are.
+#: Number of records at the end of a partition that are read first, and the factor by which it grows until all are
+#: read.
 _FIRST_LOOK: Final = 1_000
 _MORE: Final = 20
 
@@ -32,13 +33,13 @@ class _State:
     status: int
     places: frozenset[Place]
     writer: int
-    """Of its producer's id and epoch. A fence aborts under a higher epoch than that of what it aborts."""
+    """The producer's id and epoch. A fence aborts under a higher epoch than that of the transaction."""
 
 
 def ended(reader: Consumer, name: str, count: int) -> Sequence[Ended]:
-    """Return how the last transactions of the transactional id ``name`` ended, the newest first, ``count`` at most.
+    """Return how the last transactions of the transactional id ``name`` ended, newest first, at most ``count``.
 
-    Fewer where the log has forgotten the others. ``reader`` is one of `clients.RECORDS`, and is closed. Raises
+    Fewer if the log no longer has them. ``reader`` is one of `clients.RECORDS`, and is closed. Raises
     `KafkaException` when the log cannot be read, `TimeoutError` when that takes too long.
     """
     try:
@@ -64,7 +65,7 @@ def ended(reader: Consumer, name: str, count: int) -> Sequence[Ended]:
 
 
 def _endings(states: Iterable[_State]) -> Iterator[Ended]:
-    """Yield how each transaction ended, in order; its writer is that of what was said while it went on."""
+    """Yield how each transaction ended, in order; its writer is that of its records while it was ongoing."""
     writer: int | None = None
     for each in states:
         if each.status == _ONGOING:
@@ -75,7 +76,7 @@ def _endings(states: Iterable[_State]) -> Iterator[Ended]:
 
 
 def _read(reader: Consumer, start: TopicPartition, end: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield key and value of what a partition has from ``start`` to ``end``."""
+    """Yield key and value of the records from ``start`` to ``end`` of a partition."""
     reader.assign([start])
     position, silent_at = start.offset, time.monotonic() + ANSWER_SECONDS
     while position < end:
@@ -85,7 +86,7 @@ def _read(reader: Consumer, start: TopicPartition, end: int) -> Iterator[tuple[b
                 raise KafkaException(failure)
             if (message.offset() or 0) < end and (key := message.key()) is not None:
                 yield key, message.value()
-        # It passes what compaction has removed, too; negative until something was read.
+        # The position includes offsets removed by compaction; it is negative until something was read.
         (now,) = reader.position([start])
         if now.offset > position:
             position, silent_at = now.offset, time.monotonic() + ANSWER_SECONDS
@@ -94,18 +95,18 @@ def _read(reader: Consumer, start: TopicPartition, end: int) -> Iterator[tuple[b
 
 
 def partition_of(name: str, partitions: int) -> int:
-    """Return the partition of the log that has a transactional id: by Java's hash of the text."""
+    """Return the partition of the log for a transactional id, based on Java's String.hashCode."""
     value = 0
     units = name.encode("utf-16-be")
     for at in range(0, len(units), 2):
         value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
-    # As Kafka's own `Utils.abs`: the one number without a positive counterpart counts as 0.
+    # Like Kafka's `Utils.abs`: the only number without a positive counterpart counts as 0.
     signed = value - (1 << 32) if value >= 1 << 31 else value
     return (0 if signed == -(1 << 31) else abs(signed)) % partitions
 
 
 def _name_in(key: bytes) -> str | None:
-    """Return the transactional id of a record; None for a key of another form."""
+    """Return the transactional id of a record; None for a key in another format."""
     if len(key) < 4:
         return None
     version, length = struct.unpack_from(">hh", key)
@@ -113,10 +114,10 @@ def _name_in(key: bytes) -> str | None:
 
 
 def _state_in(value: bytes | None) -> _State | None:
-    """Return what a record says; None for a tombstone, and for a value of a form that is not known.
+    """Return the state in a record; None for a tombstone, and for a value in an unknown format.
 
-    Version, producer id and epoch, time-out, status, and the partitions: in version 1 their numbers are of variable
-    length, and behind each topic there are tagged fields.
+    The value has version, producer id and epoch, time-out, status, and the partitions. In version 1, lengths are
+    variable-length integers, and tagged fields follow each topic.
     """
     if value is None or len(value) < 17:
         return None
@@ -155,7 +156,7 @@ def _places(value: bytes, at: int, *, is_compact: bool) -> Iterator[Place]:
 
 
 def _count(value: bytes, at: int, *, is_compact: bool) -> tuple[int, int]:
-    """Return the length of a list, 0 for none at all, and where it begins."""
+    """Return the length of a list (0 for null), and its start."""
     if is_compact:
         count, at = _varint(value, at)
         return max(0, count - 1), at

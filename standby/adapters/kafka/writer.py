@@ -23,46 +23,46 @@ from standby.replica.store.keys import COMMIT
 from standby.replica.store.overlay import Changes, Emitted
 from standby.shared.model import Offsets
 
-#: How long the first attempts to initialise may take. librdkafka asks again only 500 ms after the
-#: coordinator said "I am still aborting what the last owner left", which is the normal case when an active
-#: dies in a transaction, and is over in some 10 ms. A new producer, already connected, asks at once; and the
-#: one given up must be gone before it asks again, or it would fence its own successor.
+#: Time-outs of the first attempts to initialise. librdkafka retries only 500 ms after the coordinator has answered
+#: that it is still aborting the last owner's transaction. This is the normal case when an active dies in a
+#: transaction, and takes only some 10 ms. A new producer that is already connected can ask at once. The abandoned
+#: one must be gone before it retries, or it would fence its successor.
 _FIRST_TRIES: Final = (0.03, 0.03, 0.06, 0.06, 0.12, 0.25)
 
-#: How long one later attempt may take; a coordinator that has to make its topic needs a second or two.
+#: Time-out of later attempts; a coordinator that must create its topic needs a second or two.
 _TRY_SECONDS: Final = 3.0
 
-#: The partition of a record whose key decides.
+#: The partition is determined by the record's key.
 _BY_KEY: Final = -1
 
-#: Of a record that is written for its transaction's marker alone.
+#: Key of a record that is written only to get its transaction's marker.
 _NO_KEY: Final = b"\x00"
 
-#: A record as a batch takes it.
+#: A record for `produce_batch`.
 _Record = dict[str, Any]
 
-#: What is wrong with a record itself, by the error with which its topic refuses it.
+#: Explanations of a refused record, by error code.
 _REFUSED_RECORD: Final[Mapping[int, str]] = {
-    KafkaError.INVALID_RECORD: "a compacted topic takes none without a key",
+    KafkaError.INVALID_RECORD: "a compacted topic accepts none without a key",
     KafkaError.INVALID_TIMESTAMP: "its time is further from the broker's than the topic's "
     "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow",
 }
-#: What is never written, whoever tries again.
+#: Errors that a retry cannot fix.
 _NEVER_TAKEN: Final = REFUSED | MISSING | TOO_LARGE
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What tells more of a refusal than the brokers say with it."""
+    """Means to find the reason of a refusal beyond the brokers' error."""
 
     sizes: Sizes
     rights: Rights
     explain: Callable[[BaseException], None] = lambda _error: None
-    """Adds to the message of an error why brokers do not let this job's clients in, if they do not."""
+    """Adds to an error's message why the brokers refuse this job's clients, if they do."""
 
 
 class KafkaWriter:
-    """Owns one librdkafka producer at a time, all with the task's transactional id."""
+    """Owns one librdkafka producer at a time, with the task's transactional id."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class KafkaWriter:
         group: Any,
         refusal: Refusal,
     ) -> None:
-        """``changelog`` is the task's partition of it.
+        """``changelog`` is the task's changelog partition.
 
-        The producer itself is not asked: with an ``error_cb``, confluent-kafka 2.16 drops the error of a producer
-        that is fenced ("returned NULL without setting an exception").
+        The producer has no ``error_cb``: with one, confluent-kafka 2.16 loses the error of a fenced producer
+        ("returned NULL without setting an exception").
         """
         sizes = refusal.sizes
         self._sizes, self._rights, self._explain = sizes, refusal.rights, refusal.explain
         self._settings = kafka_settings(config)
         self._own = {**clients.WRITER.of_job(config, Names("", transactional_id))}
-        # A record that the brokers refuse takes all with it that is sent in one piece with it, and a piece may be
-        # refused in which each record is small enough.
+        # When brokers refuse a record, they refuse its whole batch, and a batch may be refused although each of its
+        # records is small enough.
         if sizes.batch_bytes is not None:
             self._own["batch.size"] = sizes.batch_bytes
         self._changelog = changelog.topic
@@ -94,30 +94,30 @@ class KafkaWriter:
         self._producer: Producer | None = self._made()
         self._is_initialised = False
         self._end: int | None = None
-        #: The last record that arrived in each partition, of what was begun last.
+        #: The last acknowledged record in each partition, of the current transaction.
         self._places: dict[Place, int] = {}
         self._began = 0.0
-        #: The largest record of what was begun, key and value, of each topic; asked for when one is refused.
+        #: Returns the largest record of the current transaction for each topic; called when one is refused.
         self._largest: Callable[[], Mapping[str, int]] = dict
 
-    # No method keeps the producer in a local variable: an exception keeps the frames it came through, and the
-    # producer must end when it is dropped, not when the last exception that it raised is forgotten.
+    # No method keeps the producer in a local variable: an exception keeps its frames alive, and the producer must
+    # end when it is released, not when the last exception that it raised is released.
 
     def _made(self) -> Producer:
         return clients.WRITER.make(self._settings, self._own)
 
     def initialise(self, is_cancelled: Callable[[], bool], timeout_seconds: float) -> None:
-        """Fence every earlier writer of the task and end what it left open.
+        """Fence every earlier writer of the task and end its open transaction.
 
-        Raises `WriterLost` when that does not succeed in time, or when cancelled.
+        Raises `WriterLost` when this does not succeed in time, or when cancelled.
         """
         deadline = time.monotonic() + timeout_seconds
         if self._is_initialised and self._producer is not None:
-            # The way to active broke off behind its fence, and is gone once more: librdkafka initialises a producer
-            # only once, and would refuse.
+            # The takeover was interrupted after its fence, and is repeated: librdkafka initialises a producer only
+            # once.
             self._producer = self._made()
             self._is_initialised = False
-        # Connecting while the first one tries.
+        # These connect while the first one tries to initialise.
         spares = deque(self._made() for _ in range(2))
         try:
             for seconds in _tries():
@@ -129,7 +129,7 @@ class KafkaWriter:
                     is_final = not error.args[0].retriable() or time.monotonic() > deadline or is_cancelled()
                     if is_final:
                         self._explain(error)
-                    # Its last reference: the producer ends here, before it could ask again.
+                    # This was the last reference: the producer ends here, before it can retry.
                     self._producer = None
                     if is_final:
                         raise _lost(error.args[0], "initialising the producer") from error
@@ -139,7 +139,7 @@ class KafkaWriter:
             spares.clear()
 
     def begin(self, record: bytes) -> int:
-        """Begin a transaction with its commit record; return its offset once it has arrived."""
+        """Begin a transaction with its commit record; return the record's offset once acknowledged."""
         self._began = time.monotonic()
         self._end = None
         self._places = {}
@@ -151,8 +151,8 @@ class KafkaWriter:
             if error is None:
                 self._delivered(error, message)
             else:
-                # No more than this: where the producer was fenced, its error waits to be raised while this runs, and is
-                # lost when Python looks anything up (confluent-kafka 2.16: "NULL without setting an exception").
+                # Do nothing else here: if the producer was fenced, its error is pending while this runs, and is lost
+                # by any Python look-up (confluent-kafka 2.16: "NULL without setting an exception").
                 undelivered = error
 
         with self._errors("beginning a transaction"):
@@ -169,7 +169,7 @@ class KafkaWriter:
         )
 
     def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
-        """Write these outputs, changelog records and input offsets to what has begun."""
+        """Write these outputs, changelog records and input offsets to the open transaction."""
         self._largest = partial(_largest, outputs, changes, self._changelog)
         positions = [
             TopicPartition(topic, self._partition, offset, metadata)
@@ -182,8 +182,8 @@ class KafkaWriter:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError._STATE:  # noqa: SLF001
                     raise
-                # Something before was refused, maybe while the offsets were sent; what, is told by the next call,
-                # which cannot succeed.
+                # An earlier record was refused, maybe while the offsets were sent. The next call, which cannot
+                # succeed, reports the reason.
                 self._open().send_offsets_to_transaction(positions, self._group, self._timeout)
                 raise
 
@@ -192,12 +192,12 @@ class KafkaWriter:
         if changes:
             self._end = None
             records: list[_Record] = [{"key": key, "value": value} for key, value in changes.items()]
-            # Offsets rise within a partition, so the last record's is enough.
+            # Offsets increase within a partition, so the last record's is enough.
             records[-1]["callback"] = self._delivered
             self._produce(self._changelog, records, self._partition)
 
     def commit(self) -> int:
-        """Commit what was prepared; return the changelog offset after its last record."""
+        """Commit the transaction; return the changelog offset after its last record."""
         with self._errors("committing a transaction"):
             self._open().commit_transaction(self._timeout)
         self._largest = dict
@@ -206,10 +206,10 @@ class KafkaWriter:
         )
 
     def abort(self) -> None:
-        """Abort what was prepared, if that is possible; never raises."""
+        """Abort the transaction if possible; never raises."""
         if self._producer is not None:
             try:
-                # Sent before, or what it was for might not be told of the end: librdkafka drops what still waits.
+                # Flush first: librdkafka drops pending records, so their partitions might not get the abort marker.
                 self._producer.flush(self._timeout)
                 self._producer.abort_transaction(self._timeout)
             except (KafkaException, SystemError):
@@ -217,11 +217,11 @@ class KafkaWriter:
                 self.close()
 
     def places(self) -> Mapping[Place, int]:
-        """Return the offset of a last record in each partition that the last commit wrote to."""
+        """Return the offset of the last commit's last record in each partition."""
         return dict(self._places)
 
     def sweep(self, spared: Collection[Place] = ()) -> Mapping[Place, int]:
-        """Abort a transaction in every partition that one of the task's may have touched; return where it wrote."""
+        """Abort a transaction in every partition that the task may have written to; return its record offsets."""
         self._began = time.monotonic()
         arrived: dict[Place, int] = {}
         undelivered: KafkaError | None = None
@@ -229,7 +229,7 @@ class KafkaWriter:
         def delivered(error: KafkaError | None, message: Message) -> None:
             nonlocal undelivered
             if error is not None:
-                undelivered = error  # no more than this, as in `begin`
+                undelivered = error  # do nothing else here, as in `begin`
             elif (offset := message.offset()) is not None and offset >= 0:
                 arrived[message.topic() or "", message.partition() or 0] = offset
 
@@ -238,7 +238,7 @@ class KafkaWriter:
         with self._errors("ending what hangs"):
             self._open().begin_transaction()
             for topic in self._outputs:
-                # Which of an output's partitions were written to is not known any more.
+                # It is not known which of an output's partitions were written to.
                 described = self._open().list_topics(topic, self._timeout).topics[topic]
                 if described.error is not None:
                     raise KafkaException(described.error)
@@ -246,7 +246,7 @@ class KafkaWriter:
             places.difference_update(spared)
             for topic, number in sorted(places):
                 self._produce(topic, [dict(record)], number)
-            # Sent and confirmed before: librdkafka drops what still waits when it aborts.
+            # Flush and check first: librdkafka drops pending records when it aborts.
             self._open().flush(self._timeout)
             if missing := sorted(places - arrived.keys()):
                 if _is_dropped(undelivered):
@@ -261,19 +261,19 @@ class KafkaWriter:
     def close(self) -> None:
         """Drop the producer.
 
-        Not by its own close(): that one tries to abort, and would wait for a broker that is away.
+        Its own close() is not used: it tries to abort, and would wait for an unavailable broker.
         """
         self._producer = None
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
-        """Translate what librdkafka raises: all of it means that this producer is done for (facts measured)."""
+        """Translate librdkafka's errors: after any of them, this producer is unusable (measured)."""
         try:
             yield
         except KafkaException as error:
             raise self._failure(error.args[0], what) from error
         except SystemError as error:
-            # An error that came up inside of a callback has its cause beneath it.
+            # The cause of an error in a callback is attached to it.
             cause = error.__cause__
             if isinstance(cause, KafkaException):
                 raise self._failure(cause.args[0], what) from error
@@ -282,7 +282,7 @@ class KafkaWriter:
     def _failure(self, reason: object, what: str) -> WriterLost | BadConfiguration:
         if isinstance(reason, KafkaError) and (
             reason.code() in TOO_LARGE
-            # A commit says no more than that a record was refused, when it hears of that itself.
+            # A commit that detects a refused record does not report the reason.
             or (reason.code() == KafkaError._INCONSISTENT and self._sizes.is_over(self._largest()))  # noqa: SLF001
         ):
             return RecordTooLarge(f"{what}: {self._sizes.refused(self._largest(), reason.str())}")
@@ -291,9 +291,9 @@ class KafkaWriter:
         return _lost(reason, self._told(what), is_late=self._is_late)
 
     def _check_rights(self, topics: Collection[str], what: str) -> None:
-        """Raise `BadConfiguration` where records were dropped because ``topics`` may not be written to.
+        """Raise `BadConfiguration` if records were dropped because writing to ``topics`` is not permitted.
 
-        The producer is dropped then: nothing is open, and librdkafka can end the process when it is asked for more.
+        In that case the producer is closed: no transaction is open, and further calls may crash librdkafka.
         """
         if refused := self._rights.not_writable(topics):
             self.close()
@@ -306,14 +306,14 @@ class KafkaWriter:
         return time.monotonic() - self._began >= self._timeout
 
     def _told(self, what: str) -> str:
-        """Return ``what`` with the likely reason: Kafka's own words for a time-out are those of a fence."""
+        """Return ``what`` with the likely reason: Kafka reports a time-out like a fence."""
         seconds = time.monotonic() - self._began
         if seconds < self._timeout:
             return what
         return f"{what} that has taken {seconds:.1f} s (job.transaction.timeout.ms is {self._timeout * 1000:.0f})"
 
     def _arrived_end(self, otherwise: str) -> int:
-        """Return the offset after the last record that arrived in the changelog; raises `WriterLost`: ``otherwise``."""
+        """Return the offset after the last acknowledged changelog record. Raises `WriterLost` with ``otherwise``."""
         if self._end is None:
             raise WriterLost(otherwise)
         return self._end
@@ -324,14 +324,14 @@ class KafkaWriter:
         return self._producer
 
     def _emit(self, outputs: Sequence[Emitted]) -> None:
-        """Hand the outputs over, those of a topic in their order."""
+        """Produce the outputs; the order within a topic is kept."""
         batches: dict[str, list[_Record]] = {}
         for topic, key, value, headers, timestamp_ms in outputs:
             batch = batches.get(topic)
             if batch is None:
                 batch = batches[topic] = []
             if headers or timestamp_ms is not None:
-                # A batch takes neither (confluent-kafka 2.16 documents the time, and refuses it).
+                # A batch supports neither (confluent-kafka 2.16 documents the timestamp, but refuses it).
                 self._produce(topic, batch)
                 batch.clear()
                 self._produce_one(topic, key, value, headers or (), timestamp_ms)
@@ -341,10 +341,10 @@ class KafkaWriter:
             self._produce(topic, batch)
 
     def _produce(self, topic: str, records: list[_Record], partition: int = _BY_KEY) -> None:
-        """Hand records over in one call: a call for each took a third of a batch's time (docs/benchmarks.md)."""
+        """Produce records in one call: separate calls took a third of a batch's time (docs/benchmarks.md)."""
         while records and self._open().produce_batch(topic, records, partition) < len(records):
-            # What is refused has the reason beside it. A full queue takes nothing after the first it refuses, so
-            # that the order stays.
+            # Refused records contain their error. A full queue takes no record after the first refused one, so the
+            # order is kept.
             records = [each for each in records if "_error" in each]
             for each in records:
                 error = each.pop("_error")
@@ -379,7 +379,7 @@ class KafkaWriter:
                 self._await_room()
 
     def _await_room(self) -> None:
-        """Return when the broker may have taken some of what is queued, or somebody closed this."""
+        """Return when the broker may have taken some queued records, or the writer was closed."""
         self._open().poll(0.1)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
@@ -388,14 +388,14 @@ class KafkaWriter:
             self._places[self._changelog, self._partition] = offset
 
     def _arrived(self, error: KafkaError | None, message: Message) -> None:
-        """Note where an output is. Called for each one, so it does no more than it must."""
+        """Record an output's offset. Called for every output, so it is minimal."""
         if error is None:
-            # Those of a partition arrive in order.
+            # Acknowledgements of a partition arrive in order.
             self._places[message.topic(), message.partition()] = message.offset()  # type: ignore[index, assignment]
 
 
 def _is_dropped(error: KafkaError | None) -> bool:
-    """Return whether a record was dropped before it was sent: its transaction had failed."""
+    """Return whether a record was dropped before it was sent, because its transaction had failed."""
     return error is not None and error.code() == KafkaError._PURGE_QUEUE  # noqa: SLF001
 
 

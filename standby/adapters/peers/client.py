@@ -1,4 +1,4 @@
-"""Fetches copies of state from another container: HTTP over mutual TLS, cut off at once when need be."""
+"""Fetches copies of state from another container: HTTP over mutual TLS, interruptible at any time."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _MOST_MANIFEST_BYTES: Final = 64 << 20
 
 
 class HttpSnapshotSource:
-    """A `standby.kernel.ports.SnapshotSource`. One connection, made anew when it was lost."""
+    """A `standby.kernel.ports.SnapshotSource`. Uses one connection, which is re-established when lost."""
 
     def __init__(self, context: Context, address: PeerAddress, silence_seconds: float) -> None:
-        """``silence_seconds``: a peer that says nothing for so long has gone."""
+        """``silence_seconds``: a peer that sends nothing for this long is considered lost."""
         self._address = address
         self._connection = PeerConnection(context, PeerRole.CONTAINER, silence_seconds)
 
     def take(self, task: TaskId, run: str, patience_seconds: float = 0.0) -> bytes:
-        """Return the manifest of a copy made now, or when the peer's turn has come within the seconds."""
+        """Return the manifest of a copy; waits up to ``patience_seconds`` if the peer is busy."""
         query = urllib.parse.urlencode(
             {
                 "job": task.job,
@@ -52,17 +52,17 @@ class HttpSnapshotSource:
         return self._ask("GET", f"/{SNAPSHOTS_ROUTE}/{lease}/{urllib.parse.quote(file, safe='')}", start)
 
     def release(self, lease: str) -> None:
-        """Give the copy back, if that is possible."""
+        """Return the copy to the giver, if possible."""
         with contextlib.suppress(Transient):
             for _ in self._ask("DELETE", f"/{SNAPSHOTS_ROUTE}/{lease}", 0):
                 pass
 
     def interrupt(self) -> None:
-        """Have everything fail from now on."""
+        """Make the current and all later calls fail."""
         self._connection.interrupt()
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def __str__(self) -> str:
@@ -77,14 +77,14 @@ class HttpSnapshotSource:
             status = response.status
             if status < HTTPStatus.BAD_REQUEST:
                 if start and status != HTTPStatus.PARTIAL_CONTENT:
-                    raise Transient(f"{self}: gives the whole file instead of the rest of it")
+                    raise Transient(f"{self}: sends the whole file instead of the rest of it")
                 yield from pieces(response)
                 return
             text = response.read(4096).decode(errors="replace").strip()
-        # The connection is none the worse for it.
+        # The connection is still usable.
         raise Refused(f"{self}: {status} {text}", is_soon=status == HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def open_sources(keys: Keys) -> OpenSource:
-    """Return what opens sources with ``keys``."""
+    """Return a function that opens sources with ``keys``."""
     return partial(HttpSnapshotSource, keys.client_context)

@@ -18,7 +18,7 @@ from standby.shared.roles import PeerRole
 
 _PIECE_BYTES: Final = 256 << 10
 
-#: A source that says nothing for so long is given up for the next one.
+#: A source that sends nothing for this long is abandoned for the next one.
 _SILENCE_SECONDS: Final = 10.0
 
 
@@ -29,10 +29,10 @@ class PeerCode:
         self._connection = PeerConnection(context, PeerRole.MASTER, _SILENCE_SECONDS)
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
-        """Complete ``part`` with what it lacks of the bundle, from the first source that gives it to the end.
+        """Complete ``part`` with the missing rest of the bundle, from the first source that delivers it.
 
-        What one source began the next one completes: all have the same bytes, and the caller checks them. Raises
-        `Transient` naming what each said.
+        The next source continues where the previous one stopped: all have the same bytes, and the caller verifies
+        them. Raises `Transient` with the error of each source.
         """
         said: list[str] = []
         for source in sources:
@@ -44,7 +44,7 @@ class PeerCode:
         raise Transient("; ".join(said) or f"nobody is known to hold bundle {bundle}")
 
     def read(self, bundle: str, sources: Sequence[BundleSource]) -> bytes:
-        """Return a bundle from the first source that gives it; raises `Transient` naming what each said."""
+        """Return a bundle from the first source that delivers it. Raises `Transient` with the error of each source."""
         said: list[str] = []
         for source in sources:
             try:
@@ -54,10 +54,10 @@ class PeerCode:
         raise Transient("; ".join(said) or f"nobody is known to hold bundle {bundle}")
 
     def upload(self, bundle: str, data: bytes, to: BundleSource, progress: Callable[[int], None]) -> None:
-        """Have a candidate hold a bundle; ``progress`` is told how many bytes it has.
+        """Upload a bundle to a candidate; ``progress`` is called with the number of bytes that it has.
 
-        What an earlier upload brought is not sent again. Raises `Transient` when the candidate cannot be asked,
-        `CorruptState` when it got something else, `BadConfiguration` when it refuses the bundle.
+        Bytes of an earlier upload are not sent again. Raises `Transient` when the candidate cannot be reached,
+        `CorruptState` when it received other bytes, `BadConfiguration` when it refuses the bundle.
         """
         start = 0
         with self._connected(to) as connection:
@@ -80,7 +80,7 @@ class PeerCode:
                     return
 
     def interrupt(self) -> None:
-        """Have everything fail from now on."""
+        """Make the current and all later calls fail."""
         self._connection.interrupt()
 
     def _fetch(self, bundle: str, source: BundleSource, part: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads a job's code for a container: from any candidate that holds it, else what a submit left in ZooKeeper."""
+"""Reads a job's code for a container: from any candidate that holds it, otherwise from ZooKeeper."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from standby.shared.records import decode_source
 
 _log: Final = logging.getLogger(__name__)
 
-#: How long one question to ZooKeeper may take.
+#: Time-out of a request to ZooKeeper.
 _ANSWER_SECONDS: Final = 5.0
 
 
 class CodeReader:
-    """Any thread may ask, one at a time, but for the control thread: it takes a while."""
+    """Reads one bundle at a time, on any thread but the control thread, for which it is too slow."""
 
     def __init__(self, client: KazooClient, cluster: str, context: Context) -> None:
         self._client = client
@@ -37,11 +37,11 @@ class CodeReader:
     def read_code(self, digest: str) -> bytes:
         """Return the bundle, its checksum verified.
 
-        Raises `Transient` while nobody gives it, `BadConfiguration` when the cluster knows of no such bundle (any
-        more), `CorruptState` when what lies in ZooKeeper is not what its name says.
+        Raises `Transient` while no source delivers it, `BadConfiguration` when the cluster does not know the bundle
+        (or no longer), `CorruptState` when the content in ZooKeeper does not match its checksum.
         """
         sources = self._sources(digest)
-        # A thousand containers that start at once are not all to begin with the same one.
+        # A thousand containers that start at the same time should not all use the same source first.
         random.shuffle(sources)
         said = []
         for source in sources:
@@ -56,7 +56,7 @@ class CodeReader:
             return self._left.read_code(digest)
         except BadConfiguration as error:
             if self._is_known(digest):
-                # Its candidates are away or fetch it themselves: they will have it.
+                # Its candidates are away, or are still fetching it; they will have it later.
                 raise Transient("; ".join(said) or f"no candidate holds bundle {digest} now") from error
             raise
 

@@ -1,4 +1,4 @@
-"""A connection to a peer, HTTP over mutual TLS, that another thread may call off at any moment."""
+"""A connection to a peer, HTTP over mutual TLS, that another thread may interrupt at any time."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class PeerConnection:
     """One connection at a time, to peers of one role. For one thread, except for `interrupt`."""
 
     def __init__(self, context: Context, role: PeerRole, silence_seconds: float) -> None:
-        """``silence_seconds``: a peer that says nothing for so long has gone."""
+        """``silence_seconds``: a peer that sends nothing for this long is considered lost."""
         self._context = context
         self._role = role
         self._silence_seconds = silence_seconds
         self._lock = threading.Lock()
         self._is_interrupted = False
-        #: What `interrupt` shuts down: in use, or being opened.
+        #: The socket that `interrupt` shuts down: in use, or being opened.
         self._socket: socket.socket | None = None
         self._http: http.client.HTTPConnection | None = None
 
@@ -37,7 +37,7 @@ class PeerConnection:
     def to(self, name: str, host: str, port: int) -> Iterator[http.client.HTTPConnection]:
         """Yield the open connection to this peer, or a new one; it stays open unless the block raises.
 
-        What the block raises of the network or of HTTP becomes a `Transient` that begins with ``name``.
+        Network and HTTP errors in the block become a `Transient` that begins with ``name``.
         """
         try:
             yield self._open_to(host, port)
@@ -46,21 +46,21 @@ class PeerConnection:
             said = "cancelled" if self._is_interrupted else f"{type(error).__name__}: {error}"
             raise Transient(f"{name}: {said}") from error
         except BaseException:
-            # What is left of an answer would be taken for the next one's.
+            # The rest of an answer would be mistaken for the next one.
             self.close()
             raise
 
     def interrupt(self) -> None:
-        """Have everything fail from now on; from any thread, without waiting."""
+        """Make the current and all later calls fail. Thread-safe; does not wait."""
         with self._lock:
             self._is_interrupted = True
             if self._socket is not None:
                 with contextlib.suppress(OSError):
-                    # Not TLS's own shutdown: that would wait for whoever is reading.
+                    # Not the TLS shutdown, which would wait for the reading thread.
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Drop the connection, if one is open."""
+        """Close the connection, if one is open."""
         with self._lock:
             used, self._socket = self._socket, None
         made, self._http = self._http, None
@@ -75,7 +75,7 @@ class PeerConnection:
             return made
         self.close()
         plain = self._connected(host, port)
-        # If it shook hands itself, nobody could shut down the socket that it makes of the plain one.
+        # The handshake is done later: during it, `interrupt` must have the wrapped socket.
         secured = self._context().wrap_socket(
             plain, server_hostname=self._role.server_name, do_handshake_on_connect=False
         )
@@ -84,13 +84,13 @@ class PeerConnection:
         secured.do_handshake()
         made = http.client.HTTPConnection(host, port)
         made.sock = secured
-        # It would connect again by itself, and in the clear.
+        # Otherwise it would reconnect automatically, without TLS.
         made.auto_open = 0
         self._http = made
         return made
 
     def _connected(self, host: str, port: int) -> socket.socket:
-        """Return a socket that is connected to the first of the host's addresses that takes it."""
+        """Return a socket that is connected to the first reachable address of the host."""
         failed = OSError(f"{host} has no address")
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             plain = socket.socket(family, kind, protocol)
@@ -105,7 +105,7 @@ class PeerConnection:
         raise failed
 
     def _watch(self, used: socket.socket) -> None:
-        """Have `interrupt` shut this socket down; raises when everything was cancelled already."""
+        """Let `interrupt` shut this socket down. Raises when it was interrupted already."""
         with self._lock:
             self._socket = used
             if self._is_interrupted:
@@ -113,9 +113,9 @@ class PeerConnection:
 
 
 def pieces(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the body of an answer; raises `http.client.IncompleteRead` when it ends early."""
+    """Yield the body of an answer. Raises `http.client.IncompleteRead` when it ends early."""
     while piece := response.read(_PIECE_BYTES):
         yield piece
     if response.length:
-        # The library takes that for the end.
+        # The library treats this as the end.
         raise http.client.IncompleteRead(b"", response.length)

@@ -21,13 +21,13 @@ from standby.shared.roles import Caller, caller_of_peer
 
 _log: Final = logging.getLogger(__name__)
 
-#: For all together, and for handshakes. Containers of one host have one address.
+#: Limits for all connections together, and for handshakes. Containers of one host share an address.
 LIMITS: Final = Limits(connections=256, per_address=64, seconds=5.0)
 
-#: So many peers are answered at once; others wait.
+#: Number of peers that are served at once; others wait.
 _ANSWERED: Final = 64
 
-#: A client that says nothing, or takes nothing, for so long does not keep its thread.
+#: A client that sends or receives nothing for this long loses its thread.
 _SILENCE_SECONDS: Final = 20.0
 
 #: Requests carry names, not data.
@@ -35,10 +35,10 @@ _MOST_BODY_BYTES: Final = 1 << 20
 
 
 class PeerServer:
-    """Serves on a free port of the host, to whoever has credentials that those of ``keys`` trust.
+    """Serves on a free port of the host, to clients with credentials that ``keys`` trust.
 
-    One thread for each connection that has shown them; none of the container's own threads waits for any of them.
-    Raises `Unavailable` when it cannot listen.
+    One thread per authenticated connection; none of the container's own threads waits for these. Raises
+    `Unavailable` when it cannot listen.
     """
 
     def __init__(self, host: str, keys: Keys, limits: Limits = LIMITS) -> None:
@@ -49,18 +49,18 @@ class PeerServer:
         self._routes: Routes = {}
 
     def start(self, routes: Routes) -> None:
-        """Begin to answer."""
+        """Start serving."""
         self._routes = routes
         self.gate.start(self._greet)
 
     def close(self) -> None:
-        """Answer no more, and cut off who is being answered."""
+        """Stop serving, and close all connections."""
         self.gate.close()
-        # Those that still waited for a thread get one, which finds them cut off and closes them.
+        # Connections that are still waiting for a thread get one, which closes them.
         self._pool.shutdown(wait=False)
 
     def _greet(self, connection: Connection) -> None:
-        """Shake hands without waiting: who is slow at it holds up nobody, and who has no credentials gets no thread."""
+        """Do the handshake without blocking: slow clients delay no others, and unauthenticated ones get no thread."""
         secured = self._keys.server_context().wrap_socket(
             connection.socket, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
         )
@@ -74,7 +74,7 @@ class PeerServer:
             except ssl.SSLWantWriteError:
                 return selectors.EVENT_WRITE
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
-                raise ConnectionAbortedError("it went while hands were shaken") from error
+                raise ConnectionAbortedError("closed during the handshake") from error
             except ssl.SSLError as error:
                 raise Refused(str(error)) from error
             caller = caller_of_peer(secured.getpeercert())
@@ -89,12 +89,12 @@ class PeerServer:
     def _serve(self, connection: Connection, secured: ssl.SSLSocket, caller: Caller) -> None:
         try:
             secured.settimeout(_SILENCE_SECONDS)
-            # It asks nothing of a server but these.
+            # The handler needs only these attributes of a server.
             _Requests(secured, (connection.address, 0), _Served(self._routes, caller))  # type: ignore[arg-type]
         except OSError as error:
             _log.debug("%s: gone: %s", connection.address, error)
         except Exception:  # noqa: BLE001 - the outermost level of a thread of the pool
-            _log.exception("%s: an error that nobody foresaw", connection.address)
+            _log.exception("%s: unexpected error", connection.address)
         finally:
             secured.close()
             self.gate.post(lambda: self.gate.release(connection))
@@ -107,13 +107,13 @@ class _Served:
 
 
 class _Requests(BaseHTTPRequestHandler):
-    server: _Served  # type: ignore[assignment] # the routes are all that it asks for
-    # A state is many files, and a handshake for each would cost more than the small ones.
+    server: _Served  # type: ignore[assignment] # only the routes are needed
+    # A state has many files, and a handshake per file would cost more than the small ones.
     protocol_version = "HTTP/1.1"
     timeout = _SILENCE_SECONDS
 
     def version_string(self) -> str:
-        """Return what the answers say that they come from: no versions, which would help nobody but intruders."""
+        """Return the Server header, without versions, which would only help attackers."""
         return "standfast"
 
     def do_GET(self) -> None:
@@ -138,7 +138,9 @@ class _Requests(BaseHTTPRequestHandler):
             answer = _problem(HTTPStatus.NOT_FOUND, "one of: " + ", ".join(sorted(self.server.routes)))
         elif start is None or not length.isdecimal() or int(length) > _MOST_BODY_BYTES:
             self.close_connection = True
-            answer = _problem(HTTPStatus.BAD_REQUEST, "the only range is bytes=<start>-, a body is small")
+            answer = _problem(
+                HTTPStatus.BAD_REQUEST, "the only supported range is bytes=<start>-, and bodies must be small"
+            )
         else:
             body = self.rfile.read(int(length))
             asked = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
@@ -170,19 +172,19 @@ class _Requests(BaseHTTPRequestHandler):
                 self.wfile.write(piece)
                 sent += len(piece)
             if length is not None and sent != length:
-                # Or the next answer would be taken for the rest of this one.
+                # Otherwise the next answer would be mistaken for the rest of this one.
                 self.close_connection = True
         except StandfastError as error:
-            # Too late for another status: that the answer is cut short says it.
+            # It is too late for another status: the truncated answer shows the failure.
             _log.warning("%s: %s", self.path, error)
             self.close_connection = True
         finally:
             if isinstance(pieces, Generator):
-                # Also when the peer has gone: what it was given must not wait for the garbage collector.
+                # Also when the peer is gone: resources of the answer must not wait for the garbage collector.
                 pieces.close()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent class has it so
-        """What is asked is told by who answers."""
+        """Log nothing: requests are logged by the routes."""
 
 
 def _problem(status: HTTPStatus, text: str) -> PeerAnswer:
@@ -190,7 +192,7 @@ def _problem(status: HTTPStatus, text: str) -> PeerAnswer:
 
 
 def _start_of(text: str | None) -> int | None:
-    """Return where a Range header begins; 0 without one, None when it is of another form."""
+    """Return the start of a Range header; 0 without one, None when it has another form."""
     if text is None:
         return 0
     start = text.removeprefix("bytes=").removesuffix("-")

@@ -1,7 +1,7 @@
-"""A read of the input up to given offsets, as ordinary batches of this process's Spark.
+"""Reads the input up to given offsets, as ordinary Spark batches.
 
-A streaming query cannot be told where to end: its next micro-batch may be computed before it is stopped, and
-here the records behind the end are those that must not be touched.
+A streaming query has no end: its next micro-batch may be computed before it is stopped. Here, records after the end
+must not be processed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from standby.shared.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
 
-#: How often a stop repeats itself: a job may begin just after it was called off.
+#: How often a stop is repeated: a job may begin just after it was cancelled.
 _CANCEL_SECONDS: Final = 0.2
 
 _numbers: Final = itertools.count()
@@ -33,7 +33,7 @@ Piece = tuple[Mapping[InputPartition, int], Mapping[InputPartition, int]]
 
 
 class BoundedRead:
-    """Reads piece after piece on a thread of its own, and gives each to ``receive``; `Query`'s counterpart."""
+    """Reads pieces sequentially on a thread of its own, and passes each to ``receive``; the counterpart of `Query`."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class BoundedRead:
         sink: Sink,
         size: BatchSize,
     ) -> None:
-        """The sink's ``ended`` hears None when everything was received, or it was stopped.
+        """The sink's ``ended`` is called with None when everything was received, or it was stopped.
 
-        A piece is made when the one before is done, and ``size`` was told of it.
+        A piece is determined when the previous one is done and recorded in ``size``.
         """
         self._size = size
         self._spark = spark
@@ -60,7 +60,7 @@ class BoundedRead:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it; a piece in ``receive`` is waited for. ``ended`` has been called when this returns."""
+        """Stop, after a piece in ``receive`` has ended. ``ended`` has been called when this returns."""
         self._is_stopping = True
         with self._receiving:
             pass
@@ -73,7 +73,7 @@ class BoundedRead:
     def _run(self) -> None:
         failure: BaseException | None = None
         try:
-            # Of this thread: what it starts in the JVM can be cancelled by that name.
+            # The job group of this thread: its jobs in the JVM can be cancelled by this name.
             self._spark.session.sparkContext.setJobGroup(
                 self._group, "a bounded read of the input", interruptOnCancel=True
             )
@@ -96,7 +96,7 @@ class BoundedRead:
 def pieces_of(
     positions: Mapping[InputPartition, int], until: Mapping[InputPartition, int], most: Callable[[], int]
 ) -> Iterator[Piece]:
-    """Yield the ranges from ``positions`` to ``until`` in pieces, in order: each of at most ``most()`` offsets then."""
+    """Yield the ranges from ``positions`` to ``until`` in pieces, in order, each of at most ``most()`` offsets."""
     starts = dict(positions)
     while left := {each: until[each] - start for each, start in starts.items() if start < until[each]}:
         share = max(1, most() // len(left))

@@ -1,7 +1,7 @@
 """The JVM that runs Spark: started directly, so that its class path, flags and pid are known exactly.
 
-`spark-submit` would start a second JVM and a shell first, and would read `spark-defaults.conf`; a
-container's Spark depends on its job's settings and on nothing else.
+`spark-submit` would first start a second JVM and a shell, and would read `spark-defaults.conf`; a container's Spark
+depends on its job's settings only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 
 from standby.errors import BadConfiguration, Transient, Unavailable
 
-#: The packages that Spark reaches into; what spark-submit of this release passes.
+#: The packages that Spark accesses by reflection; as passed by spark-submit of this release.
 _OPENED: Final = (
     "java.base/java.lang",
     "java.base/java.lang.invoke",
@@ -46,23 +46,23 @@ _FLAGS: Final = (
     # One collector thread: the heap is small and the cores are shared with other containers.
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
-    # The second compiler would double the processor time of start, warm-up and each later query, and gain a
-    # third at saturation: a job that lives there gives -XX:TieredStopAtLevel=4 in spark.driver.extraJavaOptions.
+    # The second compiler would double the processor time of start, warm-up and each later query, and gain a third at
+    # saturation: a job that runs at saturation can set -XX:TieredStopAtLevel=4 in spark.driver.extraJavaOptions.
     "-XX:TieredStopAtLevel=1",
-    # The error path of Spark's Kafka source has been seen to recurse deeply.
+    # The error path of Spark's Kafka source can recurse deeply (observed).
     "-Xss4m",
     *(f"--add-opens={each}=ALL-UNNAMED" for each in _OPENED),
     "-Dio.netty.tryReflectionSetAccessible=true",
 )
 
-#: How long a JVM may take from its start to its first answer on a machine that is busy.
+#: Time-out from the start of a JVM to its first answer, on a busy machine.
 START_SECONDS: Final = 120.0
 
-#: How long a JVM without any settings may take to say its version.
+#: Time-out for a JVM without settings to print its version.
 _CONTROL_SECONDS: Final = 60.0
 
-#: What there is to do about a machine that cannot run a JVM now.
-_RELIEF: Final = "try again when the machine has less to do, or more memory"
+#: Advice for a machine that cannot run a JVM now.
+_RELIEF: Final = "try again when the machine is less busy, or has more memory"
 
 
 def spark_home() -> Path:
@@ -74,16 +74,16 @@ def spark_home() -> Path:
 
 
 def class_archive() -> Path:
-    """Return where the archive of Spark's loaded classes lies, whether it has been made or not.
+    """Return the path of the archive of Spark's loaded classes, which need not exist.
 
-    It belongs to one installation of pyspark; see `standby.feed.archive`. The JVM compares it with its
-    own version and with each jar, and goes on without it when something differs.
+    It belongs to one installation of pyspark; see `standby.feed.archive`. The JVM compares it with its own version
+    and with each jar, and starts without it when something differs.
     """
     return spark_home() / "standfast.jsa"
 
 
 def is_archive_usable() -> bool:
-    """Return whether a JVM of this host starts with the archive of classes: it is there, and of this pyspark and Java.
+    """Return whether the archive of classes exists and matches this host's pyspark and Java.
 
     Takes half a second. Raises `Unavailable` when there is no Java.
     """
@@ -96,7 +96,7 @@ def is_archive_usable() -> bool:
 
 
 class SparkProcess:
-    """A running JVM with Spark's gateway for Python; it ends by itself when this process does."""
+    """A running JVM with Spark's gateway for Python; it ends by itself when this process ends."""
 
     def __init__(
         self,
@@ -106,9 +106,9 @@ class SparkProcess:
         log: Path | None = None,
         within_seconds: float = math.inf,
     ) -> None:
-        """Start it and wait for its gateway, no longer than `START_SECONDS` nor ``within_seconds``.
+        """Start it and wait for its gateway, at most `START_SECONDS` and ``within_seconds``.
 
-        What it prints goes to ``log``, by default where this process prints.
+        Its output goes to ``log``, by default to the output of this process.
 
         ``settings`` are Spark's; of them `spark.driver.memory`, `spark.driver.extraJavaOptions`,
         `spark.driver.extraClassPath` and `spark.jars` shape the JVM. Raises `Unavailable` without a Java,
@@ -117,7 +117,7 @@ class SparkProcess:
         with tempfile.TemporaryDirectory(prefix="standfast-spark-") as directory:
             information = Path(directory) / "gateway"
             private = Path(directory) / "arguments"
-            # Ctrl-C reaches the whole process group; the order of the end is this process's business.
+            # Ctrl-C is sent to the whole process group, but this process ends the JVM itself.
             command = ["/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"', str(_java())]
             command += _arguments(settings, classpath, additional_flags, private)
             try:
@@ -126,7 +126,7 @@ class SparkProcess:
                     printed = stack.enter_context(log.open("ab")) if log is not None else None
                     self._process = subprocess.Popen(
                         command,
-                        # The gateway ends at the end of its input, however this process dies.
+                        # The gateway ends when its input is closed, however this process ends.
                         stdin=subprocess.PIPE,
                         stdout=printed,
                         stderr=printed,
@@ -156,7 +156,7 @@ class SparkProcess:
         return self._process.poll() is None
 
     def obituary(self, doing: str = "") -> str:
-        """Return how the JVM, which has ended, ended, ``doing`` what, and what there is to do about it."""
+        """Return a message on how the ended JVM has ended, while ``doing`` what, with advice."""
         status = self._process.returncode
         if status is not None and status < 0:
             how = f"was ended by {signal.Signals(-status).name}"
@@ -166,7 +166,7 @@ class SparkProcess:
         return f"Spark's JVM {how}{f' while {doing}' if doing else ''} ({why}); {_RELIEF}"
 
     def ends_within(self, timeout_seconds: float) -> bool:
-        """Return whether the JVM has ended, waiting so long for it: its connections close a little earlier."""
+        """Return whether the JVM has ended, within the time-out: its connections close a little earlier."""
         try:
             self._process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
@@ -174,7 +174,7 @@ class SparkProcess:
         return True
 
     def close(self, timeout_seconds: float = 10.0) -> None:
-        """Let the JVM end in order; kill it when it does not within the time."""
+        """Let the JVM end orderly; kill it after the time-out."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -184,7 +184,7 @@ class SparkProcess:
             self.kill()
 
     def kill(self) -> None:
-        """End the JVM at once: every call that waits for its answer fails."""
+        """Kill the JVM: every call that is waiting for its answer fails."""
         self._process.kill()
         self._process.wait()
         if self._process.stdin is not None:
@@ -193,7 +193,7 @@ class SparkProcess:
 
     def _gateway(self, information: Path, seconds: float) -> tuple[int, str]:
         deadline = time.monotonic() + seconds
-        # The file is renamed into place when it is complete; nothing else tells that it is there.
+        # The file is renamed into place when it is complete; there is no other notification.
         while not information.exists():
             try:
                 status = self._process.wait(timeout=0.02)
@@ -203,7 +203,7 @@ class SparkProcess:
                 continue
             if status < 0:
                 raise Transient(self.obituary())
-            # A JVM ends with the same status for flags that it does not take and for memory that it does not get.
+            # A JVM ends with the same status for invalid flags and for lack of memory.
             _check_bare()
             raise BadConfiguration(
                 f"Spark's JVM ended at once with status {status}; its own message says why. The usual cause is "
@@ -215,12 +215,12 @@ class SparkProcess:
 
 
 def silence(seconds: float, doing: str) -> str:
-    """Return what is to be said of a JVM that did not answer within ``seconds`` while it was ``doing`` something."""
+    """Return the message about a JVM that did not answer within ``seconds`` while ``doing`` something."""
     return f"Spark's JVM did not answer within {seconds:.3g} s while {doing}; {_RELIEF}"
 
 
 def _check_bare() -> None:
-    """Raise `Transient` unless a JVM starts that no setting has shaped."""
+    """Raise `Transient` unless a JVM without settings starts."""
     try:
         done = subprocess.run(
             [_java(), "-version"],
@@ -232,7 +232,7 @@ def _check_bare() -> None:
     except OSError as error:
         raise Transient(f"no JVM can be started: {error.strerror}; {_RELIEF}") from error
     except subprocess.TimeoutExpired:
-        raise Transient(silence(_CONTROL_SECONDS, "it said its version")) from None
+        raise Transient(silence(_CONTROL_SECONDS, "it printed its version")) from None
     if done.returncode != 0:
         raise Transient(
             f"no JVM starts on this host: `{_java()} -version` ends with status {done.returncode}; {_RELIEF}"
@@ -252,9 +252,9 @@ def _java() -> Path:
 def _arguments(
     settings: Mapping[str, str], classpath: Sequence[Path], additional_flags: Sequence[str], private: Path
 ) -> list[str]:
-    """Return the JVM's command line, which every user of the host can read; ``private`` has the rest of it."""
-    # Spark's own jars first and in one order: an archive of classes holds only for the class path that it
-    # was made with, or for one that begins with it.
+    """Return the JVM's command line, which is visible to all users of the host; ``private`` has the rest."""
+    # Spark's own jars come first, in a fixed order: an archive of classes is valid only for a class path that begins
+    # with the one it was created with.
     jars = [*_sparks_jars(), *map(str, classpath)]
     jars += [each for each in settings.get("spark.jars", "").split(",") if each]
     jars += [each for each in settings.get("spark.driver.extraClassPath", "").split(os.pathsep) if each]
@@ -278,16 +278,16 @@ def _sparks_jars() -> list[str]:
 
 
 def _private_arguments(settings: Mapping[str, str]) -> list[str]:
-    """Return the flags that are made of a job's settings, passwords among them."""
+    """Return the flags derived from a job's settings, including passwords."""
     options = shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
     return [*options, *(f"-D{name}={value}" for name, value in settings.items())]
 
 
-#: What the Java launcher reads in a quoted argument of a file otherwise than as itself.
+#: Escapes in quoted arguments of the Java launcher's argument files.
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\f": r"\f"})
 
 
 def _write_private(path: Path, arguments: Sequence[str]) -> None:
-    """Write a file of arguments for the Java launcher (``java @path``), readable by this user alone."""
+    """Write an argument file for the Java launcher (``java @path``), readable by this user only."""
     with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.writelines(f'"{each.translate(_ESCAPED)}"\n' for each in arguments)

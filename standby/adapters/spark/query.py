@@ -1,4 +1,4 @@
-"""One streaming query of this process's Spark, its micro-batches handed over as Arrow tables."""
+"""A streaming query of this process's Spark, whose micro-batches are delivered as Arrow tables."""
 
 from __future__ import annotations
 
@@ -31,57 +31,58 @@ _LOG: Final = logging.getLogger(__name__)
 _ASYNC_PROGRESS: Final = {
     "asyncProgressTrackingEnabled": "true",
     "asyncProgressTrackingCheckpointIntervalMs": "60000",
-    # Without it only sinks that Spark itself names are let through.
+    # Without this, Spark accepts only its own list of sinks.
     "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
 }
 
-#: For so long a stop waits for the rows of the running micro-batch, which nobody will receive.
+#: How long a stop waits for the rows of the running micro-batch, which are then discarded.
 _FINISH_SECONDS: Final = 0.5
 
-#: Given the rows of a micro-batch, and the offset after its last record per Kafka partition.
+#: Receives the rows of a micro-batch, and the offset after its last record per Kafka partition.
 Receive = Callable[["pa.Table", Mapping[InputPartition, int]], None]
 
-#: Given what ended a query (what the batch raised, else the query's own failure), or None when it was stopped.
+#: Receives the failure that ended a query (the batch's error, otherwise the query's own), or None when it was
+#: stopped.
 Ended = Callable[["BaseException | None"], None]
 
 
 class Gate(Protocol):
-    """What holds a query's micro-batches back: a `standby.feed.reading.Reading`."""
+    """Holds a query's micro-batches: a `standby.feed.reading.Reading`."""
 
     def is_below(self, ends: Mapping[InputPartition, int]) -> bool:
-        """Return whether nobody needs the rows of a micro-batch up to ``ends``; that it came is noted."""
+        """Return whether the rows of a micro-batch up to ``ends`` are not needed; its arrival is recorded."""
         ...
 
     @property
     def is_open(self) -> bool:
-        """Whether it holds nothing back any more."""
+        """Whether it no longer holds batches."""
         ...
 
     @property
     def is_far(self) -> bool:
-        """Whether nobody will wait for the query soon."""
+        """Whether the query will not be needed soon."""
         ...
 
     @property
     def has_waited(self) -> bool:
-        """Whether the batch that was received last was held up by something that is no part of its work."""
+        """Whether the last received batch was delayed by the gate."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where the micro-batches of a query go, and what they are bounded by."""
+    """The receiver of a query's micro-batches, and their limits."""
 
     receive: Receive
-    """Called on a thread of py4j's."""
+    """Called on a thread of py4j."""
     ended: Ended
-    """Called once, on a thread of the query's own."""
+    """Called once, on the query's own thread."""
     size: BatchSize | None = None
-    """With it, by which the Kafka source is bounded, each batch is as large as the ones before let it be."""
+    """Limits the batches of the Kafka source, adapting to earlier batches."""
     ahead: Ahead | None = None
-    """What sees the records to come; for their size."""
+    """Samples the size of coming records."""
     gate: Gate | None = None
-    """Holds batches back, and says which of them nobody needs."""
+    """Holds batches, and determines which are not needed."""
 
 
 class Query:
@@ -93,9 +94,9 @@ class Query:
         self._size = sink.size
         self._ahead = sink.ahead
         self._gate = sink.gate
-        #: Most records of the next batch, where that was changed.
+        #: Maximum records of the next batch, if that was changed.
         self._limited: int | None = None
-        #: The sum of the offsets after the last batch; None before there was one.
+        #: The sum of the offsets after the last batch; None before the first.
         self._reached: int | None = None
         self._spark = spark
         self._receive = sink.receive
@@ -103,7 +104,7 @@ class Query:
         self._checkpoint = checkpoint
         self._begun = threading.Event()
         self._receiving = threading.Lock()
-        #: Not set while a batch is being carried over.
+        #: Cleared while a batch is being transferred.
         self._is_between = threading.Event()
         self._is_between.set()
         self._is_stopping = False
@@ -127,19 +128,19 @@ class Query:
         self._watch.start()
 
     def limit(self) -> None:
-        """Have the next batches made as large as those before let them be, whatever the query began with."""
+        """Apply the adaptive size to the next batches, whatever the query's initial limit."""
         self._limit()
 
     def stop(self) -> None:
-        """End the query; a batch in ``receive`` is waited for, later ones are not received any more.
+        """Stop the query after a batch in ``receive`` has ended; later ones are not received.
 
         ``ended`` has been called when this returns.
         """
         self._is_stopping = True
         with self._receiving:
             pass
-        # To interrupt the job of a batch costs seconds of a core: its error wraps itself on its way through
-        # Python until the JVM's stack is full. One that does not end soon is interrupted all the same.
+        # Interrupting the job of a batch costs seconds of processor time: its error is wrapped repeatedly on its way
+        # through Python until the JVM's stack overflows. A batch that does not end soon is interrupted nevertheless.
         self._is_between.wait(_FINISH_SECONDS)
         if self._spark.process.is_alive:
             with self._spark.deadline(CALL_SECONDS), contextlib.suppress(*FAILURES):
@@ -165,15 +166,15 @@ class Query:
             self._spark.forget_query(self._on_batch)
 
     def _on_batch(self, frame: DataFrame, _: int) -> None:
-        """Carry one micro-batch over; called by Spark, which waits for it.
+        """Transfer one micro-batch; called by Spark, which waits for it.
 
-        What is raised is kept here, as it is: on its way through the JVM it would become text.
+        An error is kept here unchanged: on its way through the JVM it would become text.
         """
         # The first batch may be ready before start() has returned the handle.
         self._begun.wait(CALL_SECONDS)
         self._is_between.clear()
         try:
-            # Looked at after the clearing: who stops has either been seen here, or waits.
+            # Checked after the clearing: a concurrent stop is either seen here, or waits.
             if not self._is_stopping:
                 self._carry_over(frame)
         finally:
@@ -183,13 +184,13 @@ class Query:
         try:
             ends = self._ends()
             if self._gate is not None and self._gate.is_below(ends):
-                # Without its rows being asked for nothing is read or computed.
+                # If its rows are not requested, nothing is read or computed.
                 self._pass(ends)
                 return
             began = time.monotonic()
             rows = frame.toArrow()
-        except Exception as error:  # noqa: BLE001 - raised again, as what py4j can carry
-            # A stop interrupts the job of a batch that nobody will receive.
+        except Exception as error:  # noqa: BLE001 - raised again in a form that py4j can transfer
+            # A stop interrupts the job of a batch that is discarded anyway.
             if not self._is_stopping:
                 self._raised = error
             raise _for_py4j(error) from None
@@ -206,34 +207,34 @@ class Query:
         self._resize(rows, ends, time.monotonic() - began)
 
     def _pass(self, ends: Mapping[InputPartition, int]) -> None:
-        """Go on behind a batch up to ``ends`` whose rows nobody needs, and which tells nothing of their size."""
+        """Skip a batch up to ``ends`` whose rows are not needed, so their size is not known."""
         self._reached = sum(ends.values())
         self._note_ahead(ends)
         self._limit()
 
     def _note_ahead(self, ends: Mapping[InputPartition, int]) -> None:
-        """Take note of how large the records behind ``ends`` are, as far as that was looked at."""
+        """Record the size of the records after ``ends``, as far as it was sampled."""
         if self._ahead is None or self._size is None:
             return
         if self._gate is not None and self._gate.is_far:
-            # Most of them have come while the batch was held.
+            # Most of them have arrived while the batch was held.
             self._ahead.look(ends, self._size.reach)
         self._size.note_ahead(self._ahead.largest())
 
     def _is_full(self, ends: Mapping[InputPartition, int]) -> bool:
-        """Return whether a batch up to ``ends`` has all that it may, so that there is more, as a rule."""
+        """Return whether a batch up to ``ends`` is full, so that there is probably more input."""
         size, before = self._size, self._reached
         return size is not None and (before is None or sum(ends.values()) - before >= 0.9 * size.records)
 
     def _resize(self, rows: pa.Table, ends: Mapping[InputPartition, int], seconds: float) -> None:
-        """Have the next batch made as large as fits, after one up to ``ends`` that took so long."""
+        """Adapt the size of the next batch, after one up to ``ends`` that took ``seconds``."""
         before, self._reached = self._reached, sum(ends.values())
         if self._size is None:
             return
-        # Of the first batch it is not known where it began; and a query's start is part of what it took.
+        # The start of the first batch is not known, and its duration includes the query's start.
         self._size.note_bytes(rows.num_rows if before is None else self._reached - before, rows.nbytes)
         self._note_ahead(ends)
-        # One that waited at a gate took what nobody can learn from.
+        # The duration of a batch that was held at a gate is meaningless.
         if before is not None and (self._gate is None or not self._gate.has_waited):
             self._size.note(self._reached - before, seconds)
         self._limit()
@@ -249,17 +250,17 @@ class Query:
         try:
             self._spark.limit_batches(self._handle, records)
         except FAILURES as error:
-            # What is set here is internal to Spark: a release without it works, in batches of one size.
-            _LOG.warning("Spark does not let the size of its batches be changed: %s", first_line(error))
+            # This is internal to Spark: a release without it works with batches of constant size.
+            _LOG.warning("Spark does not allow changing the size of its batches: %s", first_line(error))
             self._size = None
 
     def _ends(self) -> dict[InputPartition, int]:
-        """Return the end of the running micro-batch; the rows cannot tell, a filter may have dropped them."""
+        """Return the end of the running micro-batch; its rows may have been dropped by a filter."""
         offsets = self._handle._jsq.streamingQuery().availableOffsets().values()  # noqa: SLF001
         if offsets.size() != 1:
             raise BrokenInvariant(f"a query with {offsets.size()} sources")
         by_topic = json.loads(offsets.head().json())
-        # Kafka's source says {topic: {partition: offset}}; of the synthetic one nothing needs to be known.
+        # The Kafka source reports {topic: {partition: offset}}; the synthetic one is ignored.
         return {
             (topic, int(partition)): offset
             for topic, by_partition in by_topic.items()
@@ -269,16 +270,16 @@ class Query:
 
 
 def _for_py4j(error: BaseException) -> RuntimeError:
-    """Return what is raised in place of an error, which is kept as it is.
+    """Return the error to raise in place of ``error``, which is kept unchanged.
 
-    py4j carries an `Exception` over, as text that it can encode; with anything else its thread would end without an
+    py4j transfers an `Exception` as text that it can encode; with anything else its thread would end without an
     answer.
     """
     return RuntimeError(told(error))
 
 
 def begin(spark: Spark, frame: DataFrame, checkpoint: Path, sink: Sink) -> Query:
-    """Return a running query that gives each micro-batch of ``frame`` to ``sink``, but for those below its gate.
+    """Return a running query that passes each micro-batch of ``frame`` to ``sink``, except those below its gate.
 
     Raises one of `FAILURES` when Spark refuses the query.
     """
@@ -288,7 +289,7 @@ def begin(spark: Spark, frame: DataFrame, checkpoint: Path, sink: Sink) -> Query
             return Query(spark, frame, checkpoint, sink, _ASYNC_PROGRESS)
         except PySparkException as error:
             refused = error
-        # The option for our kind of sink is internal to Spark: a release without it works, only slower.
+        # The option for our kind of sink is internal to Spark: a release without it works, but slower.
         query = Query(spark, frame, checkpoint, sink, {})
         _LOG.warning("Spark refuses asynchronous progress tracking: %s", first_line(refused))
         spark.has_async_progress = False

@@ -1,8 +1,8 @@
 """Spark in this process: one JVM and one session; `standby.adapters.spark.query` has its queries.
 
-The JVM may die or hang at any call. When it dies, its sockets close and the call raises; a call that it
-does not answer in time is ended by killing it (`Spark.deadline`). Both arrive as `Transient`, and the
-JVM's pid being gone is what tells the container to end.
+The JVM may die or hang at any call. When it dies, its sockets close and the call raises. When it does not answer in
+time, it is killed (`Spark.deadline`). Both are reported as `Transient`; the container ends because the JVM's pid is
+gone.
 """
 
 from __future__ import annotations
@@ -38,40 +38,40 @@ from standby.shared.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
 
-#: What a call into the JVM raises, whether Spark refuses it or the JVM is gone.
+#: Errors of a call into the JVM, whether Spark refuses it or the JVM is gone.
 FAILURES: Final = (PySparkException, Py4JError, OSError)
 
-#: What every transform is given, from a source with the columns of Spark's Kafka source.
+#: The columns that every transform gets, from those of Spark's Kafka source.
 _COLUMNS: Final = ("key", "value", "timestamp", "partition as _task", "offset as _offset")
 
-#: Longest time that a call into the JVM may take, other than one that runs the user's code.
+#: Time-out of a call into the JVM that does not run the user's code.
 CALL_SECONDS: Final = 60.0
 
-#: Where the exceptions of Spark's Kafka source lie.
+#: The package of the exceptions of Spark's Kafka source.
 _KAFKA_SOURCE: Final = "org.apache.spark.sql.kafka010."
 
-#: Java exceptions, by the beginning of their names, that no expression over rows raises.
+#: Prefixes of the names of Java exceptions that no expression over rows raises.
 _NOT_OF_THE_USER: Final = (
     "org.apache.kafka.",
     _KAFKA_SOURCE,
     "org.apache.spark.SparkInterruptedException",
     "java.io.",
     "java.lang.InterruptedException",
-    # The Kafka source: no record came in time.
+    # The Kafka source: no record arrived in time.
     "java.util.concurrent.TimeoutException",
-    # How the Kafka source reports lost data can end in this one.
+    # The Kafka source's report of lost data can end in this error.
     "java.lang.StackOverflowError",
     "java.lang.OutOfMemoryError",
 )
 
-#: What the source's consumer raises for a record, or a batch of the log, that it has received and cannot take apart,
-#: and how its message begins; topic, partition and offset follow.
+#: The error of the source's consumer for a record or batch that it cannot decode, and the prefixes of its message;
+#: topic, partition and offset follow.
 _CLIENTS_ERROR: Final = "org.apache.kafka.common.KafkaException"
 _CLIENTS_RECORD: Final = ("Record for partition ", "Record batch for partition ")
 
 _MOST_CAUSES: Final = 20
 
-#: A dying JVM closes its connections before it can be seen to have ended.
+#: A dying JVM closes its connections before its end is visible.
 _DEATH_SECONDS: Final = 2.0
 
 
@@ -89,7 +89,7 @@ class Spark:
         log: Path | None = None,
         within_seconds: float = math.inf,
     ) -> None:
-        """Start JVM and session, with ``flags`` for the JVM beside the usual ones; raises as `acquire`."""
+        """Start JVM and session, with additional ``flags`` for the JVM. Raises like `acquire`."""
         end = time.monotonic() + within_seconds
         if SparkContext._gateway is not None:  # noqa: SLF001
             raise BadConfiguration(STARTED)
@@ -97,14 +97,14 @@ class Spark:
         self._classpath = frozenset(classpath)
         self._users = 1
         self.has_async_progress = True
-        """Whether queries may track their progress asynchronously; unless Spark has refused that."""
+        """Whether queries may track their progress asynchronously, which Spark may have refused."""
         self._discarded: list[Path] = []
         self._queries = 0
-        # Spark's Python workers are to be of this very interpreter.
+        # Spark's Python workers must use the same interpreter.
         os.environ["PYSPARK_PYTHON"] = sys.executable
         self.process = SparkProcess(settings, classpath, flags, log, within_seconds)
         self._late_seconds: float | None = None
-        """What the JVM was given to answer in, once it has not and was killed for that."""
+        """The time-out after which the JVM was killed, if it was."""
         try:
             seconds = min(CALL_SECONDS, max(0.0, end - time.monotonic()))
             with self.asking("its session was started", "its settings", seconds):
@@ -122,14 +122,14 @@ class Spark:
         log: Path | None = None,
         within_seconds: float = math.inf,
     ) -> Spark:
-        """Return this process's Spark, started when it is not running; `release` it once for each time.
+        """Return this process's Spark, started if it is not running; call `release` once for each `acquire`.
 
-        What the JVM prints goes to ``log``, by default where this process prints. JVM and session are waited for as
-        long as they usually may take, and no longer than ``within_seconds``.
+        The JVM's output goes to ``log``, by default to the output of this process. JVM and session have their usual
+        time-outs, limited by ``within_seconds``.
 
-        A process has one JVM and one session, so who comes later must ask for the same ``settings``
-        and for no other jars. Raises `BadConfiguration` otherwise, and as `SparkProcess`; `Transient` when
-        the JVM of an earlier caller has died.
+        A process has one JVM and one session, so later callers must pass the same ``settings`` and no other jars.
+        Raises `BadConfiguration` otherwise, and like `SparkProcess`; `Transient` when the JVM of an earlier caller
+        has died.
         """
         with cls._guard:
             if cls._shared is None:
@@ -139,7 +139,7 @@ class Spark:
             return cls._shared
 
     def join(self, settings: Mapping[str, str], classpath: Sequence[Path]) -> None:
-        """Count one user more, who wants ``settings`` and ``classpath``; raises as `acquire`, which calls it."""
+        """Add a user with ``settings`` and ``classpath``; called by `acquire`, and raises like it."""
         if not self.process.is_alive:
             raise Transient("Spark's JVM has died; this process cannot have a second one")
         different = {name for name, _ in self._settings.items() ^ dict(settings).items()} - {"spark.app.name"}
@@ -152,7 +152,7 @@ class Spark:
         self._users += 1
 
     def release(self) -> None:
-        """Give it back; with the last user session and JVM end."""
+        """Release it; the session and the JVM end with the last user."""
         with Spark._guard:
             self._users -= 1
             if self._users == 0:
@@ -160,7 +160,7 @@ class Spark:
                 self.close()
 
     def close(self, exit_seconds: float = 10.0) -> None:
-        """End session and JVM, whoever uses them; kill the JVM when its exit takes longer."""
+        """End the session and the JVM regardless of users; kill the JVM if its exit takes longer."""
         if self.process.is_alive:
             with self.deadline(CALL_SECONDS), contextlib.suppress(*FAILURES):
                 self.session.stop()
@@ -169,19 +169,19 @@ class Spark:
         self.remove_discarded()
 
     def count_query(self) -> None:
-        """Take note that a query is about to begin."""
+        """Count a query that is about to start."""
         with Spark._guard:
             self._queries += 1
 
     def forget_query(self, callback: Callable[[DataFrame, int], None]) -> None:
-        """Drop what py4j keeps of a query that has ended; ``callback`` was called with its batches.
+        """Release what py4j keeps of an ended query; ``callback`` was called with its batches.
 
         A container starts a query every half minute for months.
         """
         gateway: Any = self.session.sparkContext._gateway  # noqa: SLF001
         if gateway is None:
-            return  # the session ended before the query was seen to
-        # Spark would drop its own reference some day, and the connection to say so may be gone by then.
+            return  # the session ended before the query's end was handled
+        # Spark would release its reference at some time, but the connection for that may be gone by then.
         callbacks = gateway.gateway_property.pool
         for key, value in list(callbacks.dict.items()):
             if getattr(value, "func", None) == callback:
@@ -190,21 +190,21 @@ class Spark:
             self._queries -= 1
             if self._queries or not self.process.is_alive:
                 return
-            # The thread that called back leaves a connection behind, on both sides, and here a thread that
-            # reads it. The first round marks those without use, the second one closes them; it would close
-            # the connection of a running query as well.
+            # The calling thread of the JVM leaves a connection on both sides, and a thread here that reads it. The
+            # first round marks unused connections, and the second one closes them; it would also close the
+            # connection of a running query.
             with self.deadline(CALL_SECONDS), contextlib.suppress(*FAILURES):
                 server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)  # noqa: SLF001
                 for _ in range(2):
                     server.getCallbackClient().periodicCleanup()
 
     def discard(self, checkpoint: Path) -> None:
-        """Remove the checkpoint of a query that has ended, now and again: its last writes come late."""
+        """Remove the checkpoint of an ended query, now and again later, because its last writes are late."""
         shutil.rmtree(checkpoint, ignore_errors=True)
         self._discarded.append(checkpoint)
 
     def remove_discarded(self) -> None:
-        """Remove again what was discarded before."""
+        """Remove again the checkpoints that were discarded before."""
         for checkpoint in self._discarded:
             shutil.rmtree(checkpoint, ignore_errors=True)
         # The newest may still be written to, by the threads of asynchronous progress tracking.
@@ -212,7 +212,7 @@ class Spark:
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:
-        """Kill the JVM when the block takes longer: then every call in it fails instead of hanging."""
+        """Kill the JVM when the block takes longer, so that every call in it fails instead of hanging."""
         timer = threading.Timer(seconds, self._too_late, (seconds,))
         timer.daemon = True
         timer.start()
@@ -228,16 +228,18 @@ class Spark:
 
     @contextlib.contextmanager
     def asking(self, doing: str, what: str, seconds: float) -> Iterator[None]:
-        """Bound a block of calls into the JVM, and judge what it raises; ``doing`` and ``what`` are for the message.
+        """Limit the time of a block of calls into the JVM, and translate its errors.
 
-        Raises `Transient` when the JVM has not answered in time, has died or has no memory left, `BadConfiguration`
+        ``doing`` and ``what`` are for messages.
+
+        Raises `Transient` when the JVM has not answered in time, has died or is out of memory, `BadConfiguration`
         when Spark refuses ``what``.
         """
         try:
             with self.deadline(seconds):
                 yield
         except (*FAILURES, BadConfiguration) as error:
-            # What the user's function raised is told as a wrong function, but the JVM's end may be what it raised.
+            # An error of the user's function is reported as such, but it may be caused by the JVM's end.
             origin = error.__cause__ or error if isinstance(error, BadConfiguration) else error
             if self.has_died(origin):
                 late = self._late_seconds
@@ -250,7 +252,7 @@ class Spark:
             raise BadConfiguration(f"Spark refuses {what}: {first_line(error)}") from error
 
     def has_died(self, error: BaseException) -> bool:
-        """Return whether the JVM is gone, of which ``error``, which a call raised, may be the first sign."""
+        """Return whether the JVM is gone; ``error`` of a call may be the first sign of that."""
         is_connection = isinstance(error, FAILURES) and not isinstance(
             error, (PySparkException, Py4JJavaError)
         )
@@ -259,7 +261,7 @@ class Spark:
     def kafka_rows(
         self, options: Mapping[str, str], inputs: Sequence[str], positions: Mapping[InputPartition, int]
     ) -> DataFrame:
-        """Return the streaming DataFrame of partitions of ``inputs`` from ``positions`` on, with our columns."""
+        """Return a streaming DataFrame of partitions of ``inputs`` from ``positions`` on, with our columns."""
         rows = (
             self.session.readStream.format("kafka")
             .options(**options)
@@ -276,7 +278,7 @@ class Spark:
         starts: Mapping[InputPartition, int],
         ends: Mapping[InputPartition, int],
     ) -> DataFrame:
-        """Return the static DataFrame of partitions of ``inputs`` from ``starts`` to ``ends``, with our columns."""
+        """Return a static DataFrame of partitions of ``inputs`` from ``starts`` to ``ends``, with our columns."""
         rows = (
             self.session.read.format("kafka")
             .options(**options)
@@ -288,31 +290,31 @@ class Spark:
         return self._gathered(rows, len(starts)).selectExpr(*_columns(inputs, options))
 
     def _gathered(self, rows: DataFrame, partitions: int) -> DataFrame:
-        """Return ``rows`` in no more Spark tasks than run at a time, each of them for several Kafka partitions.
+        """Return ``rows`` in at most as many Spark tasks as run in parallel, each for several Kafka partitions.
 
-        The source makes one for each of its ``partitions``, whose start costs more than a small batch's rows. A task
-        reads its partitions one after the other, so rows of one stay in order.
+        The source creates one task for each of its ``partitions``, whose start costs more than the rows of a small
+        batch. A task reads its partitions sequentially, so the rows of each stay in order.
         """
         at_a_time = self.session.sparkContext.defaultParallelism
         return rows.coalesce(at_a_time) if partitions > at_a_time else rows
 
     def limit_batches(self, query: StreamingQuery, records: int) -> None:
-        """Let the next micro-batches of a running ``query`` over Kafka have so many records at most.
+        """Limit the next micro-batches of a running ``query`` over Kafka to ``records`` records.
 
-        ``maxOffsetsPerTrigger`` is read once, when the query begins; what it has become there is replaced. Raises one
-        of `FAILURES`.
+        ``maxOffsetsPerTrigger`` is read once, when the query starts; this replaces the internal value. Raises one of
+        `FAILURES`.
         """
         jvm: Any = self.session._jvm  # noqa: SLF001
         execution = query._jsq.streamingQuery()  # noqa: SLF001
         limit = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.maxRows(records)
-        # A plan has one source, the stream of the input (`standby.feed.rules.plan`).
+        # A plan has exactly one source, the input stream (`standby.feed.rules.plan`).
         sources = execution.uniqueSources()
         getattr(execution, "uniqueSources_$eq")(sources.updated(sources.keys().head(), limit))
 
     def synthetic_rows(
         self, options: Mapping[str, str], inputs: Sequence[str], rows_per_batch: int
     ) -> DataFrame:
-        """Return a streaming DataFrame as `kafka_rows` that needs no Kafka: null keys, empty values."""
+        """Return a streaming DataFrame like `kafka_rows`, but without Kafka: null keys, empty values."""
         return (
             self.session.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", rows_per_batch)
@@ -336,7 +338,7 @@ def _columns(inputs: Sequence[str], options: Mapping[str, str]) -> tuple[str, ..
 
 
 def _assignment(positions: Mapping[InputPartition, int]) -> str:
-    """Return what Spark's Kafka source calls an assignment: topic → its partitions."""
+    """Return an assignment for Spark's Kafka source: topic → its partitions."""
     partitions: dict[str, list[int]] = {}
     for topic, partition in sorted(positions):
         partitions.setdefault(topic, []).append(partition)
@@ -344,7 +346,7 @@ def _assignment(positions: Mapping[InputPartition, int]) -> str:
 
 
 def _offsets(positions: Mapping[InputPartition, int]) -> str:
-    """Return offsets as Spark's Kafka source writes them: topic → partition → offset."""
+    """Return offsets in the format of Spark's Kafka source: topic → partition → offset."""
     offsets: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in positions.items():
         offsets.setdefault(topic, {})[str(partition)] = offset
@@ -371,14 +373,14 @@ def operators(frame: DataFrame) -> list[Operator]:
 
 
 def types(frame: DataFrame) -> list[tuple[str, str]]:
-    """Return the columns of ``frame`` with Spark's names of their types."""
+    """Return the columns of ``frame`` with Spark's type names."""
     return list(frame.dtypes)
 
 
 def is_users(error: BaseException) -> bool:
-    """Whether a micro-batch's job failed with ``error`` because of the user's expressions, not of the input.
+    """Return whether a micro-batch's job failed with ``error`` because of the user's expressions, not of the input.
 
-    A Python function that raised, or an expression that refuses a value (a cast in ANSI mode, say).
+    For example a Python function that raised, or an expression that refuses a value (such as a cast in ANSI mode).
     """
     if isinstance(error, PythonException):
         return True
@@ -398,9 +400,9 @@ def is_users(error: BaseException) -> bool:
 
 
 def unreadable(error: BaseException) -> str | None:
-    """Return what Spark's Kafka source says of a record that it cannot read or decode; None: ``error`` is none of that.
+    """Return the message of Spark's Kafka source about an unreadable record; None: ``error`` is something else.
 
-    Such an error names the record's topic, partition and offset: the same record fails again, whoever reads it.
+    Such an error names the record's topic, partition and offset: the same record fails again for every reader.
     """
     cause = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
     if not isinstance(error, FAILURES):
@@ -431,20 +433,20 @@ def _is_out_of_memory(error: BaseException) -> bool:
     try:
         return java is not None and str(java.getClass().getName()) == "java.lang.OutOfMemoryError"
     except FAILURES:
-        return True  # it could not even say what it is
+        return True  # the JVM could not even return the error's class
 
 
 def is_worker_lost(error: BaseException) -> bool:
-    """Whether a Python worker of Spark has ended amid the user's function: a crash, or it was killed."""
+    """Return whether a Python worker of Spark ended during the user's function: it crashed, or was killed."""
     try:
-        # Spark has no class of its own for it.
+        # Spark has no specific class for this error.
         return isinstance(error, FAILURES) and "Python worker exited unexpectedly" in str(error)
     except FAILURES:
         return False  # the JVM is gone, and with it the error's text
 
 
 def _session(process: SparkProcess, settings: Mapping[str, str]) -> SparkSession:
-    # The documented way to a JVM that runs already.
+    # The documented way to connect to a running JVM.
     os.environ["PYSPARK_GATEWAY_PORT"] = str(process.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = process.secret
     try:
@@ -459,11 +461,11 @@ def _session(process: SparkProcess, settings: Mapping[str, str]) -> SparkSession
 
 
 def _wait_for_ever(gateway: Any) -> None:
-    """Have no connection of ``gateway`` take the process's default time-out of sockets, which a job may have set.
+    """Remove the default socket time-out, which a job may have set, from all connections of ``gateway``.
 
-    Calls into the JVM take as long as they take, a query's end months; who bounds them is `Spark.deadline`.
+    Calls into the JVM may take any time, and waiting for a query's end takes months; `Spark.deadline` limits calls.
     """
-    # The callback server would be started with the first query.
+    # Started here, because it would otherwise be started with the first query.
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     client, server = gateway._gateway_client, gateway._callback_server  # noqa: SLF001
     for connection in client.deque:
@@ -482,7 +484,7 @@ def _unbounded(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _forget() -> None:
-    """Drop what pyspark keeps of a JVM, so that another one may be started in this process."""
+    """Reset pyspark's references to a JVM, so that another one can be started in this process."""
     gateway = SparkContext._gateway  # noqa: SLF001
     if gateway is not None:
         with contextlib.suppress(*FAILURES):

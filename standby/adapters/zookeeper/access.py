@@ -1,8 +1,8 @@
-"""Who may use a cluster's nodes in ZooKeeper: its owner everything, its containers what they need, nobody else.
+"""Access control for a cluster's nodes in ZooKeeper: its owner has full access, its containers limited access.
 
-Every session of ours proves by ZooKeeper's digest scheme that it has a secret: masters and operators the owner's,
-containers another one, which is made from it and does not lead back. Nodes are closed to everybody else unless
-``zookeeper.acl=open``. A proof that an open tree does not ask for is harmless, so it is always given.
+Every session authenticates with ZooKeeper's digest scheme: masters and operators with the owner's secret, containers
+with another one, which is derived from it one-way. Nodes are closed to everyone else unless ``zookeeper.acl=open``.
+Authentication is always sent, because it is harmless with an open tree.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from standby.shared.naming import ROOT
 _OWNER: Final = "standfast"
 _CONTAINER: Final = "standfast-container"
 
-#: The longest pause between two tries to reach a server.
+#: Maximum back-off between attempts to reach a server.
 _RECONNECT_SECONDS: Final = 1.0
 
-#: What is left of a session when its server's silence is noticed. The servers may know of less: one tells the others of
-#: its clients with the next tick, and dies with what it has not told, the client's last ping.
+#: The fraction of a session that is left when its server's silence is noticed. The other servers may know less: a
+#: server passes on its clients' pings with the next tick, and those that it has not passed on are lost with it.
 _LAST_SHARE: Final = 0.4
 
-#: How often the time for one answer is doubled: past any time that kazoo waits.
+#: Maximum number of doublings of the time for one answer: beyond any time that kazoo waits.
 _DOUBLED_AT_MOST: Final = 8
 
-#: One secret, another one of it for each use.
+#: Purpose of the derived secret.
 _PURPOSE: Final = b"standfast container"
 
-#: What containers may do with the nodes below a cluster's, by the first part of the path from there on; with those
-#: that are not named, nothing. They read who leads, the tasks' records, code and each other's addresses.
+#: Containers' permissions on the nodes below a cluster's, by the first component of the path; none on other nodes.
+#: They read the leader, the task records, code and each other's addresses.
 _READ: Final = Permissions.READ
 _RIGHTS: Final = {
     "controller": _READ,
@@ -56,30 +56,30 @@ _RIGHTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a session proves, and what it lets others do with the nodes that it creates."""
+    """A session's authentication, and the permissions on the nodes that it creates."""
 
     secret: str = field(default="", repr=False)
-    """Empty: it proves nothing."""
+    """Empty: no authentication."""
     is_closed: bool | None = None
-    """Whether its nodes are closed to others; None: as the cluster's tree is, and a new one is closed."""
+    """Whether its nodes are closed to others; None: like the cluster's tree; a new tree is closed."""
     owner: str = ""
-    """The digest by which ZooKeeper knows the owner."""
+    """The owner's digest."""
     container: str = ""
-    """That of the containers."""
+    """The containers' digest."""
     is_container: bool = False
     tls: Tls | None = None
-    """How servers are talked to; None: in clear."""
+    """TLS settings; None: plain text."""
 
     @property
     def proofs(self) -> set[tuple[str, str]]:
-        """What kazoo sends with each new connection."""
+        """The authentication that kazoo sends with each new connection."""
         if not self.secret:
             return set()
         user = _CONTAINER if self.is_container else _OWNER
         return {("digest", f"{user}:{self.secret}")}
 
     def list_for(self, path: str) -> list[ACL]:
-        """Return who may do what with the node at ``path``, which is below a cluster's own."""
+        """Return the ACL of the node at ``path``, which is below a cluster's node."""
         kept = [ACL(Permissions.ALL, Id("digest", self.owner))]
         rights = container_rights(path)
         if rights:
@@ -88,19 +88,19 @@ class Access:
 
     @property
     def closes(self) -> bool:
-        """Whether its nodes are closed wherever nothing else is known."""
+        """Whether its nodes are closed unless known otherwise."""
         return bool(self.is_closed and self.secret)
 
 
-#: Proves nothing, and creates open nodes where no tree is closed.
+#: No authentication, and open nodes.
 AS_IT_IS: Final = Access()
 
 
 def container_rights(path: str) -> int:
-    """Return what containers may do with the node at ``path``, as `kazoo.security.Permissions`."""
+    """Return the containers' permissions on the node at ``path``, as `kazoo.security.Permissions`."""
     parts = path.removeprefix(f"{ROOT}/").split("/")[1:]
     if parts[:1] == ["containers"] and len(parts) > 1:
-        return int(Permissions.ALL)  # its own; it would be gone with its session all the same
+        return int(Permissions.ALL)  # its own node, which it could delete anyway by ending its session
     if parts[:1] == ["jobs"] and "tasks" in parts[2:]:
         return int(_READ)
     if parts[:1] == ["credentials"]:
@@ -109,7 +109,7 @@ def container_rights(path: str) -> int:
 
 
 def owner_access(secret: str, *, is_closed: bool | None = None, tls: Tls | None = None) -> Access:
-    """Return the access of whoever has the owner's ``secret``."""
+    """Return the access for the owner's ``secret``."""
     return Access(
         secret,
         is_closed,
@@ -122,34 +122,34 @@ def owner_access(secret: str, *, is_closed: bool | None = None, tls: Tls | None 
 def container_access(
     secret: str, owner: str, *, is_closed: bool | None = None, tls: Tls | None = None
 ) -> Access:
-    """Return the access of a container, whose secret this is; ``owner`` is `owner_digest`."""
+    """Return the access of a container with its secret; ``owner`` is `owner_digest`."""
     return Access(
         secret, is_closed, owner, make_digest_acl_credential(_CONTAINER, secret), is_container=True, tls=tls
     )
 
 
 def owner_digest(secret: str) -> str:
-    """Return by what ZooKeeper knows the owner; nobody finds the secret by it."""
+    """Return the owner's digest for ZooKeeper; it does not reveal the secret."""
     return str(make_digest_acl_credential(_OWNER, secret))
 
 
 def container_secret(secret: str) -> str:
-    """Return the containers' secret, made from the owner's."""
+    """Return the containers' secret, derived from the owner's."""
     return hmac.new(secret.encode(), _PURPOSE, hashlib.sha256).hexdigest()
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
-    """Leaves a server that does not answer while there is time for another one within the session.
+    """Leaves an unresponsive server early enough to reach another one within the session.
 
-    One that is connected to is left when nothing was heard of it for 0.6 of the session. Kazoo does so, too, after two
-    thirds, but not while it sends: there every request counts as a sign of life, also those that nobody answers. The
-    server that was left is passed over once: kazoo's order is random, and begins with it at times.
+    A connected server is left when nothing was received from it for 0.6 of the session. Kazoo does this after two
+    thirds, but not while it is sending: it counts every sent request as a sign of life, even without an answer. The
+    abandoned server is skipped once, because kazoo's order is random and sometimes begins with it.
 
-    One that takes a connection and then says nothing is left after a share of the rest. A server that has just
-    started loses what it was sent too early, and one that hangs takes connections all the same; kazoo waits for as long
-    as the session lasts, divided by the servers.
+    A server that accepts a connection and then sends nothing is left after a share of the rest. A server that has
+    just started loses early requests, and a hanging one still accepts connections; kazoo waits for the session time
+    divided by the number of servers.
 
-    Used on the connection's thread alone.
+    Used on the connection's thread only.
     """
 
     def __init__(self, session_seconds: float, servers: int) -> None:
@@ -157,17 +157,17 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no
         self._silence_seconds = session_seconds * (1 - _LAST_SHARE)
         self._share_seconds: float = session_seconds * _LAST_SHARE / servers
         self._tries_per_session = round(servers / _LAST_SHARE)
-        #: How many tries in succession heard nothing.
+        #: Number of consecutive attempts without an answer.
         self._unanswered = 0
         self._servers = servers
         self._is_connected = False
         self._address: tuple[str, int] | None = None
-        #: The one that was left last, if it is to be passed over.
+        #: The server that was left last, if it is to be skipped.
         self._left: tuple[str, int] | None = None
         self._heard_at = 0.0
 
     def on_state(self, state: str) -> None:
-        """Take note of how the session stands."""
+        """Record the state of the session."""
         self._is_connected = state == KazooState.CONNECTED
         if self._is_connected:
             self._unanswered = 0
@@ -178,7 +178,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no
         """Return a connection; see kazoo."""
         if address == self._left:
             self._left = None
-            raise ConnectionError("this server was lost just now, and is tried after the others")
+            raise ConnectionError("the connection to this server was just lost; it is tried after the others")
         self._address = address
         try:
             return self._connect(address, timeout=min(timeout, self._patience_seconds), **settings)
@@ -190,7 +190,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no
         return super().create_connection(*where, **settings)
 
     def select(self, readable: Any, writable: Any, broken: Any, timeout: float | None = None) -> Any:
-        """Wait for the connection, which is the first of those that are read from; see kazoo."""
+        """Wait for the connection, which is the first readable one; see kazoo."""
         if timeout is None:
             return super().select(readable, writable, broken)
         if not self._is_connected:
@@ -208,31 +208,31 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no
 
     @property
     def _patience_seconds(self) -> float:
-        """How long a server is waited for: twice as long each time that a whole session's tries heard nothing.
+        """How long to wait for a server; doubled whenever all attempts of a whole session had no answer.
 
-        Kazoo's own limit is the longest.
+        Limited by kazoo's own time-out.
         """
         doubled = min(self._unanswered // self._tries_per_session, _DOUBLED_AT_MOST)
         return self._share_seconds * float(2**doubled)
 
 
 class _TlsHandler(_Handler):
-    """Connects to servers over TLS whose certificates are for their names, and of the authority that was named."""
+    """Connects to servers over TLS; certificates must match the server's name and the configured authority."""
 
     def __init__(self, session_seconds: float, servers: int, tls: Tls) -> None:
         super().__init__(session_seconds, servers)
         self._tls = tls
-        #: Why the latest connection was not made; empty: it was.
+        #: Why the last connection failed; empty: it succeeded.
         self.refusal = ""
-        # What is wrong with the files is told at once, and not as servers that do not answer.
+        # Report unusable files at once, not as unresponsive servers.
         self._context()
 
     def _connect(self, address: tuple[str, int], hostname: str, timeout: float, **_: Any) -> ssl.SSLSocket:
-        """Return a connection; called with more, which says what this class knows."""
+        """Return a connection; other arguments of kazoo are ignored."""
         plain = socket.create_connection(address, timeout)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # The files are read for each connection, so that others can be put in their place.
+            # The files are read for each connection, so that they can be replaced.
             made = self._context().wrap_socket(plain, server_hostname=hostname)
         except BaseException as error:
             plain.close()
@@ -259,12 +259,12 @@ class _TlsHandler(_Handler):
 
 
 class Client(KazooClient):  # type: ignore[misc] # kazoo has no types
-    """Kazoo's client, by which each node is closed as its place asks, while `is_closing`."""
+    """Kazoo's client, which sets each new node's ACL according to its path while `is_closing`."""
 
     def __init__(self, access: Access, hosts: str, timeout: float, **settings: Any) -> None:
         servers = len(collect_hosts(hosts)[0])
         if access.tls is not None:
-            # The library's own context trusts every public authority besides.
+            # The library's own context would also trust every public authority.
             handler: _Handler = _TlsHandler(timeout, servers, access.tls)
         else:
             handler = _Handler(timeout, servers)
@@ -283,7 +283,7 @@ class Client(KazooClient):  # type: ignore[misc] # kazoo has no types
 
     @property
     def refusal(self) -> str:
-        """Why TLS could not be agreed on with the server that was tried last; empty where nothing is known."""
+        """Why the TLS handshake with the last server failed; empty if unknown."""
         return self.handler.refusal if isinstance(self.handler, _TlsHandler) else ""
 
     def create_async(self, path: str, value: bytes = b"", acl: Any = None, **how: Any) -> Any:
@@ -291,28 +291,28 @@ class Client(KazooClient):  # type: ignore[misc] # kazoo has no types
         return super().create_async(path, value, acl or self._list(path), **how)
 
     def ensure_path_async(self, path: str, acl: Any = None) -> Any:
-        """Create what is missing on the way; ``acl`` is meant for its last node, and not for those above it."""
+        """Create the missing nodes of a path; ``acl`` is ignored, because it applies to the last node only."""
         return super().ensure_path_async(path)
 
     def start(self, timeout: float = 15.0) -> None:
-        """Connect; see kazoo, which also warns of a chroot that is not there: that is for `make_chroot`."""
+        """Connect; see kazoo. Unlike kazoo, it does not warn about a missing chroot, which `make_chroot` creates."""
         self.start_async().wait(timeout=timeout)
         if not self.connected:
             self.stop()
             raise self.handler.timeout_exception("Connection time-out")
 
     def make_chroot(self) -> None:
-        """Create the path that all nodes of this client are below, where it is missing.
+        """Create the chroot path of this client if it is missing.
 
-        Whatever the client closes, this is open to everybody, as a node is that nobody says anything about: it is no
-        part of a cluster's tree, and others may have theirs there. Raises as kazoo does.
+        It is always open to everyone, like a node without an ACL: it does not belong to a cluster's tree, and may be
+        shared with others. Raises like kazoo.
         """
         if not self.chroot or self.exists("/") is not None:
             return
         path = ""
         for each in self.chroot.strip("/").split("/"):
             path += f"/{each}"
-            # Past the chroot, below which all other calls are.
+            # This call bypasses the chroot, which applies to all other calls.
             made = self.handler.async_result()
             self._call(Create(path, b"", OPEN_ACL_UNSAFE, 0), made)
             with suppress(NodeExistsError):
@@ -327,11 +327,11 @@ class Client(KazooClient):  # type: ignore[misc] # kazoo has no types
 
 
 def make_client(connect: str, session_timeout_ms: int, access: Access = AS_IT_IS) -> Client:
-    """Return a client that is not started and that never gives up reconnecting.
+    """Return a client that is not started, and that never gives up reconnecting.
 
-    Servers that come back give each session its time anew. Kazoo's own back-off, of up to a minute, would miss that: a
-    leader would be deposed, or a container taken for lost, for nothing. Raises `BadConfiguration` for what names no
-    servers.
+    Servers that come back restart each session's time. Kazoo's default back-off of up to a minute could miss that: a
+    leader would be deposed, or a container considered lost, without need. Raises `BadConfiguration` for an invalid
+    server list.
     """
     if said := "; ".join(wrong_servers(connect)):
         raise BadConfiguration(
@@ -347,4 +347,4 @@ def make_client(connect: str, session_timeout_ms: int, access: Access = AS_IT_IS
 
 class _Transaction(TransactionRequest):  # type: ignore[misc] # kazoo has no types
     def create(self, path: str, value: bytes = b"", acl: Any = None, **how: Any) -> None:
-        super().create(path, value, acl or self.client._list(path), **how)  # noqa: SLF001 (of one piece with it)
+        super().create(path, value, acl or self.client._list(path), **how)  # noqa: SLF001 (part of the same class in effect)

@@ -1,4 +1,4 @@
-"""Takes the credentials that are given out while a process runs: a rotation (`standfast credentials rotate`)."""
+"""Adopts new credentials at run time, after a rotation (`standfast credentials rotate`)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from standby.shared.roles import PeerRole
 
 _log: Final = logging.getLogger(__name__)
 
-#: Between two tries to read while ZooKeeper does not answer, seconds.
+#: Delay between attempts to read while ZooKeeper does not answer, in seconds.
 _AGAIN_SECONDS: Final = 1.0
 
 
 class Renewal:
-    """Keeps ``keys`` as they are in ZooKeeper; ``client`` is its owner's, who starts and closes it."""
+    """Keeps ``keys`` in sync with ZooKeeper; ``client`` is started and closed by the caller."""
 
     def __init__(self, client: KazooClient, cluster: str, role: PeerRole, keys: Keys) -> None:
         self._client = client
@@ -38,13 +38,13 @@ class Renewal:
             self._is_due.set()
 
     def look(self) -> None:
-        """Take what is there now, and hear of the next; raises `StandfastError` and kazoo's errors."""
+        """Adopt the current credentials, and watch for the next; raises `StandfastError` and kazoo's errors."""
         data = read_or_watch(self._client, self._path, self._changed)
         if data and self._keys.renew(decode(data, self._path)):
-            _log.info("uses credentials %d from now on", self._keys.now.number)
+            _log.info("using credentials %d from now on", self._keys.now.number)
 
     def _session_changed(self, state: str) -> None:
-        # A watch goes with its connection: what happened meanwhile is read anew.
+        # Watches are lost with the connection, so read again.
         if state == KazooState.CONNECTED:
             self._is_due.set()
 
@@ -59,7 +59,7 @@ class Renewal:
             try:
                 self.look()
             except StandfastError as error:
-                # The former ones go on to be used; whoever rotates sees that this process does not follow.
+                # The former ones stay in use; the rotation command sees that this process has not followed.
                 _log.error("%s", error)
             except (KazooException, KazooTimeoutError) as error:
                 _log.info("%s cannot be read now: %s", self._path, type(error).__name__)

@@ -1,6 +1,6 @@
-"""The container's place in ZooKeeper, and the reading of task records, over kazoo.
+"""The container's registration in ZooKeeper, and the reader of task records, over kazoo.
 
-Kazoo's callbacks only post events; whatever waits for an answer runs on a thread of its own.
+Kazoo's callbacks only post events; calls that wait for an answer run on a separate thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from standby.shared.probes import REGISTERING, Probe, no_probe
 from standby.shared.records import ContainerRecord, decode_container, decode_controller, decode_task, encode
 from standby.threads.worker import Worker
 
-#: How long one question to ZooKeeper may take; a suspended connection answers none.
+#: Time-out of a request to ZooKeeper; a suspended connection answers none.
 _ANSWER_SECONDS: Final = 5.0
 
 _STATES: Final[Mapping[str, Event]] = {
@@ -55,16 +55,16 @@ _STATES: Final[Mapping[str, Event]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What is to be asked, and the event that says that it failed."""
+    """A request, and the event for its failure."""
 
     ask: Callable[[], Event]
     failed: Callable[[str], Event]
 
 
 class ZooKeeperMembership:
-    """Registers the container, and tells who leads; see `standby.control.ports.Membership`.
+    """Registers the container, and looks up the leader; see `standby.control.ports.Membership`.
 
-    Its one thread takes the questions one after the other; a question that already waits is not asked twice.
+    Its thread processes requests sequentially; a request that is already waiting is not queued twice.
     """
 
     def __init__(
@@ -86,17 +86,17 @@ class ZooKeeperMembership:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Begin to connect; `SessionConnected` follows when ZooKeeper answers."""
+        """Start connecting; `SessionConnected` follows when ZooKeeper answers."""
         self._client.add_listener(self._session_changed)
         self._worker.start()
         self._client.start_async()
 
     def register(self) -> None:
-        """Ask for the registration."""
+        """Request the registration."""
         self._ask(_Question(self._register, RegistrationFailed))
 
     def look_up_leader(self) -> None:
-        """Ask who leads."""
+        """Request the leader."""
         self._ask(_Question(self._look_up, LeaderUnknown))
 
     def leave(self, timeout_seconds: float) -> None:
@@ -106,7 +106,7 @@ class ZooKeeperMembership:
             try:
                 self._client.delete_async(self._path).get(timeout=timeout_seconds)
             except (KazooException, KazooTimeoutError):
-                pass  # closing the session deletes it, or else its expiry does
+                pass  # the end of the session deletes it
             finally:
                 self._client.stop()
 
@@ -118,7 +118,7 @@ class ZooKeeperMembership:
         self._post(_STATES[state])
 
     def _leader_moved(self, event: WatchedEvent) -> None:
-        # NONE tells that the connection took the watch with it: reconnecting reads anew.
+        # NONE means that the watch was lost with the connection: after reconnecting, the leader is read again.
         if event.type != EventType.NONE:
             self._post(LeaderMoved())
 
@@ -131,11 +131,11 @@ class ZooKeeperMembership:
 
     def _answer(self, question: _Question) -> None:
         with self._lock:
-            # From here on the same question is a new one: things may change while it is answered.
+            # From here on, the same request may be queued again: things may change while it is processed.
             self._waiting.discard(question)
         try:
             event = question.ask()
-        except Exception as error:  # noqa: BLE001 - no question stays unanswered
+        except Exception as error:  # noqa: BLE001 - every request must be answered
             event = question.failed(_text(error))
         self._post(event)
 
@@ -144,11 +144,11 @@ class ZooKeeperMembership:
         try:
             return Registered(self._create())
         except NodeExistsError:
-            # What a former session of this container left was taken away.
+            # The node of a former session of this container was deleted; retry.
             return Registered(self._create())
 
     def _create(self) -> int:
-        """Return the czxid of the container's znode in the present session."""
+        """Return the czxid of the container's znode in the current session."""
         try:
             _, stat = self._client.create_async(
                 self._path, self._data, ephemeral=True, makepath=True, include_data=True
@@ -158,9 +158,9 @@ class ZooKeeperMembership:
             stat = self._client.exists_async(self._path).get(timeout=_ANSWER_SECONDS)
             session = self._client.client_id
             if stat is not None and session is not None and stat.ephemeralOwner == session[0]:
-                # An earlier attempt came through after all; only its answer was lost.
+                # An earlier attempt had succeeded; only its answer was lost.
                 return int(stat.czxid)
-            # What is left of a former session of this container: no one else has its id.
+            # The node belongs to a former session of this container: no other process has its id.
             if stat is not None:
                 self._client.delete_async(self._path, version=stat.version).get(timeout=_ANSWER_SECONDS)
             raise
@@ -174,21 +174,21 @@ class ZooKeeperMembership:
 
 
 def read_or_watch(client: KazooClient, path: str, watch: Callable[[WatchedEvent], None]) -> bytes | None:
-    """Return the znode's data, None when it is not there; either way ``watch`` hears of the next change."""
+    """Return the znode's data; None when it does not exist. In both cases ``watch`` is called at the next change."""
     while True:
         try:
             data, _ = client.get_async(path, watch=watch).get(timeout=_ANSWER_SECONDS)
         except NoNodeError:
             if client.exists_async(path, watch=watch).get(timeout=_ANSWER_SECONDS) is None:
                 return None
-            # It came into being between the two questions.
+            # It was created between the two requests.
         else:
             assert isinstance(data, bytes)
             return data
 
 
 class ZooKeeperRecords:
-    """Reads task records for the way to active; see `standby.ports.RecordReader`. Any thread may ask."""
+    """Reads task records for takeovers; see `standby.ports.RecordReader`. Thread-safe."""
 
     def __init__(self, client: KazooClient, cluster: str, timeout_seconds: float = 2.0) -> None:
         self._client = client
@@ -196,10 +196,10 @@ class ZooKeeperRecords:
         self._timeout_seconds = timeout_seconds
 
     def read(self, task: TaskId) -> TaskRecord | None:
-        """Return the record as of now: the server is synced with its leader first (rule `one-way`)."""
+        """Return the current record: the server is synced with its leader first (rule `one-way`)."""
         path = task_path(self._cluster, task)
         try:
-            # Both at once: a server answers one client's questions in their order.
+            # Both are sent at once: a server processes a client's requests in order.
             synced: Any = self._client.sync_async(path)
             got: Any = self._client.get_async(path)
             synced.get(timeout=self._timeout_seconds)
@@ -212,7 +212,7 @@ class ZooKeeperRecords:
 
 
 class ZooKeeperPeers:
-    """Finds registered containers; see `standby.ports.PeerDirectory`. Any thread may ask."""
+    """Finds registered containers; see `standby.ports.PeerDirectory`. Thread-safe."""
 
     def __init__(self, client: KazooClient, cluster: str, timeout_seconds: float = 2.0) -> None:
         self._client = client
@@ -220,7 +220,7 @@ class ZooKeeperPeers:
         self._timeout_seconds = timeout_seconds
 
     def find(self, container: str) -> PeerAddress | None:
-        """Return where the container answers its peers; an old answer only costs a refused connection."""
+        """Return the container's address for peers; a stale address only leads to a refused connection."""
         path = container_path(self._cluster, container)
         try:
             data, _ = self._client.get_async(path).get(timeout=self._timeout_seconds)
@@ -233,7 +233,7 @@ class ZooKeeperPeers:
 
 
 class ZooKeeperCode:
-    """Reads bundles of code. Any thread may ask, but for the control thread: it takes a while."""
+    """Reads code bundles. Thread-safe, but too slow for the control thread."""
 
     def __init__(self, client: KazooClient, cluster: str, timeout_seconds: float = _ANSWER_SECONDS) -> None:
         self._client = client
@@ -243,12 +243,12 @@ class ZooKeeperCode:
     def read_code(self, digest: str) -> bytes:
         """Return the bundle, its checksum verified.
 
-        Raises `Transient` when ZooKeeper does not answer, `BadConfiguration` when the bundle is not there (or
-        not completely), `CorruptState` when it is not what its name says.
+        Raises `Transient` when ZooKeeper does not answer, `BadConfiguration` when the bundle is missing or
+        incomplete, `CorruptState` when it does not match its checksum.
         """
         marker = code_complete_path(self._cluster, digest)
         try:
-            # The server may lag behind the one that took the bundle.
+            # The server may lag behind the one that received the bundle.
             synced: Any = self._client.sync_async(marker)
             got: Any = self._client.get_async(marker)
             synced.get(timeout=self._timeout_seconds)

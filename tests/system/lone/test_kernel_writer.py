@@ -228,7 +228,7 @@ def test_a_record_without_a_key_is_refused_by_a_compacted_topic_and_is_no_fault_
 ) -> None:
     alter(kafka_bootstrap, f"{name}-out", "cleanup.policy", "compact")
     writer.begin(b"record")
-    with pytest.raises(RecordRefused, match="takes none without a key"):
+    with pytest.raises(RecordRefused, match="accepts none without a key"):
         write(writer, [Emitted(f"{name}-out", None, b"1")])
     writer.abort()
     writer.close()
