@@ -1,4 +1,4 @@
-"""Where each of the leader's counters and times comes from: entries of the event log. Pure."""
+"""How the leader's counters and histograms follow from entries of the event log. Pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from appmaster.planning.state.view import RequestKind
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What an entry adds to a metric."""
+    """An entry's contribution to a metric."""
 
     metric: Counter | Histogram
     labels: tuple[str, ...]
     amount: float = 1
-    """Of a histogram: one duration, seconds."""
+    """For a histogram: one duration, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Which entries add to a metric."""
+    """The entries that contribute to a metric."""
 
     metric: Counter | Histogram
     kinds: tuple[EntryKind, ...]
@@ -35,18 +35,18 @@ class Source:
 
 
 def counts(entry: LogEntry) -> Iterator[Added]:
-    """Yield all that one entry adds."""
+    """Yield everything that one entry adds."""
     for source in _BY_KIND[entry.kind]:
         yield from source.added(entry)
 
 
 def sources(metric: Counter | Histogram) -> tuple[EntryKind, ...]:
-    """Return the kinds of entries that add to a metric."""
+    """Return the kinds of entries that contribute to a metric."""
     return tuple(kind for each in _SOURCES if each.metric is metric for kind in each.kinds)
 
 
 def _one(counter: Counter, labels: Callable[[LogEntry], tuple[str, ...] | None], *kinds: EntryKind) -> Source:
-    """Declare that each entry adds 1; one without labels adds nothing."""
+    """Declare that each entry adds 1; an entry without labels adds nothing."""
 
     def added(entry: LogEntry) -> Iterator[Added]:
         values = labels(entry)
@@ -65,7 +65,7 @@ def _job(entry: LogEntry) -> tuple[str, ...]:
 
 
 def _reason(entry: LogEntry, kinds: type[Loss | Without | Basis]) -> str:
-    """Return the kind of an entry's reason, of ``kinds``; ``other`` when it is none of them."""
+    """Return the kind of an entry's reason, if it is one of ``kinds``; else ``other``."""
     reason = entry.reason
     known = isinstance(reason, Reason) and isinstance(reason.kind, kinds)
     return str(reason.kind.value) if known and isinstance(reason, Reason) else OTHER
@@ -101,7 +101,7 @@ def _preferred(entry: LogEntry) -> tuple[str, ...] | None:
     return _job(entry) if _kind(entry) is RequestKind.PREFERRED else None
 
 
-#: How a request ended, unless it says so itself.
+#: How a request ended, unless its entry has an outcome.
 _ENDS: Final[Mapping[EntryKind, str]] = {
     EntryKind.REQUEST_GRANTED: "granted",
     EntryKind.REQUEST_CANCELLED: "cancelled",
@@ -122,7 +122,7 @@ def _released(entry: LogEntry) -> tuple[str, ...]:
     return (released.outcome.value,)
 
 
-#: The decision that an entry is about.
+#: The kind of decision of each entry.
 _KINDS: Final[Mapping[EntryKind, Kind]] = {entry: kind for kind, entry in DECIDED.items()}
 
 
@@ -136,7 +136,7 @@ def _decided(entry: LogEntry) -> tuple[str, ...]:
 def _task_failed(entry: LogEntry) -> tuple[str, ...] | None:
     decision = entry.details
     assert isinstance(decision, entries.Decision)
-    # Failures without a count are forgotten: the task got past that record.
+    # Failures without a count are being forgotten: the task has got past that record.
     return _job(entry) if decision.facts.count else None
 
 
@@ -149,7 +149,7 @@ def _detected(entry: LogEntry) -> Iterator[Added]:
     lost = entry.details
     assert isinstance(lost, entries.Lost)
     if lost.silent_ms is not None and lost.actives:
-        # From its last sign of life to the verdict; the other phases begin there.
+        # From its last message to the verdict; the other phases begin there.
         yield Added(m.FAILOVER_SECONDS, ("detected",), lost.silent_ms / 1000)
 
 
@@ -164,9 +164,9 @@ def _finished(histogram: Histogram, kind: EntryKind) -> Source:
 
 
 def _phases(histogram: Histogram, times: Mapping[str, int | None]) -> Iterator[Added]:
-    """Yield how long each phase of one task took; one that has no time counts with the next.
+    """Yield the duration of each phase of one task; a phase without a time is included in the next.
 
-    Two clocks are compared, the leader's and the container's: a phase is never shorter than nothing.
+    The times come from two clocks, the leader's and the container's, so a negative duration counts as 0.
     """
     begun = times.get("detected_ms")
     if not begun:

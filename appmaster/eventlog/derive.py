@@ -1,7 +1,7 @@
-"""``derive(before, event, after)``: every entry of a leader's event log comes from here. Pure.
+"""``derive(before, event, after)``: the source of every entry of a leader's event log. Pure.
 
-The view holds nothing for the sake of being told. What an event, or an action that has begun, means for people follows
-from it and from the views before and after.
+The view contains nothing that serves only the log. What an event, or a started action, means for the log follows from
+it and from the views before and after it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from appmaster.planning.state.view import ClusterView
 
 
 def derive(before: ClusterView, event: Event, after: ClusterView) -> tuple[LogEntry, ...]:
-    """Return what ``event`` tells, given the views ``before`` and ``after`` it, in the order in which it is told."""
+    """Return the entries for ``event``, in order, given the views ``before`` and ``after`` it."""
     rule = _RULES.get(type(event))
     if rule is None:
         return ()
@@ -128,7 +128,7 @@ def _effect_done(before: ClusterView, event: happened.EffectDone, after: Cluster
         yield LogEntry(EntryKind.EFFECT_DONE, entries.OfEffect(event.effect), job=event.job)
 
 
-#: Events that are not among these tell nothing.
+#: Events that are not listed here have no entries.
 _RULES: Final[Mapping[type, Callable[[ClusterView, Any, ClusterView], Entries]]] = {
     happened.Started: _started,
     happened.TopicNoted: _topic_noted,

@@ -1,4 +1,4 @@
-"""The entries of the event log: their kinds, what each tells, and its fields. Pure.
+"""The entries of the event log: their kinds, meanings and fields. Pure.
 
 docs/events.md is generated from `CATALOGUE`; `appmaster.eventlog.derive` makes the entries of a leader.
 """
@@ -19,7 +19,7 @@ from standby.shared.model import LeftOut, TaskId
 
 
 class EntryKind(str, enum.Enum):
-    """What an entry tells; `CATALOGUE` describes each."""
+    """The kind of an entry; `CATALOGUE` describes each."""
 
     LEADER_ELECTED = "leader_elected"
     LEADER_DOUBTS_ITSELF = "leader_doubts_itself"
@@ -92,17 +92,17 @@ DECIDED: Final[Mapping[Kind, EntryKind]] = {
 }
 
 
-# ---- what an entry has besides the fields that all have ----
+# ---- the fields of single kinds, in addition to the common ones ----
 
 
 def _doc(text: str) -> dict[str, str]:
-    """Return the description of a field; one with a default is left out of an entry that has nothing else."""
+    """Return the description of a field; a field with its default value is left out of an entry."""
     return {"doc": text}
 
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What an entry tells in ``data``: nothing."""
+    """The contents of ``data``: nothing."""
 
     def as_data(self) -> dict[str, Any]:
         """Return it as JSON-ready data, without optional fields that are not set."""
@@ -116,7 +116,7 @@ def _data(value: Any) -> dict[str, Any]:
         if isinstance(told, Facts):
             found.update(_data(told))
         elif told != each.default:
-            # ``from`` and ``is`` are words of Python's.
+            # ``from`` and ``is`` are keywords of Python.
             found[each.name.rstrip("_")] = _plain(told)
     return found
 
@@ -136,14 +136,14 @@ class LeaderElected(Details):
     deposed: str | None = field(
         metadata=_doc(
             "the candidate that was found dead by its closed port, and whose record was "
-            "seized; null when the record had gone by itself"
+            "seized; null when that record was gone already"
         )
     )
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus(Details):
-    """How far a job is."""
+    """The status of a job."""
 
     status: JobState = field(metadata=_doc("as `standfast status` shows it"))
     traceback: str = field(
@@ -174,8 +174,8 @@ class Topic(Details):
 
     topic: str = field(metadata=_doc("its name"))
     is_: str = field(metadata=_doc("`input`, `changelog`, `output` or `dead letters`"))
-    recorded_id: str | None = field(metadata=_doc("Kafka's id of it as recorded; null: none was"))
-    topic_id: str = field(metadata=_doc("Kafka's id of the one that is there"))
+    recorded_id: str | None = field(metadata=_doc("Kafka's id of it as recorded; null: none"))
+    topic_id: str = field(metadata=_doc("Kafka's id of the existing topic"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class CellFound(Details):
 
     cell: int = field(metadata=_doc("its number"))
     attempt: str = field(metadata=_doc("of its application"))
-    hosts: int = field(metadata=_doc("how many can be asked for by name"))
+    hosts: int = field(metadata=_doc("how many can be requested by name"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,17 +208,17 @@ class Request(Details):
     kind: RequestKind = field(metadata=_doc("`preferred`, `named`, `any` or `reservation`"))
     cell: int | None = field(default=None, metadata=_doc("the cell that is asked"))
     waited_ms: int | None = field(default=None, metadata=_doc("from the request to the grant"))
-    outcome: Outcome | None = field(default=None, metadata=_doc("why it is taken back"))
+    outcome: Outcome | None = field(default=None, metadata=_doc("why it is cancelled"))
 
 
 @dataclass(frozen=True, slots=True)
 class Registered(Details):
-    """A container that has come."""
+    """A container that has registered."""
 
     skein_id: str = field(metadata=_doc("its id in its cell"))
     pid: int = field(metadata=_doc("its process"))
     holds: int = field(metadata=_doc("how many replicas it has"))
-    slot: str | None = field(metadata=_doc("what it was asked for; null: not known"))
+    slot: str | None = field(metadata=_doc("what it was requested for; null: not known"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +228,9 @@ class Lost(Details):
     role: str | None = field(
         metadata=_doc("`active` when it had any active, else `standby`; null: it held nothing")
     )
-    actives: int = field(metadata=_doc("how many tasks it was active for"))
+    actives: int = field(metadata=_doc("for how many tasks it was active"))
     replicas: int = field(metadata=_doc("how many it held"))
-    silent_ms: int | None = field(default=None, metadata=_doc("from its last word to the verdict"))
+    silent_ms: int | None = field(default=None, metadata=_doc("from its last message to the verdict"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,14 +238,14 @@ class Released(Details):
     """A container that is given back."""
 
     outcome: Outcome = field(metadata=_doc("why: see the metric `standfast_containers_released_total`"))
-    slot: str | None = field(metadata=_doc("what it was asked for; null: not known"))
+    slot: str | None = field(metadata=_doc("what it was requested for; null: not known"))
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(Details):
     """A decision about task records."""
 
-    processor: int = field(metadata=_doc("whose tasks it is about"))
+    processor: int = field(metadata=_doc("the processor whose tasks it is about"))
     tasks: Sequence[int] = field(metadata=_doc("their numbers"))
     facts: Facts = field()
 
@@ -261,18 +261,20 @@ class Replica(Details):
 
 @dataclass(frozen=True, slots=True)
 class RecordGivenUp(Details):
-    """Input that was left out."""
+    """Input that was given up."""
 
     topic: str = field(metadata=_doc("of the input"))
     partition: int = field(metadata=_doc("of the input"))
-    offset: int = field(metadata=_doc("the first one that was left out"))
-    offsets: int = field(metadata=_doc("how many, from there on; more than one only where input was lost"))
+    offset: int = field(metadata=_doc("the first one that was given up"))
+    offsets: int = field(metadata=_doc("how many, from there on; more than one only if input was lost"))
     how: LeftOut = field(metadata=_doc("`skipped`, `dead-letter`, or `lost` (`task.input.lost`)"))
     error: str = field(
         metadata=_doc("the exception's type; `ProcessEnded` when a process ended; empty when input was lost")
     )
     given_up_ms: int = field(metadata=_doc("when, by the container's clock"))
-    unnamed: int = field(default=0, metadata=_doc("how many more there were that no entry names"))
+    unnamed: int = field(
+        default=0, metadata=_doc("how many more were given up without an entry of their own")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +294,7 @@ class FailoverStarted(Details):
 
 @dataclass(frozen=True, slots=True)
 class Finished(Details):
-    """A failover or hand-over that is over."""
+    """A failover or hand-over that has finished."""
 
     tasks: Mapping[str, Mapping[str, int | None]] = field(
         metadata=_doc(
@@ -308,9 +310,9 @@ class Finished(Details):
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswered(Details):
-    """What comes of a command."""
+    """The outcome of a command."""
 
-    is_refused: bool = field(metadata=_doc("whether nothing does"))
+    is_refused: bool = field(metadata=_doc("whether the command was refused"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +324,7 @@ class FencingTasks(Details):
 
 @dataclass(frozen=True, slots=True)
 class OfEffect(Details):
-    """What is done for a job."""
+    """An effect that is carried out for a job."""
 
     effect: Effect = field(metadata=_doc("which"))
 
@@ -335,29 +337,27 @@ class Asked(Details):
         metadata=_doc("the name in the certificate; of an operator the one for which it was issued")
     )
     role: str = field(metadata=_doc("of the caller"))
-    operation: str = field(metadata=_doc("what is asked for"))
-    about: Mapping[str, Any] = field(metadata=_doc("what of, without settings"))
+    operation: str = field(metadata=_doc("what was asked for"))
+    about: Mapping[str, Any] = field(metadata=_doc("its arguments, without settings"))
     said: str = field(metadata=_doc("the answer"))
-    candidate: str = field(metadata=_doc("who answered"))
+    candidate: str = field(metadata=_doc("the candidate that answered"))
     before: int | None = field(
         default=None,
         metadata=_doc(
-            "what a container was refused for its role is told once in 10 s: how many there were before"
+            "refusals of a container for its role are logged once in 10 s: how many there were before"
         ),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationEnded(Details):
-    """YARN's word on an application."""
+    """YARN's report about an application."""
 
     application: str = field(metadata=_doc("YARN's id of it"))
-    state: str = field(metadata=_doc("as YARN has it"))
-    final_status: str = field(metadata=_doc("as YARN has it"))
-    diagnostics: str = field(metadata=_doc("as YARN has them"))
-    output: str = field(
-        metadata=_doc("the last lines that its master wrote, where its NodeManager still has them")
-    )
+    state: str = field(metadata=_doc("as reported by YARN"))
+    final_status: str = field(metadata=_doc("as reported by YARN"))
+    diagnostics: str = field(metadata=_doc("as reported by YARN"))
+    output: str = field(metadata=_doc("the last lines of its master's output, if still available"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,11 +375,11 @@ class LogEntry:
     reason: Reason[enum.Enum] | str | None = None
     decision: str | None = None
     at_ms: int | None = None
-    """Leader's clock; None: now."""
+    """Leader's clock; None: the present time."""
 
     @property
     def data(self) -> dict[str, Any]:
-        """What is in the entry besides, JSON-ready."""
+        """The entry's own fields, JSON-ready."""
         return self.details.as_data()
 
 
@@ -388,12 +388,12 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a kind of entry tells."""
+    """The description of a kind of entry."""
 
     meaning: str
     details: type[Details] = Details
     about: tuple[str, ...] = ()
-    """The fields of all entries that may be set in it, besides time and epoch."""
+    """The common fields that may be set in it, in addition to time and epoch."""
 
 
 _OF_REQUEST: Final = ("job", "copy", "host", "reason")
@@ -413,53 +413,53 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
         "A candidate leads from now on.", LeaderElected, ("container", "host")
     ),
     EntryKind.LEADER_DOUBTS_ITSELF: Described(
-        "So many containers fell silent at once that the leader gives everybody one more time-out.",
+        "So many containers fell silent at once that the leader gives all of them one more time-out.",
         about=("reason",),
     ),
     EntryKind.JOB_STATUS: Described(
-        "A job's status, or what is said with it, has changed.", JobStatus, ("job", "reason")
+        "A job's status, or its reasons, have changed.", JobStatus, ("job", "reason")
     ),
     EntryKind.MODEL_CHANGED: Described(
-        "A job's model is being written: its first one, or the next.", ModelChanged, ("job", "reason")
+        "A job's model is being written: the first one, or the next.", ModelChanged, ("job", "reason")
     ),
     EntryKind.MODEL_REFUSED: Described(
-        "A job's model was not written: somebody else had.", about=("job", "reason")
+        "A job's model was not written, because it was changed meanwhile.", about=("job", "reason")
     ),
     EntryKind.PROCESSOR_PARKED: Described(
         "A processor failed too often and is withdrawn until `standfast unpark`.",
         OfProcessor,
         ("job", "reason"),
     ),
-    EntryKind.PROCESSOR_UNPARKED: Described("It runs again.", OfProcessor, ("job", "reason")),
+    EntryKind.PROCESSOR_UNPARKED: Described("The processor runs again.", OfProcessor, ("job", "reason")),
     EntryKind.TOPIC_RECORDED: Described(
-        "A topic's id was not recorded with the run before, as of one of an earlier release.",
+        "A topic's id was recorded later than at the submit, as for a run of an earlier release.",
         Topic,
         ("job", "reason"),
     ),
-    EntryKind.TOPIC_CHANGED: Described("An output is another topic.", Topic, ("job", "reason")),
+    EntryKind.TOPIC_CHANGED: Described("An output topic was made again.", Topic, ("job", "reason")),
     EntryKind.CHANGELOG_AT_RISK: Described(
         "Brokers delete records of a job's changelog: its `cleanup.policy` is not `compact`.",
         about=("job", "reason"),
     ),
-    EntryKind.CHANGELOG_SAFE: Described("They do so no more; what is deleted stays lost.", about=("job",)),
+    EntryKind.CHANGELOG_SAFE: Described("They no longer do; what is deleted stays lost.", about=("job",)),
     EntryKind.HOST_DRAINED: Described("A host is drained: `standfast drain`.", about=("host", "reason")),
     EntryKind.HOST_ADMITTED: Described("A host may be used again.", about=("host",)),
     EntryKind.CELL_FOUND: Described("A cell can be asked for containers.", CellFound),
     EntryKind.CELL_LOST: Described(
-        "A cell's application master is gone: what it holds is handed over.", CellLost, ("reason",)
+        "A cell's application master is gone: what the cell holds is handed over.", CellLost, ("reason",)
     ),
-    EntryKind.CONTAINER_REQUESTED: Described("YARN is asked for a container.", Request, _OF_REQUEST),
+    EntryKind.CONTAINER_REQUESTED: Described("A container is requested from YARN.", Request, _OF_REQUEST),
     EntryKind.REQUEST_GRANTED: Described(
-        "YARN granted one; its process is about to start.", Request, ("job", "host")
+        "YARN granted a container; its process is about to start.", Request, ("job", "host")
     ),
     EntryKind.REQUEST_REFUSED: Described(
         "A request could not be made; the next one waits.", Request, ("job", "host", "reason")
     ),
     EntryKind.REQUEST_CANCELLED: Described(
-        "A request is taken back; `outcome` says why.", Request, ("job", "host", "reason")
+        "A request is cancelled; `outcome` says why.", Request, ("job", "host", "reason")
     ),
     EntryKind.LAUNCH_FAILED: Described(
-        "A granted container ended before it spoke; unless from outside, one of the retry budget is spent.",
+        "A granted container ended before it registered; unless it was ended from outside, this spends retry budget.",
         Request,
         _OF_REQUEST,
     ),
@@ -469,7 +469,7 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
         ("job", *_OF_CONTAINER),
     ),
     EntryKind.CONTAINER_LOST: Described(
-        "A container is taken for lost. The reason begins with how that was noticed.",
+        "A container is considered lost. The reason begins with how that was noticed.",
         Lost,
         ("job", "copy", *_OF_CONTAINER),
     ),
@@ -479,7 +479,7 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
         "A container is given back to YARN, which ends its process.", Released, _OF_CONTAINER
     ),
     EntryKind.SAME_HOST_REFUSED: Described(
-        "It came on a host that holds another copy of its tasks.", about=_OF_CONTAINER
+        "A container was started on a host that holds another copy of its tasks.", about=_OF_CONTAINER
     ),
     EntryKind.DECIDED_BIND: _decided("Replicas are placed in a container."),
     EntryKind.DECIDED_FAILOVER: _decided("A lost active is replaced."),
@@ -489,14 +489,14 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
     ),
     EntryKind.DECIDED_HANDOVER: _decided("A planned change of active."),
     EntryKind.DECIDED_MOVE: _decided("A copy is being filled elsewhere."),
-    EntryKind.DECIDED_MOVED: _decided("That copy took its place."),
+    EntryKind.DECIDED_MOVED: _decided("That copy has replaced the old one."),
     EntryKind.DECIDED_STAY: _decided("A move is given up."),
     EntryKind.DECIDED_DROP: _decided("A copy is given up as planned."),
-    EntryKind.DECIDED_RAISE: _decided("Epochs rise above what containers have seen of them."),
+    EntryKind.DECIDED_RAISE: _decided("Epochs rise above what containers have seen."),
     EntryKind.DECIDED_CLAIMED: _decided("An active has claimed its tasks' epoch."),
     EntryKind.DECIDED_IN_SYNC: _decided("In-sync sets have changed."),
     EntryKind.DECIDED_FAILURES: _decided(
-        "Failures of the job's code were counted, and the input is tried again; or they are got over."
+        "Failures of the job's code were counted, and the input is tried again; or the failures are overcome."
     ),
     EntryKind.DECIDED_PARK: _decided("The tasks of a parked processor are withdrawn."),
     EntryKind.DECIDED_UNDEPLOY: _decided("A job's tasks are withdrawn for good."),
@@ -508,8 +508,8 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
     EntryKind.REPLICA_FENCED: Described("A replica was fenced by a newer epoch.", Replica, _OF_REPLICA),
     EntryKind.REPLICA_FAILED: Described("A replica has failed.", Replica, _OF_REPLICA),
     EntryKind.RECORD_GIVEN_UP: Described(
-        "Input was left out; `reason` has the exception's type and first line. A report names the last eight of a "
-        "task. After a change of leader those of the last 30 s may come twice: topic, partition and offset tell.",
+        "Input was given up; `reason` has the exception's type and first line. A report names the last eight per task. "
+        "After a change of leader those of the last 30 s may be logged twice, with equal topic, partition and offset.",
         RecordGivenUp,
         _OF_REPLICA,
     ),
@@ -519,10 +519,10 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
         ("job", "copy", *_OF_CONTAINER),
     ),
     EntryKind.FAILOVER_STARTED: Described(
-        "It is decided who takes a lost active's place.", FailoverStarted, _OF_FAILOVER
+        "It is decided which copy replaces a lost active.", FailoverStarted, _OF_FAILOVER
     ),
     EntryKind.FAILOVER_WITHOUT_STANDBY: Described(
-        "No standby in sync did: `restoring`, `no other copy lives`, or `standby-stayed` begins the reason.",
+        "No standby in sync replaced it: `restoring`, `no other copy lives`, or `standby-stayed` begins the reason.",
         FailoverStarted,
         _OF_FAILOVER,
     ),
@@ -535,44 +535,46 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
         "A standby gets ready to become active as planned.", OfProcessor, ("job", "copy", *_OF_CONTAINER)
     ),
     EntryKind.HANDOVER_FINISHED: Described(
-        "It is active, and has committed input or has none to commit.",
+        "The standby is active, and has committed input or has none to commit.",
         Finished,
         ("job", "copy", *_OF_CONTAINER),
     ),
     EntryKind.HANDOVER_GIVEN_UP: Described(
-        "Nothing comes of it; it is begun again when it is still called for.", OfProcessor, ("job", "reason")
+        "The hand-over is given up; it is begun again if it is still called for.",
+        OfProcessor,
+        ("job", "reason"),
     ),
     EntryKind.COMMAND_ANSWERED: Described(
-        "Somebody asked for a hand-over or an end of parking; the reason is the answer.",
+        "An operator asked for a hand-over or for unparking; the reason is the answer.",
         CommandAnswered,
         ("reason",),
     ),
     EntryKind.FENCING_TASKS: Described(
         "The writers of a job that ends are being fenced.", FencingTasks, ("job",)
     ),
-    EntryKind.TASKS_FENCED: Described("They have been.", about=("job",)),
-    EntryKind.FENCING_FAILED: Described("That failed and is tried again.", about=("job", "reason")),
+    EntryKind.TASKS_FENCED: Described("The writers have been fenced.", about=("job",)),
+    EntryKind.FENCING_FAILED: Described("Fencing failed and is tried again.", about=("job", "reason")),
     EntryKind.FENCE_WAIVED: Described(
-        "The job ends unfenced, as an operator has said: `kill` or `delete` with `--unfenced`.",
+        "The job ends unfenced, as an operator has decided: `kill` or `delete` with `--unfenced`.",
         about=("job",),
     ),
     EntryKind.EFFECT_FAILED: Described(
-        "Something could not be done for a job, by an error that concerns it alone. It is set aside so far: that is "
-        "tried again, and the other jobs are led.",
+        "Something could not be done for a job, because of an error that concerns only that job. The job is set aside "
+        "to that extent: the attempt is repeated, and the other jobs are led.",
         OfEffect,
         ("job", "reason"),
     ),
-    EntryKind.EFFECT_DONE: Described("It could be done again.", OfEffect, ("job",)),
+    EntryKind.EFFECT_DONE: Described("What had failed has succeeded.", OfEffect, ("job",)),
     EntryKind.ASKED: Described(
-        "The audit: somebody asked a candidate for a change, by a command or an upload of code. `epoch` is 0 when it "
-        "does not lead.",
+        "The audit: a client asked a candidate for a change, by a command or an upload of code. `epoch` is 0 if the "
+        "candidate does not lead.",
         Asked,
         ("job", "host"),
     ),
     EntryKind.APPLICATION_ENDED: Described(
-        "YARN's word, which only the command line hears: a `submit` that waits writes it, with `epoch` 0, and `events` "
-        "(without `--follow`) shows those of the last deployment that nobody has written, when no candidate answers. "
-        "`status` gives the same as reasons while nobody leads.",
+        "YARN's report, which only the command line sees: a `submit` that waits writes it, with `epoch` 0. If no "
+        "candidate answers, `events` (without `--follow`) shows those of the last deployment that are not in the log. "
+        "`status` shows the same as reasons while there is no leader.",
         ApplicationEnded,
         ("job", "host", "reason"),
     ),

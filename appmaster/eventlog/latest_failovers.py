@@ -1,4 +1,4 @@
-"""The last failover or hand-over of each processor, as the leader told it: what a command waits for."""
+"""The last failover or hand-over of each processor, from the leader's log entries; commands wait for them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ENDS: Final = frozenset(
 
 
 class LatestFailovers:
-    """Hears the entries of the event log on the leader's thread; read from any."""
+    """Receives the entries of the event log on the leader's thread; any thread may read."""
 
     def __init__(self) -> None:
         self._latest: dict[tuple[str, int], dict[str, Any]] = {}
 
     def note(self, entry: Mapping[str, Any]) -> None:
-        """Take note of an entry if it ends a failover or hand-over."""
+        """Store an entry if it ends a failover or hand-over."""
         if entry["kind"] not in _ENDS:
             return
         data = entry["data"]
@@ -37,5 +37,5 @@ class LatestFailovers:
         self._latest = {**self._latest, (entry["job"], data["processor"]): found}
 
     def latest(self) -> list[dict[str, Any]]:
-        """Return one of each processor, JSON-ready, by job and number."""
+        """Return the last one of each processor, JSON-ready, by job and number."""
         return [found for _, found in sorted(self._latest.items())]

@@ -1,6 +1,6 @@
-"""What the event log tells of an action of the leader that has begun; used by `appmaster.eventlog.derive`. Pure.
+"""The log entries of a started action of the leader; used by `appmaster.eventlog.derive`. Pure.
 
-``before`` and ``after`` are the view without and with it.
+``before`` and ``after`` are the views without and with the action.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from standby.shared.model import SlotId
 
 
 def of_action(before: ClusterView, action: todo.Action, after: ClusterView, at_ms: int) -> Entries:
-    """Yield the entries that tell of ``action``, begun at ``at_ms`` of the leader's clock."""
+    """Yield the entries of ``action``, which was started at ``at_ms`` of the leader's clock."""
     rule = _RULES.get(type(action))
     if rule is not None:
         yield from rule(before, action, after, at_ms)
@@ -133,7 +133,7 @@ def _miss_active(before: ClusterView, action: todo.MissActive, after: ClusterVie
         and each.record.placed.get(each.record.active) == action.missed.container
     ]
     if action.missed.container in before.told_lost or not held:
-        # Told of with another processor that it served; or a standby is displaced already, and whoever led then told.
+        # Logged with another processor that it served; or a standby is displaced, and a former leader logged the loss.
         return
     copy = held[0].active or 0
     yield LogEntry(
@@ -229,7 +229,7 @@ def _request_container(
     )
 
 
-#: Actions that are not among these tell nothing.
+#: Actions that are not listed here have no entries.
 _RULES: Final[Mapping[type, Callable[[ClusterView, Any, ClusterView, int], Entries]]] = {
     todo.WriteRecords: _write_records,
     todo.WriteModel: _write_model,

@@ -1,6 +1,6 @@
-"""What the event log tells of containers and of what they report; used by `appmaster.eventlog.derive`. Pure.
+"""The log entries of containers and of their reports; used by `appmaster.eventlog.derive`. Pure.
 
-``before`` and ``after`` are the view without and with what is told of.
+``before`` and ``after`` are the views without and with the event.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from appmaster.planning.state.reasons import Loss, Reason
 from appmaster.planning.state.view import HOLDING, ClusterView, Container, RequestState
 from standby.shared.model import Phase, ProcessorId, ReplicaStatus, SlotId
 
-#: What a rule yields: the entries that tell of one event or action, in order.
+#: The result of a rule: the entries of one event or action, in order.
 Entries = Iterator[LogEntry]
 
-#: Phases that are told of when a replica enters them.
+#: Phases whose beginning is logged.
 _TOLD: Final = {
     Phase.TAILING: EntryKind.REPLICA_RESTORED,
     Phase.ACTIVE: EntryKind.REPLICA_ACTIVE,
@@ -37,11 +37,11 @@ def ended(
     loss: Reason[Loss] | None = None,
     lost_ms: int | None = None,
 ) -> Entries:
-    """Yield that a container is lost, if ``loss`` is what was noticed, and that it is gone, if it is."""
+    """Yield the loss of a container, if ``loss`` was noticed, and its end, if it is gone."""
     known = before.containers[container]
     reason: Reason[Loss] | str = known.reason
     if loss is not None and known.presence in HOLDING:
-        # One that was told to leave is no failure, and one that is lost already is not lost again.
+        # A container that was told to exit does not count as a failure, and one that is lost already is not lost again.
         reason = loss
         yield _lost(before, known, loss, lost_ms if lost_ms is not None else before.now_ms)
     if container not in after.containers:
@@ -70,13 +70,13 @@ def _lost(view: ClusterView, container: Container, loss: Reason[Loss], at_ms: in
 
 
 def unregistered(before: ClusterView, event: happened.ContainerUnregistered, after: ClusterView) -> Entries:
-    """Yield what the end of a container's session means."""
+    """Yield the entries for the end of a container's session."""
     if after is not before:
         yield from ended(before, after, event.container, event.loss, event.at_ms)
 
 
 def completed(before: ClusterView, event: happened.ContainerCompleted, after: ClusterView) -> Entries:
-    """Yield what YARN's word on a container's end means."""
+    """Yield the entries for YARN's report that a container has ended."""
     for request in before.requests.values():
         if request.skein_id == event.skein_id:
             yield LogEntry(
@@ -95,20 +95,20 @@ def completed(before: ClusterView, event: happened.ContainerCompleted, after: Cl
 
 
 def stream_broken(before: ClusterView, event: happened.StreamBroken, after: ClusterView) -> Entries:
-    """Yield that a stranger is gone."""
+    """Yield the end of a container that is unknown to this leader."""
     if event.container in before.containers and event.container not in after.containers:
         yield from ended(before, after, event.container)
 
 
 def port_probed(before: ClusterView, event: happened.PortProbed, after: ClusterView) -> Entries:
-    """Yield what a port that refuses means."""
+    """Yield the entries for a port that refuses."""
     if event.container in before.containers and event.container not in after.containers:
         since = before.containers[event.container].silent_since_ms
         yield from ended(before, after, event.container, event.loss, since)
 
 
 def granted(before: ClusterView, event: happened.ContainerGranted, after: ClusterView) -> Entries:
-    """Yield that YARN granted a request."""
+    """Yield the grant of a request."""
     for request in before.requests.values():
         if request.skein_id == event.skein_id and request.state is not RequestState.GRANTED:
             waited = event.at_ms - request.since_ms
@@ -122,7 +122,7 @@ def granted(before: ClusterView, event: happened.ContainerGranted, after: Cluste
 
 
 def registered(before: ClusterView, event: happened.ContainerRegistered, after: ClusterView) -> Entries:
-    """Yield that a container has come, and what it gave up while nobody heard it."""
+    """Yield the registration of a container, and the input it gave up while it was not heard."""
     if after is before:
         return
     known, container = before.containers.get(event.container), after.containers[event.container]
@@ -155,7 +155,7 @@ def reported(before: ClusterView, event: happened.ReportReceived, after: Cluster
 
 
 def _phases(before: Container, container: Container) -> Entries:
-    """Yield every replica of ``container`` that entered a phase worth telling."""
+    """Yield every replica of ``container`` that entered a phase in `_TOLD`."""
     for each in container.statuses.values():
         kind = _TOLD.get(each.phase)
         old = before.statuses.get(each.replica)
@@ -183,9 +183,9 @@ def _of_replica(
 
 
 def _given_up(before: Container | None, container: Container) -> Entries:
-    """Yield the input that actives of ``container`` have left out since ``before``.
+    """Yield the input that actives of ``container`` have given up since ``before``.
 
-    A report names the last few of a task. Of the others, how many there were is told with the first one that it names.
+    A report names the last few of a task. The number of the others is in the entry of the first that it names.
     """
     for each in container.statuses.values():
         old = before.statuses.get(each.replica) if before is not None else None
@@ -212,7 +212,7 @@ def _given_up(before: Container | None, container: Container) -> Entries:
 
 
 def _stopped(view: ClusterView, before: Container, container: Container) -> Entries:
-    """Yield each standby in ``container`` that is displaced and has confirmed its stop just now (SEP-23, step 5)."""
+    """Yield each displaced standby in ``container`` that has just confirmed its stop (SEP-23, step 5)."""
     found: dict[ProcessorId, LogEntry] = {}
     for task, copy in view.assigned.get(container.id, {}).items():
         processor = view.processor_of(task)
@@ -233,7 +233,7 @@ def _stopped(view: ClusterView, before: Container, container: Container) -> Entr
 
 
 def _finished(before: ClusterView, after: ClusterView, container: Container) -> Entries:
-    """Yield each failover and hand-over to ``container`` that is finished by its report."""
+    """Yield each failover and hand-over to ``container`` that is finished according to its report."""
     for processor, failover in before.failovers.items():
         if failover.to != container.id or processor in after.failovers:
             continue

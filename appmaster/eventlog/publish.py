@@ -1,4 +1,4 @@
-"""Entries to the event log, the metrics and the process's own log: one place for all three."""
+"""Passes each entry on to the event log, the metrics and the process's own log."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _log = logging.getLogger("appmaster.events")
 
 
 def as_written(entry: LogEntry, view: ClusterView) -> dict[str, Any]:
-    """Return an entry of the leader as it is written; docs/events.md describes it."""
+    """Return an entry of the leader in its written form; docs/events.md describes it."""
     return written(entry, view.wall(entry.at_ms if entry.at_ms is not None else view.now_ms), view.epoch)
 
 
 def publisher(
     count: Callable[[LogEntry], None], *listeners: Callable[[dict[str, Any]], None]
 ) -> Callable[[LogEntry, ClusterView], None]:
-    """Return a function that has each entry counted, logged, and handed to every listener as it is written."""
+    """Return a function that counts and logs each entry, and passes its written form to every listener."""
 
     def publish(entry: LogEntry, view: ClusterView) -> None:
         record = as_written(entry, view)

@@ -1,1 +1,1 @@
-"""What the leader shows to Prometheus: what it counts of the event log, and what its view looks like."""
+"""The leader's metrics for Prometheus: counters from the event log, and gauges from the view."""

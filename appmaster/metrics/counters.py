@@ -1,9 +1,8 @@
-"""What the leader counts and times: names, help texts, and the values that each label can have. Pure.
+"""The leader's counters and histograms: names, help texts, and the possible values of each label. Pure.
 
-SEP-23's "Additional metrics" (active and standby failures, failovers to a standby, occurrences where there
-was none), and what that proposal lacks. `appmaster.eventlog.counting` says which entries of the event log add to each.
-Every label but the job's name has a closed set of values, so that no text with a number in it ever makes a series of
-its own.
+They are SEP-23's "Additional metrics" (active and standby failures, failovers to a standby, failovers without one), and
+more. `appmaster.eventlog.counting` says which entries of the event log add to each. Every label but the job's name has
+a closed set of values, so that a text with a number in it never makes a series of its own.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from appmaster.planning.state.job import Effect
 from appmaster.planning.state.reasons import Basis, Loss, Without
 from appmaster.planning.state.view import RequestKind
 
-#: Stands for every value that is not in a label's closed set.
+#: Stands for every value outside a label's closed set.
 OTHER: Final = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One counter: it only rises, from 0 at the start of each leader."""
+    """One counter; it only rises, from 0 at the start of each leader."""
 
     name: str
     help: str
     labels: Mapping[str, tuple[str, ...]]
-    """Label → its closed set of values; the job's is open and given as an empty one."""
+    """Label → its closed set of values; that of the job is open, and given as an empty one."""
     is_shown_from_start: bool = True
-    """Every series is there with 0 before it counts anything: a first step from nothing to 1 is no increase
-    to Prometheus."""
+    """Whether every series is present with 0 before it counts anything: to Prometheus, a first step from nothing to 1
+    is no increase."""
 
     def values(self, jobs: Iterable[str]) -> Iterator[tuple[str, ...]]:
         """Yield the labels of every series to show from the start, for these jobs."""
@@ -47,7 +46,7 @@ class Histogram:
     name: str
     help: str
     labels: Mapping[str, tuple[str, ...]]
-    """Label → its closed set of values; every series is there from the start."""
+    """Label → its closed set of values; every series is present from the start."""
     buckets: tuple[float, ...]
 
     def values(self) -> Iterator[tuple[str, ...]]:
@@ -57,14 +56,14 @@ class Histogram:
 
 _JOB: Final[tuple[str, ...]] = ()
 
-#: How a loss was noticed (rule `who-is-lost`), or what made the leader give a container up (rule `fence-no-proof`).
+#: How a loss was noticed (rule `who-is-lost`), or why the leader gave a container up (rule `fence-no-proof`).
 LOSS_REASONS: Final = (*(each.value for each in Loss if each is not Loss.STUCK), OTHER)
 
 ROLES: Final = ("active", "standby", "mixed", "none")
 
 REQUEST_KINDS: Final = tuple(each.value for each in RequestKind)
 
-#: How a request can end; ``failed``: granted, but its container ended before it spoke.
+#: How a request can end; ``failed``: granted, but its container ended before it registered.
 REQUEST_OUTCOMES: Final = (
     *("granted", "refused", "cancelled", "failed"),
     *(each.value for each in Outcome),
@@ -73,21 +72,21 @@ REQUEST_OUTCOMES: Final = (
 
 RELEASE_REASONS: Final = (*(each.value for each in Outcome), OTHER)
 
-#: Why no standby could take over: one that lives was still restoring, no copy lived at all, or (policy ``restart``)
-#: the host of one that lives could not be reserved.
+#: Why no standby could take over: a live one was still restoring, no copy was alive, or (policy ``restart``) the host
+#: of a live one could not be reserved.
 WITHOUT_REASONS: Final = (*(each.value for each in Without), OTHER)
 
-#: Milestones of a failover in their order: each phase ends with the milestone of its name.
+#: Milestones of a failover, in order: each phase ends with the milestone of its name.
 PHASES: Final = ("recorded", "ordered", "fenced", "drained", "active", "first_commit")
 
 DECISIONS: Final = (*(each.value.replace("-", "_") for each in Kind), OTHER)
 
-#: Whether the copy that becomes active was in sync, where one does; else what the decision rests on.
+#: Whether the copy that becomes active was in sync, if one does; else the basis of the decision.
 DECISION_REASONS: Final = ("in-sync", "not-in-sync", *(each.value for each in Basis))
 
 CONTAINER_FAILURES: Final = Counter(
     "standfast_container_failures_total",
-    "Containers lost, by the role they had and how that was noticed; planned stops are not among them.",
+    "Containers lost, by the role they had and how that was noticed, without planned stops.",
     {"job": _JOB, "role": ROLES, "reason": LOSS_REASONS},
 )
 FAILOVERS: Final = Counter(
@@ -104,22 +103,22 @@ HANDOVERS_STARTED: Final = Counter(
     "standfast_handovers_started_total", "Planned hand-overs of an active that were begun.", {"job": _JOB}
 )
 HANDOVERS: Final = Counter(
-    "standfast_handovers_total", "Planned hand-overs of an active that are done.", {"job": _JOB}
+    "standfast_handovers_total", "Planned hand-overs of an active that were completed.", {"job": _JOB}
 )
 HANDOVERS_GIVEN_UP: Final = Counter(
-    "standfast_handovers_given_up_total", "Planned hand-overs that came to nothing.", {"job": _JOB}
+    "standfast_handovers_given_up_total", "Planned hand-overs that were given up.", {"job": _JOB}
 )
 SAME_HOST: Final = Counter(
-    "standfast_same_host_refused_total", "Granted containers given back by the same-host check.", {}
+    "standfast_same_host_refused_total", "Granted containers given back because of the same-host check.", {}
 )
 REQUESTS: Final = Counter(
     "standfast_container_requests_total",
-    "Requests to YARN that have ended, by what was asked for and how they ended.",
+    "Requests to YARN that have ended, by kind and by how they ended.",
     {"kind": REQUEST_KINDS, "outcome": REQUEST_OUTCOMES},
 )
 REQUESTS_MADE: Final = Counter(
     "standfast_container_requests_made_total",
-    "Requests to YARN, by what was asked for.",
+    "Requests to YARN, by kind.",
     {"kind": REQUEST_KINDS},
 )
 PREFERRED: Final = Counter(
@@ -149,14 +148,16 @@ MOVES_STARTED: Final = Counter(
 )
 MOVES: Final = Counter(
     "standfast_moves_total",
-    "Moves of a standby that are done; an active's ends as a planned hand-over.",
+    "Completed moves of a standby; an active's move ends as a planned hand-over.",
     {"job": _JOB},
 )
 MOVES_GIVEN_UP: Final = Counter("standfast_moves_given_up_total", "Moves that were given up.", {"job": _JOB})
 PARKED: Final = Counter(
     "standfast_processors_parked_total", "Processors parked for failing too often.", {"job": _JOB}
 )
-UNPARKED: Final = Counter("standfast_processors_unparked_total", "Processors let run again.", {"job": _JOB})
+UNPARKED: Final = Counter(
+    "standfast_processors_unparked_total", "Processors that were unparked.", {"job": _JOB}
+)
 DRAINED: Final = Counter("standfast_hosts_drained_total", "Hosts drained.", {})
 ADMITTED: Final = Counter("standfast_hosts_admitted_total", "Drained hosts that may be used again.", {})
 MODEL_CHANGES: Final = Counter(
@@ -172,7 +173,7 @@ FENCING_FAILED: Final = Counter(
 )
 EFFECTS_FAILED: Final = Counter(
     "standfast_effect_failures_total",
-    "Attempts to do something for a job that failed by an error that concerns it alone.",
+    "Attempts to do something for a job that failed because of an error that concerns only that job.",
     {"job": _JOB, "effect": (*(each.value for each in Effect), OTHER)},
 )
 DOUBTS: Final = Counter(
@@ -200,7 +201,7 @@ HANDOVER_SECONDS: Final = Histogram(
 )
 TURN_SECONDS: Final = Histogram(
     "standfast_planner_turn_seconds",
-    "Time of one turn of the leader: to hear, to decide, and to begin what was decided.",
+    "Time of one turn of the leader: to apply events, to plan, and to start actions.",
     {},
     (*(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05), *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0)),
 )

@@ -1,4 +1,4 @@
-"""What the leader's view looks like at this moment, as metrics: nothing has to keep them up to date. Pure."""
+"""Gauges that are computed from the leader's view when they are read, so that nothing has to update them. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from appmaster.planning.state.view import CellState, ClusterView, Presence
 from standby.shared.metric import LAGS, Metric, Samples, Values, single
 from standby.shared.model import ReplicaId, ReplicaStatus, Role, TaskRecord
 
-#: A leader of more tasks leaves lags to the containers, which show them too: 10,000 tasks would be 60,000
-#: lines, and a second of the leader's processor at each scrape.
+#: With more tasks than this, lags are left to the containers, which show them, too: 10,000 tasks would mean 60,000
+#: lines, and a second of the leader's processor time at each scrape.
 MOST_LAGS: Final = 1_000
 
 
@@ -67,7 +67,7 @@ OF_CANDIDATE: Final[tuple[Metric[ClusterView], ...]] = (
     single("standfast_controller_epoch", "Epoch of the leader; 0: not leading.", lambda view: view.epoch),
 )
 
-#: Of the leader alone.
+#: Only of the leader.
 OF_VIEW: Final[tuple[Metric[ClusterView], ...]] = (
     _of_task(
         "standfast_in_sync_replicas",
@@ -109,25 +109,25 @@ OF_VIEW: Final[tuple[Metric[ClusterView], ...]] = (
     ),
     Metric(
         "standfast_containers",
-        "Containers, by how sure the leader is that they live.",
+        "Containers, by what the leader knows about whether they are alive.",
         ("state",),
         _containers,
     ),
     Metric(
         "standfast_cells",
-        "Cells, by whether their Skein application master answers: if not, they are lost.",
+        "Cells, by whether their Skein application master answers; if it does not, the cell is lost.",
         ("state",),
         _cells,
     ),
     single(
         "standfast_requests_waiting",
-        "Container requests that have not brought a container yet.",
+        "Container requests that have not led to a registered container yet.",
         lambda view: len(view.requests),
     ),
     single("standfast_drained_hosts", "Drained hosts (`standfast drain`).", lambda view: len(view.drained)),
     single(
         "standfast_handovers_under_way",
-        "Planned hand-overs that are being prepared: the standby gets ready while the active goes on.",
+        "Planned hand-overs that are being prepared: the standby gets ready while the active continues.",
         lambda view: len(view.handovers),
     ),
     single(
@@ -139,7 +139,7 @@ OF_VIEW: Final[tuple[Metric[ClusterView], ...]] = (
 
 
 def of_view(view: ClusterView) -> Iterator[Samples]:
-    """Yield every gauge of the leader; of a candidate that does not lead, only who and what it is."""
+    """Yield every gauge of the leader; of a candidate that does not lead, only its identity and role."""
     yield from (each.of(view) for each in OF_CANDIDATE)
     if view.epoch == 0:
         return
@@ -149,7 +149,7 @@ def of_view(view: ClusterView) -> Iterator[Samples]:
 
 
 def _replicas(view: ClusterView) -> Iterator[tuple[tuple[str, ...], ReplicaStatus]]:
-    """Yield every replica as its container reported it last."""
+    """Yield every replica with its last reported status."""
     for task, recorded in view.records.items() if len(view.records) <= MOST_LAGS else ():
         record = recorded.record
         for copy, container in record.placed.items():
