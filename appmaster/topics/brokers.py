@@ -1,6 +1,6 @@
-"""What is said of Kafka's brokers and topics before a job is given to them: what could cost it records or time. Pure.
+"""Warnings about Kafka's brokers and topics at a submit: settings that could cost a job records or time. Pure.
 
-Nothing here keeps a job from being submitted. What is as it should be is not mentioned.
+Nothing here prevents a submit. What is as it should be is not mentioned.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final
 
 from appmaster.topics.ports import TopicShape
 
-#: The feature level of the first release whose coordinator leaves out the markers of partitions without a leader:
-#: Kafka 4.3 (KAFKA-20734, docs/decisions/0016).
+#: The feature level of Kafka 4.3, the first release whose coordinator skips the markers of partitions without a leader
+#: (KAFKA-20734, docs/decisions/0016).
 _LEVEL_OF_4_3: Final = 30
 
 _IN_SYNC: Final = "min.insync.replicas"
@@ -21,18 +21,18 @@ _UNCLEAN: Final = "unclean.leader.election.enable"
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """What is known of a Kafka cluster."""
+    """What is known about a Kafka cluster."""
 
     levels: Mapping[int, int | None]
-    """Broker → the highest ``metadata.version`` that it supports; None: it cannot be told."""
+    """Broker → the highest ``metadata.version`` that it supports; None: unknown."""
     topics: Mapping[str, TopicShape]
-    """Those of the job and Kafka's own ones that a transaction is written to, as far as they can be described."""
+    """The job's topics, and Kafka's own that are part of a transaction, as far as they can be described."""
     default_replicas: int | None = None
-    """How many replicas a topic gets that does not say; None: it cannot be told."""
+    """The default number of replicas of a topic; None: unknown."""
 
 
 def warnings(found: Brokers) -> Iterator[str]:
-    """Yield a sentence for each thing that is not as it should be; of one broker alone, one for everything."""
+    """Yield a sentence for each thing that is not as it should be; for a single broker, one sentence for everything."""
     affected = sorted(each for each, level in found.levels.items() if (level or 0) >= _LEVEL_OF_4_3)
     untold = sorted(each for each, level in found.levels.items() if level is None)
     if len(found.levels) == 1:
@@ -41,7 +41,7 @@ def warnings(found: Brokers) -> Iterator[str]:
             if affected
             else ""
         )
-        yield f"warning: there is one Kafka broker: nothing goes on while it is away{also}"
+        yield f"warning: there is only one Kafka broker: jobs stop while it is unavailable{also}"
     else:
         if affected:
             yield (
@@ -53,11 +53,11 @@ def warnings(found: Brokers) -> Iterator[str]:
         if alone:
             yield (
                 f"warning: {_numbers('topic', alone)} {'has' if len(alone) == 1 else 'have'} one replica: the job "
-                "stops while its broker is away, and what that loses is lost; three are right"
+                "stops while its broker is away, and what that loses is lost; three are recommended"
             )
     if untold:
         yield (
-            f"warning: the release of Kafka {_numbers('broker', untold)} cannot be told; 4.3 and later may leave "
+            f"warning: the release of Kafka {_numbers('broker', untold)} is unknown; 4.3 and later may leave "
             "transactions open (KAFKA-20734)"
         )
     for key, names, why in _settings(found.topics):
@@ -71,7 +71,7 @@ def _settings(topics: Mapping[str, TopicShape]) -> Iterator[tuple[str, list[str]
         yield (
             f"{_IN_SYNC}=1",
             few,
-            "a broker that dies could take with it what was committed; 2 of 3 are right",
+            "a broker that dies could take with it what was committed; 2 of 3 are recommended",
         )
     if all_of := [name for name, each in several.items() if least[name] >= each.replicas]:
         yield (

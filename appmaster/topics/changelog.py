@@ -1,7 +1,7 @@
-"""What a changelog topic has to be: how it is made, and what is wrong with one that exists.
+"""What a changelog topic has to be like: how it is created, and what is wrong with an existing one.
 
-A job's state is its changelog. Compacted, it keeps the last record of each key for ever; with tombstones removed
-too early, or records by their age, deleted keys come back or live ones vanish, and nothing else would say so.
+A job's state is its changelog. A compacted topic keeps the last record of each key for ever. If tombstones are removed
+too early, or records are removed by age, deleted keys come back or live ones vanish, without any other sign.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _IN_SYNC: Final = "min.insync.replicas"
 
 
 def make(topics: TopicAdmin, name: str, partitions: int, config: JobConfig) -> bool:
-    """Create the changelog as it has to be; return False when there is one already, which `check` is for."""
+    """Create the changelog with the right settings; return False if it exists, in which case `check` applies."""
     settings = {
         _POLICY: "compact",
         "min.cleanable.dirty.ratio": "0.3",
         _RETENTION: str(config.changelog_delete_retention_ms),
-        # Above Kafka's default, which leaves no room for a value of 1 MB and its key.
+        # Higher than Kafka's default, which leaves no room for a value of 1 MB and its key.
         _LARGEST: str(CHANGELOG_RECORD_BYTES),
     }
     replication = config.changelog_replication
@@ -34,7 +34,7 @@ def make(topics: TopicAdmin, name: str, partitions: int, config: JobConfig) -> b
     if not topics.create(name, partitions, replication, settings):
         return False
     if replication < 0:
-        # Only now is it known how many replicas the brokers give a topic.
+        # Only now it is known how many replicas the brokers give a topic by default.
         found = topics.shape(name)
         least = least_in_sync(config, found.replicas)
         if int(found.settings.get(_IN_SYNC, "1")) < least:
@@ -46,24 +46,24 @@ def least_in_sync(config: JobConfig, replicas: int) -> int:
     """Return how many replicas must have a record before it counts as written."""
     if config.changelog_min_in_sync > 0:
         return config.changelog_min_in_sync
-    # With fewer than three, one that is away would stop the job.
+    # With fewer than three, the absence of one would stop the job.
     return 2 if replicas >= 3 else 1
 
 
 def check(topics: TopicAdmin, name: str, partitions: int, config: JobConfig) -> None:
-    """Raise `BadConfiguration` with everything that is wrong with an existing changelog, and what mends it."""
+    """Raise `BadConfiguration` with everything that is wrong with an existing changelog, and the remedies."""
     found = list(problems(name, topics.shape(name), partitions, config))
     if found:
         raise BadConfiguration("\n".join(found))
 
 
 def problems(name: str, found: TopicShape, partitions: int, config: JobConfig) -> Iterator[str]:
-    """Yield what is wrong with a changelog, a sentence each with what mends it."""
+    """Yield what is wrong with a changelog, one sentence each with the remedy."""
     settings, replicas = found.settings, found.replicas
     if found.partitions != partitions:
         yield (
             f"changelog {name} has {found.partitions} partitions, the input has {partitions}: a keyed stateful job "
-            "keeps its partition count; delete the job and submit it anew, or restore the input"
+            "keeps its partition count; delete the job and submit it again, or restore the input"
         )
     if deletion := risk(name, found):
         yield deletion
@@ -93,7 +93,7 @@ def problems(name: str, found: TopicShape, partitions: int, config: JobConfig) -
 
 
 def risk(name: str, found: TopicShape) -> str:
-    """Return what to say of a changelog from which brokers delete records, with what mends it; empty: they do not."""
+    """Return the message and remedy for a changelog from which brokers delete records; empty: they do not."""
     policy = found.settings.get(_POLICY, "")
     if policy == "compact":
         return ""
@@ -105,6 +105,6 @@ def risk(name: str, found: TopicShape) -> str:
 
 def _mend(name: str, key: str, value: object) -> str:
     return (
-        f"mend it with kafka-configs.sh --alter --entity-type topics --entity-name {name} "
+        f"correct it with kafka-configs.sh --alter --entity-type topics --entity-name {name} "
         f"--add-config {key}={value}"
     )

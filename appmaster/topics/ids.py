@@ -1,7 +1,7 @@
-"""What the topics of a job's run are recorded as, and what follows when one is found to be another one. Pure.
+"""The recorded ids of the topics of a job's run, and what follows if a topic turns out to be a different one. Pure.
 
-A topic is its id, not its name (docs/decisions/0021). What a changed id means depends on what the topic is to the job:
-offsets and state rest on inputs and changelog, so the job stops; outputs and dead letters are only written to.
+A topic is identified by its id, not its name (docs/decisions/0021). The meaning of a changed id depends on the topic's
+use: offsets and state depend on inputs and changelog, so the job stops; outputs and dead letters are only written to.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from standby.replica.identity import RunTopics, changed
 from standby.shared.model import TopicIdentity
 from standby.shared.wire import JobDefinition
 
-#: What a topic is to a job.
+#: The use of a topic in a job.
 Kind = Literal["input", "changelog", "output", "dead letters"]
 
-#: Those that offsets and state rest on.
+#: Topics that offsets and state depend on.
 OF_THE_RUN: Final = ("input", "changelog")
 
 
 def kinds(definition: JobDefinition, config: JobConfig) -> dict[str, Kind]:
-    """Return the topics of a job, each with what it is to the job."""
+    """Return the topics of a job, each with its use."""
     found: dict[str, Kind] = dict.fromkeys(config.inputs, "input")
     found[definition.changelog] = "changelog"
     found |= {each: "output" for each in config.outputs if each not in found}
@@ -39,34 +39,34 @@ def kinds(definition: JobDefinition, config: JobConfig) -> dict[str, Kind]:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What was found of a job's topics."""
+    """The result of comparing a job's topics with their records."""
 
     topics: Mapping[str, TopicIdentity]
-    """What is to be recorded of them."""
+    """What is to be recorded about them."""
     events: tuple[TopicNoted, ...]
     """What of that was not recorded before."""
     obstacle: str
-    """Why the job cannot go on; empty when it can."""
+    """Why the job cannot continue; empty: it can."""
     missing: tuple[str, ...]
     """The topics that do not exist, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why a job cannot go on with a topic that is another one than its run's."""
+    """Why a job cannot continue: one of its topics is not the one of its run."""
 
     run: str
     topics: Mapping[str, TopicIdentity]
-    """What the run had recorded when that was found."""
+    """The records of the run's topics when that was found."""
     why: str
 
     def of(self, definition: JobDefinition) -> str:
-        """Return why the job cannot go on; empty when that was of another run, or was accepted since."""
+        """Return why the job cannot continue; empty if that was another run, or was accepted since."""
         return self.why if (definition.run, definition.topics) == (self.run, self.topics) else ""
 
 
 def judge(definition: JobDefinition, config: JobConfig, found: Mapping[str, str]) -> Judged:
-    """Return what follows from the ids that topics are ``found`` under; those that do not exist are not among them."""
+    """Return what follows from the ids ``found`` for existing topics; topics that do not exist are missing there."""
     job, topics = definition.name, dict(definition.topics)
     run = RunTopics(job, definition.changelog, config.inputs, topics)
     events, missing, obstacle = [], [], ""
@@ -76,15 +76,15 @@ def judge(definition: JobDefinition, config: JobConfig, found: Mapping[str, str]
             missing.append(f"{topic}, {_article(kind, config)}, does not exist")
         elif not known.id:
             topics[topic] = replace(known, id=present)
-            said = f"{kind} {topic}: its id is recorded, which was not known before; nothing was compared"
+            said = f"{kind} {topic}: its id was not known before and is recorded now; nothing was compared"
             events.append(TopicNoted(job, topic, kind, said, known.id, present, is_changed=False))
         elif known.id != present and kind in OF_THE_RUN:
             obstacle = obstacle or changed(run, topic, known.id, present)
         elif known.id != present:
             topics[topic] = replace(known, id=present)
             said = (
-                f"{kind} {topic} was deleted and created again: the job goes on and writes to the present one; what it "
-                "had written to the former one is gone with that"
+                f"{kind} {topic} was deleted and created again: the job continues and writes to the present one; "
+                "what it had written to the former one is gone"
             )
             events.append(TopicNoted(job, topic, kind, said, known.id, present, is_changed=True))
     return Judged(topics, tuple(events), obstacle, tuple(missing))
@@ -93,7 +93,7 @@ def judge(definition: JobDefinition, config: JobConfig, found: Mapping[str, str]
 def with_topics(
     record: JobRecord, before: Mapping[str, TopicIdentity], topics: Mapping[str, TopicIdentity]
 ) -> JobRecord:
-    """Return the job's record with what is to be recorded of topics, but for those that somebody changed since."""
+    """Return the job's record with what is to be recorded about topics, except those that were changed meanwhile."""
     present = record.definition.topics
     new = {topic: each for topic, each in topics.items() if present.get(topic) == before.get(topic)}
 
@@ -106,21 +106,21 @@ def with_topics(
 def accept(
     definition: JobDefinition, config: JobConfig, topic: str, found: Mapping[str, str], start: str
 ) -> Mapping[str, TopicIdentity]:
-    """Return what is recorded of the run's topics once the present ``topic`` is its own, whatever it was before.
+    """Return the records of the run's topics after the present ``topic`` has been accepted, whatever it was before.
 
-    ``start`` says where inputs are read from, ``earliest`` or ``latest``: needed for an input; of a changelog every
-    input is read anew with it, and goes on at the committed offsets without. Raises `BadConfiguration` for a topic that
-    is not the job's, or does not exist.
+    ``start`` says from where inputs are read, ``earliest`` or ``latest``. It is needed for an input. For a changelog,
+    every input is read again from there if it is given, and from the committed offsets otherwise. Raises
+    `BadConfiguration` for a topic that does not belong to the job, or does not exist.
     """
     kind = kinds(definition, config).get(topic)
     if kind is None:
         names = ", ".join(kinds(definition, config))
-        raise BadConfiguration(f"{topic} is no topic of {definition.name}; it has {names}")
+        raise BadConfiguration(f"{topic} is not a topic of {definition.name}; it has {names}")
     if topic not in found:
         raise BadConfiguration(f"{topic} does not exist; create it first")
     if kind == "input" and not start:
         raise BadConfiguration(
-            f"{topic} is an input, and the committed offsets mean nothing in it: say where to read it from, "
+            f"{topic} is an input, and the committed offsets do not apply to it: say where to read it from, "
             "--from earliest or --from latest"
         )
     if kind not in OF_THE_RUN and start:

@@ -1,18 +1,17 @@
-"""A leader's looks at the topics of its jobs: inputs that grow, topics that were made again, changelogs that delete.
+"""A leader's periodic checks of its jobs' topics: inputs that grow, topics made again, changelogs that delete records.
 
-Partitions that are added are adopted as tasks, or the job's status tells of them.
-
-Keys move to other partitions, and so away from their state, when a topic grows: only a job that says
-`task.inputs.may.grow` gets new tasks. Its changelog grows first, so that every task always has a partition there;
-then the number of tasks is raised in the job's record, whose watch has the leader make the tasks. Both steps may be
-done twice, and by a leader that is one no more: the number only rises, and it is the brokers' own.
+Added partitions are adopted as tasks, or reported in the job's status. When a topic grows, keys move to other
+partitions, and so away from their state: only a job with `task.inputs.may.grow` gets new tasks. Its changelog grows
+first, so that every task always has a partition there; then the number of tasks is raised in the job's record, whose
+watch makes the leader create the tasks. Both steps may be repeated, even by a leader that was deposed: the number only
+rises, and it comes from the brokers.
 
 A task reads its partition of every input, so several inputs must have grown alike before anything is adopted.
 
-Each topic's id is compared with what the run has recorded (`appmaster.topics.ids`), and recorded where that lacks it.
+Each topic's id is compared with the run's record (`appmaster.topics.ids`), and recorded if that lacks it.
 
-A changelog is to be compacted only. Brokers that are told otherwise delete state, and nobody would notice before a
-replica is restored: so its policy is asked for now and then.
+A changelog may only be compacted. Brokers with another setting delete state, which would remain unnoticed until a
+replica is restored, so its policy is checked periodically.
 """
 
 from __future__ import annotations
@@ -37,27 +36,25 @@ from standby.shared.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
 
-#: How often the brokers are asked how many partitions an input has, seconds.
+#: How often the brokers are asked for the number of partitions of inputs, seconds.
 LOOK_SECONDS: Final = 5.0
 
-#: In one of so many looks the policy of each changelog is asked for. Brokers look every five minutes for what they
-#: may delete, by their default.
+#: The policy of each changelog is checked once in this number of looks. By default, brokers look every five minutes for
+#: records to delete.
 _POLICY_LOOKS: Final = 12
 
 
 def note(config: JobConfig, tasks: int, counts: Mapping[str, int]) -> str:
-    """Return what people should know of inputs that have another number of partitions than the job has tasks.
+    """Return what operators should know about inputs whose number of partitions differs from the number of tasks.
 
-    ``counts`` has the number of partitions of each input. Empty when the numbers agree, and when the job adopts
-    what was added.
+    ``counts`` has the number of partitions of each input. Empty if the numbers agree, or if the job adopts what was
+    added.
     """
     for topic, partitions in counts.items():
         if partitions == 0:
             return f"{topic}, {'the' if len(counts) == 1 else 'an'} input, does not exist any more"
         if partitions < tasks:
-            return (
-                f"{topic} has {partitions} partitions, fewer than the job's {tasks} tasks: it was made anew"
-            )
+            return f"{topic} has {partitions} partitions, fewer than the job's {tasks} tasks: it was created again"
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{topic} {partitions}" for topic, partitions in counts.items())
         return (
@@ -69,55 +66,55 @@ def note(config: JobConfig, tasks: int, counts: Mapping[str, int]) -> str:
         return ""
     return (
         f"{topic} has {partitions} partitions, {partitions - tasks} of them are not read: keys would move to other "
-        "tasks than their state. If that is all right, `standfast update` with task.inputs.may.grow=true"
+        "tasks than their state. If that is acceptable, `standfast update` with task.inputs.may.grow=true"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was found of a job's topics."""
+    """What was found out about a job's topics."""
 
     run: str
     note: str = ""
-    """What people should know of them, but for `risk`."""
+    """What operators should know about them, apart from `risk`."""
     obstacle: Obstacle | None = None
     risk: str = ""
     is_policy_known: bool = False
-    """Whether the changelog's policy was asked for."""
+    """Whether the changelog's policy was checked."""
 
 
 @dataclass
 class InputGrowth:
-    """Looks at the inputs of the leader's jobs every few seconds, on a thread of its own."""
+    """Checks the inputs of the leader's jobs every few seconds, on its own thread."""
 
     records: JobUpdates
     jobs: Callable[[], Mapping[str, JobRecord]]
-    """The jobs as the leader loaded them last."""
+    """Returns the jobs as the leader loaded them last."""
     reload: Callable[[], None]
     """Called when a note has changed."""
     connect: Callable[[KafkaSettings], InputTopics]
     """Makes the connection to a job's brokers."""
     tell: Callable[[TopicNoted], None] = lambda _: None
-    """Takes what belongs into the event log."""
+    """Takes events for the event log."""
     _looks: int = 0
     _found: dict[str, _Found] = field(default_factory=dict)
-    """Job → what was found of its topics last; replaced, never changed, so any thread may read it."""
+    """Job → what was last found out about its topics; replaced, never modified, so any thread may read it."""
     _told: set[tuple[object, ...]] = field(default_factory=set)
-    """Run, topic and id of what was told."""
+    """Run, topic and id of what was posted already."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _topics: dict[str, tuple[KafkaSettings, InputTopics]] = field(default_factory=dict)
-    """Job → the connection to its brokers, and with which settings it was made."""
+    """Job → the connection to its brokers, and the settings with which it was made."""
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start checking."""
         threading.Thread(target=self._run, name="growth", daemon=True).start()
 
     def stop(self) -> None:
-        """End; does not wait for a broker that does not answer."""
+        """Stop; does not wait for a broker that does not answer."""
         self._stop.set()
 
     def look(self) -> None:
-        """Look at every job's topics once, and do what follows from it."""
+        """Check every job's topics once, and do what follows."""
         found: dict[str, _Found] = {}
         is_due, self._looks = self._looks % _POLICY_LOOKS == 0, self._looks + 1
         for name, record in self.jobs().items():
@@ -149,28 +146,28 @@ class InputGrowth:
 
     @property
     def notes(self) -> dict[str, str]:
-        """Job → what people should know of its topics. From any thread, like the others."""
+        """Job → what operators should know about its topics. Any thread may use this and the properties below."""
         found = {name: "; ".join(filter(None, (each.note, each.risk))) for name, each in self._found.items()}
         return {name: text for name, text in found.items() if text}
 
     @property
     def obstacles(self) -> dict[str, Obstacle]:
-        """Job → why it cannot go on with its topics."""
+        """Job → why it cannot continue with its topics."""
         return {name: each.obstacle for name, each in self._found.items() if each.obstacle is not None}
 
     @property
     def risks(self) -> dict[str, str]:
-        """Job → why its state is about to be deleted from its changelog."""
+        """Job → why its changelog is about to lose its state."""
         return {name: each.risk for name, each in self._found.items() if each.risk}
 
     def _risk(self, name: str, topic: str, before: str) -> str:
-        """Return why a job's state is about to be deleted from its changelog; ``before`` when that is not known."""
+        """Return why a job's changelog is about to lose its state; ``before`` if that cannot be found out."""
         _, topics = self._topics[name]
         try:
-            # One that is missing is told as that.
+            # A missing changelog is reported as missing.
             return changelog.risk(topic, topics.shape(topic)) if topics.count(topic) else before
         except StandfastError as error:
-            # The right to ask for it, DescribeConfigs, is not among those that are needed.
+            # The permission for this, DescribeConfigs, is not among the required ones.
             _log.warning("the policy of %s is not known: %s", topic, error)
             return before
 
@@ -179,7 +176,7 @@ class InputGrowth:
         topics = self._connected(name, config)
         judged = judge(definition, config, topics.ids(kinds(definition, config)))
         if judged.obstacle:
-            # What is in it is not the run's: nothing else follows from that.
+            # Its content does not belong to the run, so nothing else follows.
             return "", Obstacle(definition.run, definition.topics, judged.obstacle)
         if judged.events:
             self._record(name, definition, judged)
@@ -197,7 +194,7 @@ class InputGrowth:
         return note(config, definition.tasks, counts), None
 
     def _connected(self, name: str, config: JobConfig) -> InputTopics:
-        """Return the connection to a job's brokers, a new one where a change has given it other settings."""
+        """Return the connection to a job's brokers, a new one if a change has given it other settings."""
         settings = kafka_settings(config)
         before = self._topics.get(name)
         if before is not None and before[0] == settings:
@@ -207,7 +204,7 @@ class InputGrowth:
         return topics
 
     def _record(self, name: str, definition: JobDefinition, judged: Judged) -> None:
-        """Record what was found of topics, and tell of it, once."""
+        """Record what was found out about topics, and post it once."""
         self.records.update(
             name,
             lambda present: (
@@ -217,7 +214,7 @@ class InputGrowth:
             ),
         )
         for each in judged.events:
-            # The leader may not have read the record again by the next look.
+            # The leader may not have read the record again before the next look.
             seen = (definition.run, each.topic, each.topic_id)
             if seen not in self._told:
                 self._told.add(seen)
@@ -229,15 +226,15 @@ class InputGrowth:
             try:
                 self.look()
             except Exception:  # noqa: BLE001 - this thread's outermost loop
-                # The leader leads without it; a bug here must not end the thread unheard.
+                # The leader continues without it; a bug here must not end the thread silently.
                 _log.exception("looking at the topics")
 
 
 def prepare(topics: InputTopics, record: JobRecord, config: JobConfig, partitions: int) -> None:
-    """Have everything ready in Kafka that tasks up to ``partitions`` need; raises `Unavailable`.
+    """Prepare everything in Kafka that tasks up to ``partitions`` need; raises `Unavailable`.
 
-    An added partition is read from its first record, whatever `job.start.offset` says: that is where the run
-    begins, and what was written since the partition came belongs to the run.
+    An added partition is read from its first record, whatever `job.start.offset` says: the run begins there, and
+    everything written since the partition was added belongs to the run.
     """
     definition = record.definition
     topics.grow(definition.changelog, partitions)

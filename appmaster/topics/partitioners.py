@@ -1,4 +1,4 @@
-"""Which partition a key goes to, by the rules that producers have built in. Pure."""
+"""The partition of a key according to the built-in partitioners of producers. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def murmur2(key: bytes) -> int:
     return found ^ found >> 15
 
 
-#: Name → partition of a key among so many. `murmur2` is the Java clients' default and librdkafka's
+#: Name → the partition of a key among a number of partitions. `murmur2` is the Java clients' default and librdkafka's
 #: ``murmur2_random``; `crc32` is librdkafka's own default, ``consistent_random``.
 PARTITIONERS: Final[Mapping[str, Callable[[bytes, int], int]]] = {
     "murmur2": lambda key, count: (murmur2(key) & 0x7FFFFFFF) % count,

@@ -59,7 +59,7 @@ def test_a_later_submit_says_what_it_records_first_of_a_run_of_an_earlier_releas
     said: list[str] = []
     assert submitted(BARE, Brokers(), said, has_run=True).topics == RECORDED
     assert len(said) == len(FOUND)
-    assert all("its id is recorded, which was not known before" in each for each in said)
+    assert all("its id was not known before and is recorded now" in each for each in said)
 
 
 def test_a_submit_of_a_run_whose_topic_is_another_one_or_gone_is_refused_and_makes_no_changelog() -> None:

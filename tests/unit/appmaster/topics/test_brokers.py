@@ -34,13 +34,13 @@ def test_brokers_that_leave_markers_out_are_named_with_the_releases_that_do_not(
 
 def test_a_release_that_cannot_be_told_is_not_guessed() -> None:
     (found,) = warnings(Brokers({1: 29, 2: None, 3: 29}, {"out": SAFE}))
-    assert found.startswith("warning: the release of Kafka broker 2 cannot be told")
+    assert found.startswith("warning: the release of Kafka broker 2 is unknown")
 
 
 def test_one_broker_alone_is_one_line() -> None:
     alone = {"out": shape(1, 1), "changelog": shape(1, 1), "__transaction_state": shape(1, 1)}
     (found,) = warnings(Brokers({1: 30}, alone))
-    assert "there is one Kafka broker" in found
+    assert "there is only one Kafka broker" in found
     assert "KAFKA-20734" in found
     (found,) = warnings(Brokers({1: 29}, alone))
     assert "KAFKA-20734" not in found

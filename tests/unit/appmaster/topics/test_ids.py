@@ -116,10 +116,10 @@ def test_each_acceptance_is_a_generation_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("topic", "start", "told"),
     [
-        ("other", "", "is no topic of j; it has in, also, changelog, out, dead"),
+        ("other", "", "is not a topic of j; it has in, also, changelog, out, dead"),
         ("in", "", "say where to read it from"),
         ("out", "latest", "is not read"),
-        ("gone", "", "is no topic"),
+        ("gone", "", "is not a topic"),
         ("also", "latest", "does not exist; create it first"),
     ],
 )
