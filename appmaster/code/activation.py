@@ -1,4 +1,4 @@
-"""From a job's record to what the candidates and the leader may do with it. Pure."""
+"""From a job's record to what candidates need of it, and to the revision that the leader leads. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from standby.errors import BadConfiguration
 
 
 def needs(record: JobRecord) -> JobNeeds:
-    """Return what a job asks of the candidates."""
+    """Return what a job requires of the candidates."""
     definition = record.definition
     former = {each.revision: each.code for each in record.former}
     found = JobNeeds(definition.name, definition.revision, definition.code, record.activated, former)
     try:
         config = parse_recorded(asked_of(record))
     except BadConfiguration:
-        # Of another version of standfast: its code is wanted all the same.
+        # Written by another version of standfast: its code is needed nevertheless.
         return found
     wait_seconds = config.code_wait_seconds
     return JobNeeds(
@@ -34,11 +34,10 @@ def needs(record: JobRecord) -> JobNeeds:
 
 
 def effective(record: JobRecord) -> JobRecord | None:
-    """Return a job as it is to be led: in the newest revision that is active; None while none is.
+    """Return a job as it is to be led: in the newest active revision; None if none is active.
 
-    A revision whose code is not spread yet is not there for the planner: it goes on with the one before, with the
-    configuration of that one. A job without a bundle needs nobody to hold anything, and one that is to end needs no
-    code.
+    A revision whose code is not distributed yet does not exist for the planner, which continues with the one before
+    and its configuration. A job without a bundle needs no candidate to hold it, and a job that is to end needs no code.
     """
     if not record.is_wanted or is_active(record, record.definition):
         return record

@@ -1,4 +1,4 @@
-"""What a candidate's code service needs of the world outside. Pure."""
+"""The interfaces of a candidate's code service to the outside world. Pure."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ class CodeDistributor(Protocol):
     """Brings bundles of code to candidates (Storm's ``ICodeDistributor``). Called on one thread; may block."""
 
     def publish(self, bundle: str, path: Path) -> None:
-        """Let others have the bundle that lies complete at ``path``; harmless when they have it.
+        """Make the complete bundle at ``path`` available to others; harmless if it is already.
 
-        Raises `Unavailable` when that cannot be done now.
+        Raises `Unavailable` if that is not possible now.
         """
         ...
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
-        """Complete the file ``part`` with what it lacks of the bundle; ``sources`` are tried in turn.
+        """Complete the file ``part`` with what it lacks of the bundle; ``sources`` are tried in order.
 
-        What is there already is the bundle's beginning. The caller checks the content. Raises `Unavailable`
-        when nobody gives it now; what came so far stays.
+        What the file already contains is the bundle's beginning. The caller checks the content. Raises `Unavailable` if
+        no source has it now; what has arrived so far is kept.
         """
         ...
 
     def forget(self, bundle: str) -> None:
-        """Remove what `publish` made of a deleted bundle, wherever nobody else keeps it."""
+        """Remove what `publish` made of a deleted bundle, unless it is kept by others."""
         ...
 
     def interrupt(self) -> None:
-        """Have everything fail from now on (any thread)."""
+        """Make everything fail from now on (any thread)."""
         ...
 
 
 class CodeDirectory(Protocol):
-    """What candidates tell each other of code."""
+    """What candidates share about code."""
 
     def start(self, changed: Callable[[], None]) -> None:
-        """Begin to read; ``changed`` is called, on any thread, whenever `read` has something new."""
+        """Start reading; ``changed`` is called, on any thread, whenever `read` has something new."""
         ...
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         ...
 
     def read(self) -> Directory | None:
-        """Return what is known at this moment; None before everything was read once."""
+        """Return what is known at this moment; None before the first complete read."""
         ...
 
     def fresh(self, timeout_seconds: float) -> Directory:
-        """Return what holds now, whoever wrote it before this call; raises `Transient`."""
+        """Return the present content, including everything written before this call; raises `Transient`."""
         ...
 
     def announce(self, bundle: str, source: BundleSource) -> None:
-        """Register a source as long as this session lasts; raises `Transient`."""
+        """Register a source for as long as this session lasts; raises `Transient`."""
         ...
 
     def withdraw(self, bundle: str, source: BundleSource) -> None:
@@ -69,7 +69,7 @@ class CodeDirectory(Protocol):
         ...
 
     def condemn(self, bundle: str, epoch: int) -> None:
-        """Put a tombstone on a bundle that no job names, as of now; raises as `activate`."""
+        """Put a tombstone on a bundle that no job names at this moment; raises as `activate`."""
         ...
 
     def bury(self, bundle: str, version: int) -> bool:
@@ -77,5 +77,5 @@ class CodeDirectory(Protocol):
         ...
 
     def activate(self, job: str, revision: int, epoch: int) -> None:
-        """Record that a revision is active; raises `Fenced` when ``epoch`` is not the newest, `Transient`."""
+        """Record that a revision is active; raises `Fenced` if ``epoch`` is not the newest, and `Transient`."""
         ...

@@ -1,12 +1,12 @@
-"""Which code a candidate lacks, where it gets it, whether it may lead, what may go. Pure.
+"""Which code a candidate lacks, where to get it, whether the candidate may lead, and what may be deleted. Pure.
 
-From Storm's highly available Nimbus: the list of active jobs in ZooKeeper is the authority for the code that a
-leader must hold; who lacks any of it declines, fetches it and stands again; a job becomes active only when enough
-candidates hold its code. What Storm's design leaves open is decided here: nothing is deleted because it is absent
-somewhere, and code that nobody can give stops one job, never the election (`set_aside`).
+From Storm's highly available Nimbus: the list of active jobs in ZooKeeper determines the code that a leader must hold.
+A candidate that lacks any of it declines, fetches it and enters the election again. A job becomes active only when
+enough candidates hold its code. Storm's design leaves the rest open. Here nothing is deleted because it is absent
+somewhere, and code that no candidate can give stops one job, never the election (`set_aside`).
 
-Time is the candidate's own monotonic clock in milliseconds. A view is changed by the functions that say what has
-happened, and by nothing else; `plan` says what is to be done.
+Time is the candidate's own monotonic clock in milliseconds. A view is changed only by the functions that fold in what
+has happened; `plan` returns what is to be done.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from typing import Final
 
 from standby.shared.peers import BundleSource
 
-#: Who waits for the code of an active job waits so many sync times while no live candidate holds it,
+#: A candidate waits for the code of an active job this many sync times while no live candidate holds it,
 GONE_SYNCS: Final = 2
 
-#: and so many while somebody says that it holds it, but does not give it: cut off from each other, with half the
-#: code each, candidates would decline for ever.
+#: and this many while some candidate claims to hold it but does not give it: two candidates that are cut off from each
+#: other, with half the code each, would otherwise decline for ever.
 UNREACHABLE_SYNCS: Final = 10
 
-#: So many of those that held a bundle are remembered: a candidate that is started again and again leaves one each time.
+#: Number of former holders of a bundle that are remembered: a candidate that restarts repeatedly adds one each time.
 _DEPARTED: Final = 8
 
-#: Instead of bundles, while ZooKeeper has not been read yet.
+#: Used in place of bundles while ZooKeeper has not been read yet.
 UNKNOWN: Final = "the list of active jobs, which has not been read yet"
 
 
 @dataclass(frozen=True, slots=True)
 class JobNeeds:
-    """What a job asks of the candidates, from its record."""
+    """What a job requires of the candidates, according to its record."""
 
     job: str
     revision: int
     code: str
-    """Bundle of the present revision; empty: it has none, YARN localises its modules."""
+    """Bundle of the present revision; empty: none, YARN localises its modules."""
     activated: int = 0
     """Highest revision that was activated; 0: none yet."""
     former: Mapping[int, str] = field(default_factory=dict)
-    """Earlier revision → its bundle: containers may run it, and the latest can be returned to."""
+    """Earlier revision → its bundle: containers may run it, and a rollback may return to the latest."""
     minimum: int = 1
     """``code.min.replication.count``"""
     wait_ms: int | None = 60_000
@@ -50,7 +50,7 @@ class JobNeeds:
 
     @property
     def active_code(self) -> str:
-        """The bundle that containers started now load; empty when there is none."""
+        """The bundle that containers started now load; empty if there is none."""
         if not self.code or self.activated >= self.revision:
             return self.code
         former = [each for each, code in self.former.items() if not code or each <= self.activated]
@@ -69,14 +69,14 @@ class JobNeeds:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """What ZooKeeper says: who is there, who holds what, which jobs there are, what was deleted."""
+    """What ZooKeeper contains: candidates, holders of bundles, jobs, and deleted bundles."""
 
     candidates: frozenset[str] = frozenset()
     sources: Mapping[str, tuple[BundleSource, ...]] = field(default_factory=dict)
-    """Bundle → who says that it holds it. The registration of a dead source may not have ended yet."""
+    """Bundle → the candidates registered as its holders. A dead source may still be registered."""
     jobs: tuple[JobNeeds, ...] = ()
     deleted: Mapping[str, int] = field(default_factory=dict)
-    """Bundle with a tombstone → version of the node that says so."""
+    """Bundle with a tombstone → version of its node."""
 
     def live(self, bundle: str) -> tuple[BundleSource, ...]:
         """Return the live candidates that hold a bundle."""
@@ -85,7 +85,7 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What is in the way of a job's code, and since when as this candidate has seen it."""
+    """A problem with a job's code, and since when this candidate has seen it."""
 
     why: str
     """Without figures that change by themselves."""
@@ -94,7 +94,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What failed with a bundle, one time after the other."""
+    """Repeated failures with a bundle."""
 
     count: int
     at_ms: int
@@ -107,7 +107,7 @@ class CodeView:
 
     me: str
     sync_ms: int
-    """How often a bundle that is lacked is asked for anew; what cannot be had in a few of these is quarantined."""
+    """How often a missing bundle is requested again; a job whose code is missing for a few of these is quarantined."""
     delete_delay_ms: int
     now_ms: int = 0
     directory: Directory | None = None
@@ -120,17 +120,17 @@ class CodeView:
     publishing: frozenset[str] = frozenset()
     failures: Mapping[str, Failure] = field(default_factory=dict)
     departed: Mapping[str, tuple[BundleSource, ...]] = field(default_factory=dict)
-    """Bundle → sources that ZooKeeper has no longer: the process may still be there and give it."""
+    """Bundle → sources that are no longer in ZooKeeper; their processes may still exist and give it."""
     lacked_since: Mapping[str, int] = field(default_factory=dict)
-    """Bundle that is lacked here → since when."""
+    """Bundle that this candidate lacks → since when."""
     gone_since: Mapping[str, int] = field(default_factory=dict)
     """Bundle that no live candidate holds → since when."""
     deleted_since: Mapping[str, int] = field(default_factory=dict)
-    """Bundle with a tombstone → when it was first seen here, so that no two hosts' clocks are compared."""
+    """Bundle with a tombstone → when this candidate first saw it, so that clocks of two hosts are never compared."""
     unnamed_since: Mapping[str, int] = field(default_factory=dict)
-    """Bundle that no job names, undeleted → since when, or when it was uploaded here again."""
+    """Undeleted bundle that no job names → since when, or when it was uploaded here again."""
     reviving: frozenset[str] = frozenset()
-    """Deleted bundles that were uploaded here again: their tombstones are to go."""
+    """Deleted bundles that were uploaded here again; their tombstones are to be removed."""
     waiting_since: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """Job and revision that is not active yet → since when."""
 
@@ -158,19 +158,19 @@ def ticked(view: CodeView, now_ms: int) -> CodeView:
 
 
 def led(view: CodeView, leads: bool) -> CodeView:
-    """Return the view after this candidate became leader, or stopped being it: a new leader waits anew."""
+    """Return the view after this candidate became leader or stopped leading; a new leader starts its waits again."""
     return _timed(replace(view, leads=leads, waiting_since={}), view.now_ms)
 
 
 def got(view: CodeView, bundle: str, now_ms: int) -> CodeView:
-    """Return the view after a bundle came to lie on the disk, fetched or uploaded."""
+    """Return the view after a bundle was stored on disk, fetched or uploaded."""
     failures = {each: failure for each, failure in view.failures.items() if each != bundle}
     fetching = view.fetching - {bundle}
     return _timed(replace(view, held=view.held | {bundle}, fetching=fetching, failures=failures), now_ms)
 
 
 def uploaded(view: CodeView, bundle: str, now_ms: int) -> CodeView:
-    """Return the view after somebody brought a bundle: it is wanted from now on, whatever was before."""
+    """Return the view after a client uploaded a bundle: it is wanted from now on, whatever its former state."""
     is_deleted = view.directory is None or bundle in view.directory.deleted
     reviving = view.reviving | {bundle} if is_deleted else view.reviving
     unnamed = {each: since for each, since in view.unnamed_since.items() if each != bundle}
@@ -178,7 +178,7 @@ def uploaded(view: CodeView, bundle: str, now_ms: int) -> CodeView:
 
 
 def published(view: CodeView, bundle: str, now_ms: int) -> CodeView:
-    """Return the view after the distributor took a bundle."""
+    """Return the view after the distributor accepted a bundle."""
     publishing = view.publishing - {bundle}
     failures = {each: failure for each, failure in view.failures.items() if each != bundle}
     return _timed(
@@ -187,7 +187,7 @@ def published(view: CodeView, bundle: str, now_ms: int) -> CodeView:
 
 
 def failed(view: CodeView, bundle: str, why: str, now_ms: int) -> CodeView:
-    """Return the view after nobody gave a bundle, the distributor did not take it, or it could not be deleted."""
+    """Return the view after a bundle could not be fetched, published or deleted."""
     known = view.failures.get(bundle)
     failure = Failure(known.count + 1 if known is not None else 1, now_ms, why)
     return _timed(
@@ -207,7 +207,7 @@ def dropped(view: CodeView, bundle: str) -> CodeView:
 
 
 def _timed(view: CodeView, now_ms: int) -> CodeView:
-    """Return the view at ``now_ms``, with the begin of each state that lasts."""
+    """Return the view at ``now_ms``, with the beginning of each state that lasts."""
     directory = view.directory
     if directory is None:
         return replace(view, now_ms=now_ms)
@@ -234,14 +234,14 @@ def _timed(view: CodeView, now_ms: int) -> CodeView:
 
 
 def named_bundles(directory: Directory) -> frozenset[str]:
-    """Return every bundle that some job names, in whichever revision."""
+    """Return every bundle that some job names, in any revision."""
     return frozenset(code for each in directory.jobs for code in each.codes)
 
 
 def wanted_bundles(view: CodeView) -> frozenset[str]:
-    """Return every bundle that each candidate is to hold: what jobs name, and what is in the directory undeleted.
+    """Return every bundle that each candidate should hold: those that jobs name, and undeleted ones in the directory.
 
-    The second part has a bundle spread before the job that it is for is recorded.
+    Because of the latter, a bundle is distributed before its job is recorded.
     """
     if view.directory is None:
         return frozenset()
@@ -257,10 +257,10 @@ def required(view: CodeView) -> Mapping[str, str]:
 
 
 def set_aside(view: CodeView) -> Mapping[str, Trouble]:
-    """Return the jobs that are quarantined by this candidate, and why.
+    """Return the jobs that this candidate has quarantined, and why.
 
-    Each candidate decides for itself, by what it sees and its own clock: a quarantine that a leader had to
-    declare would need a leader that nobody may become.
+    Each candidate decides this by itself, by what it sees and its own clock: a quarantine that a leader had to declare
+    would need a leader, which no candidate may become.
     """
     found: dict[str, Trouble] = {}
     for job, bundle in required(view).items():
@@ -297,9 +297,9 @@ def missing(view: CodeView) -> tuple[str, ...]:
 
 
 def sources(view: CodeView, bundle: str) -> tuple[BundleSource, ...]:
-    """Return who may give a bundle, best first: live sources, those no longer registered, those that departed.
+    """Return the possible sources of a bundle, best first: live ones, those no longer candidates, departed ones.
 
-    The order turns with each failure, so that one bad source does not always come first.
+    The order rotates with each failure, so that one bad source does not always come first.
     """
     if view.directory is None:
         return ()
@@ -311,9 +311,9 @@ def sources(view: CodeView, bundle: str) -> tuple[BundleSource, ...]:
 
 
 def readiness(view: CodeView, needs: JobNeeds) -> tuple[bool, str]:
-    """Return whether a job's present revision may be activated, and how many hold its code, for people.
+    """Return whether a job's present revision may be activated, and how many candidates hold its code, for people.
 
-    Without any source it is not, however long it waited: containers would find nothing to load.
+    Without any source it may not, however long it has waited: containers would find nothing to load.
     """
     assert view.directory is not None
     count = len(view.directory.live(needs.code))

@@ -1,4 +1,4 @@
-"""A candidate's part in keeping the code of jobs: one thread decides by the rules, another one carries bytes."""
+"""A candidate's part in keeping the code of jobs: one thread decides by the rules, another transfers bundles."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from standby.threads.worker import Worker, fatal
 
 _log: Final = logging.getLogger(__name__)
 
-#: How long the election waits for a look at ZooKeeper that is certainly of now, seconds.
+#: How long the election waits for a read of ZooKeeper that is certainly up to date, seconds.
 _FRESH_SECONDS: Final = 2.0
 
-#: How often at least a candidate tries again to fetch code that it lacks; it also tries at each change.
+#: Longest time between attempts to fetch missing code; a candidate also tries at each change.
 SYNC_SECONDS: Final = 30.0
 
-#: Deadlines shorter than the sync time are looked at so often, seconds.
+#: How often deadlines shorter than the sync time are checked, seconds.
 _TICK_SECONDS: Final = 0.25
 
 
 class CodeService:
-    """Fetches what this candidate lacks, tells what it has, and says whether it may lead. Every candidate runs one.
+    """Fetches what this candidate lacks, announces what it has, and says whether it may lead. Every candidate runs one.
 
-    Both are called on the service's thread: ``fenced`` when another leads, ``troubled`` when `quarantined` or
-    `waiting` have changed.
+    Both callbacks run on the service's thread: ``fenced`` when another candidate leads, ``troubled`` when `quarantined`
+    or `waiting` have changed.
     """
 
     def __init__(
@@ -62,18 +62,18 @@ class CodeService:
         self._worker = Worker("code", self._turn, failed=fatal)
         self._carrier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="carrier")
         self._tick_seconds = min(_TICK_SECONDS, sync_seconds)
-        #: Replaced by the service's thread, never changed: any thread may read it.
+        #: Replaced by the service's thread, never modified: any thread may read it.
         self.view = CodeView(
             me.candidate, int(sync_seconds * 1000), delete_delay_ms, clock.monotonic_ms(), held=store.load()
         )
 
-    # ---- for the election, and for whoever leads ----
+    # ---- for the election, and for the leader ----
 
     def may_lead(self) -> tuple[str, ...]:
         """Return the bundles without which this candidate may not lead; empty: it may.
 
-        Read with a sync: a job that was activated before this call is counted. Any thread; it blocks for as long
-        as ZooKeeper takes to answer.
+        Read with a sync, so that a job activated before this call is counted. Any thread; it blocks for as long as
+        ZooKeeper takes to answer.
         """
         try:
             directory = self._directory.fresh(_FRESH_SECONDS)
@@ -82,11 +82,11 @@ class CodeService:
             return (rules.UNKNOWN,)
         lacked = rules.missing(rules.learned(self.view, directory, self._clock.monotonic_ms()))
         if lacked:
-            _log.info("not standing for leader: the code of active jobs is lacking: %s", ", ".join(lacked))
+            _log.info("not standing for leader: code of active jobs is missing: %s", ", ".join(lacked))
         return lacked
 
     def quarantined(self) -> Mapping[str, Trouble]:
-        """Return the active jobs whose code cannot be had, and why."""
+        """Return the active jobs whose code is unavailable, and why."""
         return rules.set_aside(self.view)
 
     def waiting(self) -> Mapping[str, Trouble]:
@@ -94,25 +94,25 @@ class CodeService:
         return rules.held_up(self.view)
 
     def lead(self, epoch: int) -> None:
-        """Activate jobs from now on, under ``epoch``; 0: no longer. Returns at once."""
+        """Activate jobs from now on, under ``epoch``; 0: stop. Returns at once."""
         self._worker.put(lambda: self._led(epoch))
 
     # ---- for uploads ----
 
     def received(self, bundle: str) -> None:
-        """Take up a bundle that somebody has brought into the store. Any thread."""
+        """Note a bundle that was uploaded into the store. Any thread."""
         self._worker.put(lambda: self._came(bundle, rules.uploaded))
 
-    # ---- its life ----
+    # ---- lifecycle ----
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._directory.start(lambda: self._worker.put(self._look))
         self._worker.put(self._look)
         self._worker.start()
 
     def close(self) -> None:
-        """End; returns when both threads have."""
+        """Stop; returns when both threads have ended."""
         self._distributor.interrupt()
         self._worker.close()
         self._worker.join()
@@ -158,8 +158,8 @@ class CodeService:
         if self._store.has(bundle):
             self.view = fold(self.view, bundle, self._clock.monotonic_ms())
         else:
-            # Deleted bundles are removed on this thread: it was, after whoever brought it had looked.
-            self._failed(bundle, "it was removed when it had just come")
+            # This thread also removes deleted bundles: it removed this one after the uploader had checked.
+            self._failed(bundle, "it was removed just after it had arrived")
 
     def _published(self, bundle: str) -> None:
         self.view = rules.published(self.view, bundle, self._clock.monotonic_ms())
@@ -181,13 +181,13 @@ class CodeService:
         elif isinstance(step, steps.Condemn):
             self._directory.condemn(step.bundle, self._epoch)
         elif isinstance(step, steps.Remove):
-            # Out of the directory first: nobody is to be sent here for what is not here any more.
+            # Removed from the directory first, so that no candidate is sent here for a bundle that is gone.
             self._directory.withdraw(step.bundle, self._me)
             self._store.remove(step.bundle)
             self.view = rules.dropped(self.view, step.bundle)
-            _log.info("bundle %s was deleted, and nobody asked for it since; removed", step.bundle)
+            _log.info("bundle %s was deleted and not needed since; removed", step.bundle)
         elif isinstance(step, steps.Bury):
-            # Forgotten first: who uploads it again later publishes it again, in that order.
+            # Forgotten first: a later upload publishes the bundle again, in that order.
             self._distributor.forget(step.bundle)
             self._directory.bury(step.bundle, step.version)
         elif isinstance(step, steps.Activate):
@@ -202,12 +202,12 @@ class CodeService:
                 part = self._store.fetched(step.bundle)
                 self._distributor.fetch(step.bundle, step.sources, part)
                 self._store.complete(step.bundle, part)
-        except Exception as error:  # noqa: BLE001 - of a fetch that is never told of the job would wait for ever
+        except Exception as error:  # noqa: BLE001 - without an outcome the job would wait for this fetch for ever
             why = told(error)
             _log.info("bundle %s: %s", step.bundle, why)
             self._worker.put(lambda: self._failed(step.bundle, why))
         else:
-            _log.info("bundle %s is here", step.bundle)
+            _log.info("bundle %s has arrived", step.bundle)
             self._worker.put(lambda: self._came(step.bundle, rules.got))
 
     def _publish(self, bundle: str) -> None:

@@ -1,6 +1,6 @@
-"""What a candidate is to do about code, by `appmaster.code.rules`. Pure.
+"""What a candidate has to do about code, according to `appmaster.code.rules`. Pure.
 
-Every step may be repeated until ZooKeeper or the disk shows that it is done: repeating does no harm.
+Every step is repeated until ZooKeeper or the disk shows that it is done: repetition does no harm.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 from appmaster.code.rules import CodeView, named_bundles, readiness, sources, wanted_bundles
 from standby.shared.peers import BundleSource
 
-#: What failed with a bundle is tried again after so long, doubled each time up to the sync time.
+#: First pause before something that failed with a bundle is tried again, doubled each time up to the sync time.
 RETRY_MS: Final = 250
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Say in ZooKeeper that this candidate holds a bundle."""
+    """Register this candidate in ZooKeeper as holder of a bundle."""
 
     bundle: str
 
@@ -33,21 +33,21 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Have the distributor take a bundle to where others find it."""
+    """Have the distributor make a bundle available to others."""
 
     bundle: str
 
 
 @dataclass(frozen=True, slots=True)
 class Revive:
-    """Take away a bundle's tombstone."""
+    """Remove a bundle's tombstone."""
 
     bundle: str
 
 
 @dataclass(frozen=True, slots=True)
 class Condemn:
-    """Put a tombstone on a bundle that no job has named for long, unless one does by then."""
+    """Put a tombstone on a bundle that no job has named for a long time, unless one names it by then."""
 
     bundle: str
 
@@ -61,7 +61,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """Remove the last traces of a deleted bundle, unless its node is of another version by then."""
+    """Remove the last traces of a deleted bundle, unless its node has another version by then."""
 
     bundle: str
     version: int
@@ -74,24 +74,24 @@ class Activate:
     job: str
     revision: int
     said: str
-    """How many hold its code."""
+    """How many candidates hold its code."""
 
 
 Step = Announce | Fetch | Publish | Revive | Condemn | Remove | Bury | Activate
 
 
 def began(view: CodeView, step: Fetch | Publish) -> CodeView:
-    """Return the view after a fetch or a publication was begun."""
+    """Return the view after a fetch or a publication was started."""
     if isinstance(step, Fetch):
         return replace(view, fetching=view.fetching | {step.bundle})
     return replace(view, publishing=view.publishing | {step.bundle})
 
 
 def plan(view: CodeView) -> tuple[Step, ...]:
-    """Return what this candidate is to do now; the same again until it is done, which does no harm."""
+    """Return what this candidate has to do now; the same again until it is done, which does no harm."""
     if view.directory is None:
         return ()
-    # Deleting may take long (`hadoop fs`), and nobody waits for it.
+    # Deletion comes last: it may take long (`hadoop fs`), and nothing depends on it.
     return (*_announced(view), *_fetched(view), *_published(view), *_activated(view), *_deleted(view))
 
 
@@ -126,7 +126,7 @@ def _is_due(view: CodeView, bundle: str) -> bool:
 
 
 def _expired(view: CodeView) -> frozenset[str]:
-    """Return the bundles that were deleted long enough ago, and that no job names."""
+    """Return the bundles that were deleted long enough ago and that no job names."""
     assert view.directory is not None
     kept = named_bundles(view.directory) | view.reviving
     return frozenset(

@@ -21,18 +21,19 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class BundleStore:
-    """Keeps bundles in one directory: ``<digest>`` when complete and checked, in a part until then.
+    """Keeps bundles in one directory: as ``<digest>`` if complete and checked, as a part until then.
 
-    An upload and a fetch of the same bundle may meet: each has a part of its own, or one would go on writing into what
-    the other one has completed. Any thread may use it. Raises `Unavailable` when the directory cannot be made or read.
+    An upload and a fetch of the same bundle may happen at once. Each has its own part; otherwise one would continue to
+    write into the file that the other has completed. Any thread may use it. Raises `Unavailable` if the directory
+    cannot be created or read.
     """
 
     def __init__(self, directory: Path, *, is_on_host: bool = False) -> None:
-        """``is_on_host``: the directory is one of the host's own, not below YARN's, whose owners are YARN's affair."""
+        """``is_on_host``: the directory is the host's own; one below YARN's has owners that YARN determines."""
         self._directory = directory
         self._lock = threading.Lock()
         if is_on_host:
-            # Code is run from here: nobody else may have put it there.
+            # Code is run from here: no other user may have put it there.
             make_private(directory, "code.directory")
             tighten(directory)
             return
@@ -42,9 +43,9 @@ class BundleStore:
             raise Unavailable(f"code.directory: {directory} cannot be made: {error.strerror}") from error
 
     def load(self) -> frozenset[str]:
-        """Return the bundles that are complete; each is read and checked, a damaged one is removed.
+        """Return the complete bundles; each is read and checked, and a damaged one is removed.
 
-        Removing is safe here: damaged is not absent, and what is lacking will be fetched.
+        The removal is safe: damaged is not absent, and what is missing will be fetched.
         """
         found = set()
         try:
@@ -60,18 +61,18 @@ class BundleStore:
         return frozenset(found)
 
     def path(self, bundle: str) -> Path:
-        """Return where a complete bundle lies; raises `BadConfiguration` for what is no bundle's name."""
+        """Return the path of a complete bundle; raises `BadConfiguration` for an invalid name."""
         if not _DIGEST.match(bundle):
             raise BadConfiguration(f"{bundle!r} is not the name of a bundle")
         return self._directory / bundle
 
     def part(self, bundle: str) -> Path:
-        """Return where what was uploaded of a bundle lies until it is complete."""
+        """Return the path of the uploaded part of a bundle until it is complete."""
         path = self.path(bundle)
         return path.with_name(f"{path.name}.part")
 
     def fetched(self, bundle: str) -> Path:
-        """Return where what was fetched of a bundle lies until it is complete; written to by one fetch at a time."""
+        """Return the path of the fetched part of a bundle until it is complete; one fetch at a time writes to it."""
         path = self.path(bundle)
         return path.with_name(f"{path.name}.fetched")
 
@@ -80,7 +81,7 @@ class BundleStore:
         return self.path(bundle).exists()
 
     def size(self, bundle: str) -> int:
-        """Return how many bytes there are of a bundle: all, or as many as were uploaded."""
+        """Return the number of bytes of a bundle: its size if it is complete, else what was uploaded."""
         for path in (self.path(bundle), self.part(bundle)):
             try:
                 return path.stat().st_size
@@ -89,9 +90,9 @@ class BundleStore:
         return 0
 
     def append(self, bundle: str, start: int, data: bytes) -> int:
-        """Add ``data`` if the part has exactly ``start`` bytes so far; return how many it has then.
+        """Append ``data`` if the part has exactly ``start`` bytes so far; return its resulting size.
 
-        Raises `BadConfiguration` beyond the largest bundle that is taken, `Unavailable` when the disk refuses.
+        Raises `BadConfiguration` above the largest accepted size, `Unavailable` if the disk refuses.
         """
         with self._lock:
             present = self.size(bundle)
@@ -107,16 +108,16 @@ class BundleStore:
             return start + len(data)
 
     def complete(self, bundle: str, part: Path) -> None:
-        """Make ``part``, which is whole, the bundle, unless it is there already; no part is left.
+        """Make the complete ``part`` the bundle, unless that exists already; no part is left.
 
-        Raises `CorruptState`, this part gone, when it is not that bundle.
+        Raises `CorruptState`, and removes this part, if its content is not that bundle.
         """
         with self._lock:
             try:
                 if not self.has(bundle):
                     if checksum(part) != bundle:
                         part.unlink()
-                        raise CorruptState(f"bundle {bundle}: what came has another checksum")
+                        raise CorruptState(f"bundle {bundle}: the received data has another checksum")
                     with part.open("rb") as file:
                         os.fsync(file.fileno())
                     part.rename(self.path(bundle))
@@ -126,7 +127,7 @@ class BundleStore:
                 raise Unavailable(f"{part}: {error.strerror}") from error
 
     def read(self, bundle: str, start: int) -> Iterator[bytes]:
-        """Yield a complete bundle from byte ``start`` on, in pieces; raises `Unavailable` when it is not there."""
+        """Yield a complete bundle from byte ``start`` on, in pieces; raises `Unavailable` if it does not exist."""
         try:
             with self.path(bundle).open("rb") as file:
                 file.seek(start)
@@ -136,7 +137,7 @@ class BundleStore:
             raise Unavailable(f"bundle {bundle}: {error.strerror}") from error
 
     def remove(self, bundle: str) -> None:
-        """Delete a bundle and what there is of it; raises `Unavailable` when the disk refuses."""
+        """Delete a bundle and its parts; raises `Unavailable` if the disk refuses."""
         with self._lock:
             for path in (self.path(bundle), self.part(bundle), self.fetched(bundle)):
                 try:
@@ -146,7 +147,7 @@ class BundleStore:
 
 
 def checksum(path: Path) -> str:
-    """Return the name of the bundle that a file is."""
+    """Return the digest of a file, which is the name of the bundle it contains."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):

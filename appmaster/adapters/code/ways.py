@@ -88,7 +88,7 @@ class InTurn:
                 if checksum(part) == bundle:
                     return
                 part.unlink()
-                said.append(f"bundle {bundle}: what came by {type(each).__name__} has another checksum")
+                said.append(f"bundle {bundle}: the data from {type(each).__name__} has another checksum")
             except (Transient, CorruptState) as error:
                 said.append(str(error))
             except OSError as error:

@@ -249,7 +249,7 @@ def test_damage_in_one_place_does_not_hide_what_is_whole_in_another(tmp_path: Pa
     InTurn(Way(b"damaged in the file system"), Way(DATA)).fetch(DIGEST, (), part)
     assert part.read_bytes() == DATA
     part.unlink()
-    with pytest.raises(Transient, match=f"bundle {DIGEST}: what came by Way has another checksum; bundle"):
+    with pytest.raises(Transient, match=f"bundle {DIGEST}: the data from Way has another checksum; bundle"):
         InTurn(Way(b"damaged"), Way(b"here, too")).fetch(DIGEST, (), part)
     assert not part.exists(), "nothing goes on from it"
 
