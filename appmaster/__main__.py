@@ -63,11 +63,11 @@ from standby.threads.inbox import Inbox
 
 _log = logging.getLogger("appmaster")
 
-#: How long ZooKeeper may take for what a leader decided last.
+#: How long to wait for ZooKeeper to write a leader's last decisions, seconds.
 _WRITTEN_SECONDS: Final = 5.0
 
 
-#: Exit status after an error that nobody foresaw; the supervisor starts the next life.
+#: Exit status after an unexpected error; the supervisor starts the candidate again.
 _BROKEN: Final = 1
 
 
@@ -76,10 +76,10 @@ def main(probe: Probe = no_probe) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stdout
     )
-    # It warns of every single attempt to reconnect; the election tells what matters of that.
+    # It warns of every single attempt to reconnect; the election logs what matters.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     threading.excepthook = end_with_thread
-    # Bundles and what else is written are for this user alone.
+    # Bundles and everything else that is written are only for this user.
     os.umask(0o077)
     try:
         return _run(probe)
@@ -102,29 +102,29 @@ def _run(probe: Probe) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What YARN and the submit have given this process."""
+    """What YARN and the submit have given to this process."""
 
     config: cluster_file.ClusterConfig
     host: str
     container: str
     attempt: Attempt
     certificate: bytes
-    """Of Skein's AMs, as is ``key``."""
+    """The pair of Skein's AMs, together with ``key``."""
     key: bytes
     keys: Keys
-    """By which the cluster's processes know this one."""
+    """By which the cluster's other processes authenticate this one."""
     access: Access
-    """What its sessions with ZooKeeper prove."""
+    """How its sessions with ZooKeeper authenticate."""
 
     def connection(
         self, where: CellAddress, post: Callable[[Event], None], lost: Callable[[str], None]
     ) -> SkeinCell:
-        """Return a connection to a Skein AM, not connected yet."""
+        """Return a connection to a Skein AM that is not connected yet."""
         return SkeinCell(where, self.certificate, self.key, post, REAL, lost, last_lines)
 
 
 class Process:
-    """A candidate's parts, put together; nobody knows its ports before `run`."""
+    """The parts of a candidate, composed; its ports are not published before `run`."""
 
     def __init__(self, begun: Begun, zookeeper: ZooKeeper, probe: Probe) -> None:
         config = begun.config
@@ -191,7 +191,7 @@ class Process:
         self._http = self._http_port()
 
     def run(self) -> None:
-        """Stand until elected, lead until every job has ended, and end the applications; raises `Fenced`."""
+        """Stand for election, lead until every job has ended, and end the applications; raises `Fenced`."""
         zookeeper, election = self._zookeeper, self._election
         zookeeper.on_session(lambda: self._resign("the ZooKeeper session has expired"))
         signal.signal(signal.SIGTERM, lambda *_: self._resign("told to end"))
@@ -213,7 +213,7 @@ class Process:
             self._http.close()
             self._control.stop()
 
-    # ---- what its parts ask of each other: some are made later than those that ask ----
+    # ---- callbacks between its parts, some of which are created later than their callers ----
 
     def _resign(self, why: str) -> None:
         self._candidate.resign(why)
@@ -228,7 +228,7 @@ class Process:
         return self._driver.view
 
     def _leads(self) -> bool:
-        # Without a lease another may lead: whoever asks is not to take this view for the present one.
+        # Without a lease another candidate may lead: this view must not be taken for the present one.
         return self._view().epoch > 0 and self._election.is_leader
 
     def _own_metrics(self) -> Sequence[Samples]:
@@ -283,7 +283,7 @@ class Process:
             shows_all=config.http_pages == "all",
         )
 
-    # ---- its life ----
+    # ---- lifecycle ----
 
     def _record(self) -> CandidateRecord:
         return CandidateRecord(
@@ -302,7 +302,7 @@ class Process:
         )
 
     def _elected(self, epoch: int) -> dict[str, Any]:
-        """Return the first entry of a leadership in the event log."""
+        """Return the first log entry of a leadership."""
         details = LeaderElected(self._id, os.getpid(), self._election.deposed)
         entry = LogEntry(
             EntryKind.LEADER_ELECTED, details, container=self._begun.container, host=self._begun.host
@@ -310,11 +310,11 @@ class Process:
         return written(entry, REAL.now_ms(), epoch)
 
     def _lead(self, epoch: int) -> ClusterView:
-        """Return the last view of a leadership, when every job has ended; raises `Fenced` if there is more to lead."""
+        """Return the last view of a leadership when every job has ended; raises `Fenced` if there is more to lead."""
         candidate, services = self._candidate, self._services
         services.code.lead(epoch)
         view = candidate.lead(epoch, lambda: services.changes.lead(epoch))
-        # What is queued may wait for the end of the job that was the last one, which has to be written for that.
+        # A queued change may wait for the end of the last job; that end has to be written first.
         self._effects.writer.flush(_WRITTEN_SECONDS)
         services.changes.rest()
         if candidate.has_more(view):
@@ -322,7 +322,7 @@ class Process:
         return view
 
     def _finish(self, view: ClusterView) -> None:
-        """End the cells' applications after every job has ended, with what YARN is to show of it."""
+        """End the cells' applications after every job has ended, with the diagnostics for YARN."""
         succeeded, diagnostics = verdict(view)
         self._effects.writer.close()
         self._effects.writer.join(_WRITTEN_SECONDS)
@@ -332,7 +332,7 @@ class Process:
 
 
 def _begun() -> Begun:
-    """Return what was given to this process, once the settings that hold for the process itself are in force."""
+    """Return what this process was given, after applying the settings that concern the process itself."""
     config = cluster_file.load(Path(cluster_file.FILE))
     LogFiles(config.log_max_bytes).start()
     container = _environment("CONTAINER_ID")
@@ -358,22 +358,22 @@ def _begun() -> Begun:
 
 @contextmanager
 def _session(begun: Begun) -> Iterator[ZooKeeper]:
-    """Have a session with ZooKeeper in which this attempt is its cell's, and its keys as they were given out last."""
+    """Open a session with ZooKeeper in which this attempt is its cell's, and its keys are the latest given out."""
     config = begun.config
     with ZooKeeper(config.zookeeper, config.name, config.zookeeper_session_ms, begun.access) as zookeeper:
-        # Before anything is opened with them: those of the submit may have been replaced since.
+        # Before anything is opened with the keys: those of the submit may have been replaced since.
         Renewal(zookeeper.client, config.name, PeerRole.MASTER, begun.keys).look()
         own_cell.enter(zookeeper.cells, zookeeper.registry, begun.attempt, REAL)
         yield zookeeper
 
 
 def _has_ended(begun: Begun, zookeeper: ZooKeeper) -> bool:
-    """End an attempt that YARN has started for nothing, with what YARN is to show of it; return whether it is one."""
+    """End an attempt that YARN has started for nothing, with diagnostics for YARN; return whether it is one."""
     mine = begun.attempt
     why = endings.given_up(zookeeper.jobs, zookeeper.changes) if number_of(mine.attempt) > 1 else ""
     if not why:
         return False
-    _log.info("nothing is left to be led: %s", why)
+    _log.info("nothing is left to lead: %s", why)
     where = CellAddress(mine.cell, mine.application, mine.attempt, mine.address)
     cell = begun.connection(where, lambda _: None, lambda _: None)
     cell.connect()
@@ -392,25 +392,25 @@ def _environment(name: str) -> str:
 
 
 def end_with_thread(died: threading.ExceptHookArgs) -> NoReturn:
-    """End the candidate with a thread of its that dies of an error that nobody foresaw: its next life is whole.
+    """End the candidate when one of its threads dies of an unexpected error; it is started again with all of them.
 
-    A leader without its writer would hold its record for ever, decide, and carry out nothing.
+    A leader without its writer would keep its record for ever, and decide without carrying anything out.
     """
     name = died.thread.name if died.thread is not None else "a thread"
-    _log.critical("%s: an error that nobody foresaw", name, exc_info=died.exc_value)
+    _log.critical("%s: unexpected error", name, exc_info=died.exc_value)
     _end(_BROKEN)
 
 
 def end_with_error(error: BaseException) -> NoReturn:
-    """End the candidate for an error after which nothing that it does can be relied on."""
-    _log.critical("this process cannot go on", exc_info=error)
+    """End the candidate after an error that makes its further actions unreliable."""
+    _log.critical("this process cannot continue", exc_info=error)
     _end(_BROKEN)
 
 
 def _end(status: int) -> NoReturn:
-    """End the process now.
+    """End the process at once.
 
-    A call that still waits for an answer of ZooKeeper would hold it up by up to a minute, and the next life with it.
+    A call that still waits for ZooKeeper's answer would delay the end, and so the next start, by up to a minute.
     """
     logging.shutdown()
     sys.stdout.flush()
@@ -425,7 +425,7 @@ def start(probe: Probe = no_probe) -> NoReturn:
         _log.exception("an invariant is broken")
         status = BrokenInvariant.exit_status
     except Exception:  # noqa: BLE001 - the process's outermost level
-        _log.critical("an error that nobody foresaw", exc_info=True)
+        _log.critical("unexpected error", exc_info=True)
         status = _BROKEN
     _end(status)
 

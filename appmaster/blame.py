@@ -1,8 +1,8 @@
-"""Whom an error concerns that came while a leader did something for one job, or for one cell. Pure.
+"""What an error affects that occurred while a leader did something for one job or one cell. Pure.
 
-A candidate leads the jobs of the whole cluster: what goes wrong with one of them is that job's trouble, whatever raised
-it. Two kinds of error are not: those that say that this candidate leads no more, and those after which nothing that the
-process does can be relied on.
+A candidate leads all jobs of the cluster: an error with one of them concerns only that job, whatever raised it. There
+are two exceptions: errors that say that this candidate no longer leads, and errors that make further actions of the
+process unreliable.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from typing import Final
 from standby.errors import BrokenInvariant, Fenced, StandfastError, Transient
 from standby.shared import errortext
 
-#: After these the process ends, and its next life is whole. So do those that are no `Exception`: an interrupt, an exit.
+#: After these errors the process ends, and is started again; likewise after those that are no `Exception` (an exit).
 BROKEN: Final = (MemoryError, BrokenInvariant)
 
-#: Most characters of an error that a job's status has.
+#: Most characters of an error in a job's status.
 _MOST: Final = 600
 
 
 class Blame(enum.Enum):
-    """Whom an error concerns."""
+    """What an error affects."""
 
     LEADERSHIP = "leadership"
-    """Another leads: nothing may be written any more."""
+    """Another candidate leads: nothing may be written any more."""
     JOB = "job"
-    """The job that something was done for. It is set aside; the others are led."""
+    """The job that something was done for: it is set aside, and the others are led."""
     PROCESS = "process"
-    """All of it."""
+    """The whole process."""
 
 
 def blame(error: BaseException) -> Blame:
-    """Return whom an error concerns.
+    """Return what an error affects.
 
-    `Fenced` is what a write to ZooKeeper raises when the epoch has moved on. That a session has ended is not learned
-    by an error: the session's listener and the lease tell (`appmaster.leadership.election`). An error of Kafka's or of
-    Skein's, of kazoo's that is no loss of the connection, and whatever nobody foresaw, concerns the job.
+    `Fenced` is raised by a write to ZooKeeper if the epoch has moved on. The end of a session is not noticed by an
+    error but by the session's listener and the lease (`appmaster.leadership.election`). An error of Kafka or Skein, one
+    of kazoo that is not a connection loss, and any unexpected error affects the job.
     """
     if isinstance(error, Fenced):
         return Blame.LEADERSHIP
@@ -47,23 +47,23 @@ def blame(error: BaseException) -> Blame:
 
 
 def is_of_job(error: BaseException) -> bool:
-    """Return whether an error concerns one job alone."""
+    """Return whether an error affects one job only."""
     return blame(error) is Blame.JOB
 
 
 def is_of_record(error: BaseException) -> bool:
-    """Return whether an error that came while something recorded was read concerns that alone.
+    """Return whether an error that occurred while a record was read affects only that record.
 
-    Not `Transient`: then it is ZooKeeper that cannot be read.
+    Not so for `Transient`: then ZooKeeper itself cannot be read.
     """
     return is_of_job(error) and not isinstance(error, Transient)
 
 
 def going_on(log: Callable[..., object], thread: str) -> Callable[[BaseException], None]:
-    """Return the ``failed`` of a `Worker` whose thread goes on after an error that nobody has set aside.
+    """Return the ``failed`` of a `Worker` whose thread continues after an unexpected error.
 
-    ``log`` is a method of a logger. The rule is for a thread without which a leader leads all the same. An error after
-    which nothing can be relied on ends the process.
+    ``log`` is a method of a logger. For threads that a leader does not depend on. An error after
+    which the process is unreliable ends the process.
     """
 
     def failed(error: BaseException) -> None:
@@ -75,7 +75,7 @@ def going_on(log: Callable[..., object], thread: str) -> Callable[[BaseException
 
 
 def told(error: BaseException) -> str:
-    """Return what people are told of an error: in its own words where it is one of ours, else with its kind."""
+    """Return the text for an error: its own text if it is one of standfast's, else with its type."""
     if isinstance(error, StandfastError):
         return errortext.clean(str(error), _MOST)
-    return errortext.clean(f"an error that nobody foresaw: {errortext.told(error)}", _MOST)
+    return errortext.clean(f"unexpected error: {errortext.told(error)}", _MOST)

@@ -1,4 +1,4 @@
-"""From a job's configuration to what the planner and the processes of its cluster need."""
+"""From a job's configuration to the settings of the planner and of the cluster's processes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from standby.config import JobConfig
 from standby.config.cluster import ClusterKeys
 from standby.config.planner import PlannerKeys
 
-#: How long a broker may take to end the transaction of a dead one once its time is over: its interval for looking.
+#: How long a broker may take to abort the transaction of a dead producer after its time-out: its polling interval.
 _CLEAN_UP_MS: Final = 15_000
 
 
 def spec(config: JobConfig, tasks: int) -> JobSpec:
-    """Return what is asked of the job's model, for an input of ``tasks`` partitions.
+    """Return what the job asks of its model, for an input of ``tasks`` partitions.
 
-    Raises `BadConfiguration` when the grouper cannot be had.
+    Raises `BadConfiguration` if the grouper is not available.
     """
     return JobSpec(
         config.stage,
@@ -34,13 +34,13 @@ def spec(config: JobConfig, tasks: int) -> JobSpec:
 
 
 def policy(config: JobConfig) -> Policy:
-    """Return what the planner needs to know of a job: `PlannerKeys` as they are, others as it understands them."""
+    """Return a job's settings for the planner: `PlannerKeys` unchanged, others in the planner's form."""
     return dataclasses.replace(
         Policy(**_values(PlannerKeys, config)),
         restarts=config.failover == "restart",
         on_exhausted=OnExhausted(config.retry_exhausted),
         fails_on_error=config.on_error == "fail",
-        # Below that, whoever waits for the end of a dead one's transaction would be taken for stuck.
+        # With less, a replica that waits for the end of a dead producer's transaction would be considered stuck.
         progress_timeout_ms=max(config.progress_timeout_ms, config.transaction_timeout_ms + _CLEAN_UP_MS),
         takeover_grace_ms=max(5_000, config.heartbeat_timeout_ms),
     )
@@ -49,9 +49,9 @@ def policy(config: JobConfig) -> Policy:
 def cluster(
     config: JobConfig, cell: int, racks: Mapping[str, str] | None = None, attempts: int = 1
 ) -> ClusterConfig:
-    """Return the cluster's settings as a job that starts it gives them.
+    """Return the cluster's settings according to the job that starts it.
 
-    ``racks`` are YARN's, by host; so often it makes an attempt of the cell's application.
+    ``racks`` are YARN's, by host; ``attempts`` is how many attempts YARN makes of the cell's application.
     """
     return ClusterConfig(
         config.cluster,
@@ -67,5 +67,5 @@ def cluster(
 
 
 def _values(group: type[PlannerKeys | ClusterKeys], config: JobConfig) -> dict[str, Any]:
-    """Return field → value of each key of a group, as the job has it."""
+    """Return field → value for each key of a group, according to the job."""
     return {each.name: getattr(config, each.name) for each in dataclasses.fields(group)}

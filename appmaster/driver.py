@@ -1,4 +1,4 @@
-"""Carries events in and actions out. Nothing else holds the view, so nothing needs a lock."""
+"""Passes events to the planner and actions to their effects. Nothing else holds the view, so nothing needs a lock."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from standby.threads.inbox import Inbox
 
 _log = logging.getLogger(__name__)
 
-#: Time passes for the planner at least this often: how exactly it sees a deadline.
+#: Time passes for the planner at least this often; this is the precision of its deadlines.
 TICK_SECONDS: Final = 0.05
 
-#: A tick that comes later than this beyond its due means that the leader itself stood still.
+#: A tick that is late by more than this means that the leader itself stalled.
 STALL_MS: Final = 400
 
-#: Most turns without new events: a planner that never comes to rest is a bug, not a busy cluster.
+#: Most turns without new events: a planner that does not settle is a bug, not a busy cluster.
 MOST_TURNS: Final = 1_000
 
-#: How many events are kept, to be shown when an invariant breaks.
+#: Number of events that are kept, to be shown when an invariant breaks.
 KEPT_EVENTS: Final = 300
 
 
@@ -48,12 +48,12 @@ class Driver:
         turned: Callable[[float], None] = lambda _: None,
         may_act: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Take what carries out actions, what hears each entry of the event log and each turn's seconds, and the lease.
+        """``carry_out`` starts an action, ``tell`` takes each log entry, ``turned`` the seconds of each turn.
 
         ``clock`` gives monotonic milliseconds.
 
-        While ``may_act`` says no, events are folded in and nothing is planned: what this leader would do may be
-        another's to do by now (rule `epoch-check`).
+        While ``may_act`` returns False (the lease is over), events are folded in and nothing is planned: another
+        leader may be acting by now (rule `epoch-check`).
         """
         self._inbox = inbox
         self._carry_out = carry_out
@@ -63,13 +63,13 @@ class Driver:
         self._may_act = may_act
         self._ticked_ms = clock()
         self._events: deque[object] = deque(maxlen=KEPT_EVENTS)
-        #: What the present turn tells.
+        #: The log entries of the present turn.
         self._entries: list[LogEntry] = []
-        #: The view as the last turn left it; immutable, so any thread may read it.
+        #: The view after the last turn; immutable, so any thread may read it.
         self.view = ClusterView()
 
     def run(self, is_over: Callable[[ClusterView], bool]) -> None:
-        """Turn until ``is_over`` says so.
+        """Turn until ``is_over`` returns True.
 
         Raises `BrokenInvariant` with the last events when an invariant breaks (rule `crash-on-bug`).
         """
@@ -78,13 +78,13 @@ class Driver:
 
     def turn(self, events: list[Event]) -> None:
         """Fold the events into the view, then plan and start actions until there is nothing to do."""
-        # Of the real clock: nothing is decided by how long a turn takes.
+        # The real clock: no decision depends on how long a turn takes.
         begun = REAL.monotonic()
         now = self._clock()
         stalled = now - self._ticked_ms - int(TICK_SECONDS * 1000)
         for event in events:
             self._apply(event)
-        # Deadlines are judged after everything that was waiting has been heard (rule `who-is-lost`).
+        # Deadlines are judged after all waiting events have been applied (rule `who-is-lost`).
         self._apply(Ticked(now, stalled if stalled > STALL_MS else 0))
         self._ticked_ms = now
         for _ in range(MOST_TURNS):
@@ -96,7 +96,7 @@ class Driver:
                 self._apply(Started(action, self._clock()))
                 self._carry_out(action, self.view)
         else:
-            raise BrokenInvariant(f"the planner does not come to rest; {self._dump()}")
+            raise BrokenInvariant(f"the planner does not settle; {self._dump()}")
         self._check(())
         entries, self._entries = self._entries, []
         for each in entries:
@@ -109,8 +109,8 @@ class Driver:
         except Exception as error:
             if not is_of_job(error):
                 raise
-            # To lead goes on without it.
-            _log.exception("%s could not be told", entry.kind.value)
+            # The leader continues without the entry.
+            _log.exception("the entry %s could not be written", entry.kind.value)
 
     def _apply(self, event: Event) -> None:
         if not isinstance(event, Ticked):
@@ -129,7 +129,7 @@ class Driver:
 
 
 def is_finished(view: ClusterView) -> bool:
-    """Return whether every job has ended and nothing of them is left: the application may end too."""
+    """Return whether every job has ended with nothing left: the application may end, too."""
     ended = (JobState.UNDEPLOYED, JobState.FAILED)
     return (
         view.epoch > 0

@@ -1,7 +1,7 @@
 """Carries out the planner's actions; every outcome comes back as an event.
 
-What fails while one job's action is carried out is that job's trouble (`appmaster.blame`): it is told as an event and
-tried again after a growing pause, and the other jobs are led meanwhile.
+An error while one job's action is carried out concerns only that job (`appmaster.blame`): it is posted as an event, and
+the action is tried again after a growing pause. The other jobs are led meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from standby.threads.worker import Worker, fatal
 
 _log = logging.getLogger(__name__)
 
-#: Pause between attempts to learn the outcome of a write while ZooKeeper does not answer, seconds.
+#: Pause between attempts to find out the outcome of a write while ZooKeeper does not answer, seconds.
 _RETRY_SECONDS: Final = 0.2
 
 #: Pause before something that failed for one job is tried again, seconds: the first, doubled each time; the longest.
@@ -43,7 +43,7 @@ _LONGEST_PAUSE_SECONDS: Final = 15.0
 
 # Named points; see `standby.shared.probes`.
 WRITING: Final = "leader: records about to be written"
-WRITTEN: Final = "leader: records written, nobody told"
+WRITTEN: Final = "leader: records written, not announced"
 REQUESTED: Final = "leader: container requested"
 ASSIGNING: Final = "leader: assignment about to be sent"
 
@@ -54,7 +54,7 @@ def _start_thread(work: Callable[[], None]) -> None:
 
 @dataclass
 class Effects:
-    """The outer side of every action."""
+    """Carries out actions in the outside world."""
 
     post: Callable[[Event], None]
     clock: Clock
@@ -62,32 +62,32 @@ class Effects:
     cells: ContainerRequests
     control: ControlPort
     fence: Callable[[JobDefinition], None]
-    """Fences the writers of every task of a job, and may take long; raises `StandfastError`."""
+    """Fences the writers of every task of a job; may take long; raises `StandfastError`."""
     resign: Callable[[str], None]
-    """Called, from any thread, when another leads: nothing may be written any more."""
+    """Called, on any thread, when another candidate leads: nothing may be written any more."""
     reload: Callable[[], None]
-    """Has the jobs and their records read again, and given to the leader."""
+    """Causes the jobs and their records to be read again and passed to the leader."""
     replies: Replies
     definitions: dict[str, dict[int, JobDefinition]] = field(default_factory=dict)
-    """Job → each revision of it that is known."""
+    """Job → each known revision of it."""
     broken: Callable[[BaseException], None] = fatal
-    """Called, from any thread, for an error after which the process is to end."""
+    """Called, on any thread, for an error after which the process has to end."""
     beside: Callable[[Callable[[], None]], None] = _start_thread
-    """Runs what takes long on a thread of its own."""
+    """Runs work that takes long on a separate thread."""
     probe: Probe = no_probe
     writer: Worker = field(init=False)
-    """What must keep its order, and may block on ZooKeeper."""
+    """Runs work that must keep its order and may block on ZooKeeper."""
     _failed: dict[tuple[str, Effect], int] = field(default_factory=dict)
     """Job and effect → how often in a row it has failed; guarded by the lock."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _statuses: dict[str, int] = field(default_factory=dict)
-    """Job → the number of the last status that was to be written; on the writer's thread."""
+    """Job → the number of its latest status to write; used on the writer's thread."""
 
     def __post_init__(self) -> None:
         self.writer = Worker("records", failed=self._writer_failed).start()
 
     def carry_out(self, action: Action, view: ClusterView) -> None:
-        """Begin ``action``; never blocks on a server. Raises nothing that concerns one job alone."""
+        """Start ``action``; never blocks on a server. Raises no error that affects only one job."""
         try:
             self._begin(action, view)
         except Exception as error:
@@ -126,7 +126,7 @@ class Effects:
             self.beside(lambda: self._fence(action))
 
     def _not_begun(self, action: Action, view: ClusterView, error: Exception) -> None:
-        """Tell that an action could not be begun, so that the planner, or a later attempt, goes on from there."""
+        """Post that an action could not be started, so that the planner, or a later attempt, continues from there."""
         if isinstance(action, todo.FenceTasks):
             self._not_fenced(action, error)
         elif isinstance(action, todo.RequestContainer):
@@ -134,26 +134,26 @@ class Effects:
             self.post(happened.RequestRefused(action.number, told(error), self.clock.monotonic_ms()))
         elif isinstance(action, todo.ProbePort):
             self._note(_served_by(view, action.container), Effect.PROBE_PORT, error)
-            # Who cannot be asked is not held to be silent; and is asked again.
+            # A container that cannot be asked does not count as silent; it is asked again.
             self.post(
                 happened.PortProbed(action.container, action.incarnation, True, self.clock.monotonic_ms())
             )
         elif isinstance(action, (todo.CancelRequest, todo.ReleaseContainer)):
             self._not_given_back(action.skein_id, action.job, error)
         elif isinstance(action, todo.SendAssignment):
-            # Sent again, as one that nobody has reported as applied.
+            # Sent again, like one that was not reported as applied.
             self._note(_job_in(action), Effect.SEND_ASSIGNMENT, error)
         elif isinstance(action, todo.SendExit):
-            # Who does not leave is given back to YARN.
+            # A container that does not exit is given back to YARN.
             self._note(_served_by(view, action.container), Effect.SEND_EXIT, error)
         else:
-            # Nobody's job: whoever asked hears nothing, and asks again.
+            # It belongs to no job: the client gets no answer, and asks again.
             _log.error("%s could not be carried out", type(action).__name__, exc_info=error)
 
     # ---- what failed ----
 
     def _note(self, job: str, effect: Effect, error: BaseException) -> float:
-        """Tell that something failed for a job; return the pause before it is tried again, seconds."""
+        """Post that something failed for a job; return the pause before it is tried again, seconds."""
         with self._lock:
             failures = self._failed[job, effect] = self._failed.get((job, effect), 0) + 1
         _log.error("%s: %s: %s", job, effect.value, told(error), exc_info=error if failures == 1 else None)
@@ -161,7 +161,7 @@ class Effects:
         return doubled_seconds(failures, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
 
     def _done(self, job: str, effect: Effect) -> None:
-        """Tell that something could be done for a job, if it had failed before."""
+        """Post that something succeeded for a job, if it had failed before."""
         if not self._failed:
             return
         with self._lock:
@@ -173,10 +173,10 @@ class Effects:
     def _written(
         self, job: str, effect: Effect, write: Callable[[], bool], again: Callable[[], None]
     ) -> None:
-        """Write something of a job, on the writer's thread; ``write`` returns whether it could.
+        """Write something of a job, on the writer's thread; ``write`` returns whether it succeeded.
 
-        What fails is the job's own trouble: ``again`` follows, on that thread, after a pause, so that the writer is
-        there for the others.
+        A failure concerns only that job: ``again`` follows, on the same thread, after a pause, so that the writer is
+        available to the other jobs.
         """
         try:
             if write():
@@ -198,7 +198,7 @@ class Effects:
         _log.error("records: an unexpected error", exc_info=error)
 
     def _not_given_back(self, skein_id: str, job: str, error: BaseException) -> None:
-        """Have YARN told later what it could not be told now: nobody else remembers it."""
+        """Give something back to YARN later, because it could not be done now: nothing else remembers it."""
 
         def again() -> None:
             try:
@@ -216,8 +216,8 @@ class Effects:
         known = [self.definitions.get(job, {}).get(revision) for job, revision in action.jobs]
         definitions = tuple(each for each in known if each is not None)
         if len(definitions) < len(known):
-            # So old that nobody has kept it: what the container runs cannot be said to it any more.
-            reason = f"its revisions {dict(action.jobs)} are not kept any more"
+            # The revision is too old to be kept: no assignment can describe what the container runs.
+            reason = f"its revisions {dict(action.jobs)} are no longer kept"
             self.control.send(action.container, action.incarnation, wire.Exit(view.epoch, reason))
             return
         message = wire.Assignment(view.epoch, action.incarnation, action.number, action.replicas, definitions)
@@ -237,12 +237,12 @@ class Effects:
                 if written is not None:
                     self.post(happened.ModelWritten(action.job, written))
                     return True
-                # Another version is there; perhaps this one, whose answer was lost.
+                # Another version is there; it may be this one, written although the answer was lost.
                 refused("the recorded model had changed")
                 return False
 
         def refused(why: str) -> None:
-            # Read again, it is open to a new one.
+            # Once it has been read, a new one may be written.
             self.post(happened.ModelRefused(action.job, why))
             self.reload()
 
@@ -268,7 +268,7 @@ class Effects:
             if written is not None:
                 self.post(happened.RecordsWritten(action.decision, written, self.clock.monotonic_ms()))
                 return True
-            self.post(happened.RecordsRefused(action.decision, "a record had changed under the decision"))
+            self.post(happened.RecordsRefused(action.decision, "a record was changed after the decision"))
             read()
             return False
 
@@ -277,18 +277,18 @@ class Effects:
             return False
 
         def read_again() -> None:
-            # The tasks stay closed to decisions until their records have been read.
+            # No decision is made about the tasks until their records have been read.
             self._written(job, Effect.WRITE_RECORDS, read, read_again)
 
         def refused() -> None:
-            # Perhaps it was written, for an error says nothing of that.
+            # It may have been written; an error does not tell.
             self.post(happened.RecordsRefused(action.decision, "it could not be written the last time"))
             read_again()
 
         self._written(job, Effect.WRITE_RECORDS, write, refused)
 
     def _read_back(self, action: todo.WriteRecords) -> tuple[Recorded, ...] | None:
-        """Return the records if the write of unknown outcome was done after all, else None: do it again."""
+        """Return the records if a write of unknown outcome was done after all; None: do it again."""
         while True:
             self.clock.sleep(_RETRY_SECONDS)
             try:
@@ -346,7 +346,7 @@ class Effects:
             if blame(error) is Blame.PROCESS:
                 self.broken(error)
                 return
-            # `Fenced` too: it is of the job's writers, not of the leader.
+            # Also for `Fenced`: here it is about the job's writers, not the leader.
             self._not_fenced(action, error)
             return
         self.post(happened.TasksFenced(action.job))
@@ -357,14 +357,14 @@ class Effects:
 
 
 def _served_by(view: ClusterView, container: str) -> str:
-    """Return the job that a container serves; empty when that is not known."""
+    """Return the job that a container serves; empty if that is not known."""
     known = view.containers.get(container)
     job = view.job_of(known) if known is not None else None
     return job.name if job is not None else ""
 
 
 def _job_in(action: todo.SendAssignment) -> str:
-    """Return the job that an assignment is about, the first one of several."""
+    """Return the job of an assignment, the first one of several."""
     return action.jobs[0][0] if action.jobs else ""
 
 
@@ -386,23 +386,23 @@ class Replies:
             self._post(happened.Commanded(make(number)))
             if have_ended(self._clock, (answer,), timeout_seconds):
                 return answer.result()
-            # Or it would be done all the same, to everybody's surprise, when ZooKeeper is back for example.
+            # Otherwise it would be done later, unexpectedly, for example when ZooKeeper is available again.
             self._post(happened.CommandWithdrawn(number))
             raise Unavailable(f"the leader has not decided within {timeout_seconds:g} s")
         finally:
             self._waiting.pop(number, None)
 
     def reply(self, answer: todo.Answer) -> None:
-        """Hand an answer to whoever waits for it."""
+        """Pass an answer to the caller that waits for it."""
         waiting = self._waiting.get(answer.number)
         if waiting is not None:
             waiting.set_result(answer)
 
 
 def as_recorded(changes: Sequence[Change], present: Sequence[Recorded]) -> tuple[Recorded, ...]:
-    """Return what is recorded of the tasks in ``changes``, blank records for those that have none.
+    """Return the records of the tasks in ``changes``; a task without one gets a blank record.
 
-    A blank one has version -1: the planner creates it then.
+    A blank record has version -1: the planner then creates it.
     """
     known = {each.record.task: each for each in present}
     return tuple(

@@ -1,4 +1,4 @@
-"""The grouper that a job's configuration names. Not pure: a job's own grouper has to be imported."""
+"""The grouper named by a job's configuration. Not pure: a job's own grouper has to be imported."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _KEY = "job.grouper"
 def resolve(name: str) -> Grouper:
     """Return the grouper called ``name``: ``balanced``, ``range``, or ``module:function``.
 
-    Raises `BadConfiguration` when there is none, or its import raises. What a job's own grouper raises
-    when it is called becomes a `BadConfiguration` too: user code must not look like a bug of the master's.
+    Raises `BadConfiguration` if there is none, or if its import raises. An exception of a job's own grouper becomes a
+    `BadConfiguration`, too: an error in user code must not look like a bug of the master.
     """
     if name in GROUPERS:
         return GROUPERS[name]

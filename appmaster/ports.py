@@ -1,4 +1,4 @@
-"""What the leader's actions and a rotation of credentials need of the world outside; each room has ports of its own."""
+"""The interfaces of the leader's actions and of a rotation of credentials; each room has ports of its own besides."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from standby.shared.roles import PeerRole
 class LeaderRecords(Protocol):
     """Records that only the leader writes.
 
-    Each call raises `Fenced` when another leads, `Transient` when the outcome is unknown.
+    Each call raises `Fenced` if another candidate leads, `Transient` if the outcome is unknown.
     """
 
     def write_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...] | None:
-        """Write a decision's records at once; return them with their new versions, None when one had changed."""
+        """Write a decision's records at once; return them with their new versions, None if one had changed."""
         ...
 
     def read_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...]:
@@ -32,47 +32,47 @@ class LeaderRecords(Protocol):
         ...
 
     def write_model(self, model: JobModel, stage: str) -> JobModel | None:
-        """Write a job's model in place of its version; return it with its new one, None when it had changed."""
+        """Write a job's model over its version; return it with its new version, None if it had changed."""
         ...
 
     def write_status(self, job: str, status: StatusRecord) -> None:
-        """Record how far a job is."""
+        """Write a job's status."""
         ...
 
 
 class ControlPort(Protocol):
-    """The streams to containers. Calls return at once; what becomes of them comes back as an event."""
+    """The streams to containers. Calls return at once; outcomes come back as events."""
 
     def send(self, container: str, incarnation: int, message: wire.Down) -> None:
         """Send a message to a container."""
         ...
 
     def learn(self, container: str, host: str, port: int) -> None:
-        """Take note of where a container answers its peers."""
+        """Store the address at which a container answers its peers."""
         ...
 
     def probe(self, container: str, incarnation: int) -> None:
-        """Ask at a container's port whether it lives."""
+        """Probe a container's port to find out whether the container is alive."""
         ...
 
 
 class ContainerRequests(Protocol):
-    """Containers asked of cells. Calls return at once; what becomes of them comes back as an event."""
+    """Requests of containers from cells. Calls return at once; outcomes come back as events."""
 
     def request(self, number: int, host: str | None, cell: int) -> None:
-        """Ask a cell for a container, on ``host`` if there is one named."""
+        """Request a container from a cell, on ``host`` if that is not None."""
         ...
 
     def release(self, granted: str) -> None:
-        """Give a container, or a request, back."""
+        """Give back a container or a request."""
         ...
 
 
 class JobUpdates(Protocol):
-    """Jobs' records, as they are changed."""
+    """Changes of jobs' records."""
 
     def update(self, name: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord | None:
-        """Change a job's record, as ``change`` says, whoever else changes it; return it, None without such a job."""
+        """Change a job's record by ``change``, retried on conflicts; return it, or None if there is no such job."""
         ...
 
 
@@ -98,7 +98,7 @@ class Ring(Protocol):
 
     @property
     def number(self) -> int:
-        """The number of what it holds, as it was given out last."""
+        """The number under which its credentials were last given out."""
         ...
 
     def pair(self, role: PeerRole) -> Pair:
@@ -106,21 +106,21 @@ class Ring(Protocol):
         ...
 
     def authorities(self) -> str:
-        """Return the certificates of the authorities that are trusted, in PEM."""
+        """Return the certificates of the trusted authorities, in PEM."""
         ...
 
     def next(self) -> Ring:
-        """Return what everybody is to have in the end; made at the first call, and the same until `finish`."""
+        """Return the credentials that every process is to have in the end; made once, and kept until `finish`."""
         ...
 
     def finish(self, number: int) -> None:
-        """Have it be as `next` says, given out last with ``number``."""
+        """Replace its credentials by those of `next`, last given out with ``number``."""
         ...
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Process:
-    """A candidate or a container, and where it answers its peers."""
+    """A candidate or a container, and the address at which it answers its peers."""
 
     role: PeerRole
     name: str
@@ -132,16 +132,16 @@ class Process:
 
 
 class Processes(Protocol):
-    """Every process of the cluster that runs, as ZooKeeper has it."""
+    """Every running process of the cluster, according to ZooKeeper."""
 
     def given(self, role: PeerRole) -> Credentials | None:
-        """Return what was given out to a role last."""
+        """Return the credentials that were last given out to a role."""
         ...
 
     def give(self, role: PeerRole, credentials: Credentials) -> None:
-        """Give it out."""
+        """Give credentials out to a role."""
         ...
 
     def running(self) -> tuple[Process, ...]:
-        """Return those that are registered."""
+        """Return the registered processes."""
         ...

@@ -1,6 +1,6 @@
-"""What the master and the command line keep in ZooKeeper, besides what containers read too.
+"""What the master and the command line keep in ZooKeeper, in addition to what containers read, too.
 
-See `standby.shared.records` for the rules that hold for every body.
+See `standby.shared.records` for the rules of all records.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ VERSION = 1
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """``/jobs/<job>``: a job as it was submitted, and what is asked of it now."""
+    """``/jobs/<job>``: a job as it was submitted, and its present settings."""
 
     definition: JobDefinition
-    """What containers that start now run: the present revision."""
+    """The present revision, which containers started now run."""
     former: tuple[JobDefinition, ...] = ()
-    """Earlier revisions, latest first: containers may still run them, and the latest can be returned to."""
+    """Earlier revisions, latest first: containers may still run them, and a rollback may return to the latest."""
     settings: Mapping[str, str] = {}
-    """The flat configuration as it is asked for now: keys that need no new container may differ from the
-    definition's. Empty: as in the definition."""
+    """The flat configuration as it is requested now: keys that need no new container may differ from the definition's.
+    Empty: as in the definition."""
     is_wanted: bool = True
     """Requested state: deployed, or undeployed."""
     purge: bool = False
     """Undeployed for good: containers remove local state before they end."""
     is_fence_waived: bool = False
-    """Undeployed although its tasks may not be fenced: an operator has said that nothing of it writes any more."""
+    """Undeployed even if its tasks are not fenced: an operator has declared that nothing of it writes any more."""
     activated: int = 0
-    """Highest revision that is active: enough candidates held its code, or it was waited for long enough."""
+    """Highest active revision: enough candidates held its code, or the wait for them was over."""
     version: int = VERSION
 
 
@@ -51,7 +51,7 @@ class ProcessorRecord(msgspec.Struct, frozen=True):
     parked: str = ""
     """Why it is parked, in words; empty: it is not."""
     parked_for: str = ""
-    """The `Failure` that is meant; empty: a release that did not say."""
+    """The kind of that reason (`Failure`); empty: written by a release without kinds."""
 
 
 class ModelRecord(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class ModelRecord(msgspec.Struct, frozen=True):
 
 
 class DrainedRecord(msgspec.Struct, frozen=True):
-    """``/drained``: the hosts that are drained, and why."""
+    """``/drained``: the drained hosts, and why."""
 
     hosts: Mapping[str, str]
     """Host → why."""
@@ -75,30 +75,29 @@ class DrainedRecord(msgspec.Struct, frozen=True):
 
 
 class EndedRecord(msgspec.Struct, frozen=True):
-    """A job that was given up, and of which nothing is left to do."""
+    """A job that failed, and for which nothing is left to do."""
 
     run: str
     revision: int
-    """The one that was given up: a later one is another chance."""
+    """The revision that failed: a later one is another chance."""
 
 
 class StatusRecord(msgspec.Struct, frozen=True):
-    """``/jobs/<job>/status``: how far the leader is with it."""
+    """``/jobs/<job>/status``: a job's status, as written by the leader."""
 
     state: str
     reasons: tuple[str, ...] = ()
     at_ms: int = 0
     traceback: str = ""
-    """Where the job's code raised what is behind the reasons (`standby.shared.errortext`); empty: it did
-    not."""
+    """Where the job's code raised what caused the reasons (`standby.shared.errortext`); empty: it did not."""
     ended: EndedRecord | None = None
-    """What was given up, once every task of it is fenced; None: nothing was, or a leader is still at it."""
+    """The failed job once every task of it is fenced; None: it has not failed, or a leader still works on it."""
     version: int = VERSION
     failure: str = ""
-    """Of a job that was given up, the `Failure` that its first reason is about; empty: a release that did not say."""
+    """The kind (`Failure`) of a failed job's first reason; empty: written by a release without kinds."""
     is_unfenceable: bool | None = None
-    """Whether its tasks cannot be fenced, so that a container of it might still commit; None: a release that did not
-    say."""
+    """Whether its tasks cannot be fenced, so that a container of it might still commit; None: written by a release
+    without this field."""
 
 
 class CellRecord(msgspec.Struct, frozen=True):
@@ -108,13 +107,13 @@ class CellRecord(msgspec.Struct, frozen=True):
     """YARN application id; empty between the creation of the record and YARN's answer."""
     submitter: str = ""
     attempt: str = ""
-    """Of the application, as its candidate has it from YARN (`appmaster.leadership.yarn_ids`); empty until then."""
+    """The attempt of the application that its candidate belongs to (`appmaster.leadership.yarn_ids`); empty before."""
     address: str = ""
-    """``host:port`` of that attempt's Skein AM. Whoever has the pair that the application was submitted with can talk
-    to it: every candidate has it in its working directory."""
+    """``host:port`` of that attempt's Skein AM. A client needs the pair with which the application was submitted; every
+    candidate has it in its working directory."""
     settings: Mapping[str, str] = {}
-    """Keys that hold for every container of the cell, as the job had them that started it: a job that is submitted
-    into the cluster later runs with them."""
+    """Keys that apply to every container of the cell, with the values of the job that started it: a job that is
+    submitted into the cluster later runs with them."""
     version: int = VERSION
 
 
@@ -122,7 +121,7 @@ class DeletedRecord(msgspec.Struct, frozen=True):
     """``/code/<bundle>`` of a bundle that was deleted: its tombstone. Otherwise the node is empty."""
 
     at_ms: int
-    """For people: how long it stays is measured by each candidate's own clock."""
+    """For people only: its age is measured by each candidate's own clock."""
     version: int = VERSION
 
 
@@ -140,29 +139,29 @@ class CandidateRecord(msgspec.Struct, frozen=True):
     standfast: str
     version: int = VERSION
     peer_port: int = 0
-    """`standby.shared.peers`, over mutual TLS: gives code and takes it; 0: a version that has none."""
+    """Port of `standby.shared.peers`, over mutual TLS, for transfers of code; 0: a version without it."""
     life: int = 1
     """How many times its supervisor has started it in this attempt."""
     ended: str = ""
-    """How the life before ended; empty: there was none."""
+    """How its former life ended; empty: there was none."""
 
 
 class ChangeRecord(msgspec.Struct, frozen=True):
-    """``/changes/<id>``: a change of what is desired, queued until a leader makes it, and its result."""
+    """``/changes/<id>``: a change of the desired state, queued until a leader makes it, and its result."""
 
     operation: str
-    """Of `appmaster.changes.operations.OPERATIONS`."""
+    """One of `appmaster.changes.operations.OPERATIONS`."""
     arguments: Mapping[str, Any]
     submitter: str = ""
     at_ms: int = 0
     state: str = "queued"
     """``queued``, ``done`` or ``refused``."""
     said: str = ""
-    """Of one that is settled: what was done, or why not; of one that is queued: what keeps it from being made."""
+    """Of a settled change: what was done, or why it was not; of a queued change: why it is not made yet."""
     epoch: int = 0
-    """Of the leader that settled it."""
+    """Epoch of the leader that settled it."""
     revision: int = 0
-    """Of the job after a change of one."""
+    """The job's revision after a change of a job."""
     version: int = VERSION
 
 
@@ -179,11 +178,11 @@ class Loaded:
     status: StatusRecord | None
     model: JobModel | None
     tasks: tuple[Recorded, ...]
-    """Empty when they were not asked for."""
+    """Empty if they were not requested."""
 
 
 def model_record(model: JobModel, stage: str) -> ModelRecord:
-    """Return a job model as it is kept."""
+    """Return the record of a job model."""
     return ModelRecord(
         model.job,
         stage,
@@ -223,7 +222,7 @@ def model_of(record: ModelRecord, znode: int) -> JobModel:
 
 
 def failure_of(kind: str, said: str) -> Reason[Failure]:
-    """Return why a job was given up, or a processor parked, as it is recorded; ``kind`` may be of a later release."""
+    """Return the recorded reason why a job failed or a processor was parked; ``kind`` may be of a later release."""
     return Reason(Failure(kind) if kind in _FAILURES else Failure.OTHER, said)
 
 
@@ -242,5 +241,5 @@ def encode(
 
 
 def decode(data: bytes, path: str, kind: type[_Body]) -> _Body:
-    """Return the record in ``data``; raises `BadConfiguration` naming ``path`` when it is none."""
+    """Return the record in ``data``; raises `BadConfiguration` naming ``path`` if it is not one."""
     return decoded(data, path, kind, VERSION)

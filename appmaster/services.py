@@ -1,4 +1,4 @@
-"""What every candidate runs from its start, whoever leads: its port for peers, its code, the queue of changes."""
+"""What every candidate runs from its start, leading or not: its port for peers, its code, the queue of changes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _STORE: Final = "bundles"
 
 
 class CandidateServices:
-    """Put together from the cluster's settings and the candidate's ``keys``; ``directory`` is the working directory.
+    """Composed from the cluster's settings and the candidate's ``keys``; ``directory`` is the working directory.
 
-    ``client`` is the candidate's own, started kazoo client; called on any thread are ``fenced`` when a write
-    was refused because another leads, ``troubled`` when `quarantined` or `waiting` have changed, and ``audit`` with who
-    asked for which change.
+    ``client`` is the candidate's own, started kazoo client. Called on any thread are: ``fenced`` when a write was
+    refused because another candidate leads, ``troubled`` when `quarantined` or `waiting` have changed, and ``audit``
+    for each call that asks for a change.
     """
 
     def __init__(
@@ -81,16 +81,16 @@ class CandidateServices:
 
     @property
     def gate(self) -> Gate:
-        """What bounds who connects to that port."""
+        """What limits the connections to that port."""
         return self._peers.gate
 
     @property
     def peer_port(self) -> int:
-        """Where it gives and takes code; belongs into the candidate's record."""
+        """The port at which it transfers code; part of the candidate's record."""
         return self._peers.port
 
     def api(self, leads: Callable[[], bool], leader_api: Answer) -> ApiServer:
-        """Return what answers clients' calls; ``leader_api`` those of the leader alone, while ``leads`` says so."""
+        """Return the server of clients' calls; ``leader_api`` serves the leader's while ``leads`` returns True."""
         return ApiServer(self._cluster, self._candidate, self.changes, leads, leader_api, self._audit)
 
     def _uploaded(self, caller: Caller, bundle: str, is_refused: bool) -> None:
@@ -98,23 +98,23 @@ class CandidateServices:
         self._audit(caller, "upload", {"bundle": bundle}, said)
 
     def change(self, change: str) -> Mapping[str, Any]:
-        """Return a queued change as everybody may see it, as far as this candidate has heard of it."""
+        """Return a queued change as everyone may see it, as last seen by this candidate."""
         return shown(change, self.changes.seen(change))
 
     def start(self) -> None:
-        """Begin; the candidate is to be registered only then."""
+        """Start; the candidate may be registered only after this."""
         self._peers.start(self._routes)
         self.code.start()
         self.changes.start()
 
     def close(self) -> None:
-        """End all of it."""
+        """Stop everything."""
         self.changes.close()
         self.code.close()
         self._peers.close()
 
     def quarantined(self) -> Mapping[str, str]:
-        """Return the jobs whose code cannot be had as this candidate sees it: why, and since when."""
+        """Return the jobs whose code is unavailable to this candidate: why, and since when."""
         return {job: self._told(each) for job, each in self.code.quarantined().items()}
 
     def waiting(self) -> Mapping[str, str]:
@@ -144,5 +144,5 @@ def utc(at_ms: int) -> str:
 def _store_directory(config: ClusterConfig, host: str, directory: Path) -> Path:
     if not config.code_directory:
         return directory / _STORE
-    # The host's name as with task state; the cell's number, since two cells may have their masters on one host.
+    # The host's name is part of it, as for task state, and the cell's number, because two masters may share a host.
     return Path(config.code_directory) / escape(config.name) / escape(host) / str(config.cell)

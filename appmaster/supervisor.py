@@ -1,11 +1,11 @@
 """Keeps a candidate running inside its Skein application: ``python -m appmaster.supervisor``.
 
-The application must not end with the candidate's process, for YARN would take all its containers with
-it, although they need no candidate of their own cell: whoever leads asks its Skein AM. So a
-candidate that crashes is started again for ever, sooner after a long life than after a short one, and its
-record in ZooKeeper tells which life it is and how the last one ended. A candidate that was deposed comes
-back as a follower at once. Once the application's master is gone, which started the supervisor, no further life begins:
-YARN ends what is left of its container, but not always, and the next attempt has a candidate of its own.
+The application must not end with the candidate's process, because YARN would then end all its containers, which do not
+need a candidate of their own cell: the leader asks their cell's Skein AM. So a candidate that crashes is started again
+for ever, sooner after a long life than after a short one. Its record in ZooKeeper contains the number of its life and
+how the last one ended. A deposed candidate comes back as a follower at once. Once the application's master, which
+started the supervisor, is gone, no further life begins: YARN ends what is left of its container, though not always, and
+the next attempt has its own candidate.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from standby.shared.clock import REAL, Clock
 
 _log = logging.getLogger("appmaster.supervisor")
 
-#: Exit statuses of a candidate that the supervisor knows (others are crashes).
+#: Exit statuses of a candidate that the supervisor knows; all others are crashes.
 FINISHED: Final = 0
 RESIGNED: Final = 75
 SUPERSEDED: Final = 76
 MADE_WAY: Final = 77
 
-#: gRPC's library, which reads this while it is loaded, would print a line for each stranger whose handshake fails.
+#: The gRPC library reads this when it is loaded; otherwise it prints a line for each failed handshake of a stranger.
 _QUIET: Final = {"GRPC_VERBOSITY": "ERROR"}
 
-#: Told of a life that did not begin (``EX_OSERR``).
+#: Stands for a life that could not begin (``EX_OSERR``).
 _NOT_STARTED: Final = 71
 
-#: Variables in which a candidate finds which of its lives this is, and how the one before ended.
+#: Variables with which a candidate learns the number of its life, and how the former one ended.
 LIFE: Final = "STANDFAST_CANDIDATE_LIFE"
 ENDED: Final = "STANDFAST_CANDIDATE_ENDED"
 
-#: A life longer than this was a good one: the back-off starts anew, seconds.
+#: A life longer than this counts as good: the back-off starts again, seconds.
 _GOOD_LIFE: Final = 30.0
 _FIRST_BACKOFF: Final = 0.2
 _LONGEST_BACKOFF: Final = 10.0
@@ -48,35 +48,37 @@ _MOST_DOUBLINGS: Final = 10
 
 
 class Lives:
-    """Decides by how a candidate's lives ended whether, and after how long, it lives again."""
+    """Decides whether a candidate is started again, and after how long, by how its lives ended."""
 
     def __init__(self) -> None:
         self.life = 1
-        #: How the last life ended, for the next.
+        #: How the last life ended, for the next one.
         self.ended = ""
         self._short_lives = 0
 
     def wait_after(self, status: int, lived: float) -> float | None:
-        """Return the seconds until the next life, or None when the attempt ends with this one."""
+        """Return the seconds until the next life, or None if the attempt ends with this one."""
         if status in (FINISHED, SUPERSEDED, MADE_WAY):
             return None
         if status == BadConfiguration.exit_status and self.life == 1 and lived <= _GOOD_LIFE:
-            # Nothing that another try in the same place could mend, and nothing runs yet that would be lost. What a
-            # candidate stumbles over after it has followed for days is another matter.
+            # Another try in the same place could not help, and nothing runs yet that would be lost. The same error in a
+            # candidate that has followed for days is another matter.
             return None
-        # A server that is away is nobody's crash loop: it is asked again soon.
+        # An unavailable server does not count as a crash: it is asked again soon.
         is_crash = status not in (Unavailable.exit_status, RESIGNED)
         self._short_lives = 0 if lived > _GOOD_LIFE else min(self._short_lives + is_crash, _MOST_DOUBLINGS)
         backoff = min(_FIRST_BACKOFF * 2**self._short_lives, _LONGEST_BACKOFF)
         wait = 0.0 if status == RESIGNED else backoff
         self.ended = f"{f'signal {-status}' if status < 0 else f'status {status}'} after {lived:.1f} s"
-        _log.error("life %d of the candidate ended with %s; again in %.1f s", self.life, self.ended, wait)
+        _log.error(
+            "life %d of the candidate ended with %s; starting it again in %.1f s", self.life, self.ended, wait
+        )
         self.life += 1
         return wait
 
 
 def supervise(command: list[str], clock: Clock = REAL) -> int:
-    """Run ``command`` again and again until it finishes; return the exit status for YARN."""
+    """Run ``command`` repeatedly until it finishes; return the exit status for YARN."""
     ending = threading.Event()
     child: subprocess.Popen[bytes] | None = None
 
@@ -97,7 +99,7 @@ def supervise(command: list[str], clock: Clock = REAL) -> int:
         except OSError as error:
             if lives.life == 1:
                 raise  # nothing runs yet that would be lost
-            # The host is out of memory or of processes, as it may be when it has just ended the candidate for that.
+            # The host is out of memory or processes, as may be when it has just ended the candidate for that reason.
             _log.error("the candidate could not be started: %s", error)
             status = _NOT_STARTED
         if ending.is_set():
@@ -107,7 +109,7 @@ def supervise(command: list[str], clock: Clock = REAL) -> int:
             return status
         ending.wait(clock.pace(wait))
         if os.getppid() != master:
-            _log.error("the application's master is gone: its candidate does not live again")
+            _log.error("the application's master is gone: its candidate is not started again")
             return status
     return FINISHED
 

@@ -1,4 +1,4 @@
-"""Which standfast this is."""
+"""The version of standfast that runs."""
 
 from __future__ import annotations
 

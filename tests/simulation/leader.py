@@ -449,7 +449,7 @@ class Candidate(Process):
             yield 0
             self.post(happened.RecordsWritten(action.decision, written, self._now()))
             return
-        self.post(happened.RecordsRefused(action.decision, "a record had changed under the decision"))
+        self.post(happened.RecordsRefused(action.decision, "a record was changed after the decision"))
         self.post(happened.RecordsLoaded(as_recorded(action.changes, (yield from self._read(tasks)))))
 
     def _read(self, tasks: tuple[TaskId, ...]) -> Course:

@@ -15,7 +15,7 @@ from tests.held import HoldPoints, reach
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.appmaster.test_effects import Lab
 
-POINT = "leader: records written, nobody told"
+POINT = "leader: records written, not announced"
 
 
 def test_only_who_comes_to_a_held_point_stops_and_only_until_it_is_let_go(tmp_path: Path) -> None:

@@ -112,8 +112,8 @@ def test_why_a_job_does_not_end_is_told_with_what_to_do() -> None:
     assert "If that is not to be had, see to it" in said
     assert "`standfast kill flights --unfenced`" in said
     assert "--unfenced" not in held_up("flights", "shared", ending(WHY, is_unfenceable=False), "")
-    said = held_up("flights", "shared", {}, "an error that nobody foresaw: KeyError: 'x'")
-    assert "the leader cannot lead it (an error that nobody foresaw: KeyError: 'x')" in said
+    said = held_up("flights", "shared", {}, "unexpected error: KeyError: 'x'")
+    assert "the leader cannot lead it (unexpected error: KeyError: 'x')" in said
     # Why a job that is to run does not is no reason why it does not end.
     for mine in ({"is_wanted": True, "reasons": ["waiting for a container"]}, {}):
         assert held_up("flights", "shared", mine, "").startswith("no leader has taken it up. ")
