@@ -1,9 +1,9 @@
 """The command ``standfast``: one parser, onto which each command module mounts its own commands.
 
-A command module offers ``add_commands(subparsers)``. Each parser that it adds names the function that
-carries the command out, ``parser.set_defaults(run=function)``: a function of the parsed arguments that
-returns the exit status. It reports failure by raising one of :mod:`standby.errors`, which ends here as
-one line on standard error and the error's ``exit_status``.
+A command module has a function ``add_commands(subparsers)``. Each parser that it adds names the function that carries
+the command out, ``parser.set_defaults(run=function)``: a function of the parsed arguments that returns the exit
+status. It reports failure by raising one of :mod:`standby.errors`, which is printed here as one line on standard error
+and determines the exit status (``exit_status``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from appmaster.cli.shared.output import complain
 from appmaster.version import version
 from standby.errors import StandfastError
 
-#: What a shell reports for a process that SIGINT ended.
+#: The status that a shell reports for a process that SIGINT ended.
 INTERRUPTED: Final = 130
 
 #: Mounted in this order, which is the order of the help text.
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Carry out the command in ``argv`` (default: the process's own arguments); return its exit status."""
     _open_closed_outputs()
     arguments = build_parser().parse_args(argv)
-    # It warns at each attempt to connect; the one error that the command ends with says all of it.
+    # It warns at each attempt to connect; the error that ends the command says all of it.
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     try:
         status: int = arguments.run(arguments)
@@ -89,9 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_closed_outputs() -> None:
-    """Have what is written to an output that the caller has closed go nowhere.
+    """Discard what is written to an output that the caller has closed.
 
-    ``print`` would write the progress of a command among its results, and a connection would get the output's number.
+    Otherwise ``print`` would mix progress into results, or a connection would get the file descriptor of the output.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -99,9 +99,9 @@ def _open_closed_outputs() -> None:
 
 
 def _reader_has_gone() -> bool:
-    """Return whether who reads the standard output (head, less) has gone, which is their right.
+    """Return whether the reader of the standard output (head, less) has ended, as it may.
 
-    The output itself is asked: what could not be written need not be in a buffer any more, by which one would see it.
+    The output itself is polled: data that could not be written is not necessarily in a buffer any more.
     """
     try:
         output = sys.stdout.fileno()
@@ -111,7 +111,7 @@ def _reader_has_gone() -> bool:
     asked.register(output, 0)
     if not asked.poll(0):
         return False
-    # Without this the interpreter would complain once more when it flushes standard output on its way out.
+    # Without this the interpreter would report it once more when it flushes standard output at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), output)
     return True
 

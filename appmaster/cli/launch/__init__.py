@@ -1,1 +1,1 @@
-"""A job on its way to YARN and off it: checks, a look at a host, its code, the cells' applications, its end."""
+"""How a job reaches YARN and ends there: checks, a probe of a host, its code, the cells' applications, its end."""

@@ -29,23 +29,23 @@ HEARTBEAT_JAR: Final = "00-heartbeat.jar"
 #: How often the application master talks to the ResourceManager.
 HEARTBEAT_MS: Final = 200
 
-#: YARN's name for the expiry from which the AM's heartbeat interval follows: half of it.
+#: YARN's expiry that determines the AM's heartbeat interval: half of it.
 _EXPIRY: Final = "yarn.am.liveness-monitor.expiry-interval-ms"
 
-#: The bound of an application's attempts, and YARN's default of it. YARN itself goes beyond it where a global bound
-#: (``am.global.max-attempts``) is higher; Skein does not, and takes the failure of a master in this attempt for the
-#: application's end.
+#: The limit of an application's attempts, and YARN's default for it. YARN itself exceeds it if a global limit
+#: (``am.global.max-attempts``) is higher. Skein does not: it considers the failure of a master in this attempt the end
+#: of the application.
 _MOST_ATTEMPTS: Final = "yarn.resourcemanager.am.max-attempts"
 _DEFAULT_ATTEMPTS: Final = 2
 
-#: Where Skein, which takes a file's path for a URL, lets it end.
+#: Characters at which Skein, which treats a file's path as a URL, ends the path.
 _PARTS_OF_URLS: Final = ("#", "?", ";")
 
-#: A lean JVM for the Skein AM.
+#: Options of a small JVM for the Skein AM.
 AM_JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xss512k"
 
 
-#: What a container of `build_sweep` needs, MiB.
+#: Memory of a container of `build_sweep`, MiB.
 _SWEEP_MEMORY_MB: Final = 256
 
 
@@ -64,12 +64,12 @@ def build(
     """Return the `skein.ApplicationSpec` of one cell for ``config``.
 
     ``hadoop`` is the client's configuration, ``code`` the directory with the job's modules, ``jars`` Spark's connector,
-    ``keyring`` the cluster's credentials, ``racks`` what YARN knows of its hosts; ``scratch`` must last until the
-    application was submitted. Raises `BadConfiguration` for files that cannot be used.
+    ``keyring`` the cluster's credentials, ``racks`` the racks of hosts according to YARN. ``scratch`` must exist until
+    the application has been submitted. Raises `BadConfiguration` for files that cannot be used.
     """
     attempts = granted_attempts(hadoop, config.am_max_attempts)
     settings = scratch / cluster_file.FILE
-    # Kafka's password may be in it.
+    # It may contain Kafka's password.
     settings.touch(0o600)
     settings.write_bytes(cluster_file.dump(cluster_settings(config, cell, racks, attempts)))
     files: dict[str, Any] = {
@@ -92,7 +92,7 @@ def build(
             files=files,
             env=_variables(environment),
             script=_script(python, "standby"),
-            # Failed containers just end: what comes next is the leader's decision, never Skein's.
+            # Failed containers just end: the leader decides what follows, never Skein.
             allow_failures=True,
             max_restarts=0,
             node_label=config.container_label,
@@ -127,7 +127,7 @@ def build(
 
 
 def _bootstrap(scratch: Path, keyring: Keyring, role: PeerRole) -> Any:
-    """Return the file by which the cluster knows a process of this role."""
+    """Return the file by which the cluster authenticates a process of this role."""
     target = scratch / f"{role.value}-{credentials.FILE}"
     target.touch(0o600)
     target.write_bytes(credentials.encode(keyring.bootstrap(role)))
@@ -135,14 +135,14 @@ def _bootstrap(scratch: Path, keyring: Keyring, role: PeerRole) -> Any:
 
 
 def interpreter(config: JobConfig) -> str:
-    """Return the path of the job's Python on every host; relative to the working directory where it is shipped."""
+    """Return the path of the job's Python on every host; relative to the working directory if it is shipped."""
     return "./environment/bin/python" if config.python_archive else config.python
 
 
 def build_probe(config: JobConfig, files: Sequence[Path], environment: Mapping[str, str] = os.environ) -> Any:
     """Return a `skein.ApplicationSpec` whose master runs the first of ``files`` with the others as its arguments.
 
-    With the interpreter, in the queue and on hosts as the job's containers have them.
+    It has the interpreter, the queue and the hosts of the job's containers.
     """
     shipped: dict[str, Any] = {each.name: _file(each) for each in files}
     if config.python_archive:
@@ -200,8 +200,8 @@ def build_sweep(
 
 def _variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a container."""
-    # Job code that computes in local time, as Spark does for Python UDFs, has the same on every host, and none in which
-    # an hour comes twice.
+    # Job code that computes in local time, as Spark does for Python UDFs, has the same time zone on every host, and one
+    # in which no hour occurs twice.
     variables = {"PYTHONUNBUFFERED": "1", "LANG": "C.UTF-8", "TZ": "UTC"}
     if environment.get("JAVA_HOME"):
         variables["JAVA_HOME"] = environment["JAVA_HOME"]
@@ -211,26 +211,26 @@ def _variables(environment: Mapping[str, str]) -> dict[str, str]:
 def _master_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a master, and of the JVM that Skein starts beside it."""
     variables = _variables(environment)
-    # YARN's script starts that by $JAVA_HOME without quotes: rather by the host's own Java than by one with a space.
+    # YARN's script starts it by $JAVA_HOME without quotes. With a space in that path, the host's own Java is used.
     if len(variables.get("JAVA_HOME", "").split()) > 1:
         del variables["JAVA_HOME"]
     return {**variables, "JDK_JAVA_OPTIONS": AM_JAVA_OPTIONS}
 
 
 def granted_attempts(hadoop: HadoopConfiguration, asked: int) -> int:
-    """Return how many attempts are made of an application that asks for so many.
+    """Return how many attempts YARN makes of an application that asks for ``asked``.
 
-    ``hadoop`` is the client's; what it does not say is as YARN has it by default.
+    ``hadoop`` is the client's configuration; YARN's defaults apply to what it does not contain.
     """
     most = (hadoop.get(_MOST_ATTEMPTS) or "").strip()
     return min(asked, int(most) if most.isdecimal() else _DEFAULT_ATTEMPTS)
 
 
 def heartbeat_jar(scratch: Path, hadoop: HadoopConfiguration, heartbeat_ms: int) -> Path:
-    """Return a jar with the client's yarn-site.xml in one file, but the AM's heartbeat every ``heartbeat_ms``.
+    """Return a jar with the client's yarn-site.xml in one file, but an AM heartbeat every ``heartbeat_ms``.
 
-    The interval follows ``min(5000, expiry / 2)`` as the AM itself reads the expiry; the cluster's own
-    setting stays what it is.
+    The interval is ``min(5000, expiry / 2)`` with the expiry as the AM itself reads it; the cluster's own setting is
+    unchanged.
     """
     others = (each for each in hadoop.shipped() if each.name != _EXPIRY)
     target = scratch / HEARTBEAT_JAR
@@ -248,8 +248,8 @@ def _script(python: str, module: str) -> str:
 def _file(path: Path, kind: str = "file") -> Any:
     if any(each in str(path) for each in _PARTS_OF_URLS):
         raise BadConfiguration(
-            f"{path}: Skein would take {' or '.join(_PARTS_OF_URLS)} in it for the end of the path; have it in another "
-            "directory (for temporary files, TMPDIR names it)"
+            f"{path}: Skein would end the path at {' or '.join(_PARTS_OF_URLS)}; use another "
+            "directory (TMPDIR names the one for temporary files)"
         )
     return skein.File(source=str(path), type=kind)
 
@@ -264,7 +264,7 @@ def _zip(
     target: Path, files: Sequence[Path], base: Path | None, compression: int = zipfile.ZIP_DEFLATED
 ) -> Path:
     with zipfile.ZipFile(target, "w", compression) as archive:
-        # YARN refuses an empty archive; a job without modules of its own still has the directory.
+        # YARN rejects an empty archive; a job without modules of its own still has the directory.
         archive.writestr(".standfast", b"")
         for each in files:
             if each.is_file() and "__pycache__" not in each.parts:

@@ -1,4 +1,4 @@
-"""The applications of a cluster's cells: claimed in ZooKeeper, then submitted, their masters on different hosts."""
+"""The applications of a cluster's cells: claimed in ZooKeeper, then submitted, with masters on different hosts."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from embedded.jars.cache import open_cache
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 
-#: So many times a cell's master is asked for again that came to a host which has one. On three hosts, the fewest that
-#: are of use, every third comes to the host of the other one; a try takes some two seconds.
+#: How often a cell's master that started on another master's host is replaced. On three hosts, the smallest useful
+#: number, every third one starts on the other's host; a try takes some two seconds.
 _TRIES: Final = 8
 
 #: The set of jars that containers with a Spark feed need.
 _CONNECTOR: Final = "spark-kafka"
 
-#: The hosts that get a service of their own, and the rack of every host.
+#: The hosts that get their own service, and the rack of every host.
 Topology = tuple[Sequence[str], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Launching:
-    """How applications are submitted: until when, what is said meanwhile, and how it is undone."""
+    """How applications are submitted: the deadline, the progress output, and how it is undone."""
 
     deadline: Deadline
     progress: Progress
@@ -44,10 +44,10 @@ class Launching:
 
 
 class Claims:
-    """Cells that this process has claimed, and what it has submitted for them so far."""
+    """Cells that this process has claimed, and their applications submitted so far."""
 
     def __init__(self, zookeeper: ZooKeeper, config: JobConfig) -> None:
-        """Claim nothing yet; the records will keep what of ``config`` holds for every job of the cluster."""
+        """Claim nothing yet; the records will contain the settings of ``config`` that apply to the whole cluster."""
         self._zookeeper = zookeeper
         self._claim = CellRecord("", user_name(), settings=of_the_cluster(config))
         self._former: dict[int, CellRecord | None] = {}
@@ -55,7 +55,7 @@ class Claims:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The cells that are claimed."""
+        """The claimed cells."""
         return tuple(self._former)
 
     @property
@@ -69,14 +69,14 @@ class Claims:
         return [each.application for number, each in cells if number not in self._former]
 
     def take(self, number: int, former: CellRecord | None) -> bool:
-        """Claim a cell in place of an ended one; return False when somebody was quicker."""
+        """Claim a cell in place of an ended one; return False if another submit was quicker."""
         is_mine = self._zookeeper.cells.claim(number, self._claim, replaces=former)
         if is_mine:
             self._former[number] = former
         return is_mine
 
     def give_back(self) -> None:
-        """Have the cells' records as they were before."""
+        """Restore the cells' records as they were before."""
         for number, former in self._former.items():
             if former is None:
                 self._zookeeper.cells.drop(number)
@@ -84,20 +84,20 @@ class Claims:
                 self._zookeeper.cells.put(number, former)
 
     def submitted(self, number: int, started: str) -> str:
-        """Take note of a cell's application; return it."""
+        """Store a cell's application; return it."""
         self.started[number] = started
         return started
 
     def complete(self, number: int) -> None:
-        """Record a cell's application: its candidate waits for that."""
+        """Record a cell's application, for which its candidate waits."""
         record = msgspec.structs.replace(self._claim, application=self.started[number])
         self._zookeeper.cells.put(number, record)
 
 
 def claim(claims: Claims, zookeeper: ZooKeeper, client: Any, numbers: Iterable[int], undo: Undo) -> None:
-    """Claim cells for this process; ``undo`` gives them back as they were.
+    """Claim cells for this process; ``undo`` restores them.
 
-    Raises `BadConfiguration` when one of them runs, or is being submitted by somebody else.
+    Raises `BadConfiguration` if one of them runs, or is being submitted by another command.
     """
     undo.on_failure("the cells' records", claims.give_back)
     for number in numbers:
@@ -105,13 +105,15 @@ def claim(claims: Claims, zookeeper: ZooKeeper, client: Any, numbers: Iterable[i
         if former is not None and yarn.is_running(client, former.application):
             raise BadConfiguration(f"cell {number} of the cluster runs as {former.application}")
         if not claims.take(number, former):
-            raise BadConfiguration(f"somebody else is submitting cell {number} of the cluster at this moment")
+            raise BadConfiguration(
+                f"another command is submitting cell {number} of the cluster at this moment"
+            )
 
 
 def connector(config: JobConfig, show: Callable[[str], None]) -> list[Path]:
-    """Return the jars of Spark's connector, fetched where they are not in the cache; none for another feed.
+    """Return the jars of Spark's connector, fetched if they are not in the cache; none for another feed.
 
-    ``show`` is told how things stand. Raises `Unavailable` when they cannot be had.
+    ``show`` takes progress messages. Raises `Unavailable` if they are not available.
     """
     if config.feed != "spark":
         return []
@@ -121,7 +123,7 @@ def connector(config: JobConfig, show: Callable[[str], None]) -> list[Path]:
 
 
 def check(config: JobConfig, code: Path, topology: Topology, show: Callable[[str], None]) -> None:
-    """Raise `StandfastError` unless an application can be put together as `submit` does it; submits nothing."""
+    """Raise `StandfastError` unless an application can be composed as `submit` does it; submits nothing."""
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
         _specification(config, code, topology, connector(config, show), 1, Path(scratch))
 
@@ -129,12 +131,12 @@ def check(config: JobConfig, code: Path, topology: Topology, show: Callable[[str
 def submit(
     config: JobConfig, code: Path, topology: Topology, claims: Claims, client: Any, launch: Launching
 ) -> tuple[str, ...]:
-    """Submit an application for every claimed cell, their masters on different hosts if that can be had; return ids.
+    """Submit an application for every claimed cell, with masters on different hosts if possible; return their ids.
 
-    Where the masters run is waited for no longer than the launch's deadline.
+    Waits for the masters' hosts no longer than the launch's deadline.
     """
     _, racks = topology
-    # As the tree is, whatever the file says: containers create their nodes without a look.
+    # The tree's actual state, whatever the file says: containers create their nodes without checking it.
     config = replace(config, zookeeper_acl="digest" if claims.is_closed else "open")
     jar_files = connector(config, launch.progress.say)
 
@@ -168,8 +170,8 @@ def submit(
             )
             if found and found in taken:
                 launch.progress.say(
-                    f"the master of cell {number} came to {found} {_TRIES + 1} times, where another cell's is: "
-                    "the loss of this host takes both"
+                    f"the master of cell {number} started on {found} {_TRIES + 1} times, where another cell's is: "
+                    "the loss of this host ends both"
                 )
             taken.add(found)
         claims.complete(number)
@@ -179,7 +181,7 @@ def submit(
 def _specification(
     config: JobConfig, code: Path, topology: Topology, jar_files: Sequence[Path], number: int, scratch: Path
 ) -> Any:
-    """Return the application of a cell; ``scratch`` must last until it was submitted."""
+    """Return the application of a cell; ``scratch`` must exist until it has been submitted."""
     hosts, racks = topology
     return application.build(
         config,
@@ -201,14 +203,14 @@ def apart(
     host_of: Callable[[str], str],
     end: Callable[[str], None],
 ) -> str:
-    """Return the host of a cell's master, after trying to have it on none of ``taken``.
+    """Return the host of a cell's master, after trying to have it on none of the ``taken`` hosts.
 
-    A host's loss would take two cells at once otherwise. YARN lets nobody say where a master is to run: one that
-    came to a taken host is ended, and another asked for ``again``, some times. Where later attempts run is chance.
+    Otherwise a single host's loss could end two cells. YARN does not let a client choose a master's host, so a master
+    on a taken host is ended, and another is requested with ``again``, a few times. Where later attempts run is chance.
     """
     for _ in range(_TRIES):
         host = host_of(started)
-        # One that is not known is nobody's: two of them are not on one host for that.
+        # Unknown hosts do not count: two masters on unknown hosts are not considered to share one.
         if not host or host not in taken:
             return host
         end(started)

@@ -1,4 +1,4 @@
-"""What is looked at before anything is made: the tree, topics, YARN, brokers; each says what is wrong, or warns."""
+"""Checks before anything is created: the tree, topics, YARN, brokers; each raises what is wrong, or warns."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from standby.security.disclosure import is_secret
 from standby.shared.model import TopicIdentity
 from standby.shared.wire import JobDefinition
 
-#: So long after a topic was made every broker knows it.
+#: Time after which every broker knows a topic that was created.
 _NEW_TOPIC_SECONDS: Final = 10.0
 
 
 def check_tree(job: JobFile, *, is_open: bool, is_new: bool) -> str:
-    """Return a warning when everybody who reaches ZooKeeper can change the job's cluster; empty if not.
+    """Return a warning if everyone who can reach ZooKeeper can change the job's cluster; empty if not.
 
-    ``is_open`` says that they can already, ``is_new`` that no other job of the cluster runs. Raises
-    `BadConfiguration` when the job does not want that, or has secrets, which everybody could read.
+    ``is_open``: whether they already can; ``is_new``: whether no other job of the cluster runs. Raises
+    `BadConfiguration` if the job does not want that, or has secrets, which everyone could read.
     """
     config = job.config
     is_meant = config.zookeeper_acl == "open"
@@ -45,26 +45,26 @@ def check_tree(job: JobFile, *, is_open: bool, is_new: bool) -> str:
     readable = sorted(name for name, value in job.flat.items() if value and is_secret(name))
     if readable:
         raise BadConfiguration(
-            f"{', '.join(readable)}: everybody who reaches ZooKeeper could read it there, for the tree of cluster "
+            f"{', '.join(readable)}: everybody who reaches ZooKeeper could read it there, because the tree of cluster "
             f"{config.cluster} is open. Give the names of files on the hosts instead ({readable[0]}.file); or kill the "
             f"jobs, close the tree with `standfast protect {config.cluster}`, and leave zookeeper.acl=open out"
         )
     return (
-        f"everybody who reaches ZooKeeper can run code as you, for the tree of cluster {config.cluster} is open; to "
-        f"close it, kill its jobs and give `standfast protect {config.cluster}`"
+        f"everybody who reaches ZooKeeper can run code as you, because the tree of cluster {config.cluster} is open; "
+        f"to close it, kill its jobs and give `standfast protect {config.cluster}`"
     )
 
 
 def check_topics(job: JobFile, topics: Topics) -> int:
     """Return the number of tasks, which is the number of partitions of every input.
 
-    Raises `BadConfiguration` naming each topic that does not exist, or how many partitions each input has when
-    the numbers differ, `Unavailable` naming one that this principal may not describe.
+    Raises `BadConfiguration` naming each topic that does not exist, or each input's number of partitions if they
+    differ, `Unavailable` naming a topic that this principal may not describe.
     """
     config = job.config
     known = dict(topics.partitions())
     dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
-    # Kafka's list leaves out what may not be described, too; of a topic that is asked for by name it says so.
+    # Kafka's list leaves out topics that may not be described; asked for such a topic by name, Kafka reports that.
     unlisted = [name for name in (*config.inputs, *config.outputs, *dead_letter) if name not in known]
     known.update((name, topics.count(name)) for name in unlisted)
     missing = [name for name in unlisted if not known[name]]
@@ -82,9 +82,9 @@ def check_topics(job: JobFile, topics: Topics) -> int:
 
 
 def check_yarn(job: JobFile, client: Any) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the hosts that get a service of their own, and the rack of every host.
+    """Return the hosts that get their own service, and the rack of every host.
 
-    Raises `BadConfiguration` for what YARN cannot give.
+    Raises `BadConfiguration` for requests that YARN cannot satisfy.
     """
     nodes = client.get_nodes(states=["RUNNING"])
     if not nodes:
@@ -110,7 +110,7 @@ def check_yarn(job: JobFile, client: Any) -> tuple[tuple[str, ...], dict[str, st
 
 
 def short_of_hosts(config: JobConfig, hosts: int) -> str:
-    """Return a warning when so many hosts cannot take every copy of a task; empty when they can. Pure."""
+    """Return a warning if this number of hosts cannot hold every copy of a task; empty if it can. Pure."""
     needed = 1 + config.standbys
     if hosts >= needed:
         return ""
@@ -123,7 +123,7 @@ def short_of_hosts(config: JobConfig, hosts: int) -> str:
 
 
 def look_at_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Brokers:
-    """Return what can be told of the brokers and of the topics that the job writes to, or will."""
+    """Return what can be found out about the brokers and the topics that the job writes to, or will create."""
     dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
     written = (definition.changelog, *config.outputs, *dead_letter)
     found = kafka_release.look(kafka_settings(config), written)
@@ -139,9 +139,9 @@ def look_at_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Bro
 def check_changelog(
     job: JobFile, topics: Topics, definition: JobDefinition, present: JobRecord | None
 ) -> None:
-    """Raise `BadConfiguration` for a changelog that exists and is not what state needs; before anything is stopped."""
+    """Raise `BadConfiguration` for an existing changelog that is unfit for state, before anything is stopped."""
     if topics.count(definition.changelog):
-        # It has the partitions of the tasks that were; those that the input grew by are added later.
+        # It has the partitions of the former tasks; those for added input partitions are created later.
         tasks = definition.tasks if present is None else present.definition.tasks
         changelog.check(topics, definition.changelog, tasks, job.config)
 
@@ -154,9 +154,9 @@ def identified(
     *,
     has_run: bool,
 ) -> JobDefinition:
-    """Return a definition that is to be submitted with the ids of its topics, as far as they exist.
+    """Return the definition to submit with the ids of its topics, as far as they exist.
 
-    Raises `BadConfiguration` when a run that exists would go on with another input or changelog than its own.
+    Raises `BadConfiguration` if an existing run would continue with another input or changelog than its own.
     """
     found = topics.ids(kinds(definition, config))
     judged = judge(definition, config, found)
@@ -166,7 +166,7 @@ def identified(
         if definition.changelog not in found:
             raise BadConfiguration(
                 f"{definition.changelog}, the changelog with the state of {definition.name}, does not exist any more. "
-                "To begin with empty state: create it (any settings that are wrong are told), then `standfast topics "
+                "To begin with empty state: create it (wrong settings are reported), then `standfast topics "
                 f"{definition.name} --accept {definition.changelog}`; or `standfast delete {definition.name}`"
             )
         for each in judged.events:
@@ -175,7 +175,7 @@ def identified(
 
 
 def with_changelog(topics: Topics, definition: JobDefinition, deadline: Deadline) -> JobDefinition:
-    """Return a definition with the id of its changelog, which may have been made just now; raises `Unavailable`."""
+    """Return a definition with the id of its changelog, which may just have been created; raises `Unavailable`."""
     topic = definition.changelog
     known = definition.topics.get(topic, TopicIdentity())
 
@@ -186,6 +186,6 @@ def with_changelog(topics: Topics, definition: JobDefinition, deadline: Deadline
     if not known.id:
         seen = until(deadline.beyond(_NEW_TOPIC_SECONDS), look)
         if not seen.is_done:
-            raise Unavailable(f"topic {topic} was made, and no broker knows it")
+            raise Unavailable(f"topic {topic} was created, but no broker knows it")
         known = TopicIdentity(seen.what)
     return structs.replace(definition, topics={**definition.topics, topic: known})

@@ -1,4 +1,4 @@
-"""A job's modules on their way to the candidates."""
+"""Transfers a job's modules to the candidates."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from standby.shared.peers import BundleSource
 
 
 def bundle_of(code: Path, distributor: str = "local") -> Bundle | None:
-    """Return the job's modules as they travel; None when they are too large before there is any candidate.
+    """Return the job's modules as a bundle; None if they are too large while there is no candidate yet.
 
-    Containers then run what YARN ships with the application, and the code of the running job cannot change. A file
-    system of the cluster takes them all the same.
+    In that case containers run what YARN ships with the application, and the code of the running job cannot change. A
+    file system of the cluster accepts larger bundles.
     """
     most = MOST_BYTES if distributor == "hdfs" else LEFT_BYTES
     if sum(each.stat().st_size for each in code.rglob("*") if each.is_file()) > most:
         return None
-    # Packed they are somewhat larger.
+    # A bundle is somewhat larger than its files.
     bundle = pack(code)
     return bundle if len(bundle.data) <= most else None
 
@@ -34,11 +34,11 @@ def bundle_of(code: Path, distributor: str = "local") -> Bundle | None:
 def deliver(
     bundle: Bundle, config: JobConfig, client: ClusterClient, progress: Callable[[str], None]
 ) -> None:
-    """Bring a bundle to where the candidates find it; returns when one of them, or the file system, has it.
+    """Store a bundle where the candidates find it; returns when one of them, or the file system, has it.
 
-    With ``code.distributor=hdfs`` into the cluster's file system; else by an upload to the leader or, when nobody
-    leads, to another candidate. A small one is left in ZooKeeper besides: it outlives the loss of all candidates at
-    once. Raises `BadConfiguration` for a larger one when no candidate takes it, `Unavailable`.
+    With ``code.distributor=hdfs`` it is stored in the cluster's file system; otherwise it is uploaded to the leader or,
+    without a leader, to another candidate. A small bundle is also left in ZooKeeper, where it survives the loss of all
+    candidates at once. Raises `BadConfiguration` for a larger one if no candidate takes it, and `Unavailable`.
     """
     if config.code_distributor == "hdfs":
         leave(bundle, config, client.zookeeper)
@@ -60,12 +60,12 @@ def deliver(
 
 
 def leave(bundle: Bundle, config: JobConfig, zookeeper: ZooKeeper) -> None:
-    """Bring a bundle to where the first candidate of a new cluster finds it: the file system, or ZooKeeper.
+    """Store a bundle where the first candidate of a new cluster finds it: in the file system, or in ZooKeeper.
 
-    Raises `BadConfiguration` when it is too large for ZooKeeper.
+    Raises `BadConfiguration` if it is too large for ZooKeeper.
     """
     if config.code_distributor == "hdfs":
-        # First: with a tombstone from an earlier time the file might be removed again.
+        # This comes first: because of an old tombstone the file might be removed again.
         zookeeper.code.revive(bundle.digest)
         _publish(bundle, config)
     else:
@@ -73,7 +73,7 @@ def leave(bundle: Bundle, config: JobConfig, zookeeper: ZooKeeper) -> None:
 
 
 def withdraw(bundle: Bundle, config: JobConfig, zookeeper: ZooKeeper) -> None:
-    """Remove a bundle that `leave` brought, unless a job names it; nothing of the cluster may run."""
+    """Remove a bundle that `leave` stored, unless a job names it; nothing of the cluster may run."""
     if zookeeper.code.withdraw(bundle.digest) and config.code_distributor == "hdfs":
         directory = code_directory(config.code_hdfs_directory, config.cluster)
         HadoopCode(find_shell(), directory).forget(bundle.digest)
@@ -88,7 +88,7 @@ def _publish(bundle: Bundle, config: JobConfig) -> None:
 
 
 def _sources(client: ClusterClient) -> list[BundleSource]:
-    """Return the candidates that take uploads, the leader first."""
+    """Return the candidates that accept uploads, the leader first."""
     try:
         candidates = client.info()["candidates"]
     except Unavailable:

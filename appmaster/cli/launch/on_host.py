@@ -1,7 +1,7 @@
-"""Looks at the host that it runs on, as the containers of a job will find it: ``PYTHON on_host.py QUESTION.JSON``.
+"""Examines the host on which it runs, as a job's containers will find it: ``PYTHON on_host.py QUESTION.JSON``.
 
-It is shipped as a file and needs nothing but Python: standfast may not be installed there. What it finds becomes the
-diagnostics of the application that it is the master of.
+It is shipped as a file and needs only Python, since standfast may not be installed there. Its result becomes the
+diagnostics of the application whose master it is.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-#: How long a JVM may take to say its version, seconds.
+#: How long a JVM may take to print its version, seconds.
 _JAVA_SECONDS = 20
 
-#: What gRPC looks for a proxy in.
+#: The variables in which gRPC looks for a proxy.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
-#: What Spark needs.
+#: The release of Java that Spark needs.
 _JAVA_RELEASE = 17
 
 
 def look(question: dict[str, Any]) -> dict[str, Any]:
-    """Return what was found: ``wrong``, a sentence each, and which versions."""
+    """Return the result: ``wrong``, one sentence for each problem, and the versions."""
     wrong = [*_imports(question), *_versions(question), *_state(question["state_dirs"])]
     if question["needs_java"]:
         wrong += _java()
@@ -52,7 +52,7 @@ def _imports(question: dict[str, Any]) -> Iterator[str]:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - a broken library may raise anything
             yield f"job.python: {sys.executable} cannot import {name}: {type(error).__name__}: {error}"
-            return  # what comes next fails for the same reason
+            return  # further imports would fail for the same reason
     if question["needs_java"] and importlib.util.find_spec("pyspark") is None:
         yield f"job.python: {sys.executable} has no pyspark"
 
@@ -83,13 +83,13 @@ def _state(directories: list[str]) -> Iterator[str]:
             yield f"job.state.dir: {directory} cannot be written by {getpass.getuser()}: {error.strerror}"
         finally:
             for each in made:
-                # Not one that somebody else has filled meanwhile.
+                # Unless another process has filled it meanwhile.
                 with suppress(OSError):
                     each.rmdir()
 
 
 def _owners(directory: Path) -> Iterator[str]:
-    """Yield who else could put state there, judged as containers judge it; nothing without standfast."""
+    """Yield which other users could put state there, judged as containers do it; nothing without standfast."""
     try:
         from standby.errors import Unavailable
         from standby.kernel.store.directories import check_owners
@@ -129,9 +129,9 @@ def _java() -> Iterator[str]:
 
 if __name__ == "__main__":
     answer = json.dumps(look(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
-    # For the log, should the rest fail.
+    # For the log, in case the rest fails.
     print(answer, flush=True)
-    # The master is inside the cluster. This process does nothing else from here on.
+    # The master is inside the cluster, so no proxy may be used; this process does nothing else from here on.
     for name in [each for each in os.environ if each.lower() in _PROXIES]:
         del os.environ[name]
     import skein

@@ -1,6 +1,6 @@
-"""A look at one of the cluster's hosts, before anything is made there: a short application with one small container.
+"""Probes one of the cluster's hosts before anything is created: a short application with one small container.
 
-Which host it is, YARN decides; the others are looked at by the containers that start on them.
+YARN decides which host it is; the other hosts are checked by the containers that start on them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from appmaster.cli.shared.waiting import Seen, until
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, Unavailable
 
-#: How long the host may take to answer: longer than a container takes to start, no matter if the cluster is full.
+#: How long the host may take to answer: longer than a container takes to start, even if the cluster is full.
 _PROBE_SECONDS: Final = 30.0
 
-#: They bring everything along that a container and a master need.
+#: Modules whose import covers everything that a container and a master need.
 _MODULES: Final = (
     "appmaster.__main__",
     "standby.process.container",
@@ -34,7 +34,7 @@ _MODULES: Final = (
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What was found on a host; as `appmaster.cli.launch.on_host` tells it."""
+    """The result of a probe, as `appmaster.cli.launch.on_host` reports it."""
 
     host: str
     python: str
@@ -43,18 +43,17 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def check_host(config: JobConfig, client: Any, deadline: Deadline, progress: Progress) -> None:
-    """Return when a host that YARN chose has what the job's containers need there, or could not be asked in time.
+    """Return if a host chosen by YARN has what the job's containers need there, or could not be asked in time.
 
-    Raises `BadConfiguration` naming what is wrong there, `Unavailable` when YARN cannot
-    run an application at all.
+    Raises `BadConfiguration` naming what is wrong there, `Unavailable` if YARN cannot run an application at all.
     """
-    progress.say("looking at a host")
+    progress.say("checking a host")
     mine = deadline.within(_PROBE_SECONDS)
     end = _ask(config, client, mine)
     if isinstance(end, str):
         progress.say(
-            f"the hosts could not be checked: after {mine.seconds:.3g} s {end}; going on without (--no-probe "
-            "does not look)"
+            f"the hosts could not be checked: after {mine.seconds:.3g} s {end}; continuing without (--no-probe "
+            "skips this check)"
         )
         return
     python = application.interpreter(config)
@@ -65,16 +64,18 @@ def check_host(config: JobConfig, client: Any, deadline: Deadline, progress: Pro
             raise BadConfiguration("\n".join(f"{each} ({where})" for each in found.wrong))
         progress.say(f"{python} {where}: Python {found.python}, standfast {found.standfast}")
     elif end.state == "FINISHED":
-        # The master ran, and the interpreter did not, or not to the end.
+        # The master ran, but the interpreter did not run, or not to its end.
         raise BadConfiguration(f"job.python: {python} cannot be used:\n  {end}")
     elif end.state == "FAILED":
         raise Unavailable(f"YARN cannot run an application of this job:\n  {end}")
     else:
-        progress.say(f"the hosts could not be checked: somebody ended {end.application}; going on without")
+        progress.say(
+            f"the hosts could not be checked: {end.application} was ended from outside; continuing without"
+        )
 
 
 def _ask(config: JobConfig, client: Any, deadline: Deadline) -> ended.Ended | str:
-    """Return how the application has ended that looks, or how far it has come when it has not in time."""
+    """Return how the probing application has ended, or a text that says how far it has come if it has not in time."""
     question = {
         "standfast": on_host.version(),
         "modules": _MODULES,
@@ -101,16 +102,16 @@ def _ask(config: JobConfig, client: Any, deadline: Deadline) -> ended.Ended | st
 
 def _come_to(report: Any | None, application: str) -> str:
     if report is None:
-        return f"YARN does not tell of {application}"
+        return f"YARN does not know {application}"
     if str(report.state) == "RUNNING":
         return f"{application} runs on {report.host} and has not answered: that host, or its disk, is slow"
-    # Which of a queue's bounds keeps it waiting, as a rule.
+    # Usually they name the limit of the queue that keeps it waiting.
     words = " ".join((report.diagnostics or "").split())
     return f"YARN has no container for {application} ({report.state}{f': {words}' if words else ''})"
 
 
 def _found(end: ended.Ended) -> Found | None:
-    """Return what the host told; None when it did not come to that."""
+    """Return the host's report; None if there is none."""
     try:
         return msgspec.json.decode(end.diagnostics, type=Found)
     except msgspec.MsgspecError:

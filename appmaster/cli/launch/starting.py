@@ -1,4 +1,4 @@
-"""A job on its way into a cluster: one that runs already, or one that is started for it."""
+"""Starts a job in a cluster: one that runs already, or one that is started for it."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from standby.shared.wire import JobDefinition
 #: How long a cluster may take to end after its last job, seconds.
 _END_SECONDS: Final = 60.0
 
-#: How often YARN is asked whether a cluster still runs while nobody in it answers, seconds.
+#: How often YARN is asked whether a cluster still runs while no candidate answers, seconds.
 _LOOK_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The cluster that a job is submitted into, as it is before."""
+    """The cluster that a job is submitted into, before the submit."""
 
     applications: tuple[str, ...]
-    """Of its cells, as far as they run."""
+    """The running applications of its cells."""
     present: Present | None
-    """The job there."""
+    """The job in that cluster."""
     has_others: bool
-    """Whether it goes on without the job."""
+    """Whether the cluster continues without the job."""
     settings: Mapping[str, str]
-    """As `appmaster.changes.compatibility.of_the_cluster` gave them; empty: a version that did not keep them."""
+    """As `appmaster.changes.compatibility.of_the_cluster` returned them; empty: by a version that did not keep them."""
 
     @property
     def has_job(self) -> bool:
@@ -55,7 +55,7 @@ class Cluster:
 
 
 def look(config: JobConfig, zookeeper: ZooKeeper, driver: Any) -> Cluster:
-    """Return how the job's cluster is; ZooKeeper is asked, for there may be no candidate yet."""
+    """Return the state of the job's cluster, read from ZooKeeper, since there may be no candidate yet."""
     if not zookeeper.tree.exists():
         return Cluster((), None, has_others=False, settings={})
     found = zookeeper.cells.read_all()
@@ -69,7 +69,7 @@ def look(config: JobConfig, zookeeper: ZooKeeper, driver: Any) -> Cluster:
 
 
 def _runs(requests: ZooKeeperChanges, job: str) -> bool:
-    """Return whether a job is to run, as far as can be read: what is wrong with it is no affair of another one."""
+    """Return whether a job is to run, as far as can be read: problems of one job do not concern another."""
     try:
         present = requests.present(job)
     except BadConfiguration:
@@ -80,7 +80,7 @@ def _runs(requests: ZooKeeperChanges, job: str) -> bool:
 def make_way(job: str, cluster: Cluster, client: ClusterClient, driver: Any, launch: cells.Launching) -> None:
     """Return once neither the job's own last deployment nor a cluster that is about to end is in the way.
 
-    Raises `StandfastError` when that takes too long.
+    Raises `StandfastError` if that takes too long.
     """
     progress = launch.progress
     if cluster.has_job:
@@ -107,7 +107,7 @@ class Start:
     code: Path
     """Directory of its modules."""
     bundle: Bundle | None
-    """The same, as it travels to the candidates; None when it is too large for that."""
+    """The same, as a bundle for the candidates; None if it is too large for that."""
     topology: cells.Topology
 
 
@@ -116,10 +116,10 @@ def join(
 ) -> tuple[str, ...]:
     """Return the applications of the running cluster into which the job is submitted.
 
-    Empty when the cluster has ended before its leader took the job. Raises as `ClusterClient.change`; from the moment
-    at which the job may be queued, only its refusal undoes what was made for it.
+    Empty if the cluster ended before its leader accepted the job. Raises as `ClusterClient.change`. From the moment at
+    which the job may be queued, only its refusal undoes what was created for it.
     """
-    # Before the definition that names it.
+    # Before the definition that names the bundle.
     deliver(bundle, job.config, client, launch.progress.say)
     mine = launch.deadline.within(DECIDED_SECONDS)
     request = ""
@@ -150,17 +150,17 @@ def start(
     driver: Any,
     launch: cells.Launching,
 ) -> tuple[str, ...]:
-    """Return the ids of the YARN applications that have been submitted for the job's cluster, one for each cell.
+    """Return the ids of the YARN applications submitted for the job's cluster, one for each cell.
 
-    ``make_topics`` makes, or checks, the job's own topics, and undoes it as the rest; it returns the definition that
-    is to be recorded, with what is known of them.
+    ``make_topics`` creates or checks the job's own topics, and registers how to undo that. It returns the definition to
+    record, with what is known about the topics.
 
-    The cells' records are claimed before anything else is made, so that two submits never make one cell twice, nor
-    undo what the other one made; nobody runs who could take the job as a request. Once it returns, only `NeverRan`
-    undoes what was made.
+    The cells' records are claimed before anything else is created, so that two submits never make one cell twice, nor
+    undo what the other one created. No candidate runs that could take up the job. Once this function returns, only
+    `NeverRan` undoes what was created.
     """
     config, undo = job.config, launch.undo
-    # Nobody runs who could still take up what a former cluster had been asked for.
+    # No candidate runs that could still take up changes of a former cluster.
     undo.only_for(BaseException)
     zookeeper.tree.make_way()
     is_new = not zookeeper.tree.exists()
@@ -168,7 +168,7 @@ def start(
     claims = cells.Claims(zookeeper, config)
 
     def drop_tree() -> None:
-        # With a part of the cells, another submit has the others, and needs the tree.
+        # If this submit claimed only some of the cells, another one has the rest, and needs the tree.
         if is_new and set(claims.numbers) == set(numbers):
             zookeeper.tree.drop()
 
@@ -176,13 +176,13 @@ def start(
     cells.claim(claims, zookeeper, driver, numbers, undo)
     zookeeper.tree.prepare()
     for number, left in zookeeper.cells.read_all().items():
-        if number not in numbers:  # of a submit that asked for more; nothing of it runs
+        if number not in numbers:  # of a submit with more cells; nothing of it runs
             undo.on_failure(f"cell {number}", partial(zookeeper.cells.claim, number, left))
             zookeeper.cells.drop(number)
-    zookeeper.changes.refuse_left("its cluster ended before anybody made it")
+    zookeeper.changes.refuse_left("its cluster ended before the change was made")
     definition = make_topics()
     if job.bundle is not None:
-        # Before the definition that names it: hosts that come late and later revisions fetch the same.
+        # Before the definition that names the bundle: hosts that come later, and later revisions, fetch it, too.
         if not zookeeper.code.has(job.bundle.digest):
             undo.on_failure("the job's code", partial(withdraw, job.bundle, config, zookeeper))
         leave(job.bundle, config, zookeeper)
@@ -201,16 +201,16 @@ class NeverRan(StandfastError):
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What there was of a cluster before a submit into it."""
+    """The state of a cluster before a submit into it."""
 
     epochs: Mapping[TaskId, int]
-    """Of the job's tasks that have had an active."""
+    """The job's tasks that have had an active, with their epochs."""
     others: frozenset[str]
     """The other jobs."""
 
 
 def before(job: str, zookeeper: ZooKeeper) -> Before:
-    """Return what there is of a job's cluster."""
+    """Return the state of a job's cluster."""
     found = zookeeper.jobs.load(job)
     records = (each.record for each in (found.tasks if found is not None else ()))
     epochs = {each.task: each.epoch for each in records if each.epoch > 0}
@@ -219,23 +219,23 @@ def before(job: str, zookeeper: ZooKeeper) -> Before:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """A job that was submitted."""
+    """A submitted job."""
 
     definition: JobDefinition
     applications: tuple[str, ...]
     before: Before
     is_warm: bool
-    """Whether it is waited for until its containers are warm."""
+    """Whether to wait until its containers are warm."""
     ends: Ends
 
 
 def wait_deployed(
     awaited: Awaited, client: ClusterClient, driver: Any, launch: cells.Launching
 ) -> dict[str, Any]:
-    """Return the leader's status once the job is deployed (and warm, if asked for).
+    """Return the leader's status once the job is deployed (and warm, if requested).
 
-    Raises `StandfastError` with the reasons when the time is over, the job fails or its applications end; in the last
-    two cases `NeverRan` when none of its tasks has had an active, and no other job uses the cluster.
+    Raises `StandfastError` with the reasons when the time is over, the job fails, or its applications end. In the last
+    two cases it raises `NeverRan` if none of the job's tasks has had an active and no other job uses the cluster.
     """
     job = awaited.definition.name
     reasons: Sequence[str] = ()
@@ -248,7 +248,7 @@ def wait_deployed(
         looked = launch.deadline.beyond(_LOOK_SECONDS)
         ends = awaited.ends.look(driver, awaited.applications)
         if not any(yarn.is_running(driver, each) for each in awaited.applications):
-            said = "\n  ".join(map(str, ends)) or "YARN does not know them any more"
+            said = "\n  ".join(map(str, ends)) or "YARN no longer knows them"
             raise _failure(awaited, client, f"every application of {job} has ended:\n  {said}")
 
     def judge(status: dict[str, Any]) -> Seen[dict[str, Any]]:
@@ -267,12 +267,12 @@ def wait_deployed(
     why = "; ".join(reasons) or "; ".join(_waiting(driver, each) for each in awaited.applications)
     raise StandfastError(
         f"{job} is not deployed after {launch.deadline.seconds:g} s ({why}); "
-        f"it goes on trying: see `standfast status {job}`"
+        f"it keeps trying: see `standfast status {job}`"
     )
 
 
 def deployment(status: dict[str, Any], awaited: Awaited) -> Seen[dict[str, Any]]:
-    """Return how far a job's deployment is, by the leader's status. Pure."""
+    """Return the progress of a job's deployment according to the leader's status. Pure."""
     job, mine = awaited.definition.name, _mine(status, awaited)
     if mine is None:
         return Seen(False, status)
@@ -287,17 +287,17 @@ def deployment(status: dict[str, Any], awaited: Awaited) -> Seen[dict[str, Any]]
 
 
 def _mine(status: Mapping[str, Any], awaited: Awaited) -> Mapping[str, Any] | None:
-    """Return the job; None before the leader has read it again: its status is of the last deployment then."""
+    """Return the job; None before the leader has read it again, since its status is of the last deployment then."""
     definition = awaited.definition
     found = next((each for each in status["jobs"] if each["name"] == definition.name), None)
     return found if found is not None and found["revision"] >= definition.revision else None
 
 
 def at_the_end(job: str, deployed: dict[str, Any], client: ClusterClient) -> tuple[dict[str, Any], str]:
-    """Return a job's newest status, and what is to be said of it, once nothing is left to be done that takes time.
+    """Return a job's newest status and the message about it, when nothing that takes time is left to do.
 
-    ``deployed`` is the status by which it was deployed, a moment ago. Raises `StandfastError` when it has failed
-    since, or somebody has ended it.
+    ``deployed`` is the status, of a moment ago, in which it was deployed. Raises `StandfastError` if it has failed
+    since, or has been ended.
     """
     try:
         status = client.status()
@@ -308,7 +308,7 @@ def at_the_end(job: str, deployed: dict[str, Any], client: ClusterClient) -> tup
         return deployed, f"{job} was deployed when a leader last looked: {error}"
     mine = next((each for each in status["jobs"] if each["name"] == job), None)
     if mine is None:
-        raise StandfastError(f"{job} was deployed, and is gone now: somebody has deleted it")
+        raise StandfastError(f"{job} was deployed, and is gone now: it has been deleted")
     _refuse_ended(job, mine["status"], mine["reasons"])
     is_well = mine["status"] == JobState.DEPLOYED
     said = f"{job} is deployed" if is_well else f"{job} was deployed, and is {mine['status']} now"
@@ -324,9 +324,9 @@ def _refuse_ended(job: str, state: str, reasons: Sequence[str]) -> None:
 
 
 def _failure(awaited: Awaited, client: ClusterClient, said: str) -> StandfastError:
-    """Return the error of a submit after which nothing of its cluster runs, or goes on running."""
+    """Return the error of a submit after which nothing of its cluster runs or will run."""
     now = before(awaited.definition.name, client.zookeeper)
-    # With a job that was submitted into the cluster meanwhile, what was made is not this submit's alone.
+    # If another job was submitted into the cluster meanwhile, what was created is not this submit's alone.
     is_unused = now.epochs == awaited.before.epochs and now.others <= awaited.before.others
     return NeverRan(said) if is_unused else StandfastError(said)
 
@@ -336,7 +336,7 @@ def _is_alive(job: Mapping[str, Any]) -> bool:
 
 
 def _waiting(driver: Any, application: str) -> str:
-    """Return what YARN says of an application for which nobody has answered yet."""
+    """Return YARN's report of an application for which no leader has answered yet."""
     found = yarn.report(driver, application)
     if found is None:
         return f"YARN does not know {application}"
@@ -347,7 +347,7 @@ def _waiting(driver: Any, application: str) -> str:
 def serves(container: Mapping[str, Any], job: str) -> bool:
     """Return whether a container in the leader's status holds something of a job, or runs it. Pure.
 
-    A leader of a release that does not say the job knows it by what the container runs.
+    The status of an earlier release does not name the job; there it is known by what the container runs.
     """
     return job in container["revisions"] or container.get("job") == job
 

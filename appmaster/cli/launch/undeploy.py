@@ -1,4 +1,4 @@
-"""A job's end: through the leader, by YARN, or by fencing what may be left of it."""
+"""Ends a job: through the leader, through YARN, or by fencing what may be left of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from appmaster.cli.shared.waiting import Seen, until
 from appmaster.planning.state.job import JobState
 from standby.errors import StandfastError, Unavailable
 
-#: How long an orderly end may take before YARN is told to end the application, seconds.
+#: How long an orderly end may take before YARN is asked to end the application, seconds.
 _ORDERLY_SECONDS: Final = 60.0
 
 
@@ -26,9 +26,9 @@ class Ending:
     """How a job is to end."""
 
     purge: bool = False
-    """Its local state is removed too."""
+    """Whether its local state is removed, too."""
     is_unfenced: bool = False
-    """Although its tasks may not be fenced."""
+    """Whether it ends even if its tasks are not fenced."""
 
 
 def undeploy(
@@ -40,10 +40,10 @@ def undeploy(
     progress: Progress,
     deadline: Deadline,
 ) -> bool:
-    """End a job, and its cluster when it was the last one; return whether the cluster goes on.
+    """End a job, and its cluster if it was the last one; return whether the cluster continues.
 
-    Through the leader while the cluster runs, else by fencing what may be left of it. Raises `StandfastError`
-    when it does not end in time: when that is the ``deadline`` of the whole command, the leader goes on ending it.
+    Ends it through the leader while the cluster runs, else by fencing what may be left of it. Raises `StandfastError`
+    if it does not end in time; if that is the ``deadline`` of the whole command, the leader continues to end it.
     """
     orderly = deadline.within(_ORDERLY_SECONDS)
 
@@ -60,7 +60,7 @@ def undeploy(
         return Seen(True, True)
 
     if not until(orderly, ask).what:
-        # No leader is left to do it: whatever still runs of it must not commit any more.
+        # There is no leader for it: whatever still runs of the job must not commit any more.
         progress.say("no application of it runs" + ("" if how.is_unfenced else "; fencing its tasks"))
         _withdraw(job, client, how)
         return False
@@ -76,7 +76,7 @@ def undeploy(
 def _ended(
     job: str, client: ClusterClient, driver: Any, orderly: Deadline, progress: Progress
 ) -> tuple[bool | None, Mapping[str, Any]]:
-    """Wait until a job has ended; return whether its cluster goes on, None if it has not, and the job in its info."""
+    """Wait until a job has ended; return whether its cluster continues (None: not ended), and the job in its info."""
     progress.say(f"undeploying {job}")
     mine: Mapping[str, Any] = {}
 
@@ -105,7 +105,7 @@ def _runs(job: Mapping[str, Any]) -> bool:
 
 
 def held_up(job: str, cluster: str, mine: Mapping[str, Any], unreadable: str) -> str:
-    """Return why a job does not end, as far as it is told, and what to do then.
+    """Return why a job does not end, as far as is known, and what to do about it.
 
     ``mine`` is the job in the cluster's info, ``unreadable`` why the leader cannot lead it. Pure.
     """
@@ -115,22 +115,22 @@ def held_up(job: str, cluster: str, mine: Mapping[str, Any], unreadable: str) ->
     if is_ending:
         reasons += told or ["the leader does not say what it waits for"]
     said = (
-        f"{'; '.join(reasons) or 'no leader has taken it up'}. The leader goes on with it as soon as that is mended, "
-        f"without another command; `standfast status {job} --cluster {cluster}` tells how it stands"
+        f"{'; '.join(reasons) or 'no leader has loaded it'}. The leader continues as soon as that is fixed, "
+        f"without another command; `standfast status {job} --cluster {cluster}` shows the progress"
     )
-    # A leader, or the candidate that answers, may be of a release that does not say: any of the reasons may be that.
+    # In an earlier release the leader or the answering candidate does not say it: any of the reasons may mean that.
     is_unfenceable = mine.get("is_unfenceable") if told else False
     if not unreadable and is_unfenceable is False:
         return said
-    when = "that is not to be had" if unreadable or is_unfenceable else "its tasks cannot be fenced"
+    when = "that is not possible" if unreadable or is_unfenceable else "its tasks cannot be fenced"
     return (
-        f"{said}. If {when}, see to it that nothing of {job} can write to Kafka any more (its "
+        f"{said}. If {when}, make sure that nothing of {job} can write to Kafka any more (its "
         f"containers have ended, or are cut off for good), then `standfast kill {job} --unfenced`, or `delete`"
     )
 
 
 def _unreadable(job: str, client: ClusterClient) -> str:
-    """Return why the leader cannot lead a job; empty when it can, or nobody says."""
+    """Return why the leader cannot lead a job; empty if it can, or if there is no answer."""
     try:
         return str(client.status().get("unreadable", {}).get(job, ""))
     except StandfastError:
@@ -148,19 +148,21 @@ def _end_by_force(
 ) -> bool:
     """Have YARN end the cluster of a job that does not end by itself, unless other jobs run there.
 
-    Returns whether the cluster goes on: where a leader that cannot lead the job is not to be waited for.
+    Returns whether the cluster continues: so it does if the leader cannot lead the job, and must not be waited for.
     """
     zookeeper = client.zookeeper
     others = [each for each in zookeeper.jobs.names() if each != job]
     if any((record := zookeeper.jobs.read(each)) is not None and record.is_wanted for each in others):
         why = _unreadable(job, client)
         if why and how.is_unfenced:
-            progress.say(f"warning: the leader cannot lead {job} ({why}), so nobody waits for its containers")
+            progress.say(
+                f"warning: the leader cannot lead {job} ({why}), so its containers are not waited for"
+            )
             return True
         said = held_up(job, client.cluster, mine, why)
         raise StandfastError(f"{job} has not ended within {_ORDERLY_SECONDS:g} s: {said}")
     running = yarn.running(zookeeper, driver)
-    progress.say(f"it does not end by itself; telling YARN to end {', '.join(running)}")
+    progress.say(f"it does not end by itself; asking YARN to end {', '.join(running)}")
     for each in running:
         yarn.kill(driver, each)
     yarn.await_end(driver, running, deadline)
@@ -169,7 +171,7 @@ def _end_by_force(
 
 
 def _withdraw(job: str, client: ClusterClient, how: Ending) -> None:
-    """Record and fence what no leader is there for."""
+    """Record and fence what there is no leader for."""
     client.zookeeper.jobs.ask(job, is_wanted=False, purge=how.purge)
     if not how.is_unfenced:
         try:

@@ -59,7 +59,7 @@ def test_files_in_odd_directories_are_shipped_or_the_directory_is_named(tmp_path
         assert sources
         assert all(Path(each).exists() for each in sources), sources
     for name in ("a#b", "a?b", "a;b"):
-        with pytest.raises(BadConfiguration, match=r"a[#?;]b/.* have it in another directory .*TMPDIR"):
+        with pytest.raises(BadConfiguration, match=r"a[#?;]b/.* use another directory .*TMPDIR"):
             build(tmp_path, tmp_path / name)
 
 

@@ -167,7 +167,7 @@ def test_deployment_that_takes_longer_is_told_with_what_it_waits_for() -> None:
         (True, "ACCEPTED", "a is ACCEPTED: queue a is full, and no leader answers"),
     ):
         running.is_away, running.states["a"] = is_away, state
-        over = rf"job is not deployed after 60 s \({why}\); it goes on trying: see `standfast status job`"
+        over = rf"job is not deployed after 60 s \({why}\); it keeps trying: see `standfast status job`"
         with pytest.raises(StandfastError, match=over):
             running.wait(revision=2)
 

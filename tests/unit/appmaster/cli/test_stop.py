@@ -58,8 +58,8 @@ def end(of: ClusterClient, deadline: Deadline, *, runs: bool = True) -> bool:
 @pytest.mark.parametrize("seconds", [30.0, math.inf])
 def test_job_that_does_not_end_is_told_with_what_its_end_waits_for(seconds: float) -> None:
     for mine, told in (
-        ({"status": "undeploying", "reasons": [WHY]}, f"{WHY}. The leader goes on"),
-        ({"status": "deployed", "is_wanted": True}, "no leader has taken it up. The leader goes on"),
+        ({"status": "undeploying", "reasons": [WHY]}, f"{WHY}. The leader continues"),
+        ({"status": "deployed", "is_wanted": True}, "no leader has loaded it. The leader continues"),
     ):
         with pytest.raises(StandfastError) as raised:
             end(client(**mine), Deadline(seconds, WaitClock()))
@@ -109,14 +109,14 @@ def test_why_a_job_does_not_end_is_told_with_what_to_do() -> None:
     # Whatever the words are.
     said = held_up("flights", "shared", ending("because", is_unfenceable=True), "")
     assert said.startswith("because. ")
-    assert "If that is not to be had, see to it" in said
+    assert "If that is not possible, make sure" in said
     assert "`standfast kill flights --unfenced`" in said
     assert "--unfenced" not in held_up("flights", "shared", ending(WHY, is_unfenceable=False), "")
     said = held_up("flights", "shared", {}, "unexpected error: KeyError: 'x'")
     assert "the leader cannot lead it (unexpected error: KeyError: 'x')" in said
     # Why a job that is to run does not is no reason why it does not end.
     for mine in ({"is_wanted": True, "reasons": ["waiting for a container"]}, {}):
-        assert held_up("flights", "shared", mine, "").startswith("no leader has taken it up. ")
+        assert held_up("flights", "shared", mine, "").startswith("no leader has loaded it. ")
 
 
 def test_where_nobody_says_whether_a_job_cannot_be_fenced_it_is_told_what_to_do_then() -> None:
@@ -124,6 +124,6 @@ def test_where_nobody_says_whether_a_job_cannot_be_fenced_it_is_told_what_to_do_
     for mine in (ending(WHY, is_unfenceable=None), of_a_former_candidate):
         said = held_up("flights", "shared", mine, "")
         assert said.startswith(f"{WHY}. ")
-        assert "If its tasks cannot be fenced, see to it" in said
+        assert "If its tasks cannot be fenced, make sure" in said
         assert "`standfast kill flights --unfenced`" in said
     assert "--unfenced" not in held_up("flights", "shared", ending(is_unfenceable=None), "")

@@ -51,7 +51,7 @@ def test_a_first_submit_records_what_there_is_and_then_the_changelog_that_it_mad
     clock = WaitClock()
     assert with_changelog(cast("Topics", brokers), found, Deadline(0.0, clock)).topics == RECORDED
     assert clock.waits == 1
-    with pytest.raises(Unavailable, match="topic changelog was made, and no broker knows it"):
+    with pytest.raises(Unavailable, match="topic changelog was created, but no broker knows it"):
         with_changelog(cast("Topics", Brokers(changelog="")), found, Deadline(60.0, clock))
 
 
