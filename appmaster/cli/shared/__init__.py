@@ -1,1 +1,1 @@
-"""What all commands use: parsers and output, the job file, the cluster, YARN, and how long a command takes."""
+"""What all commands share: parsers and output, the job file, the cluster, YARN, and time limits."""

@@ -1,4 +1,4 @@
-"""The cluster that a command is about: the options that name it, a session with its ZooKeeper, a client of it."""
+"""The cluster that a command is about: options that name it, a session with its ZooKeeper, and a client of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from standby.errors import BadConfiguration
 
 
 def add_cluster_options(parser: argparse.ArgumentParser, default: str = "the job's") -> None:
-    """Add the options that say which cluster is meant, and ``--json``."""
+    """Add the options that name the cluster, and ``--json``."""
     parser.add_argument(
         "--cluster", metavar="NAME", type=cluster_name, help=f"the cluster's name (default: {default})"
     )
@@ -43,7 +43,7 @@ def open_client(arguments: argparse.Namespace) -> ClusterClient:
 
 
 def record_of(job: str, client: ClusterClient) -> JobRecord:
-    """Return the job's record; raises `BadConfiguration` when there is no such job."""
+    """Return the job's record; raises `BadConfiguration` if there is no such job."""
     record = client.job(job)
     if record is None:
         raise BadConfiguration(
@@ -53,7 +53,7 @@ def record_of(job: str, client: ClusterClient) -> JobRecord:
 
 
 def cluster_of(arguments: argparse.Namespace) -> str:
-    """Return the name of the cluster that is meant; raises `BadConfiguration` when that is not clear."""
+    """Return the name of the cluster that is meant; raises `BadConfiguration` if that is ambiguous."""
     if not arguments.zookeeper:
         raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
     if arguments.cluster:
@@ -70,7 +70,7 @@ def cluster_of(arguments: argparse.Namespace) -> str:
 
 
 def known_client(arguments: argparse.Namespace) -> ClusterClient:
-    """Return a client of the job's cluster; raises `BadConfiguration` when there is no such job."""
+    """Return a client of the job's cluster; raises `BadConfiguration` if there is no such job."""
     client = open_client(arguments)
     try:
         record_of(arguments.job, client)

@@ -6,17 +6,17 @@ from standby.shared.clock import REAL, Clock
 
 
 class Deadline:
-    """A point in time, ``seconds`` after it was made; every wait of a command is bounded by the same one."""
+    """A point in time, ``seconds`` after its creation; every wait of a command is limited by the same one."""
 
     def __init__(self, seconds: float, clock: Clock = REAL) -> None:
-        #: As it was given; infinite for a command that has no end of its own.
+        #: As given; infinite for a command without a time limit.
         self.seconds = seconds
         self._clock = clock
         self._end = clock.monotonic() + seconds
 
     @property
     def left_seconds(self) -> float:
-        """Return how much time is left, 0 once it is over."""
+        """Return the remaining time, 0 once it is over."""
         return max(0.0, self._end - self._clock.monotonic())
 
     @property
@@ -25,13 +25,13 @@ class Deadline:
         return self.left_seconds == 0.0
 
     def within(self, seconds: float) -> Deadline:
-        """Return the end of a step that may take ``seconds`` of its own, and no longer than the whole."""
+        """Return the deadline of a step that may take ``seconds``, but no longer than the whole."""
         return self.beyond(min(seconds, self.left_seconds))
 
     def beyond(self, seconds: float) -> Deadline:
-        """Return the end of a step that may take ``seconds``, even if the whole is over by then."""
+        """Return the deadline of a step that may take ``seconds``, even if the whole is over by then."""
         return Deadline(seconds, self._clock)
 
     def sleep(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Let this time pass."""
         self._clock.sleep(seconds)

@@ -1,4 +1,4 @@
-"""YARN's own words for an application that has ended, with the last lines that its master wrote."""
+"""YARN's report about an application that has ended, with the last lines of its master's output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from appmaster.adapters import node_logs
 from appmaster.cli.shared import yarn
 from appmaster.eventlog.entries import ApplicationEnded, EntryKind, LogEntry, written
 
-#: Lines of its master's output that are shown with it.
+#: Number of lines of its master's output that are shown with it.
 _LINES: Final = 5
 
 
@@ -23,18 +23,18 @@ class Ended:
     state: str
     """YARN's: FINISHED (its master ended it), FAILED (YARN could not run it) or KILLED."""
     final_status: str
-    """What its master said of the end; UNDEFINED when it said nothing."""
+    """The final status that its master reported; UNDEFINED if it reported none."""
     diagnostics: str
-    """YARN's and the master's words; may be several lines."""
+    """YARN's and the master's text; may be several lines."""
     host: str
-    """Where its master ran last; empty when it never did."""
+    """The last host of its master; empty if the master never ran."""
     at_ms: int
-    """Unix milliseconds; 0 when YARN does not say."""
+    """Unix milliseconds; 0 if YARN does not report it."""
     output: str = ""
-    """The last lines of the master's output; empty where they cannot be had."""
+    """The last lines of the master's output; empty if they are not available."""
 
     def __str__(self) -> str:
-        """Return it for people: one line, and the output's lines below, indented."""
+        """Return a text for people: one line, and the output's lines below it, indented."""
         how = self.final_status if self.state == "FINISHED" else self.state
         where = f" on {self.host}" if self.host else ""
         words = " ".join(self.diagnostics.split())
@@ -43,7 +43,7 @@ class Ended:
 
 
 def ended(client: Any, application: str) -> Ended | None:
-    """Return how an application has ended; None while it runs, and when YARN does not know it (any more)."""
+    """Return how an application has ended; None while it runs, and if YARN does not know it (any more)."""
     report = yarn.report(client, application)
     return _of(report) if report is not None and str(report.state) in yarn.ENDS else None
 
@@ -52,7 +52,7 @@ def latest(client: Any, cluster: str) -> list[Ended]:
     """Return the last ended application of each cell of a cluster, as far as YARN remembers them."""
     found: dict[str, Any] = {}
     for report in client.get_applications(states=yarn.ENDS):
-        # As `appmaster.cli.launch.application` names them.
+        # These names are given by `appmaster.cli.launch.application`.
         prefix, _, number = report.name.rpartition("-")
         if prefix != f"standfast-{cluster}" or not number.isdecimal():
             continue
@@ -70,14 +70,14 @@ def _of(report: Any) -> Ended:
         str(report.final_status),
         report.diagnostics or "",
         "" if report.host in (None, "N/A") else report.host,
-        # Skein gives local times, without their zone.
+        # Skein gives local times without their time zone.
         int(report.finish_time.timestamp() * 1000) if report.finish_time is not None else 0,
         node_logs.master_output(report.tracking_url or "", report.id, _LINES),
     )
 
 
 class Ends:
-    """Tells of each application of a job that ends: once, to who waits and in the cluster's event log."""
+    """Reports each application of a job that ends: once, as progress output and in the cluster's event log."""
 
     def __init__(
         self, job: str, say: Callable[[str], None], append: Callable[[Mapping[str, object]], None]
@@ -88,7 +88,7 @@ class Ends:
         self._found: dict[str, Ended] = {}
 
     def look(self, client: Any, applications: Sequence[str]) -> list[Ended]:
-        """Return those of ``applications`` that have ended, after telling of the new ones among them."""
+        """Return those of ``applications`` that have ended, after reporting the new ones among them."""
         for each in applications:
             end = ended(client, each) if each not in self._found else None
             if end is not None:

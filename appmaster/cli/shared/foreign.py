@@ -1,6 +1,6 @@
-"""What a library raised that no adapter translated, as an error of ours: one line, and a documented exit status.
+"""Translates library errors that no adapter has translated: into one line and a documented exit status.
 
-Adapters translate what they know of, and say what was being done. This is for what comes past them to a command's end.
+Adapters translate the errors they know, and say what was being done. This module handles the rest at a command's end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
-#: Libraries by the first part of their modules' names, and who is at their other end.
+#: Libraries, by the first part of their modules' names, and what they communicate with.
 _OTHER_ENDS: Final = {
     "cimpl": "Kafka",  # confluent_kafka's own
     "confluent_kafka": "Kafka",
@@ -23,10 +23,10 @@ _OTHER_ENDS: Final = {
     "pyspark": "Spark",
     "skein": "YARN",
     "ssl": "TLS",
-    "subprocess": "a command that is run here",
+    "subprocess": "a local command",
 }
 
-#: What a server said that no repetition mends: who asks has no right to.
+#: Errors that repetition does not fix: the client lacks the permission.
 _REFUSALS: Final = ("NoAuthError", "AuthFailedError")
 
 _ROOT: Final = Path(__file__).parents[3]
@@ -34,7 +34,7 @@ _OURS: Final = ("appmaster", "embedded", "locality", "standby")
 
 
 def translated(error: Exception) -> StandfastError | None:
-    """Return what to tell of an error in place of a traceback; None for one of this program's own making."""
+    """Return the error to report in place of a traceback; None for an error of this program itself."""
     if isinstance(error, StandfastError):
         return error
     library = next(
@@ -50,17 +50,17 @@ def translated(error: Exception) -> StandfastError | None:
 
 
 def _said(error: Exception) -> str:
-    """Return the error's kind and what it says, in one line."""
+    """Return the error's type and text, in one line."""
     code, details = (getattr(error, each, None) for each in ("code", "details"))
     text = str(error)
     if callable(code) and callable(details):
-        # gRPC's errors have a page of text; these two say it.
+        # gRPC's errors have a page of text; these two suffice.
         text = f"{getattr(code(), 'name', '')}: {details()}"
     return ": ".join(filter(None, (type(error).__name__, " ".join(text.split()))))
 
 
 def _place(error: Exception) -> str:
-    """Return where of this program it came to light, for whoever reports it."""
+    """Return the place in this program where it was raised, for a bug report."""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
         path = Path(frame.filename)

@@ -1,11 +1,11 @@
-"""The client's configuration of Hadoop, read as Hadoop's own ``Configuration`` reads it. Nothing else reads it here.
+"""The client's Hadoop configuration, read as Hadoop's own ``Configuration`` reads it. All code here reads it so.
 
-``core-site.xml`` comes before ``yarn-site.xml``, each from the first directory of the class path that has it. What
-counts are XIncludes with their fallbacks, ``final``, and variables of the environment, of Java's system properties,
-and of other properties. Hadoop's own defaults (``*-default.xml``) are in its jars, which are not looked into: what
-refers to one of them stays a variable, which Hadoop fills in where it reads the rest.
+``core-site.xml`` comes before ``yarn-site.xml``, each from the first directory of the class path that has it. Supported
+are XIncludes with their fallbacks, ``final``, and variables of the environment, of Java's system properties, and of
+other properties. Hadoop's own defaults (``*-default.xml``) are in its jars, which are not read: a reference to one of
+them stays a variable, which Hadoop substitutes when it reads the result.
 
-An include is looked for on the class path, as Hadoop does it, and else relative to the file that has it, as XInclude
+An include is looked for on the class path, as Hadoop does, and otherwise relative to the including file, as XInclude
 and older releases of Hadoop do.
 """
 
@@ -26,46 +26,46 @@ from standby.errors import BadConfiguration
 YARN_SITE: Final = "yarn-site.xml"
 _FILES: Final = ("core-site.xml", YARN_SITE)
 
-#: Hadoop's bound of substitutions in one value; the last one it already refuses.
+#: Hadoop's limit of substitutions in one value; it already rejects the last one.
 _MOST_SUBSTITUTIONS: Final = 20
 
-#: The innermost one: a name has neither of these characters.
+#: The innermost variable: a name contains none of these characters.
 _VARIABLE: Final = re.compile(r"\$\{([^}$ ]+)\}")
 
-#: ``${env.NAME}``, with what holds when it is not set (``-``), or empty as well (``:-``).
+#: ``${env.NAME}``, with the value to use if it is not set (``-``), or also if it is empty (``:-``).
 _OF_ENVIRONMENT: Final = re.compile(r"env\.(.*?)(?:(:?-)(.*))?", re.DOTALL)
 
 _PARTS_OF_VARIABLES: Final = frozenset("${}")
 
-#: Java's system properties that are of a host, not of who submits.
+#: Java's system properties that depend on the host, not on the user who submits.
 _OF_HOST: Final = ("java.io.tmpdir", "user.dir", "user.home")
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A property as the files have it, its variables not filled in."""
+    """A property as the files have it, without substitution."""
 
     name: str
     value: str | None
-    """None: named, but without a value, which leaves an earlier one."""
+    """None: named without a value, which keeps an earlier value."""
     is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class HadoopConfiguration:
-    """What the files of a client say."""
+    """The content of a client's files."""
 
     raw: Mapping[str, str]
-    """All of them together."""
+    """All properties together."""
     yarn_site: tuple[Property, ...]
-    """``yarn-site.xml`` and what it includes, each property once."""
+    """``yarn-site.xml`` with its includes, each property once."""
     environment: Mapping[str, str]
 
     def get(self, name: str) -> str | None:
-        """Return the value of a property, None when the files do not have it.
+        """Return the value of a property, None if the files do not have it.
 
-        A variable that nothing fills in stays, with what comes after it. Raises `BadConfiguration` when filling in
-        never ends.
+        A variable without a value stays, together with what follows it. Raises `BadConfiguration` if substitution never
+        ends.
         """
         written = self.raw.get(name)
         return None if written is None else self._filled(name, written)
@@ -85,10 +85,10 @@ class HadoopConfiguration:
         raise _endless(name, written)
 
     def shipped(self) -> tuple[Property, ...]:
-        """Return `yarn_site` such that it says the same on another host, where no file is that it includes.
+        """Return `yarn_site` in a form that means the same on another host, where included files do not exist.
 
-        Variables are filled in, but for those that are a host's own, and for what only Hadoop's defaults know; a
-        variable of the environment that a host does not have gets the client's.
+        Variables are substituted, except those that depend on the host, and those that only Hadoop's defaults define.
+        A variable of the environment gets the client's value on a host that does not have it.
         """
         system = {name: value for name, value in _system_properties().items() if name not in _OF_HOST}
         return tuple(
@@ -105,14 +105,14 @@ class HadoopConfiguration:
                 continue
             count += 1
             if found[0] in known or count == _MOST_SUBSTITUTIONS:
-                # Whoever asks for it there is told that it does not end.
+                # On the other host, whoever reads it gets the error that it does not end.
                 return written
             of_environment = _OF_ENVIRONMENT.fullmatch(found[1])
             if of_environment is None or _PARTS_OF_VARIABLES & set(known):
-                # From the beginning: it may have completed the name of another one around it.
+                # From the beginning, because it may have completed the name of a variable around it.
                 filled, start = known, 0
             else:
-                # A host's own one, where it has one: so are paths of its installation written.
+                # The host's own value if it has one: paths of its installation are written that way.
                 filled = f"${{env.{of_environment[1]}:-{known}}}"
                 start = found.start() + len(filled)
             value = value[: found.start()] + filled + value[found.end() :]
@@ -131,7 +131,7 @@ class HadoopConfiguration:
 
 
 def read(directories: Sequence[Path], environment: Mapping[str, str] = os.environ) -> HadoopConfiguration:
-    """Return what the files in ``directories`` say, which are those of Hadoop's class path in its order.
+    """Return the content of the files in ``directories``, the directories of Hadoop's class path, in its order.
 
     Raises `BadConfiguration` naming the file that cannot be read.
     """
@@ -227,13 +227,13 @@ def _include(
 
 
 def _file(href: str, path: Path) -> Path | None:
-    """Return the file of an include that is not on the class path, None when there is none."""
+    """Return the file of an include that is not on the class path; None if there is none."""
     url = urlsplit(href)
     if url.scheme == "file":
         href = unquote(url.path)
     elif url.scheme and url.netloc:
         raise BadConfiguration(
-            f"{path}: it includes {href}; only files are read here: have a copy beside it, and include that"
+            f"{path}: it includes {href}; only files are read here: put a copy beside it, and include that"
         )
     found = path.parent / href
     return found if found.is_file() else None
@@ -255,17 +255,17 @@ def _property(element: ET.Element) -> Iterator[Property]:
 
 
 def _local(element: ET.Element) -> str:
-    """Return an element's name without its namespace, which Hadoop does not look at."""
+    """Return an element's name without its namespace, which Hadoop ignores."""
     return str(element.tag).rpartition("}")[2]
 
 
 def _system_properties() -> dict[str, str]:
-    """Return those of Java's system properties that configurations use, as the JVM of a command has them."""
+    """Return the Java system properties that configurations use, with the values of a command's JVM."""
     found = {"file.separator": "/", "path.separator": ":", "line.separator": "\n", "os.name": "Linux"}
     try:
         user = pwd.getpwuid(os.geteuid())
     except KeyError:
-        pass  # a JVM would say "?"; no submit gets so far
+        pass  # a JVM would use "?"; no submit gets that far
     else:
         found |= {"user.name": user.pw_name, "user.home": user.pw_dir}
     return {**found, "user.dir": str(Path.cwd()), "java.io.tmpdir": "/tmp"}  # noqa: S108 (Java's, whatever TMPDIR says)

@@ -1,4 +1,4 @@
-"""A job file and the command line's own settings, as one checked configuration."""
+"""A job file and the command line's settings, as one checked configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from standby.errors import BadConfiguration
 from standby.security.disclosure import is_secret
 from standby.shared import naming
 
-#: Keys that the environment fills in where neither file nor command line gives them.
+#: Keys with values from the environment if neither file nor command line sets them.
 FROM_ENVIRONMENT = {
     "kafka.bootstrap.servers": "STANDFAST_KAFKA",
     "zookeeper.connect": "STANDFAST_ZOOKEEPER",
@@ -37,27 +37,27 @@ class JobFile:
     flat: Mapping[str, str]
     config: JobConfig
     assumed: frozenset[str] = frozenset()
-    """Keys that neither the file nor the command line gives: a running job keeps its own values of them."""
+    """Keys that neither the file nor the command line sets: a running job keeps its own values of them."""
 
     def keeping(self, present: Mapping[str, str]) -> JobFile:
-        """Return the job with what was assumed as the running job has it."""
+        """Return the job with the running job's values of the assumed keys."""
         known = {key: present[key] for key in self.assumed if key in present}
         flat = {**self.given, **known}
         return JobFile(self.path, flat, parse(flat))
 
     @property
     def given(self) -> Mapping[str, str]:
-        """What the file, the command line or the environment give."""
+        """What the file, the command line or the environment sets."""
         return {key: value for key, value in self.flat.items() if key not in self.assumed}
 
     @property
     def directory(self) -> Path:
-        """Return where relative paths of the job begin."""
+        """Return the directory to which the job's paths are relative."""
         return self.path.resolve().parent
 
 
 def add_settings(parser: argparse.ArgumentParser, of_what: str = "the file") -> None:
-    """Add ``--set``, which every command has that takes a job file."""
+    """Add ``--set``, which every command with a job file has."""
     parser.add_argument(
         "--set",
         action="append",
@@ -69,7 +69,7 @@ def add_settings(parser: argparse.ArgumentParser, of_what: str = "the file") -> 
 
 
 def add_job_file(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add a job file as the argument, and what may be given on top of it."""
+    """Add a job file as the argument, and the settings on top of it."""
     parser.add_argument("job", type=Path, metavar="JOB.YAML", help=text)
     add_settings(parser)
     parser.add_argument(
@@ -86,9 +86,9 @@ def load(
     environment: Mapping[str, str] = os.environ,
     cluster: str | None = None,
 ) -> JobFile:
-    """Return the job in ``path`` with each ``key=value`` of ``settings`` set on top, as one of ``cluster``.
+    """Return the job in ``path`` with each ``key=value`` of ``settings`` set on top, as a job of ``cluster``.
 
-    Raises `BadConfiguration` naming the file, line, key or value that is wrong, or the other cluster that it is of.
+    Raises `BadConfiguration` naming the file, line, key or value that is wrong, or the other cluster that it names.
     """
     flat = flatten(_yaml(path))
     for each in settings:
@@ -115,7 +115,7 @@ def load(
         assumed.add("job.state.dir")
         config = parse(flat)
     if not config.python and not config.python_archive:
-        # The same on every host, which is so on one machine and where environments are shared.
+        # The same path on every host, as on a single machine, or with shared environments.
         flat["job.python"] = sys.executable
         assumed.add("job.python")
         config = parse(flat)
@@ -123,7 +123,7 @@ def load(
 
 
 def _refuse_secret(name: str, value: str) -> None:
-    """Raise `BadConfiguration` for a setting of the command line that is not known to be harmless there."""
+    """Raise `BadConfiguration` for a setting on the command line that is not known to be harmless there."""
     if not name.startswith(("kafka.", "spark.")):
         return
     if is_secret(name):
@@ -139,13 +139,13 @@ def _refuse_secret(name: str, value: str) -> None:
 
 
 def _own_state_directory() -> str:
-    """Return where state lies by default: one directory per user, for its maker alone may write to it."""
+    """Return the default directory of state: one per user, since only its creator may write to it."""
     user = os.getuid()
     try:
         name = pwd.getpwuid(user).pw_name
     except KeyError:
         name = ""
-    # A user known by number only, as in a container, or by a name that is no plain part of a path.
+    # For a user known by number only, as in a container, or by a name that is not a plain path component.
     return f"/var/tmp/standfast-{name if naming.NAME.match(name) else user}"  # noqa: S108 - owners are checked
 
 

@@ -1,4 +1,4 @@
-"""How commands print: tables for people, one JSON document for programs, progress on standard error."""
+"""The output of commands: tables for people, one JSON document for programs, progress on standard error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Console(Console):
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table on standard output, as wide as its content where that is no terminal."""
+    """Print a table on standard output, as wide as its content if that is not a terminal."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for each in headings:
         table.add_column(each, overflow="fold")
@@ -46,7 +46,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 
 class Progress:
-    """Lines on standard error, each said once, with the time since the start in front."""
+    """Lines on standard error, without immediate repetition, each preceded by the time since the start."""
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         self._start = time.monotonic()
@@ -54,12 +54,12 @@ class Progress:
         self._is_quiet = is_quiet
 
     def say(self, text: str) -> None:
-        """Print ``text`` unless it is what was said last."""
+        """Print ``text`` unless it equals the last one."""
         if text != self._last and not self._is_quiet:
             complain(f"{time.monotonic() - self._start:6.1f} s  {text}")
         self._last = text
 
     @property
     def seconds(self) -> float:
-        """Return how long it has taken so far."""
+        """Return the time since the start."""
         return time.monotonic() - self._start

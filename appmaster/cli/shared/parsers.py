@@ -1,4 +1,4 @@
-"""How every command of the command line is mounted: the same help, the same way to be run."""
+"""How each command is added to the command line, with the same form of help."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from standby.shared import naming
 
-#: Mounts commands on these.
+#: The object that commands are added to.
 Subparsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 
 
@@ -19,9 +19,9 @@ def add_command(
     doc: str | None,
     aliases: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
-    """Return the parser of a new command; all of its module's ``doc`` but the first paragraph ends its help.
+    """Return the parser of a new command; its help ends with its module's ``doc`` except the first paragraph.
 
-    ``aliases`` are other names under which it is known.
+    ``aliases`` are further names of the command.
     """
     parser = subparsers.add_parser(
         name,
@@ -36,7 +36,7 @@ def add_command(
 
 
 def cluster_name(text: str) -> str:
-    """Return ``text``, the value of an option; argparse tells of one that no cluster can have."""
+    """Return ``text``, the value of an option; argparse reports a name that no cluster can have."""
     if not naming.NAME.match(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a cluster name: it can be {naming.NAME_WORDS}")
     return text

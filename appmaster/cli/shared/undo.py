@@ -1,4 +1,4 @@
-"""What a command has made so far, and how it is removed again should the command fail."""
+"""What a command has created so far, and how to remove it if the command fails."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from appmaster.cli.shared.output import Progress
 
 
 class Undo:
-    """Steps that a failure undoes, the last one first; a context manager around what may fail.
+    """Steps that undo a failed command, the last one first; a context manager around what may fail.
 
-    A step is registered before what it undoes is begun: what was interrupted may have been done. So every step has
-    to pass over what is not there.
+    A step is registered before the action that it undoes, because an interrupted action may have been completed. So
+    every step has to skip what does not exist.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -22,11 +22,11 @@ class Undo:
         self._undone_by: type[BaseException] = BaseException
 
     def on_failure(self, what: str, step: Callable[[], object]) -> None:
-        """Have ``step`` called if the command fails; ``what`` it removes is named where that fails, too."""
+        """Have ``step`` called if the command fails; ``what`` it removes is named if it fails, too."""
         self._steps.append((what, step))
 
     def only_for(self, error: type[BaseException]) -> None:
-        """From now on ``error`` undoes what was made, and nothing else does: it may be in use."""
+        """From now on, undo only for ``error``: after any other error what was created may be in use."""
         self._undone_by = error
 
     def __enter__(self) -> Undo:
@@ -38,7 +38,7 @@ class Undo:
         if error is None or not isinstance(error, self._undone_by):
             return
         if self._steps:
-            self._progress.say("it failed; removing what was made for it")
+            self._progress.say("it failed; removing what it has created")
         while self._steps:
             what, step = self._steps.pop()
             try:
@@ -47,7 +47,7 @@ class Undo:
                 failure = translated(raised)
                 if failure is None:
                     raise
-                # What was made before may be in use by what could not be removed.
+                # What was created before may be in use by what could not be removed.
                 stays = ", ".join([what, *(each for each, _ in reversed(self._steps))])
                 self._progress.say(f"not removed: {stays}: {failure}")
                 return

@@ -1,6 +1,6 @@
-"""Waiting until something is so: how often one looks, what is said meanwhile, and when the time is over.
+"""Waiting for a condition: how often it is checked, what is printed meanwhile, and when the time is over.
 
-What a command waits for is a function that looks once and returns what it has seen. No command has a loop of its own.
+A command passes a function that looks once and returns what it has seen. No command has a loop of its own.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ _PACE_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Seen(Generic[T]):
-    """What one look has seen."""
+    """The result of one look."""
 
     is_done: bool
     what: T
-    """What the command goes on with, also when the time is over."""
+    """The value with which the command continues, also when the time is over."""
     said: str = ""
-    """How far it has come, for people; empty: nothing to be said."""
+    """The progress, for people; empty: nothing to print."""
     failure: str = ""
-    """Why it will never be so; empty: it still may."""
+    """Why the condition can never be met; empty: it still can."""
 
 
 def until(
     deadline: Deadline, look: Callable[[], Seen[T]], say: Callable[[str], object] = lambda _: None
 ) -> Seen[T]:
-    """Return what was seen as soon as it is done, or by the last look when the time is over.
+    """Return what was seen as soon as it is done, or the last look's result when the time is over.
 
-    It looks at least once. Raises `StandfastError` for a failure; what ``look`` raises ends the waiting, too.
+    It looks at least once. Raises `StandfastError` for a failure; an exception of ``look`` ends the waiting, too.
     """
     while True:
         seen = look()
@@ -56,9 +56,9 @@ def until_leader_says(
     say: Callable[[str], object],
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Seen[T] | None:
-    """Return what ``judge`` has seen in the leader's status, as `until`; None when no leader has answered at all.
+    """Return what ``judge`` has seen in the leader's status, as `until`; None if no leader has answered at all.
 
-    ``ask`` returns the status. While it raises `Unavailable` a leader is waited for, and what was seen last stands.
+    ``ask`` returns the status. While it raises `Unavailable`, this waits for a leader, and the last result stands.
     ``meanwhile`` is called before each question.
     """
     last: Seen[T] | None = None

@@ -1,6 +1,6 @@
-"""A job file's YAML as a tree of text: every value as it is written, since its key says what it is.
+"""Reads a job file's YAML as a tree of text: every value as it is written, because its key determines its type.
 
-YAML guesses the kind of an unquoted value from its characters, and its versions guess differently: by 1.1, which the
+YAML guesses the type of an unquoted value from its characters, and its versions guess differently: with 1.1, which the
 library follows, ``0123`` is 83, ``+10:30`` is 630 and ``off`` is false. Nothing is guessed here.
 """
 
@@ -22,7 +22,7 @@ _COLLECTIONS: Final = (f"{_YAML}map", f"{_YAML}seq")
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which takes unquoted values for text, but for null and the merging of mappings."""
+    """YAML's safe loader, but unquoted values are text, except null and the merge key."""
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -31,11 +31,11 @@ _Loader.add_implicit_resolver(_MERGE, re.compile(r"<<\Z"), ["<"])
 
 
 def read(text: str, is_text: Callable[[str], bool]) -> Any:
-    """Return the content of a YAML document: mappings, lists and text; None where nothing is written, or null.
+    """Return the content of a YAML document: mappings, lists and text; None for nothing, or null.
 
-    ``is_text`` says of a dotted key whether its value is text, so that null might be meant as such. Raises
-    `yaml.YAMLError` for what is not YAML, and `BadConfiguration`, with the dotted key, for what cannot be taken as it
-    is written.
+    ``is_text`` says whether the value of a dotted key is text, so that null might be meant literally. Raises
+    `yaml.YAMLError` for invalid YAML, and `BadConfiguration`, with the dotted key, for what cannot be read as it is
+    written.
     """
     loader = _Loader(text)
     try:
@@ -49,14 +49,14 @@ def read(text: str, is_text: Callable[[str], bool]) -> Any:
 
 
 class _Check:
-    """Goes through a document before anything is made of it, and makes text of what is text by its place."""
+    """Checks a document before it is constructed, and marks scalars as text where they must be."""
 
     def __init__(self, is_text: Callable[[str], bool]) -> None:
         self._is_text = is_text
         self._inside: list[yaml.Node] = []
 
     def value(self, node: yaml.Node, key: str) -> None:
-        """Check what is written for the dotted ``key``; raises `BadConfiguration`."""
+        """Check the value of the dotted ``key``; raises `BadConfiguration`."""
         if isinstance(node, yaml.ScalarNode):
             self._scalar(node, key)
             return
@@ -98,7 +98,7 @@ class _Check:
                 )
             lines[name.value] = line
             if name.tag == _MERGE:
-                # What it names counts as written here.
+                # The merged mapping counts as written here.
                 self.value(value, key)
                 continue
             if name.tag not in (_TEXT, _NULL):
@@ -110,7 +110,7 @@ class _Check:
 def _tagged(node: yaml.Node, key: str) -> BadConfiguration:
     tag = node.tag.replace(_YAML, "!!")
     return BadConfiguration(
-        f"{key or 'the whole'}: the tag {tag} is not taken; write the value without, as it is meant"
+        f"{key or 'the document'}: the tag {tag} is not supported; write the value without it"
     )
 
 

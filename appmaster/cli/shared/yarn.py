@@ -1,4 +1,4 @@
-"""YARN as an edge node sees it: one Skein driver, and errors that name what is missing."""
+"""YARN from an edge node: one Skein driver, and errors that name what is missing."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from appmaster.cli.shared.waiting import Seen, until
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
-#: How long a submit waits to learn where a master runs; a full cluster may take longer, and then it is not known.
+#: How long a submit waits for the host of a master; a full cluster may take longer, and then it stays unknown.
 _MASTER_SECONDS: Final = 20.0
 
-#: How long an application may take to end that YARN was told to end, seconds.
+#: How long an application may take to end after YARN was asked to end it, seconds.
 _END_SECONDS: Final = 30.0
 
 #: YARN's states of an application that has ended.
 ENDS: Final = ("FINISHED", "FAILED", "KILLED")
 
-#: So long a question to YARN may take even when the command's time is nearly over, or is: what was made is undone then.
+#: Least time for a call to YARN even if the command's time is nearly over, or is: it may be needed to undo a submit.
 _LEAST_SECONDS: Final = 10.0
 
 #: How long Skein's driver may take to end with the command, seconds.
@@ -38,7 +38,7 @@ _DRIVER_END_SECONDS: Final = 5.0
 
 
 def hadoop_conf(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Return the directories of ``HADOOP_CONF_DIR``; raises `BadConfiguration` with the remedy if they do not do."""
+    """Return the directories of ``HADOOP_CONF_DIR``; raises `BadConfiguration` with the remedy if they are unusable."""
     value = environment.get("HADOOP_CONF_DIR")
     if not value:
         raise BadConfiguration(
@@ -52,9 +52,9 @@ def hadoop_conf(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]
 
 
 def hadoop_configuration(environment: Mapping[str, str] = os.environ) -> HadoopConfiguration:
-    """Return the client's configuration of Hadoop as Skein's driver reads it: from the class path that `yarn` tells.
+    """Return the client's Hadoop configuration as Skein's driver reads it: from the class path that `yarn` prints.
 
-    Raises `BadConfiguration` when it is not there or cannot be read.
+    Raises `BadConfiguration` if it does not exist or cannot be read.
     """
     directories = hadoop_conf(environment)
     command = shutil.which("yarn", path=environment.get("PATH", os.defpath))
@@ -64,7 +64,7 @@ def hadoop_configuration(environment: Mapping[str, str] = os.environ) -> HadoopC
         directories = _directories(classpath)
         if not _has_yarn_site(directories):
             raise BadConfiguration(
-                f"HADOOP_CONF_DIR={environment['HADOOP_CONF_DIR']}: the class path that `yarn classpath --glob` tells "
+                f"HADOOP_CONF_DIR={environment['HADOOP_CONF_DIR']}: the class path that `yarn classpath --glob` prints "
                 f"has no {YARN_SITE}; Hadoop's scripts of release 3 take a single directory"
             )
     return read(directories, environment)
@@ -72,9 +72,9 @@ def hadoop_configuration(environment: Mapping[str, str] = os.environ) -> HadoopC
 
 @cache
 def _classpath(command: str, environment: tuple[tuple[str, str], ...]) -> str:
-    """Return the class path that ``command`` tells, empty when it tells none; raises `Unavailable`.
+    """Return the class path that ``command`` prints, empty if it prints none; raises `Unavailable`.
 
-    Asked once: where Hadoop is installed a JVM starts for it, and a submit needs it for each cell.
+    Cached: with an installed Hadoop it starts a JVM, and a submit needs the result for each cell.
     """
     try:
         asked = subprocess.run(
@@ -100,16 +100,16 @@ def _has_yarn_site(directories: Iterable[Path]) -> bool:
 
 
 def answering(base: Any, deadline: Deadline) -> Any:
-    """Return Skein's class of clients with an end to each question: YARN's own client asks for a quarter of an hour.
+    """Return Skein's class of clients with a time-out for each call: YARN's own client keeps trying for 15 minutes.
 
-    It raises Skein's `TimeoutError` for a question that was not answered by then.
+    It raises Skein's `TimeoutError` for a call that was not answered in time.
     """
 
     class Answering(base):  # type: ignore[misc]
         __slots__ = ()
 
         def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:
-            # To submit is no question: files may be large, and what is given up half-way may come to be all the same.
+            # Not for submit: files may be large, and a submit that is given up half-way may succeed nevertheless.
             if method != "submit":
                 timeout = max(_LEAST_SECONDS, deadline.left_seconds)
             return super()._call(method, request, timeout)
@@ -129,9 +129,9 @@ def answering(base: Any, deadline: Deadline) -> Any:
 
 @contextmanager
 def skein_client(deadline: Deadline | None = None) -> Iterator[Any]:
-    """Yield a Skein client with a driver of its own, whose questions take no longer than ``deadline`` says.
+    """Yield a Skein client with its own driver, whose calls take no longer than ``deadline``.
 
-    Raises `Unavailable` naming what is missing, or that YARN refuses or does not answer.
+    Raises `Unavailable` naming what is missing, or if YARN refuses or does not answer.
     """
     hadoop_conf()
     for tool, why in (
@@ -154,11 +154,11 @@ def skein_client(deadline: Deadline | None = None) -> Iterator[Any]:
 
     skein = load_skein()
     make = skein.Client if deadline is None else answering(skein.Client, deadline)
-    # The driver logs a page of Hadoop's own before anything happens; it is shown when it matters.
+    # The driver first logs a page of Hadoop's output; it is shown only if there is an error.
     with tempfile.NamedTemporaryFile(prefix="standfast-skein-", suffix=".log") as log:
         try:
             client = make(
-                # Between this command and its own driver.
+                # For the connection between this command and its own driver.
                 security=as_security(skein_pair(days=1)),
                 java_options="-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
                 log=log.name,
@@ -180,10 +180,10 @@ def skein_client(deadline: Deadline | None = None) -> Iterator[Any]:
 
 
 def as_security(pair: Pair) -> Any:
-    """Return a pair as Skein takes it."""
+    """Return a pair in Skein's form."""
     import skein
 
-    # Not by paths, in which Skein takes some characters for parts of a URL.
+    # Not as paths, because Skein treats some characters in them as parts of a URL.
     return skein.Security(cert_bytes=pair.certificate.encode(), key_bytes=pair.key.encode())
 
 
@@ -199,33 +199,33 @@ def running(zookeeper: ZooKeeper, client: Any) -> tuple[str, ...]:
 
 
 def is_running(client: Any, application: str) -> bool:
-    """Return whether YARN has the application and it has not ended."""
+    """Return whether YARN knows the application and it has not ended."""
     return state(client, application) not in ("UNKNOWN", *ENDS)
 
 
 def report(client: Any, application: str) -> Any | None:
-    """Return YARN's report of an application; None when it has none of that id (any more).
+    """Return YARN's report of an application; None if it has none of that id (any more).
 
-    Raises Skein's error when YARN cannot be asked: that tells nothing of the application.
+    Raises Skein's error if YARN cannot be asked, which says nothing about the application.
     """
     if not application:
         return None
     try:
         return client.application_report(application)
     except ValueError:
-        # The driver says the same of an id that YARN does not know and when YARN does not answer: this tells which.
+        # The driver reports an unknown id and an unavailable YARN in the same way: this call distinguishes them.
         client.get_nodes(states=["RUNNING"])
         return None
 
 
 def state(client: Any, application: str) -> str:
-    """Return YARN's state of an application; UNKNOWN when it has none of that id."""
+    """Return YARN's state of an application; UNKNOWN if it has none of that id."""
     found = report(client, application)
     return str(found.state) if found is not None else "UNKNOWN"
 
 
 def master_host(client: Any, application: str, deadline: Deadline) -> str:
-    """Return the host of an application's master, once it runs; empty when it does not in time."""
+    """Return the host of an application's master, once it runs; empty if it does not in time."""
 
     def look() -> Seen[str]:
         found = report(client, application)
@@ -238,7 +238,7 @@ def master_host(client: Any, application: str, deadline: Deadline) -> str:
 
 
 def kill(client: Any, application: str) -> None:
-    """Tell YARN to end an application; nothing when it has ended."""
+    """Ask YARN to end an application; does nothing if it has ended."""
     from skein.exceptions import SkeinError
 
     try:
@@ -249,10 +249,10 @@ def kill(client: Any, application: str) -> None:
 
 
 def await_end(client: Any, applications: Iterable[str], deadline: Deadline) -> None:
-    """Return once applications that YARN was told to end have ended; raises `StandfastError` for one that has not."""
+    """Return once applications that YARN was asked to end have ended; raises `StandfastError` for one that has not."""
     left = still_running(client, applications, deadline.beyond(_END_SECONDS))
     if left:
-        raise StandfastError(f"{left[0]} still runs, although YARN was told to end it")
+        raise StandfastError(f"{left[0]} still runs, although YARN was asked to end it")
 
 
 def still_running(
@@ -263,7 +263,7 @@ def still_running(
 ) -> tuple[str, ...]:
     """Return the applications that have not ended when the time is over; empty as soon as all have.
 
-    ``say`` is told which still run.
+    ``say`` takes those that still run.
     """
     left = tuple(applications)
 
@@ -278,7 +278,7 @@ def still_running(
 
 
 def topology(config: JobConfig, client: Any) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the hosts that get a service of their own, and the rack of every host."""
+    """Return the hosts that get their own service, and the rack of every host."""
     nodes = client.get_nodes(states=["RUNNING"])
     hosts = config.hosts or tuple(sorted(each.host for each in nodes))
     return hosts, {each.host: str(each.rack_name or "") for each in nodes}

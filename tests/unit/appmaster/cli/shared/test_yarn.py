@@ -81,7 +81,7 @@ def test_applications_that_were_told_to_end_are_waited_for_and_named_when_they_d
     clock = WaitClock()
     yarn.await_end(Applications(a="RUNNING KILLED", b="RUNNING RUNNING KILLED"), "ab", Deadline(0.0, clock))
     assert clock.waits == 2
-    with pytest.raises(StandfastError, match="b still runs, although YARN was told to end it"):
+    with pytest.raises(StandfastError, match="b still runs, although YARN was asked to end it"):
         yarn.await_end(Applications(a="KILLED", b="RUNNING"), "ab", Deadline(0.0, clock))
 
 
