@@ -1,8 +1,8 @@
-"""``standfast candidates``, ``jobs``, ``deploy``, ``undeploy`` and ``change``: what any candidate answers or takes.
+"""``standfast candidates``, ``jobs``, ``deploy``, ``undeploy`` and ``change``: answered or queued by any candidate.
 
 `candidates` lists the application masters of a cluster, which of them leads, and what jobs wait for; `jobs` lists its
-jobs. `undeploy` and `deploy` queue a change of what is desired of a job: whoever leads next makes it, if nobody leads
-now. `change` tells what became of one. State, offsets and run of an undeployed job stay.
+jobs. `undeploy` and `deploy` queue a change of a job's desired state, which the leader makes, or the next one if there
+is none now. `change` shows what became of one. State, offsets and run of an undeployed job are kept.
 
 Exit status: 0 done, or with --no-wait queued; 1 refused, or not made in time (it stays queued); 2 no such job; 3 no
 candidate answers.
@@ -43,7 +43,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
             metavar="SECONDS",
             help="how long to wait until a leader has made it (default: 60)",
         )
-    command("change", _change, "tell what became of a queued change").add_argument(
+    command("change", _change, "show what became of a queued change").add_argument(
         "id", metavar="ID", help="as `deploy` or `undeploy` printed it"
     )
 
@@ -74,7 +74,7 @@ def _candidates(arguments: argparse.Namespace) -> int:
             since = time.strftime("%H:%M:%S", time.localtime(trouble["since_ms"] // 1000))
             print(f"{job}: {what} since {since}: {trouble['why']}")
     if not info["is_fresh"]:
-        print(f"{info['answered_by']} cannot reach ZooKeeper: this is of before")
+        print(f"{info['answered_by']} cannot reach ZooKeeper: this may be out of date")
     return 0
 
 

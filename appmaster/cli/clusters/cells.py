@@ -1,8 +1,8 @@
-"""``standfast cells``: the cells of a cluster as ZooKeeper and YARN have them, and starting again those that ended.
+"""``standfast cells``: the cells of a cluster according to ZooKeeper and YARN, and restarting those that ended.
 
-A cell comes back as YARN's next attempt by itself; once its attempts are used up, or somebody has ended its
-application, it is submitted anew by this command, while the others go on. What the job was submitted with on top of its
-file is given again: ``--set``, and ``--cluster``.
+A cell comes back by itself as YARN's next attempt. Once its attempts are used up, or its application was ended by
+someone, this command submits it again, while the others continue. Settings that the job was submitted with on top of
+its file have to be given again: ``--set``, and ``--cluster``.
 
 Exit status: 0 every cell runs; 1 some do not; 2 no such cluster, or the file is of another; 3 a server cannot be used.
 """
@@ -30,7 +30,7 @@ from standby.config import parse_recorded
 from standby.errors import BadConfiguration
 from standby.feed.functions import job_code
 
-#: How long a restored cell's master is waited for, to learn where it runs, seconds.
+#: How long to wait for a restored cell's master, to learn its host, seconds.
 _RESTORE_SECONDS: Final = 120.0
 
 
@@ -44,7 +44,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "--restore",
         type=Path,
         metavar="JOB.YAML",
-        help="submit the cells that do not run anew, as this job file says",
+        help="submit again the cells that do not run, with this job file",
     )
     add_settings(parser, "the file to restore with")
     add_cluster_options(parser)
@@ -99,13 +99,13 @@ def _line(number: int, record: CellRecord, client: Any, zookeeper: ZooKeeper) ->
 def file_of_cluster(arguments: argparse.Namespace) -> JobFile:
     """Return the job file to restore with, as one of the cluster that the command is about.
 
-    Raises `BadConfiguration` when it is of another, or of other servers of ZooKeeper than the command's.
+    Raises `BadConfiguration` if it names another cluster, or other ZooKeeper servers than the command.
     """
     cluster, connect = arguments.cluster or arguments.job, arguments.zookeeper
     environment = {**os.environ, "STANDFAST_ZOOKEEPER": connect}
     job = load(arguments.restore, arguments.settings, environment, cluster)
     servers, mine = job.config.zookeeper.partition("/"), connect.partition("/")
-    # A list of servers may be a part of another.
+    # A list of servers may be a part of the other.
     if set(servers[0].split(",")).isdisjoint(mine[0].split(",")) or servers[2] != mine[2]:
         raise BadConfiguration(
             f"{arguments.restore}: zookeeper.connect is {job.config.zookeeper}, and the command is about cluster "
@@ -119,14 +119,14 @@ def restore(
 ) -> dict[int, str]:
     """Return cell → the application submitted for it, for every cell of the cluster that does not run.
 
-    Raises `BadConfiguration` when the job file is of another cluster than the session's, or sets other keys of it.
+    Raises `BadConfiguration` if the job file is of another cluster than the session's, or sets other keys of it.
     """
     path, job = arguments.restore, file_of_cluster(arguments)
     cluster = job.config.cluster
     if zookeeper.jobs.read(job.config.job_name) is None:
         raise BadConfiguration(f"{path}: there is no job {job.config.job_name} in cluster {cluster}")
     present = zookeeper.cells.read_all()
-    # As the cluster was started, whichever of its jobs this is the file of.
+    # With the settings with which the cluster was started, whichever of its jobs the file belongs to.
     settings = next((each.settings for each in present.values() if each.settings), {})
     given = [each.partition("=")[0].strip() for each in arguments.settings]
     check_restores(cluster, settings, job.config, given)

@@ -1,9 +1,10 @@
-"""``standfast credentials``: what a cluster's processes and operators know each other by.
+"""``standfast credentials``: the certificates by which a cluster's processes and operators authenticate each other.
 
-`show` tells what this user has of a cluster and when it ends. `rotate` gives a cluster another authority and everybody
-other certificates while its jobs run; one that broke off, or whose processes did not all follow, is gone on with by the
-same command. `issue` makes the credentials of another operator, by whose name the event log tells who asked for what: a
-directory to be handed over, which becomes $STANDFAST_CREDENTIALS there. It has to be issued anew after a rotation.
+`show` prints this user's credentials of a cluster and when they expire. `rotate` gives a cluster a new authority and
+all processes new certificates while its jobs run; if it was interrupted, or not all processes followed, the same
+command continues it. `issue` makes the credentials of another operator, whose name the event log then shows for that
+operator's requests: a directory to hand over, which becomes $STANDFAST_CREDENTIALS there. They have to be issued again
+after a rotation.
 
 Exit status: 0 done; 1 not every process has followed yet; 2 no such cluster or credentials, or the tree in ZooKeeper is
 open to everybody; 3 a server cannot be used.
@@ -32,15 +33,15 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     """Mount ``credentials`` on the command line."""
     group = subparsers.add_parser(
         "credentials",
-        help="what a cluster's processes and operators know each other by",
+        help="the certificates of a cluster's processes and operators",
         description="Show, rotate and issue a cluster's credentials.",
         epilog=(__doc__ or "").partition("\n\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = group.add_subparsers(metavar="COMMAND", required=True)
     for name, run, text in (
-        ("show", _show, "tell what this user has of a cluster, and when it ends"),
-        ("rotate", _rotate, "give a cluster other credentials while its jobs run"),
+        ("show", _show, "show this user's credentials of a cluster, and when they expire"),
+        ("rotate", _rotate, "give a cluster new credentials while its jobs run"),
         ("issue", _issue, "make the credentials of another operator"),
     ):
         parser = add_command(commands, name, run, text, None)
@@ -55,11 +56,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
                 help="how long the processes may take to follow (default: %(default)g)",
             )
         if name == "issue":
+            parser.add_argument("--name", required=True, help="the operator's name, for the event log")
             parser.add_argument(
-                "--name", required=True, help="who the operator is, as the event log is to say"
-            )
-            parser.add_argument(
-                "--to", type=Path, required=True, metavar="DIR", help="a directory that is not there yet"
+                "--to", type=Path, required=True, metavar="DIR", help="a directory that does not exist yet"
             )
 
 
@@ -79,7 +78,7 @@ def _show(arguments: argparse.Namespace) -> int:
         return 0
     whose = "its owner" if ring.is_whole else "an operator"
     what = f"credentials {ring.number} of cluster {ring.cluster}, for {whose}"
-    Progress().say(f"{ring.directory}: {what}; they end on {ends:%Y-%m-%d}")
+    Progress().say(f"{ring.directory}: {what}; they expire on {ends:%Y-%m-%d}")
     return 0
 
 
@@ -104,7 +103,7 @@ def _rotate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"cluster": ring.cluster, "number": number})
     else:
-        progress.say(f"{ring.cluster} has credentials {number}; operators need theirs issued anew")
+        progress.say(f"{ring.cluster} has credentials {number}; operators need new ones issued")
     return 0
 
 
@@ -112,7 +111,7 @@ def _issue(arguments: argparse.Namespace) -> int:
     ring = require(arguments.cluster or arguments.job)
     issued = ring.issue(arguments.name, arguments.to / ring.cluster)
     if arguments.zookeeper:
-        # Who has no secret for ZooKeeper is to know of candidates to ask.
+        # An operator without a secret for ZooKeeper needs to know candidates to ask.
         with suppress(Unavailable), ClusterClient(ring.cluster, arguments.zookeeper) as client:
             known = [f"{each['host']}:{each['port']}" for each in client.info()["candidates"]]
             with ClusterClient(ring.cluster, arguments.zookeeper, issued, known) as theirs:
@@ -120,7 +119,5 @@ def _issue(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"cluster": ring.cluster, "directory": str(arguments.to), "name": arguments.name})
     else:
-        Progress().say(
-            f"hand over {arguments.to}: it is what STANDFAST_CREDENTIALS of {arguments.name} is to name"
-        )
+        Progress().say(f"hand over {arguments.to}: {arguments.name} has to set STANDFAST_CREDENTIALS to it")
     return 0

@@ -1,11 +1,11 @@
-"""``standfast drain`` and ``standfast admit``: hosts are emptied, and used again.
+"""``standfast drain`` and ``standfast admit``: empty hosts, and use them again.
 
-`drain` records the hosts, and waits until they are empty: actives are handed over to standbys that are in
-sync, copies are filled elsewhere before they are given up here. Nothing new is placed there until `admit`. The
-application master of the cluster itself stays where YARN started it.
+`drain` records the hosts, and waits until they are empty: actives are handed over to standbys in sync, and copies are
+filled elsewhere before they are given up here. Nothing new is placed there until `admit`. The application master of the
+cluster itself stays where YARN started it.
 
-Exit status: 0 empty (with --no-wait: recorded); 1 something stays (the host goes on being emptied); 2 no such
-cluster or host; 3 a server cannot be used.
+Exit status: 0 empty (with --no-wait: recorded); 1 something stays (emptying continues); 2 no such cluster or host; 3 a
+server cannot be used.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Staying:
 
 
 def staying(status: Mapping[str, Any], hosts: Collection[str]) -> tuple[Staying, ...]:
-    """Return the containers on the hosts, by the leader's status. Pure."""
+    """Return the containers on the hosts, according to the leader's status. Pure."""
     held: dict[str, tuple[list[tuple[str, int]], list[tuple[str, int]]]] = {}
     for task in status["tasks"]:
         name = (task["task"]["job"], task["task"]["partition"])
@@ -95,7 +95,7 @@ def _drain(arguments: argparse.Namespace) -> int:
             status = client.status()
         except Unavailable as error:
             queued = client.queue("drain", hosts=hosts, reason=why)
-            progress.say(f"queued as {queued}; nobody leads now to carry it out ({error})")
+            progress.say(f"queued as {queued}; there is no leader now to carry it out ({error})")
             return _print(arguments, hosts, (), {})
         _check_known(hosts, status)
         client.change("drain", hosts=hosts, reason=why)
@@ -115,8 +115,8 @@ def _drain(arguments: argparse.Namespace) -> int:
             progress.say(f"  {line}")
     if left:
         progress.say(
-            "it goes on being emptied as soon as there is room elsewhere: add a host, or give the jobs fewer "
-            f"standbys; `standfast admit {' '.join(hosts)}` takes it back"
+            "emptying continues as soon as there is room elsewhere: add a host, or give the jobs fewer "
+            f"standbys; `standfast admit {' '.join(hosts)}` undoes it"
         )
     return _print(arguments, hosts, left, reasons)
 
@@ -126,14 +126,14 @@ def _check_known(hosts: Sequence[str], status: Mapping[str, Any]) -> None:
     unknown = [each for each in hosts if each not in known]
     if unknown:
         raise BadConfiguration(
-            f"{', '.join(unknown)}: no host of this cluster; it has {', '.join(sorted(known))}"
+            f"{', '.join(unknown)}: not a host of this cluster; it has {', '.join(sorted(known))}"
         )
 
 
 def wait_empty(
     client: ClusterClient, hosts: Collection[str], deadline: Deadline, progress: Progress
 ) -> tuple[Staying, ...]:
-    """Return what is still on the hosts when they are empty, or the time is over."""
+    """Return what is still on the hosts when they are empty, or when the time is over."""
     has_heard = False
 
     def judge(status: Mapping[str, Any]) -> Seen[tuple[Staying, ...]]:
@@ -149,12 +149,12 @@ def wait_empty(
 
     seen = until_leader_says(deadline, client.status, judge, progress.say)
     if seen is None or not has_heard:
-        raise StandfastError("recorded, but the leader has not taken it up; see `standfast status`")
+        raise StandfastError("recorded, but the leader has not loaded it; see `standfast status`")
     return seen.what
 
 
 def _why(client: ClusterClient, each: Staying) -> list[str]:
-    """Return why a container is still there: by the rules of placement, for one of its tasks."""
+    """Return why a container is still there, according to the placement rules, for one of its tasks."""
     for job, partition in (*each.actives, *each.standbys):
         try:
             answer = client.call("explain", job=job, partition=partition)

@@ -1,8 +1,7 @@
 """``standfast protect``: close a cluster's open tree in ZooKeeper to all but the holders of your credentials.
 
-Kill the jobs of the cluster first; state and offsets stay. Everybody who reaches ZooKeeper could have written to an
-open tree: changes that were asked for and not made are refused, and the jobs are listed. Harmless when the tree is
-closed already.
+Kill the jobs of the cluster first; state and offsets are kept. Everybody who reaches ZooKeeper could have written to an
+open tree, so queued changes are refused, and the jobs are listed. Harmless if the tree is closed already.
 
 Exit status: 0 done; 1 the cluster runs; 2 no such cluster, no credentials, or it is closed to these; 3 a server cannot
 be used.
@@ -38,10 +37,10 @@ def _protect(arguments: argparse.Namespace) -> int:
         if zookeeper.tree.is_open:
             check_stopped(zookeeper, cluster)
         count = zookeeper.tree.protect()
-        # Nobody else can write to it any more.
+        # No one else can write to it any more.
         jobs = zookeeper.jobs.names()
         if count:
-            zookeeper.changes.refuse_left("anybody could have asked for it")
+            zookeeper.changes.refuse_left("anyone could have queued it")
     if arguments.json:
         print_json({"cluster": cluster, "nodes": count, "jobs": list(jobs)})
         return 0
@@ -55,7 +54,7 @@ def _protect(arguments: argparse.Namespace) -> int:
 
 
 def check_stopped(zookeeper: ZooKeeper, cluster: str) -> None:
-    """Raise `StandfastError` while an application master of the cluster runs: what it creates would stay as it was."""
+    """Raise `StandfastError` while an application master of the cluster runs: what it creates would stay open."""
     running = ", ".join(each.candidate for each in zookeeper.registry.candidates())
     if running:
         raise StandfastError(f"{running} of {cluster} runs; kill its jobs first (state and offsets stay)")

@@ -1,8 +1,8 @@
 """``standfast rekey``: give a closed tree in ZooKeeper to a new secret, and the cluster to new credentials.
 
-For when a secret is no secret any more; certificates that only come to their end are changed by ``standfast credentials
-rotate`` while jobs run. Kill the jobs of the cluster, move its directory in $STANDFAST_CREDENTIALS (or
-~/.standfast/credentials) elsewhere, name that place to this command, which makes new ones, and submit again.
+For a secret that is no longer secret. Certificates that merely expire are changed by ``standfast credentials rotate``
+while jobs run. Kill the jobs of the cluster, move its directory in $STANDFAST_CREDENTIALS (or ~/.standfast/credentials)
+elsewhere, give that place to this command, which makes new credentials, and submit again.
 
 Exit status: 0 done; 1 the cluster runs; 2 no such cluster, one that is open, or the former credentials do not fit; 3 a
 server cannot be used.
@@ -47,7 +47,7 @@ def _rekey(arguments: argparse.Namespace) -> int:
     if former == present:
         raise BadConfiguration(f"{arguments.former} holds the credentials that {cluster} has now")
     with ZooKeeper(arguments.zookeeper, cluster, access=former) as zookeeper:
-        # What an earlier attempt has given away is to be read, too.
+        # Nodes that an earlier attempt has given away must be readable, too.
         zookeeper.tree.prove(present)
         if not zookeeper.tree.exists():
             raise BadConfiguration(f"there is no cluster {cluster}")

@@ -1,9 +1,9 @@
-"""Other credentials for a whole cluster while its jobs run.
+"""Rotates the credentials of a whole cluster while its jobs run.
 
-In three steps, each taken when every process has followed the one before: all trust the new authority beside the old
-one, and still show what it gave; all show what the new one gave; nobody trusts the old one any more. So any two
-processes can talk to each other at any time, and whatever breaks off is gone on with by the same command. That a
-process has followed is seen by talking to it, not by what it says.
+There are three steps, each taken when every process has followed the one before: all processes trust the new authority
+in addition to the old one, and still show certificates of the old one; all show certificates of the new one; none
+trusts the old one any more. So any two processes can communicate at any time, and an interrupted rotation is continued
+by the same command. Whether a process has followed is found out by connecting to it, not from what it reports.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from standby.shared.roles import PeerRole
 _RUNNING = (PeerRole.MASTER, PeerRole.CONTAINER)
 
 
-#: Returns why a process does not talk to who shows and trusts this; empty: it does.
+#: Returns why a process does not accept a client with these credentials, or is not trusted by it; empty: neither.
 Try = Callable[[Process, Credentials], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What everybody is given, and when everybody has followed."""
+    """The credentials that all processes are given, and the test whether a process has followed."""
 
     said: str
     given: Mapping[PeerRole, Credentials]
@@ -37,7 +37,7 @@ class Step:
 
 
 def steps(ring: Ring, number: int, talk: Try) -> Iterator[Step]:
-    """Yield the steps of a rotation; what is given out is numbered from ``number`` on."""
+    """Yield the steps of a rotation; the credentials are numbered from ``number`` on."""
     following = ring.next()
     old, new = ring.authorities(), following.authorities()
 
@@ -51,7 +51,7 @@ def steps(ring: Ring, number: int, talk: Try) -> Iterator[Step]:
         why = talk(process, operator(following, new))
         if why:
             return why
-        # Nothing is to come of it.
+        # This connection has to fail.
         return "" if talk(process, operator(ring, new)) else "still trusts the former authority"
 
     yield Step(
@@ -74,9 +74,9 @@ def rotate(
     say: Callable[[str], None],
     deadline: Deadline,
 ) -> int:
-    """Give a cluster other credentials, and ``ring`` with it; return the number under which they were given out.
+    """Give a cluster, and ``ring``, other credentials; return the number under which they were given out.
 
-    Raises `StandfastError` naming the processes that have not followed in time; the same again goes on from there.
+    Raises `StandfastError` naming the processes that have not followed in time; the same call continues from there.
     """
     before = [ring.number, *(each.number for role in _RUNNING if (each := processes.given(role)) is not None)]
     number = max(before) + 1
@@ -99,8 +99,8 @@ def _await(step: Step, processes: Processes, deadline: Deadline) -> None:
     if late:
         told = "; ".join(f"{each}: {why}" for each, why in late.items())
         raise StandfastError(
-            f"not so yet: {step.said}. {told}. The same command goes on from there; a process that is of no use "
-            "any more is best ended"
+            f"not true yet: {step.said}. {told}. The same command continues from there; end a process that is no "
+            "longer needed"
         )
 
 

@@ -1,15 +1,15 @@
-"""``standfast update`` and ``standfast rollback``: a running job changes, and goes on running.
+"""``standfast update`` and ``standfast rollback``: change a running job while it continues to run.
 
-`update` compares the job file with what runs. Keys that the leader alone acts on apply at once and start
-nothing anew. Any other change is a new revision: containers are started anew one by one, standbys first, and
-actives are handed over as planned. What cannot change on a running job is refused, all of it in one message. Where
-nothing has changed and the candidates lack the job's code, they are given it.
+`update` compares the job file with the running job. Keys that only the leader uses apply at once, without starting
+anything. Any other change is a new revision: containers are replaced one by one, standbys first, and actives are handed
+over as planned. Changes that a running job cannot accept are refused, all of them in one message. If nothing has
+changed and the candidates lack the job's code, they are given it.
 
-`rollback` returns to the revision before the present one. It is refused when the present one has been active and has
+`rollback` returns to the revision before the present one. It is refused if the present one has been active and has
 another `task.stores.version`: the former code may not be able to read its state.
 
-Exit status: 0 done, or nothing to do; 1 refused, or not rolled out in time (it goes on); 2 the job, a key or a
-value is wrong; 3 a server cannot be used; 130 interrupted (the roll-out goes on).
+Exit status: 0 done, or nothing to do; 1 refused, or not rolled out in time (it continues); 2 the job, a key or a value
+is wrong; 3 a server cannot be used; 130 interrupted (the roll-out continues).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _update(arguments: argparse.Namespace) -> int:
     with ClusterClient(job.config.cluster, job.config.zookeeper, tls=job.config.zookeeper_tls) as client:
         record = _running(name, client).record
         job = job.keeping(asked_of(record))
-        # The master resolves it too, and must not find it missing.
+        # The master resolves it, too, and must not find it missing.
         spec(job.config, record.definition.tasks)
         progress.say("checking the job's functions")
         with job_code(job.directory, job.config.modules) as code:
@@ -95,8 +95,8 @@ def _update(arguments: argparse.Namespace) -> int:
             if change.is_nothing:
                 if not arguments.check and _is_lacked(name, client):
                     deliver(bundle, job.config, client, progress.say)
-                    progress.say(f"the code of {name}, which candidates lacked, was brought once more")
-                progress.say(f"{name} is as {arguments.job} asks for already; nothing was changed")
+                    progress.say(f"the code of {name}, which candidates lacked, was uploaded again")
+                progress.say(f"{name} is already as {arguments.job} requests; nothing was changed")
                 return _print(arguments, record, change, status=None)
             for line in change.described():
                 progress.say(line)
@@ -114,7 +114,7 @@ def _update(arguments: argparse.Namespace) -> int:
             progress.say("everything is in order; nothing was changed")
             return _print(arguments, record, change, status=None)
         if change.is_new_revision:
-            # Before the definition that names it.
+            # Before the definition that names the bundle.
             deliver(bundle, job.config, client, progress.say)
         client.change("update", job=name, config=dict(job.flat), code=bundle.digest)
         written = _running(name, client).record
@@ -131,7 +131,7 @@ def _rollback(arguments: argparse.Namespace) -> int:
     with open_client(arguments) as client:
         present = _running(arguments.job, client, with_tasks=True)
         bad = present.record.definition.revision
-        # The leader judges again when it makes the change: an active may have been handed over meanwhile.
+        # The leader decides again when it makes the change: an active may have been handed over meanwhile.
         returned = rollback(present.record, present.active_revisions)
         old, new = present.record.former[0].revision, returned.definition.revision
         progress.say(f"returning from revision {bad} to revision {old}, as {new}")
@@ -146,7 +146,7 @@ def _rollback(arguments: argparse.Namespace) -> int:
 
 
 def _short_of_hosts(config: JobConfig, client: ClusterClient) -> str:
-    """Return a warning when the hosts that the leader knows cannot take every copy; empty when nobody says."""
+    """Return a warning if the hosts that the leader knows cannot hold every copy; empty without a leader's answer."""
     try:
         return short_of_hosts(config, len(usable_hosts(client.status())))
     except Unavailable:
@@ -154,13 +154,13 @@ def _short_of_hosts(config: JobConfig, client: ClusterClient) -> str:
 
 
 def usable_hosts(status: Mapping[str, Any]) -> frozenset[str]:
-    """Return the hosts that may hold copies, by the leader's status. Pure."""
+    """Return the hosts that may hold copies, according to the leader's status. Pure."""
     held = {each["host"] for each in status["containers"] if each["host"]}
     return frozenset({*status["hosts"], *held} - set(status["drained"]))
 
 
 def _is_lacked(name: str, client: ClusterClient) -> bool:
-    """Return whether a job's code is lacked where it is to be, as far as a candidate says so."""
+    """Return whether a job's code is missing where it should be, as far as a candidate reports it."""
     try:
         info = client.info()
     except Unavailable:
@@ -169,25 +169,23 @@ def _is_lacked(name: str, client: ClusterClient) -> bool:
 
 
 def _running(name: str, client: ClusterClient, *, with_tasks: bool = False) -> Present:
-    """Return a job that runs; raises `BadConfiguration` when it does not."""
+    """Return a running job; raises `BadConfiguration` if it does not run."""
     present = client.present(name, with_tasks=with_tasks)
     if present is None:
         raise BadConfiguration(
             f"there is no job {name} in its cluster; `standfast submit` starts it (or is --cluster missing?)"
         )
     if not present.record.is_wanted:
-        raise BadConfiguration(f"{name} does not run; `standfast submit` starts it as its file says")
+        raise BadConfiguration(f"{name} does not run; `standfast submit` starts it")
     if not present.runs:
-        raise BadConfiguration(
-            f"{name} has failed ({present.failure}); `standfast submit` starts it as its file says"
-        )
+        raise BadConfiguration(f"{name} has failed ({present.failure}); `standfast submit` starts it again")
     return present
 
 
 def _wait(
     arguments: argparse.Namespace, client: ClusterClient, record: JobRecord, progress: Progress
 ) -> dict[str, Any] | None:
-    """Return the leader's status after the roll-out; None when nobody waits for it."""
+    """Return the leader's status after the roll-out; None if the command does not wait for it."""
     if arguments.wait == "none":
         return None
     config, definition = parse_recorded(asked_of(record)), record.definition

@@ -1,8 +1,8 @@
-"""``standfast handover`` and ``standfast unpark``: something is done to a running job now.
+"""``standfast handover`` and ``standfast unpark``: commands that a running job's leader carries out at once.
 
-`handover` hands the active role over to a standby as planned: the standby gets ready while the active goes on,
-and the gap is a fraction of a crash's. It is no failure and is not counted as one. `unpark` lets a processor run
-again that was withdrawn for failing too often.
+`handover` hands the active role over to a standby as planned: the standby gets ready while the active continues, and
+the gap is a fraction of a crash's. It does not count as a failure. `unpark` lets a processor run again that was
+withdrawn for failing too often.
 
 Exit status: 0 done (with --no-wait: begun); 1 refused, given up, or not done in time; 2 no such job, task or
 processor; 3 a server cannot be used.
@@ -23,7 +23,7 @@ from appmaster.cli.shared.parsers import add_command
 from appmaster.cli.shared.waiting import Seen, until_leader_says
 from standby.errors import StandfastError
 
-#: A leader tells of a hand-over within this time after it is done, seconds; otherwise another one has taken over.
+#: A leader reports a hand-over within this time after its end, seconds; otherwise another leader has taken over.
 _TOLD_SECONDS: Final = 10.0
 
 
@@ -37,7 +37,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         return parser
 
     text = "hand a task's processor over to a standby, as planned"
-    # Samza's word, and that of earlier versions, for what is no failure.
+    # "failover" is the word of Samza, and of earlier versions, although nothing has failed.
     parser = command("handover", _hand_over, text, "failover")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
@@ -84,7 +84,7 @@ def _hand_over(arguments: argparse.Namespace) -> int:
 
 
 def _concerned(status: Mapping[str, Any], arguments: argparse.Namespace) -> frozenset[int]:
-    """Return the numbers of the processors that the command is about."""
+    """Return the numbers of the processors that the command concerns."""
     found = set()
     for task in status["tasks"]:
         if task["task"]["job"] != arguments.job:
@@ -104,7 +104,7 @@ def _concerned(status: Mapping[str, Any], arguments: argparse.Namespace) -> froz
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """What was asked for, and the leader's status before."""
+    """What was requested, and the leader's status before."""
 
     job: str
     processors: frozenset[int]
@@ -112,7 +112,7 @@ class HandOver:
 
 
 def handed_over(status: Mapping[str, Any], goal: HandOver) -> Seen[list[dict[str, Any]]]:
-    """Return how far hand-overs are, with what was told of each that has ended. Pure."""
+    """Return the progress of hand-overs, with the report of each that has ended. Pure."""
     told = _finished(goal.before, goal.job)
     new = {
         number: done
@@ -122,7 +122,7 @@ def handed_over(status: Mapping[str, Any], goal: HandOver) -> Seen[list[dict[str
     for done in new.values():
         if done["kind"] == "handover_given_up":
             failure = f"the hand-over of processor {done['processor']} was given up: {done['reason']}"
-            return Seen(False, [], failure=f"{failure}; its active goes on")
+            return Seen(False, [], failure=f"{failure}; its active stays active")
     if goal.processors <= set(new):
         return Seen(True, list(new.values()))
     is_active = _is_active(status, goal)
@@ -131,7 +131,7 @@ def handed_over(status: Mapping[str, Any], goal: HandOver) -> Seen[list[dict[str
 
 
 def _is_active(status: Mapping[str, Any], goal: HandOver) -> bool:
-    """Return whether another copy is active of every task that is handed over."""
+    """Return whether another copy is active now for every task that is handed over."""
     before = _epochs(goal.before, goal.job)
     return all(
         epoch > before[task][1]
@@ -143,7 +143,7 @@ def _is_active(status: Mapping[str, Any], goal: HandOver) -> bool:
 def wait(
     client: ClusterClient, goal: HandOver, deadline: Deadline, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Return what was told of each hand-over once all are done; raises `StandfastError` when one comes to nothing."""
+    """Return the report of each hand-over once all are done; raises `StandfastError` if one is given up."""
     telling: Deadline | None = None
 
     def judge(status: Mapping[str, Any]) -> Seen[list[dict[str, Any]]]:
@@ -159,7 +159,7 @@ def wait(
     seen = until_leader_says(deadline, client.status, judge, progress.say)
     if seen is None or not seen.is_done:
         raise StandfastError(
-            f"not done within {deadline.seconds:g} s; it goes on: see `standfast tasks {goal.job}`"
+            f"not done within {deadline.seconds:g} s; it continues: see `standfast tasks {goal.job}`"
         )
     return seen.what
 
@@ -178,9 +178,9 @@ def _epochs(status: Mapping[str, Any], job: str) -> dict[int, tuple[int, int]]:
 
 
 def gap_ms(times: Mapping[str, int | None]) -> int | None:
-    """Return for how long a task had no active, milliseconds: from the decision to the new active's first commit.
+    """Return how long a task had no active, milliseconds: from the decision to the new active's first commit.
 
-    A task without waiting input ends it by being active; None when the times are not known.
+    For a task without waiting input the gap ends when it is active. None if the times are not known.
     """
     end = times.get("first_commit_ms") or times.get("active_ms")
     begin = times.get("detected_ms")
@@ -188,7 +188,7 @@ def gap_ms(times: Mapping[str, int | None]) -> int | None:
 
 
 def describe(done: Mapping[str, Any]) -> str:
-    """Return what the leader told of a hand-over as one line for people."""
+    """Return the leader's report of a hand-over as one line for people."""
     gaps = []
     for task, times in sorted(done["tasks"].items(), key=lambda each: int(each[0])):
         gap = gap_ms(times)

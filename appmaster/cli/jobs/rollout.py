@@ -1,4 +1,4 @@
-"""Waiting until a running job is what it is asked to be, with progress."""
+"""Waits until a running job is as requested, with progress output."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from standby.errors import StandfastError
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a job is to become."""
+    """The requested state of a job."""
 
     job: str
     revision: int
     asked: Mapping[str, Any]
-    """As `appmaster.api.snapshot.asked` has it."""
+    """As returned by `appmaster.api.snapshot.asked`."""
 
 
 def standing(status: dict[str, Any], goal: Goal) -> Seen[dict[str, Any]]:
-    """Return how far the job is, by the leader's status. Pure."""
+    """Return the job's progress according to the leader's status. Pure."""
     job = next((each for each in status["jobs"] if each["name"] == goal.job), None)
     if job is None:
         return Seen(False, status, "the leader has not loaded the job yet")
     if job["status"] == "failed":
         return Seen(False, status, "failed", f"{goal.job}: {'; '.join(job['reasons'])}")
     if job["revision"] > goal.revision:
-        return Seen(False, status, "", f"{goal.job}: revision {job['revision']} was asked for meanwhile")
-    # Keys that only one side knows are of another version of standfast.
+        return Seen(False, status, "", f"{goal.job}: revision {job['revision']} was requested meanwhile")
+    # Keys that only one side knows belong to another version of standfast.
     heard = all(job["asked"][key] == value for key, value in goal.asked.items() if key in job["asked"])
     if job["revision"] < goal.revision or not heard or job["is_modelling"]:
-        return Seen(False, status, "the leader has not taken it up yet")
+        return Seen(False, status, "the leader has not loaded the change yet")
     serving = [each["revisions"] for each in status["containers"] if goal.job in each["revisions"]]
     current = sum(each[goal.job] == goal.revision for each in serving)
     said = f"{current} of {len(serving)} containers run revision {goal.revision}"
@@ -47,9 +47,9 @@ def standing(status: dict[str, Any], goal: Goal) -> Seen[dict[str, Any]]:
 
 
 def under_way(status: Mapping[str, Any], job: Mapping[str, Any]) -> str:
-    """Return what is being moved or handed over in a job that is deployed; empty when all is in place. Pure.
+    """Return what is still moving or being handed over in a deployed job; empty when everything is in place. Pure.
 
-    Its status may be of a moment ago: the copies themselves are what counts.
+    The job's status may be a moment old, so the copies themselves are checked.
     """
     name = job["name"]
     tasks = [
@@ -65,15 +65,15 @@ def under_way(status: Mapping[str, Any], job: Mapping[str, Any]) -> str:
     for each in tasks:
         place = tuple((copy["copy"], copy["container"]) for copy in each["replicas"])
         places.setdefault(each["processor"], set()).add(place)
-    # The tasks of a processor belong together: where they are not yet, some are about to move.
+    # The tasks of a processor belong together: while they are apart, some are about to move.
     apart = sum(len(found) > 1 for found in places.values())
-    # Where a leader of a release that does not say the job has any under way, it may be this one's.
+    # In the status of an earlier release, which does not name the job, any hand-over may be this job's.
     handed = [each for each in (*status["handovers"], *status["failovers"]) if each.get("job", name) == name]
     said = [
         f"{count} {what}"
         for count, what in (
-            (missing, "tasks are not there yet"),
-            (unfinished, "tasks have not all their copies in sync, and no others"),
+            (missing, "tasks do not exist yet"),
+            (unfinished, "tasks lack copies in sync, or have surplus ones"),
             (moving, "tasks are moving"),
             (apart, "processors are not together yet"),
             (len(handed), "actives are being handed over"),
@@ -84,15 +84,15 @@ def under_way(status: Mapping[str, Any], job: Mapping[str, Any]) -> str:
 
 
 def wait(client: ClusterClient, goal: Goal, deadline: Deadline, progress: Progress) -> dict[str, Any]:
-    """Return the leader's status once the job is what it is to be.
+    """Return the leader's status once the job is as requested.
 
-    Raises `StandfastError` when it fails, or takes longer; it goes on all the same.
+    Raises `StandfastError` if the job fails, or takes longer; in the latter case the roll-out continues.
     """
     seen = until_leader_says(deadline, client.status, lambda status: standing(status, goal), progress.say)
     if seen is None or not seen.is_done:
         said = seen.said if seen is not None else "the leader has not answered"
         raise StandfastError(
-            f"{goal.job} is not there after {deadline.seconds:g} s ({said}); it goes on: "
+            f"{goal.job} is not as requested after {deadline.seconds:g} s ({said}); the roll-out continues: "
             f"see `standfast status {goal.job}`"
         )
     return seen.what

@@ -1,13 +1,13 @@
 """``standfast kill`` and ``standfast delete``.
 
-`kill` ends a job's run for now: its record is withdrawn, every task's writer is fenced, the containers
-are stopped, and only then is it killed; state, offsets and run stay, and the next submit goes on from
-them. `delete` does that, then removes changelog, group, local state and records.
+`kill` ends a job's run for now: its record is withdrawn, every task's writer is fenced, the containers are stopped, and
+only then the job is killed. State, offsets and run are kept, and the next submit continues from them. `delete` does the
+same, then removes changelog, group, local state and records.
 
-Other jobs of the cluster go on; with its last job the cluster ends.
+Other jobs of the cluster continue; the cluster ends with its last job.
 
-A job whose tasks cannot be fenced does not end: a container of it that nobody reaches could still commit. Where that is
-certain not to be so, `--unfenced` ends it all the same.
+A job whose tasks cannot be fenced does not end, because a container of it that cannot be reached could still commit.
+If that is certainly impossible, `--unfenced` ends the job nevertheless.
 
 Exit status: 0 done; 1 it did not end in time; 2 no such job; 3 a server cannot be used.
 """
@@ -31,7 +31,7 @@ from standby.config import kafka_settings, parse_recorded
 from standby.errors import StandfastError, Unavailable
 from standby.shared import naming
 
-#: How long a leader whose process was ended may still be there for ZooKeeper: a session's time-out and more, seconds.
+#: How long ZooKeeper may still have a leader whose process was ended: a session's time-out and more, seconds.
 _LEFT_SECONDS: Final = 30.0
 
 
@@ -53,7 +53,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
             parser.add_argument(
                 "--no-sweep",
                 action="store_true",
-                help="leave the state on hosts where no container of the job is any more; nobody ever uses it again",
+                help="leave the state on hosts without a container of the job; it is never used again",
             )
 
 
@@ -93,7 +93,7 @@ def _delete(arguments: argparse.Namespace) -> int:
         except StandfastError as error:
             if not arguments.unfenced:
                 raise
-            # What cannot be fenced is not to be reached, as a rule.
+            # If it cannot be fenced, it usually cannot be reached either.
             topics = None
             progress.say(f"warning: {definition.changelog} and group {definition.group} are left: {error}")
         if goes_on:
@@ -111,7 +111,7 @@ def _delete(arguments: argparse.Namespace) -> int:
 
 
 def _hosts_left(job: str, client: ClusterClient, driver: Any) -> tuple[str, ...]:
-    """Return the hosts on which nobody removes the job's state when its containers end."""
+    """Return the hosts on which no ending container removes the job's state."""
     loaded = client.zookeeper.jobs.load(job)
     records = [each.record for each in loaded.tasks] if loaded is not None else []
     try:

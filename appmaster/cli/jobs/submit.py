@@ -1,10 +1,10 @@
 """``standfast submit``: check everything, then submit, then wait until every replica is in place.
 
-The cluster is the one that `cluster.name` or ``--cluster`` names, by default of the job's own name. When it runs
-already with other jobs in it, the job is submitted into it through its candidates; else it is started with the job.
+The cluster is the one that `cluster.name` or ``--cluster`` names, by default of the job's own name. If it already runs
+with other jobs, the job is submitted into it through its candidates; otherwise it is started with the job.
 
 Exit status: 0 deployed; 1 the application ended, did not deploy in time, or failed at once; 2 the job, a key, a value
-or a topic is wrong; 3 a server cannot be used; 130 interrupted (the job goes on being deployed).
+or a topic is wrong; 3 a server cannot be used; 130 interrupted (the deployment continues).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 @dataclass(frozen=True, slots=True)
 class _Servers:
-    """What a submit talks to."""
+    """The servers that a submit communicates with."""
 
     topics: Topics
     zookeeper: ZooKeeper
@@ -101,7 +101,7 @@ class _Servers:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A job that can be submitted, as far as can be known before."""
+    """A job that can be submitted, as far as can be checked beforehand."""
 
     job: JobFile
     start: starting.Start
@@ -118,21 +118,21 @@ def _submit(arguments: argparse.Namespace) -> int:
     deadline = Deadline(arguments.timeout)
     job = load(arguments.job, arguments.settings, cluster=arguments.cluster)
     config = job.config
-    # It is read anew where it is shipped; what is wrong with it is told before anything is touched.
+    # It is read again where it is shipped; errors in it are reported before anything is touched.
     yarn.hadoop_configuration()
     check_names(job.directory, config.modules)
     progress.say("checking the job's functions")
     with job_code(job.directory, config.modules) as code, ThreadPoolExecutor(max_workers=1) as background:
         step_of(config)
         check_starts_no_spark(config)
-        # All that the job will make, before anything is asked, or touched.
+        # All clients that the job will make, before any server is asked or changed.
         check_clients(config)
-        # Planning the transform takes a JVM some seconds; the servers are asked meanwhile.
+        # Planning the transform takes a JVM some seconds; meanwhile the servers are asked.
         transform = background.submit(check_transform, config, code, deadline.left_seconds)
         progress.say("checking Kafka and ZooKeeper")
         topics = Topics(kafka_settings(config))
         tasks = checks.check_topics(job, topics)
-        # ZooKeeper is asked in their name.
+        # ZooKeeper is accessed with these credentials.
         ring = make_sure(config.cluster)
         if end := ring.told_of_end():
             progress.say(end)
@@ -164,7 +164,7 @@ def _submit(arguments: argparse.Namespace) -> int:
                     applications, deployed = _launch(arguments, checked, servers, launch)
             if deployed is None:
                 return 0
-            # The driver takes a second to end, in which a job that has just begun may fail.
+            # The driver takes a second to end, and a job that has just begun may fail in that time.
             status, said = starting.at_the_end(config.job_name, deployed, client)
     seconds = progress.seconds
     if arguments.json:
@@ -182,7 +182,7 @@ def _look_further(
     deadline: Deadline,
     progress: Progress,
 ) -> None:
-    """Warn of what a job can do with, and look at what its cluster needs; raises `StandfastError` when it lacks it."""
+    """Print warnings, and check what the job's cluster needs; raises `StandfastError` if that is missing."""
     job, config = checked.job, checked.job.config
     is_new = not checked.cluster.has_others
     _, racks = checked.start.topology
@@ -207,7 +207,7 @@ def _check(
     servers: _Servers,
     say: Callable[[str], None],
 ) -> _Checked:
-    """Return the job with what the servers say of it; raises `StandfastError` when it cannot be submitted."""
+    """Return the job with the servers' answers about it; raises `StandfastError` if it cannot be submitted."""
     config = job.config
     topology = checks.check_yarn(job, servers.driver)
     cluster = starting.look(config, servers.zookeeper, servers.driver)
@@ -231,7 +231,7 @@ def _check(
 def _launch(
     arguments: argparse.Namespace, checked: _Checked, servers: _Servers, launch: cells.Launching
 ) -> tuple[tuple[str, ...], dict[str, Any] | None]:
-    """Return the applications of the job's cluster, and its status once it is deployed; None when nobody waits."""
+    """Return the applications of the job's cluster, and its status once it is deployed; None if nothing waits."""
     start, cluster, progress = checked.start, checked.cluster, launch.progress
     client, driver = servers.client, servers.driver
     config, definition, bundle = start.config, start.definition, start.bundle
@@ -241,7 +241,7 @@ def _launch(
     def make() -> JobDefinition:
         make_topics(checked.job, servers.topics, definition, checked.present, launch.undo)
         if checked.present is not None:
-            # Their changelog's partitions are there now: they stay tasks, whatever becomes of the submit.
+            # The changelog has partitions for them now: they stay tasks, whatever becomes of the submit.
             servers.zookeeper.jobs.update(config.job_name, lambda record: grown(record, definition.tasks))
         return checks.with_changelog(servers.topics, definition, launch.deadline)
 
@@ -261,17 +261,17 @@ def _launch(
 
 
 def _is_probed(arguments: argparse.Namespace, cluster: starting.Cluster) -> bool:
-    """Return whether a host is looked at: if nobody says otherwise, with ``--check`` and for a job that is new."""
+    """Return whether a host is probed: by default with ``--check``, and for a new job."""
     if arguments.probe is not None:
         return bool(arguments.probe)
     return arguments.check or cluster.present is None
 
 
 def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> JobDefinition:
-    """Return the job's definition: of its present run when it has one, else of a new run.
+    """Return the job's definition: of its present run if it has one, else of a new run.
 
-    Raises `BadConfiguration` when the input is another one than the run's, or has another number of partitions
-    and they may not become tasks.
+    Raises `BadConfiguration` if the input is not the run's, or has another number of partitions which may not become
+    tasks.
     """
     config = job.config
     run = present.definition.run if present is not None else uuid.uuid4().hex
@@ -279,11 +279,11 @@ def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> Jo
         refuse_another_run(asked_of(present), job.flat)
         before = present.definition.tasks
         if before > tasks or (before < tasks and not config.may_grow):
-            may = " set task.inputs.may.grow if that is all right," if before < tasks else ""
+            may = " set task.inputs.may.grow if that is acceptable," if before < tasks else ""
             raise BadConfiguration(
                 f"{', '.join(config.inputs)} has {tasks} partitions, but {config.job_name} was begun with {before}: "
                 f"keys would move to other tasks than their state;{may} `standfast delete {config.job_name}` and "
-                "submit it anew, or restore the topic"
+                "submit it again, or restore the topic"
             )
     return JobDefinition(
         name=config.job_name,
@@ -292,7 +292,7 @@ def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> Jo
         changelog=naming.changelog_topic(config.cluster, config.job_name, config.stage, run),
         group=naming.consumer_group(config.cluster, config.job_name, config.stage, run),
         tasks=tasks,
-        # Numbers go on over a kill: the records know which revision was active last.
+        # Numbers continue over a kill: the records know which revision was active last.
         revision=present.definition.revision + 1 if present is not None else 1,
         code=code,
         topics=present.definition.topics if present is not None else {},
@@ -302,9 +302,9 @@ def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> Jo
 def make_topics(
     job: JobFile, topics: Topics, definition: JobDefinition, present: JobRecord | None, undo: Undo
 ) -> None:
-    """Create the changelog and the event log, or check the ones that exist; adopt partitions of the input.
+    """Create the changelog and the event log, or check the existing ones; adopt partitions of the input.
 
-    ``undo`` removes the topics that did not exist before; partitions that were adopted stay.
+    ``undo`` removes topics that did not exist before; adopted partitions stay.
     """
     config = job.config
     events = naming.event_topic(config.cluster)
@@ -312,7 +312,7 @@ def make_topics(
         if not topics.count(name):
             undo.on_failure(f"topic {name}", partial(topics.delete, [name]))
     if present is None:
-        # Containers may have been started before everything was submitted.
+        # Containers may have been started before the submit was complete.
         undo.on_failure(f"the offsets of {config.job_name}", partial(topics.delete_group, definition.group))
     if not changelog.make(topics, definition.changelog, definition.tasks, config):
         if present is not None and definition.tasks > present.definition.tasks:

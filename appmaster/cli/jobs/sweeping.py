@@ -1,7 +1,7 @@
-"""State of a deleted job on hosts where no container of it is left to remove it.
+"""Removes the state of a deleted job from hosts where no container of it is left to do so.
 
-A copy that moved left its state behind, for it might have come back; so did a container that died, and every one of
-a job that was killed before. An application of its own runs a short command on each of those hosts.
+A copy that moved left its state behind, because it might have come back; so did a container that died, and every
+container of a job that was killed before. A separate application runs a short command on each of those hosts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from standby.shared.model import TaskRecord
 from standby.shared.wire import JobDefinition
 from standby.sweep import FILE, Sweep
 
-#: How long the command may wait for its hosts, seconds: one that is full keeps it waiting.
+#: How long the command may wait for its hosts, seconds; a full host makes it wait.
 _PATIENCE_SECONDS: Final = 60.0
 
 
@@ -40,7 +40,7 @@ def hosts_with_state(
 
 
 def hosts_of_containers(status: Mapping[str, Any], job: str) -> frozenset[str]:
-    """Return the hosts with live containers of a job, by the leader's status. Pure."""
+    """Return the hosts with live containers of a job, according to the leader's status. Pure."""
     return frozenset(
         each["host"] for each in status["containers"] if each["state"] == "live" and serves(each, job)
     )
@@ -49,11 +49,11 @@ def hosts_of_containers(status: Mapping[str, Any], job: str) -> frozenset[str]:
 def sweep(
     cluster: str, definition: JobDefinition, hosts: Sequence[str], driver: Any, deadline: Deadline
 ) -> str:
-    """Remove a job's state from hosts; return why some may be left, empty when none is."""
+    """Remove a job's state from hosts; return why some may be left, empty if none is."""
     config: JobConfig = parse_recorded(definition.config)
     wanted = Sweep(config.state_dirs, cluster, definition.name, definition.run)
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
-        # In a file: YARN's scripts would not keep quotes in a variable.
+        # In a file, because YARN's scripts do not keep quotes in a variable.
         file = Path(scratch) / FILE
         file.write_bytes(msgspec.json.encode(wanted))
         started = driver.submit(application.build_sweep(config, file, hosts))

@@ -1,14 +1,14 @@
-"""``standfast topics``: the topics of a job's run, and whether they are still the ones that they were.
+"""``standfast topics``: the topics of a job's run, and whether they are still the same ones.
 
-A topic is its id, not its name. One that was deleted and created again is another one: the job stops when it is an
-input or the changelog, and goes on when it is an output. ``--accept TOPIC`` takes the present topic for the run's own.
-The job must not run. An input is then read from where ``--from`` says, once. A changelog begins with what it holds,
-nothing as a rule: the job's state is empty then, and local copies of the former one are removed when the job starts;
-its inputs go on at the committed offsets, or are read anew with ``--from``. To accept a changelog that has kept its id,
-as one that was truncated, does the same.
+A topic is identified by its id, not its name. One that was deleted and created again is a different topic: the job
+stops if it is an input or the changelog, and continues if it is an output. ``--accept TOPIC`` accepts the present topic
+as the run's own. The job must not run. An input is then read from where ``--from`` says, once. A changelog begins with
+its present content, usually nothing: the job's state is empty then, and local copies of the former one are removed when
+the job starts. Its inputs continue at the committed offsets, or are read again with ``--from``. A changelog that has
+kept its id, such as a truncated one, can be accepted with the same effect.
 
-Exit status: 0 printed, or accepted; 1 a topic is another one or missing, or the job runs; 2 no such job or topic; 3 a
-server cannot be used.
+Exit status: 0 printed, or accepted; 1 a topic is a different one or missing, or the job runs; 2 no such job or topic; 3
+a server cannot be used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     parser.add_argument("job", metavar="JOB", help="the job's name")
     parser.add_argument(
-        "--accept", metavar="TOPIC", help="take the present topic of this name for the run's own"
+        "--accept", metavar="TOPIC", help="accept the present topic of this name as the run's own"
     )
     parser.add_argument(
         "--from",
@@ -77,7 +77,7 @@ def _topics(arguments: argparse.Namespace) -> int:
 
 
 def table(definition: JobDefinition, config: JobConfig, found: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a job's topics as JSON-ready rows, each with how it compares with what the run has recorded. Pure."""
+    """Return a job's topics as JSON-ready rows, each with its comparison to the run's record. Pure."""
     rows = []
     for topic, kind in kinds(definition, config).items():
         known, present = definition.topics.get(topic, TopicIdentity()), found.get(topic)
@@ -99,7 +99,7 @@ def table(definition: JobDefinition, config: JobConfig, found: Mapping[str, str]
 
 
 def client_present(job: str, client: ClusterClient) -> Present:
-    """Return a job as it is; raises `BadConfiguration` when there is no such job."""
+    """Return a job as it is; raises `BadConfiguration` if there is no such job."""
     present = client.present(job)
     if present is None:
         raise BadConfiguration(
@@ -117,7 +117,7 @@ def _check_stopped(present: Present, client: ClusterClient) -> None:
         try:
             client.info()
         except Unavailable:
-            return  # Nobody leads: whoever withdrew it has fenced its tasks.
+            return  # There is no leader: the command that withdrew the job has fenced its tasks.
         raise StandfastError(f"{name} is still being stopped; try again in a moment")
 
 
@@ -127,7 +127,7 @@ def _record(client: ClusterClient, record: JobRecord, topics: Mapping[str, Topic
     def change(present: JobRecord) -> JobRecord:
         now = present.definition
         if (now.run, now.revision, now.topics) != (before.run, before.revision, before.topics):
-            raise StandfastError(f"somebody else has changed {before.name} meanwhile; try again")
+            raise StandfastError(f"{before.name} was changed by another client meanwhile; try again")
         return with_topics(present, before.topics, topics)
 
     if client.zookeeper.jobs.update(before.name, change) is None:
@@ -148,7 +148,7 @@ def _accepted(
         + (
             f"are read from their {arguments.start} records on"
             if arguments.start
-            else "go on where they were committed"
+            else "continue at the committed offsets"
         ),
     }.get(kind, "the job writes to it")
     if arguments.json:

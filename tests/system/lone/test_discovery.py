@@ -717,6 +717,6 @@ def test_an_update_that_changes_nothing_brings_code_that_the_candidates_lack(
     assert main(["update", str(file), "--check"]) == 0
     assert not zookeeper.code.has(digest), "nothing was to be done"
     assert main(["update", str(file)]) == 0
-    assert "the code of j1, which candidates lacked, was brought once more" in capsys.readouterr().err
+    assert "the code of j1, which candidates lacked, was uploaded again" in capsys.readouterr().err
     assert zookeeper.code.has(digest)
     assert zookeeper.jobs.read("j1") == record

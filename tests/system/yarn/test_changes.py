@@ -184,7 +184,7 @@ def test_failover_by_command_is_prepared_and_no_failure(job: FlightsJob) -> None
 def test_drained_host_is_empty_and_used_again_when_admitted(job: FlightsJob) -> None:
     begun = now_ms()
     host = str(job.replica(0, active=True).host)
-    assert "no host of this cluster" in job.standfast("drain", "nowhere", status=2)
+    assert "not a host of this cluster" in job.standfast("drain", "nowhere", status=2)
     with job.flow():
         done = job.ask("drain", host, "--reason", "new disks")
         assert done == {"hosts": [host], "stays": []}

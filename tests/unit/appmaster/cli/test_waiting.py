@@ -72,7 +72,7 @@ def test_change_that_the_leader_has_not_heard_of_is_not_done() -> None:
     before = status(cluster)
     cluster.load(standbys=2)
     wanted = goal(cluster)
-    assert standing(before, wanted).said == "the leader has not taken it up yet"
+    assert standing(before, wanted).said == "the leader has not loaded the change yet"
     # From the event to the last standby there is no moment at which it looks done.
     seen = [standing(status(cluster), wanted).is_done]
     for _ in range(400):
@@ -139,7 +139,7 @@ def test_containers_of_a_job_are_those_that_hold_something_of_it_or_run_it() -> 
 def test_roll_out_that_another_change_overtook_is_told_of() -> None:
     cluster = deployed()
     cluster.load(revision=3)
-    assert "revision 3 was asked for meanwhile" in standing(status(cluster), goal(cluster, 2)).failure
+    assert "revision 3 was requested meanwhile" in standing(status(cluster), goal(cluster, 2)).failure
 
 
 def test_failed_job_ends_the_waiting_with_its_reason() -> None:
@@ -225,8 +225,8 @@ def test_a_roll_out_is_waited_for_and_told_of(capsys: pytest.CaptureFixture[str]
 def test_a_roll_out_that_takes_longer_is_told_with_how_far_it_is() -> None:
     leader = Leader(deployed())
     before = goal(leader.cluster, 2)
-    over = r"job is not there after 5 s \({}\); it goes on: see `standfast status job`"
-    with pytest.raises(StandfastError, match=over.format("the leader has not taken it up yet")):
+    over = r"job is not as requested after 5 s \({}\); the roll-out continues: see `standfast status job`"
+    with pytest.raises(StandfastError, match=over.format("the leader has not loaded the change yet")):
         leader.roll_out(before, 5.0)
     leader.is_away = True
     with pytest.raises(StandfastError, match=over.format("the leader has not answered")):
@@ -268,11 +268,11 @@ def test_a_hand_over_that_a_new_leader_does_not_tell_of_is_over_all_the_same(
 def test_a_hand_over_that_comes_to_nothing_or_takes_longer_is_told_so() -> None:
     leader = Leader(deployed())
     before = leader.status()
-    over = "not done within 5 s; it goes on: see `standfast tasks job`"
+    over = "not done within 5 s; it continues: see `standfast tasks job`"
     with pytest.raises(StandfastError, match=over):
         leader.hand_over(before, 5.0)
     given_up = {"job": "job", "processor": 0, "kind": "handover_given_up", "reason": "not ready in time"}
-    told = "the hand-over of processor 0 was given up: not ready in time; its active goes on"
+    told = "the hand-over of processor 0 was given up: not ready in time; its active stays active"
     after = {**before, "finished": [given_up]}
     assert command.handed_over(after, command.HandOver("job", frozenset({0}), before)).failure == told
     assert not command.handed_over(after, command.HandOver("job", frozenset({0}), after)).failure, (
@@ -298,7 +298,7 @@ def test_a_host_is_waited_for_until_it_is_empty_and_what_stays_is_told() -> None
 
 def test_a_host_that_no_leader_has_heard_of_is_not_taken_for_empty() -> None:
     leader = Leader(deployed())
-    not_heard = "recorded, but the leader has not taken it up; see `standfast status`"
+    not_heard = "recorded, but the leader has not loaded it; see `standfast status`"
     for leader.is_away in (False, True):
         waits = leader.clock.waits
         with pytest.raises(StandfastError, match=not_heard):

@@ -159,7 +159,7 @@ def test_one_that_does_not_follow_is_named_and_stays_reachable(cluster: Cluster)
     cluster.deaf.add(late)
     chance = random.Random(1)
     clock = WaitClock(lambda: cluster.one_hears(chance))
-    with pytest.raises(StandfastError, match=r"not so yet: every process trusts .* c2 on 127\.0\.0\.1: "):
+    with pytest.raises(StandfastError, match=r"not true yet: every process trusts .* c2 on 127\.0\.0\.1: "):
         rotate(
             cluster.ring,
             cluster,
