@@ -1,14 +1,14 @@
 """``standfast get``: look a key up in a job's state.
 
-The value is that of the last commit, read from the task's active, or with --standby from a copy whose age is
-bounded and told. A former active that does not know yet that it was replaced is not believed: the epoch that it
-answers with must be the one that the leader gave when it was asked who is active.
+The value is that of the last commit, read from the task's active, or with --standby from a copy whose age is bounded
+and shown. The answer of a former active that does not know of its replacement is rejected: its epoch must be the one
+that the leader named when it was asked for the active.
 
-Which task has the key depends on how the input's producers choose partitions. Give --partition or --partitioner
-if you know; else every task is asked, side by side.
+Which task has the key depends on how the input's producers choose partitions. Give --partition or --partitioner if you
+know; otherwise all tasks are asked at the same time.
 
-Exit status: 0 found; 1 there is no such key, or nobody could say in time; 2 no such job, store or partition;
-3 a server cannot be used.
+Exit status: 0 found; 1 there is no such key, or no answer in time; 2 no such job, store or partition; 3 a server cannot
+be used.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 def _get(arguments: argparse.Namespace) -> int:
     key = key_of(arguments.key, arguments.key_format)
     if arguments.max_lag_ms is not None and not arguments.standby:
-        raise BadConfiguration("--max-lag-ms goes with --standby: an active is never behind")
+        raise BadConfiguration("--max-lag-ms needs --standby: an active is never behind")
     with open_client(arguments) as client:
         definition = record_of(arguments.job, client).definition
         stores = parse_recorded(definition.config).stores
@@ -113,7 +113,7 @@ def _get(arguments: argparse.Namespace) -> int:
 
 
 def _addresses(info: Mapping[str, Any]) -> list[PeerAddress]:
-    """Return where containers answer, by the cluster's info: no command has a session with ZooKeeper for it."""
+    """Return the addresses of containers from the cluster's info, so that no session with ZooKeeper is needed."""
     return [PeerAddress(each["container"], each["host"], each["peer_port"]) for each in info["containers"]]
 
 
@@ -124,7 +124,7 @@ def find(search: Search, deadline: Deadline) -> None:
         try:
             return Seen(search.ask(), None)
         except Unavailable as error:
-            # A leader that has just gone has a successor in a moment.
+            # A leader that has just gone is replaced in a moment.
             return Seen(False, error)
 
     seen = until(deadline, look)
@@ -133,7 +133,7 @@ def find(search: Search, deadline: Deadline) -> None:
 
 
 def key_of(text: str, form: str) -> bytes:
-    """Return the key that the user means; raises `BadConfiguration` when ``text`` is not of the form."""
+    """Return the key that the user means; raises `BadConfiguration` if ``text`` does not have the format."""
     try:
         if form == "hex":
             return bytes.fromhex(text)
@@ -142,11 +142,11 @@ def key_of(text: str, form: str) -> bytes:
             return _serde(value).dump(value)
         return text.encode()
     except (ValueError, OverflowError) as error:
-        raise BadConfiguration(f"{text!r} is no key in the form {form}: {error}") from error
+        raise BadConfiguration(f"{text!r} is not a key in the form {form}: {error}") from error
 
 
 def _as_tuples(value: Any) -> Any:
-    """Return a JSON value with its lists as the tuples that composite keys are."""
+    """Return a JSON value with lists converted to tuples, as composite keys are."""
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
@@ -186,7 +186,7 @@ def _show(answers: Sequence[Answer], arguments: argparse.Namespace) -> int:
 
 
 def _shown(answer: Answer, arguments: argparse.Namespace) -> Answer:
-    """Return an answer with its value in the form that was asked for."""
+    """Return an answer with its value in the requested format."""
     if not answer["found"]:
         return answer
     value, more = base64.b64decode(answer["value"]), {}

@@ -1,7 +1,7 @@
-"""What the event log keeps of a job's containers that YARN lists no more: where they ran, and what was raised there.
+"""What the event log has about a job's containers that YARN no longer lists: their hosts, and tracebacks.
 
-A NodeManager answers for a container of an application that has ended for as long as it keeps the logs
-(``yarn.nodemanager.log.retain-seconds``, or wherever they are aggregated to), but it has to be asked for it by its id.
+A NodeManager serves the logs of a container of an ended application for as long as it keeps them
+(``yarn.nodemanager.log.retain-seconds``, or wherever they are aggregated to), but only if asked for it by its id.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Final
 from appmaster.adapters.node_logs import Log
 from appmaster.leadership.yarn_ids import application_of
 
-#: An application that runs for months has had many containers: only its last ones are asked for.
+#: An application that runs for months has had many containers: only the last ones are asked for.
 _MOST_CONTAINERS: Final = 20
 
-#: Of the last different tracebacks so many are shown.
+#: Number of the last different tracebacks that are shown.
 _MOST_TRACEBACKS: Final = 5
 
 
@@ -25,17 +25,17 @@ class Kept:
     """Containers and tracebacks of a job, from the entries of the event log, oldest first."""
 
     hosts: dict[str, str] = field(default_factory=dict)
-    """Container → the host where it ran; masters among them."""
+    """Container → the host where it ran; including masters."""
     tracebacks: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Traceback → the last entry that has it."""
 
     def applications(self, most: int) -> list[str]:
-        """Return the last applications that containers were of, at most so many."""
+        """Return the last applications that containers belonged to, at most ``most``."""
         found = dict.fromkeys(application_of(each) for each in reversed(self.hosts))
         return list(reversed(list(found)[:most]))
 
     def of(self, applications: Iterable[str], container: str | None) -> Kept:
-        """Return what is kept of containers of ``applications``; of one ``container`` only, unless that is None."""
+        """Return what is known about containers of ``applications``; only of ``container``, unless that is None."""
         wanted = set(applications)
 
         def is_meant(each: str) -> bool:
@@ -53,7 +53,7 @@ class Kept:
         return dict(missing[-_MOST_CONTAINERS:])
 
     def logs(self, found: Iterable[Log]) -> list[Log]:
-        """Return the last tracebacks of containers whose own logs could not be found."""
+        """Return the last tracebacks of containers whose own logs were not found."""
         known = {each.container for each in found}
         logs = [
             Log(each["container"], each["host"], f"traceback kept by the event log ({each['kind']})", text)
@@ -64,7 +64,7 @@ class Kept:
 
 
 def kept(entries: Iterable[Mapping[str, Any]], job: str) -> Kept:
-    """Return what entries of a cluster's event log tell of a job's containers, and of masters."""
+    """Return what a cluster's event log has about a job's containers, and about masters."""
     found = Kept()
     for each in entries:
         container, host = each["container"], each["host"]
@@ -73,7 +73,7 @@ def kept(entries: Iterable[Mapping[str, Any]], job: str) -> Kept:
         found.hosts.setdefault(container, host)
         traceback = (each["data"] or {}).get("traceback")
         if traceback:
-            # The newest last.
+            # The newest comes last.
             found.tracebacks.pop(traceback, None)
             found.tracebacks[traceback] = each
     return found

@@ -1,4 +1,4 @@
-"""``standfast status``, ``tasks``, ``containers``, ``events`` and ``logs``: reading, never changing.
+"""``standfast status``, ``tasks``, ``containers``, ``events`` and ``logs``: read-only commands.
 
 Exit status: 0 the job is as it should be (or there was something to print); 1 it is not deployed;
 2 no such job; 3 a server cannot be used.
@@ -29,8 +29,8 @@ from standby.config import JobConfig, kafka_settings, parse_recorded
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.shared import naming
 
-#: Of the table of tasks. A rate is a mean over `RATE_WINDOW_SECONDS`; failures are those at the present offset; the
-#: start is what a promotion would wait for its first batch, as the standby measured last.
+#: Of the table of tasks. A rate is a mean over `RATE_WINDOW_SECONDS`; failures are those at the present offset; START
+#: MS is how long a promotion would wait for its first batch, as last measured by the standby.
 _HEADINGS: Final = (
     "TASK",
     "EPOCH",
@@ -60,11 +60,11 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         add_cluster_options(parser)
         return parser
 
-    command("status", _status, "show how a job is; exit status 1 when it is not deployed")
+    command("status", _status, "show a job's status; exit status 1 if it is not deployed")
     command("tasks", _tasks, "show each replica: role, phase, host, lag")
     command("containers", _containers, "show each container: host, state, memory")
     events = command("events", _events, "show the event log: failures, decisions and their reasons")
-    events.add_argument("--follow", action="store_true", help="go on with what happens, until interrupted")
+    events.add_argument("--follow", action="store_true", help="continue with new entries, until interrupted")
     events.add_argument("--kind", action="append", default=[], help="only entries of this kind (repeatable)")
     log = command("logs", _logs, "show what the master and the containers have logged")
     log.add_argument("--container", metavar="ID", help="only this container (YARN id or Skein id)")
@@ -74,7 +74,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def _snapshot(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the leader's status, or what is recorded when nobody leads; the job is always among its jobs."""
+    """Return the leader's status, or what is recorded if there is no leader; the job is always among its jobs."""
     with open_client(arguments) as client:
         record = record_of(arguments.job, client)
         mine = {"name": arguments.job, "run": record.definition.run}
@@ -101,7 +101,7 @@ def _snapshot(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _recorded(job: str, client: ClusterClient) -> tuple[str, list[str], str]:
-    """Return a job's status, its reasons, and its code's last traceback, as the last leader left them."""
+    """Return a job's status, its reasons, and its code's last traceback, as recorded by the last leader."""
     try:
         found = next((each for each in client.info()["jobs"] if each["job"] == job), None)
     except Unavailable:
@@ -115,7 +115,7 @@ def _recorded(job: str, client: ClusterClient) -> tuple[str, list[str], str]:
 
 
 def _applications(client: ClusterClient, driver: Any) -> list[str]:
-    """Return the YARN applications of a cluster's cells; those that ended last when none runs."""
+    """Return the YARN applications of a cluster's cells; those that ended last if none runs."""
     try:
         return [each["application"] for each in client.info()["cells"] if each["application"]]
     except Unavailable:
@@ -126,9 +126,9 @@ def _applications(client: ClusterClient, driver: Any) -> list[str]:
 def applications_of(
     client: ClusterClient, open_driver: Callable[[], AbstractContextManager[Any]] = yarn.skein_client
 ) -> tuple[unled.Running, list[Ended]]:
-    """Return whether applications of a cluster run, and how those have ended that do not.
+    """Return whether applications of a cluster run, and how the others have ended.
 
-    The ends only where no candidate answers and YARN can be asked, by the Skein client of ``open_driver``.
+    The ends are returned only if no candidate answers and YARN can be asked, with the Skein client of ``open_driver``.
     """
     try:
         client.info()
@@ -170,7 +170,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def tasks_table(status: dict[str, Any], job: str) -> None:
-    """Print who does what where, of a job's tasks, and how far each is behind its changelog, an active its input."""
+    """Print a job's tasks: each copy's role and place, its changelog lag, and an active's input lag."""
     tasks = tasks_of(status, job)
     rows = [
         (
@@ -202,7 +202,7 @@ def tasks_table(status: dict[str, Any], job: str) -> None:
 
 
 def _told(replica: dict[str, Any], name: str) -> Any:
-    """Return what is told of an active's input; None of a standby, which has none."""
+    """Return a value about an active's input; None for a standby, which has no input."""
     return replica[name] if replica["input_committed"] is not None or replica[name] else None
 
 
@@ -267,7 +267,7 @@ def _events(arguments: argparse.Namespace) -> int:
 def _with_ends(
     entries: Iterable[dict[str, Any]], ends: dict[str, Ended], job: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield the event log's entries, then the ends of applications of which nobody has told there."""
+    """Yield the event log's entries, then the ends of applications that it does not contain."""
     for each in entries:
         if each["kind"] == EntryKind.APPLICATION_ENDED:
             ends.pop(each["data"]["application"], None)
@@ -276,7 +276,7 @@ def _with_ends(
 
 
 def describe(entry: dict[str, Any]) -> str:
-    """Return an entry of the event log as a line for people, times local, and the traceback that it has."""
+    """Return an entry of the event log as a line for people, with local time, and its traceback if it has one."""
     seconds, milliseconds = divmod(entry["at_ms"], 1000)
     at = time.strftime("%H:%M:%S", time.localtime(seconds))
     named = ("job", "task", "copy", "container", "host", "task_epoch")
@@ -288,7 +288,7 @@ def describe(entry: dict[str, Any]) -> str:
 
 
 def _past(arguments: argparse.Namespace, config: JobConfig) -> Kept:
-    """Return what the event log keeps of a job's containers; nothing when it cannot be read."""
+    """Return what the event log has about a job's containers; nothing if it cannot be read."""
     topic = naming.event_topic(arguments.cluster or arguments.job)
     try:
         return kept(
@@ -310,7 +310,7 @@ def _logs(arguments: argparse.Namespace) -> int:
         try:
             config = parse_recorded(record_of(arguments.job, client).definition.config)
         except BadConfiguration:
-            # A submit that failed leaves no job, and YARN remembers its applications.
+            # A failed submit leaves no job, but YARN remembers its applications.
             if client.zookeeper.tree.exists():
                 raise
         else:
@@ -318,7 +318,7 @@ def _logs(arguments: argparse.Namespace) -> int:
         applications = _applications(client, driver) or past.applications(cells)
         if not applications:
             raise BadConfiguration(
-                f"{arguments.job} has no application, and neither YARN nor the event log tells of one that has ended; "
+                f"{arguments.job} has no application, and neither YARN nor the event log knows of one that has ended; "
                 "is the name right, or --cluster missing?"
             )
         found = [log for each in applications for log in _collected(driver, each, arguments)]

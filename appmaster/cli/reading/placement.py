@@ -1,10 +1,10 @@
-"""``standfast model`` and ``standfast explain``: what is where, and why.
+"""``standfast model`` and ``standfast explain``: where copies are, and why.
 
-`model` shows the job model as it is recorded: processors, tasks, copies, roles, changelog partitions, hosts. It is
-read from ZooKeeper, so nobody need lead. `explain` asks the leader why each copy of a task is where it is, and why
-nowhere better.
+`model` shows the recorded job model: processors, tasks, copies, roles, changelog partitions, hosts. It is read from
+ZooKeeper, so no leader is needed. `explain` asks the leader why each copy of a task is where it is, and why no other
+host is better.
 
-Exit status: 0 printed; 2 no such job or task; 3 a server cannot be used, or (explain) nobody leads.
+Exit status: 0 printed; 2 no such job or task; 3 a server cannot be used, or (explain) there is no leader.
 """
 
 from __future__ import annotations

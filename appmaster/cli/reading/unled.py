@@ -1,4 +1,4 @@
-"""How a job is while nobody leads its cluster: what the last leader recorded, and what of it can still be so. Pure."""
+"""A job's status while its cluster has no leader: what the last leader recorded, and what can still hold. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 
 from appmaster.planning.state.job import JobState
 
-#: Nobody leads, and nothing of the job runs that could: the leader's own states do not know that.
+#: No leader, and nothing of the job's cluster runs that could lead: not one of the leader's own states.
 ENDED: Final = "ended"
 
-#: Recorded, and no leader has seen it yet.
+#: Recorded, but not yet seen by a leader.
 SUBMITTED: Final = "submitted"
 
-#: What stays so without a leader.
+#: States that remain true without a leader.
 _FINAL: Final = frozenset({JobState.FAILED.value, JobState.UNDEPLOYED.value, ENDED, SUBMITTED, "unreadable"})
 
 
@@ -27,12 +27,12 @@ class Running(enum.Enum):
 
 
 def state(recorded: str, running: Running) -> str:
-    """Return a job's status, for programs; ``recorded`` is the last leader's word, empty where there was none."""
+    """Return a job's status, for programs; ``recorded`` is the last leader's, empty if there was none."""
     if not recorded:
         return SUBMITTED
     return ENDED if running is Running.NO and recorded not in _FINAL else recorded
 
 
 def told(status: str, *, is_led: bool) -> str:
-    """Return a job's status in words, which say when it is no present one."""
+    """Return a job's status in words, which say so if it may be out of date."""
     return status if is_led or status in _FINAL else f"{status} when a leader last looked"

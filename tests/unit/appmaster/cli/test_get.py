@@ -274,7 +274,7 @@ def test_keys_can_be_given_in_every_form_and_what_is_none_is_refused() -> None:
     for form, texts in (("hex", ("0",)), ("json", ("x", "1.5", "true", "[]", str(1 << 64)))):
         for text in texts:
             with pytest.raises(
-                BadConfiguration, match=f"{re.escape(repr(text))} is no key in the form {form}"
+                BadConfiguration, match=f"{re.escape(repr(text))} is not a key in the form {form}"
             ):
                 get.key_of(text, form)
 
