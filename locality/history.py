@@ -1,8 +1,8 @@
 """Which hosts held a task, until when, and up to which changelog offset. Pure.
 
-The history is part of the task's record (`standby.shared.model.TaskRecord.history`), so that a new leader
-knows as much as the old one; what containers find on their hosts' disks adds to it. Both rank hosts and
-never decide about data: whether state found on a disk may be used is judged there, by the rule `old-state`.
+The history is part of the task's record (`standby.shared.model.TaskRecord.history`), so that a new leader knows as much
+as the old one. State that containers find on their hosts' disks adds to it. Both only rank hosts and never decide about
+data: whether state found on a disk may be used is decided there, by the rule `old-state`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ History = tuple[Held, ...]
 def remember(
     history: History, host: str, now_ms: int, position: int | None, *, expiry_ms: int, most: int = 8
 ) -> History:
-    """Return ``history`` with the fact that ``host`` holds the task now, latest first.
+    """Return ``history`` with ``host`` as present holder of the task, latest first.
 
-    Entries older than ``expiry_ms`` (``job.locality.expiry.ms``) are dropped, and the oldest beyond
-    ``most``; with an expiry of 0 nothing is remembered. A ``position`` of None keeps the one reported
-    before: that nobody has asked does not mean that the state is gone. Times are Unix milliseconds.
+    Entries older than ``expiry_ms`` (``job.locality.expiry.ms``) are dropped, and the oldest beyond ``most``; with an
+    expiry of 0 nothing is remembered. A ``position`` of None keeps the one reported before: a missing report does not
+    mean that the state is gone. Times are Unix milliseconds.
     """
     earlier = next((each for each in history if each.host == host), None)
     if earlier is not None:
-        # Leaders' clocks differ: a successor's may stand behind what its predecessor wrote.
+        # Leaders' clocks differ: a successor's clock may be behind what its predecessor wrote.
         until_ms = max(now_ms, earlier.until_ms)
         position = earlier.position if position is None else position
     else:
@@ -38,13 +38,13 @@ def remember(
 
 def expire(history: History, now_ms: int, *, expiry_ms: int) -> History:
     """Return ``history`` without the entries that are ``expiry_ms`` old or older, latest first."""
-    # An entry of a leader whose clock stood ahead is new, not newer than new.
+    # The entry of a leader whose clock was ahead counts as new.
     kept = (each for each in history if max(0, now_ms - each.until_ms) < expiry_ms)
     return tuple(sorted(kept, key=lambda each: (-each.until_ms, each.host)))
 
 
 def forget(history: History, host: str) -> History:
-    """Return ``history`` without ``host``: its state is gone, or must not draw the task there.
+    """Return ``history`` without ``host``: its state is gone, or must not attract the task.
 
     The latter is SEP-23's step after an expired same-host request: the standby's locality is deleted.
     """
@@ -52,26 +52,26 @@ def forget(history: History, host: str) -> History:
 
 
 class Found(NamedTuple):
-    """State of a task that a container saw on a disk of its host, and that no process had open."""
+    """State of a task that a container found on a disk of its host, and that no process had open."""
 
     host: str
     position: int
-    """Changelog offset it was applied up to."""
+    """Changelog offset up to which it was applied."""
     at_ms: int
-    """When it was seen; Unix ms."""
+    """When it was found; Unix ms."""
 
 
 def merge(history: History, found: Iterable[Found]) -> History:
-    """Return ``history`` with what was ``found`` on disks, at most once for each host; in no order.
+    """Return ``history`` combined with what was ``found`` on disks, at most one entry per host; in no order.
 
-    Of a host that both know the later word counts. What was seen after the copy had left is how its state is: a
-    process that was killed left less than it had reported. What a later copy reached is newer than what was seen.
+    For a host in both, the later information counts. State found after the copy had left shows what really is there: a
+    process that was killed left less than it had reported. State that a later copy reached is newer than the find.
     """
     hosts = {each.host: each for each in history}
     for each in found:
         held = hosts.get(each.host)
         if held is None:
-            # Nobody knows when it was used last: between equals, the host that is remembered comes first.
+            # Its last use is unknown: between equals, a host in the history comes first.
             hosts[each.host] = Held(each.host, 0, each.position)
         elif held.position is None or held.until_ms <= each.at_ms:
             hosts[each.host] = replace(held, position=each.position)
@@ -79,18 +79,18 @@ def merge(history: History, found: Iterable[Found]) -> History:
 
 
 class Freshness(NamedTuple):
-    """How much of the state of some tasks lies on a host; sorts the hosts, the best lowest."""
+    """How much of the state of some tasks is on a host; hosts sort by it, the best lowest."""
 
     nothing: bool
     behind: int
-    """Changelog records to replay there, more than where the most of each task is known to be."""
+    """Changelog records to replay there, beyond the highest known position of each task."""
     missing: int
-    """Tasks of which nothing is there."""
+    """Number of tasks without state there."""
     age: int
-    """Minus the time until when a copy was there; Unix ms."""
+    """Negative time until when a copy was there; Unix ms."""
 
 
-#: Of a host that holds nothing.
+#: The freshness of a host that holds nothing.
 NOTHING: Final = Freshness(nothing=True, behind=0, missing=0, age=0)
 
 
@@ -99,13 +99,13 @@ def freshness(
 ) -> dict[str, Freshness]:
     """Return each host with some state of the tasks in ``histories`` → how much.
 
-    ``leftovers`` is what was found on disks; it may name more tasks.
+    ``leftovers`` is what was found on disks; it may contain further tasks.
     """
     totals: dict[str, list[int]] = {}
     all_of_it = 0
     for task, history in histories.items():
         held = merge(history, leftovers.get(task, ()))
-        # What is not there, or was never reported, has to be replayed as far as anybody knows.
+        # What is missing, or was never reported, has to be replayed up to the highest known position.
         all_of_it += max((each.position or 0 for each in held), default=0)
         for each in held:
             total = totals.setdefault(each.host, [0, 0, 0])

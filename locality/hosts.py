@@ -1,4 +1,4 @@
-"""Hosts, and where they stand: cell, rack, attributes. Pure."""
+"""Hosts and their locations: cell, rack, attributes. Pure."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from typing import Final
 
 from standby.errors import BadConfiguration
 
-#: What YARN answers for every host when nobody has told it the topology.
+#: YARN's answer for every host if no topology is configured.
 UNKNOWN_RACK: Final = "/default-rack"
 
 _DIGITS: Final = re.compile(r"([0-9]+)")
 
-#: Texts and numbers in turn, then the name itself: "node01" and "node1" are two hosts.
+#: Texts and numbers alternate, then the name itself follows: "node01" and "node1" are two hosts.
 Order = tuple[tuple[str | int, ...], str]
 
 
 def natural(name: str) -> Order:
-    """Return what sorts host names as people do: node2 before node10."""
-    # Splitting at a group always gives text, digits, text …, so that like meets like.
+    """Return a sort key that orders host names as people do: node2 before node10."""
+    # Splitting at a group always gives text, digits, text …, so that elements of the same type are compared.
     return tuple(int(part) if at % 2 else part for at, part in enumerate(_DIGITS.split(name))), name
 
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """A host as the rules see it. A host that several cells can ask for is one entry for each of them."""
+    """A host for the rules. A host that can be requested from several cells has one entry for each of them."""
 
     name: str
-    """``NM_HOST``: the one identity of a host."""
+    """``NM_HOST``: the only identity of a host."""
     cell: int = 1
     rack: str = ""
-    """Empty: not known; a rack that is not known is taken for one of its own."""
+    """Empty: not known; the rack then counts as a separate one."""
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
     master_of: int = 0
-    """Another cell than this one that has its master here, and falls with the host; 0: none."""
+    """Another cell that has its master here, and is lost with the host; 0: none."""
     order: Order = field(init=False, repr=False, compare=False)
-    """`natural` of the name: the same for ever, and asked for in every judgement."""
+    """`natural` of the name, computed once because every judgement uses it."""
 
     place: tuple[int, str] = field(init=False, repr=False, compare=False)
-    """Cell and rack: what hosts are compared by a thousand times in a turn."""
+    """Cell and rack, by which hosts are compared a thousand times in a turn."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", natural(self.name))
         object.__setattr__(self, "place", (self.cell, self.rack))
 
     def value(self, what: str) -> str:
-        """Return the host's ``cell``, ``rack``, or the attribute of that name; empty when it is not known."""
+        """Return the host's ``cell``, ``rack``, or the attribute of that name; empty if it is not known."""
         if what == "cell":
             return str(self.cell)
         if what == "rack":
@@ -63,7 +63,7 @@ class HostTable:
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def host(self, name: str, cell: int = 1, rack: str = "") -> HostInfo:
-        """Return the host; ``rack`` is what YARN says, which counts where the table says nothing."""
+        """Return the host; ``rack`` is YARN's value, which is used if the table has none."""
         known = "" if rack == UNKNOWN_RACK else rack
         return HostInfo(name, cell, self.racks.get(name, known), self.attributes.get(name, {}))
 
@@ -71,8 +71,8 @@ class HostTable:
 def parse_table(racks: Sequence[str], attributes: Sequence[str]) -> HostTable:
     """Return the table in ``yarn.racks`` (``host=/rack``) and ``yarn.host.attributes`` (``host=key:value``).
 
-    A host may have several attributes, each in an entry of its own. Raises `BadConfiguration` with every
-    entry that is malformed, or that contradicts an earlier one.
+    A host may have several attributes, each in a separate entry. Raises `BadConfiguration` with every entry that is
+    malformed, or that contradicts an earlier one.
     """
     wrong: list[str] = []
     table = HostTable(_racks(racks, wrong), _attributes(attributes, wrong))
@@ -96,7 +96,7 @@ def _attributes(entries: Sequence[str], wrong: list[str]) -> dict[str, dict[str,
         if not (key and value):
             wrong.append(f"yarn.host.attributes: {entry!r} is not host=key:value")
         elif key in ("cell", "rack"):
-            wrong.append(f"yarn.host.attributes: {entry!r}: {key} is no attribute; the name is taken")
+            wrong.append(f"yarn.host.attributes: {entry!r}: {key} is not an attribute; the name is reserved")
         elif found.setdefault(host, {}).setdefault(key, value) != value:
             wrong.append(f"yarn.host.attributes: {entry!r}: {host} has {key} {found[host][key]} already")
     return found

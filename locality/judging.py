@@ -1,4 +1,4 @@
-"""Judging hosts by the rules: the best one is found, or all are explained to people. Pure."""
+"""Applies the rules to hosts: finds the best one, or explains the result for all of them. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from locality.rules import FILTERS, RANKINGS, Ranking, Survey, Weight
 
 
 def best(question: Question, hosts: Sequence[HostInfo]) -> Verdict | None:
-    """Return the first verdict of `Judgement.verdicts`, without making the others; None when no host is allowed."""
+    """Return the first verdict of `Judgement.verdicts`, without computing the others; None if no host is allowed."""
     judgement = Judgement(question, hosts)
     field: Sequence[HostInfo] = judgement.allowed
     for weight in judgement.weights:
@@ -25,11 +25,11 @@ def best(question: Question, hosts: Sequence[HostInfo]) -> Verdict | None:
 
 
 def explain(question: Question, hosts: Sequence[HostInfo], present: HostInfo | None) -> tuple[str, ...]:
-    """Return why a copy is where it is, and why nowhere better: a line for each host, its own first.
+    """Return why a copy is where it is, and why no other host is better: one line per host, its own first.
 
-    A host that several cells can be asked for has a line for each of them, with the cell, where there are different
-    things to say; a refusal is of the host. Without a ``present`` place every host is compared with the best one. The
-    rules are asked about now: what was best when the copy came may be second by now.
+    A host that can be requested from several cells has a line for each of them, with the cell, if the texts differ; a
+    refusal applies to the whole host. Without a ``present`` host every host is compared with the best one. The rules
+    are applied now: the host that was best when the copy came may be second by now.
     """
     if present is not None:
         hosts = _with(hosts, present)
@@ -67,7 +67,7 @@ def _with(hosts: Sequence[HostInfo], host: HostInfo) -> Sequence[HostInfo]:
 
 
 class Judgement:
-    """The rules made ready for one question about some hosts, whose order makes no difference."""
+    """The rules prepared for one question about some hosts, whose order makes no difference."""
 
     def __init__(self, question: Question, hosts: Sequence[HostInfo]) -> None:
         self._hosts = {(each.name, each.cell): each for each in hosts}
@@ -100,7 +100,7 @@ class Judgement:
         return Verdict(host.name, True, tuple(told), tuple(ranks), host.cell)
 
     def told(self, verdict: Verdict, standard: Verdict | None, *, is_placed: bool) -> str:
-        """Return what people are told of a verdict, against the ``standard``: where the copy is, else the best."""
+        """Return the text of a verdict, compared with the ``standard``: the copy's host, or else the best."""
         reasons = "; ".join(verdict.reasons)
         if verdict is standard and verdict.is_allowed:
             return f"{'it is here' if is_placed else 'the best'}: {reasons}"
@@ -115,7 +115,7 @@ class Judgement:
         )
 
     def _compared(self, host: HostInfo, standard: HostInfo) -> str:
-        """Return by which rule ``host`` is better or less good than ``standard``, both being allowed."""
+        """Return the rule by which ``host`` is better or less good than ``standard``; both are allowed."""
         for rule, weight in self._ready:
             one, other = weight.rank(host), weight.rank(standard)
             if one != other:

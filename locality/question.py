@@ -1,4 +1,4 @@
-"""What the rules of placement are asked, and what they answer. Pure."""
+"""The question to the placement rules, and their answer. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Sibling:
     """Another copy of a task in question, placed or about to be."""
 
     label: str
-    """How people are told of it, such as ``job/main:0#1``."""
+    """Its name in texts, such as ``job/main:0#1``."""
     host: HostInfo
 
 
@@ -25,23 +25,23 @@ class Question:
     """Where should one copy of some tasks go? Everything that the rules look at, except the hosts."""
 
     siblings: tuple[Sibling, ...] = ()
-    """The other copies of its tasks: bound, kept for a suspect, being moved, or asked for by host."""
+    """The other copies of its tasks: placed, kept for a suspect, moving, or requested on a named host."""
     histories: Mapping[TaskId, tuple[Held, ...]] = field(default_factory=dict)
-    """Each task in question → hosts that held it; empty where nothing is remembered."""
+    """Each task in question → hosts that held it; empty if there is no history."""
     leftovers: Mapping[TaskId, tuple[Found, ...]] = field(default_factory=dict)
-    """Task → its state as containers saw it on their hosts' disks, one entry for each host at most."""
+    """Task → its state as found by containers on their hosts' disks, at most one entry per host."""
     preferred: str | None = None
-    """The last host of this copy; None when it never had one, as the standbys of a first deployment."""
+    """The last host of this copy; None if it never had one, like the standbys of a first deployment."""
     drained: Mapping[str, str] = field(default_factory=dict)
-    """Hosts that people drain → the reason to show."""
+    """Drained hosts → the reason to show."""
     avoided: Mapping[str, str] = field(default_factory=dict)
-    """Hosts that are down, or avoided for a while, such as one that let a request expire → the reason to show."""
+    """Hosts that are down or avoided for a while, such as one that let a request expire → the reason to show."""
     loads: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Host → copies there of all tasks, and those of the same role; without the copy in question."""
     cells: Mapping[int, int] = field(default_factory=dict)
     """Cell → its containers, of all tasks and roles."""
     shuns_masters: bool = True
-    """Whether it matters that another cell's master is on a host: not for a container that is to hold any tasks."""
+    """Whether hosts with another cell's master are avoided; not for a container that may hold any tasks."""
     spread: tuple[str, ...] = ("cell", "rack")
     """``job.locality.spread``: what copies should not share, most important first."""
 
@@ -52,7 +52,7 @@ class Verdict(NamedTuple):
     host: str
     is_allowed: bool
     reasons: tuple[str, ...]
-    """Why it stands where it does, by order of the rules; for a refused host why it is refused."""
+    """Why it has its rank, in the order of the rules; for a refused host, why it is refused."""
     rank: tuple[Any, ...]
     """Sorts the verdicts on one question, best first, refused ones last."""
     cell: int = 1

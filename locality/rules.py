@@ -1,7 +1,7 @@
-"""The rules of placement as one ordered table: first what may not be, then what is better. Pure.
+"""The placement rules as one ordered table: filters first, then rankings. Pure.
 
-In Nomad's manner: filters, then rankings, of which each decides only what those before it left open. The first filter
-is the same-host check: no two copies of a task on one host (SEP-23).
+As in Nomad, each ranking decides only between hosts that the ones before it rank equal. The first filter is the
+same-host check: no two copies of a task on one host (SEP-23).
 """
 
 from __future__ import annotations
@@ -19,56 +19,56 @@ from locality.samehost import closed_by
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A question with the hosts that could be the answer."""
+    """A question with the hosts that are possible answers."""
 
     question: Question
     hosts: Sequence[HostInfo]
     allowed: Sequence[HostInfo]
-    """Those that no filter refuses."""
+    """The hosts that no filter refuses."""
 
 
 class Weight(Protocol):
-    """One ranking, made ready for one survey."""
+    """A ranking, prepared for one survey."""
 
     otherwise: ClassVar[str]
-    """What is said of a host that is less good and for which `reasons` has nothing to say."""
+    """The text for a less good host for which `reasons` is empty."""
     better: ClassVar[str]
-    """The same of a better one."""
+    """The same for a better host."""
 
     def rank(self, host: HostInfo) -> Any:
-        """Return what sorts the hosts under this rule, the best lowest."""
+        """Return the sort key of a host under this rule, the best lowest."""
         ...
 
     def reasons(self, host: HostInfo) -> tuple[str, ...]:
-        """Return what is worth saying of the host under this rule."""
+        """Return what is worth mentioning about the host under this rule."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A hard rule: a host that it refuses is never taken."""
+    """A hard rule: a host that it refuses is never chosen."""
 
     name: str
     refuse: Callable[[Question], Mapping[str, str]]
     """Returns the refused hosts → the reason."""
     says: str
-    """What its reason says; for the documentation."""
+    """What its reason says, for the documentation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A soft rule: it prefers, and never refuses."""
+    """A soft rule: it prefers hosts, and never refuses any."""
 
     name: str
     weigh: Callable[[Survey], Weight | None]
-    """Returns None where the rule can tell no host from another."""
+    """Returns None if the rule cannot distinguish any hosts."""
     says: str
 
 
 class Spread:
-    """Fewest copies sharing the first thing of ``job.locality.spread``, then the second, and so on.
+    """Fewest copies with the same first attribute of ``job.locality.spread``, then the same second one, and so on.
 
-    A host of which a thing is not known shares it with nobody.
+    A host whose attribute is not known shares it with no other.
     """
 
     otherwise: ClassVar[str] = "shares nothing with another copy"
@@ -85,10 +85,10 @@ class Spread:
                 labels[sibling.host.value(thing)].append(sibling.label)
             labels.pop("", None)
             self._labels.append(labels)
-        # Many hosts stand in the same place, and each place is counted once.
+        # Many hosts have the same location, and each location is counted once.
         self._counts: dict[tuple[object, ...], tuple[int, ...]] = {}
         self._told: dict[tuple[object, ...], tuple[str, ...]] = {}
-        # Looked through only when something is shared, which the best host seldom does.
+        # Computed only if something is shared, which is rare for the best host.
         self._differing: tuple[bool, ...] | None = None
         self._allowed: frozenset[tuple[int, ...]] | None = None
 
@@ -98,7 +98,7 @@ class Spread:
         return host.place
 
     def rank(self, host: HostInfo) -> tuple[int, ...]:
-        """Return with how many other copies the host shares each thing."""
+        """Return the number of other copies with which the host shares each attribute."""
         place = self._place(host) if self._attributes else host.place
         counts = self._counts.get(place)
         if counts is None:
@@ -109,7 +109,7 @@ class Spread:
         return counts
 
     def reasons(self, host: HostInfo) -> tuple[str, ...]:
-        """Return what the host shares with whom, and why that cannot be had better."""
+        """Return what the host shares with which copies, and why that cannot be avoided."""
         place = self._place(host)
         told = self._told.get(place)
         if told is None:
@@ -123,7 +123,7 @@ class Spread:
         return told
 
     def _differs(self, at: int) -> bool:
-        """Return whether the hosts differ in that thing: in a cluster of one cell, sharing it is no fault."""
+        """Return whether hosts differ in that attribute: in a cluster of one cell, sharing it is no fault."""
         if self._differing is None:
             siblings = [each.host for each in self._survey.question.siblings]
             everywhere = {self._place(each): each for each in (*self._survey.hosts, *siblings)}.values()
@@ -133,7 +133,7 @@ class Spread:
         return self._differing[at]
 
     def _excuse(self, at: int, counts: tuple[int, ...]) -> str:
-        """Return why the spread of one thing had to be given up; empty when a better host is allowed."""
+        """Return why the spread of one attribute had to be given up; empty if a better host is allowed."""
         if self._allowed is None:
             self._allowed = frozenset(map(self.rank, self._survey.allowed))
         thing = self._things[at]
@@ -146,7 +146,7 @@ class Spread:
 
 
 class Masters:
-    """No host on which another cell has its master: its loss would take that cell's copies along with this one."""
+    """No host with another cell's master: its loss would end that cell's copies together with this one."""
 
     otherwise: ClassVar[str] = "has no other cell's master"
     better: ClassVar[str] = otherwise
@@ -161,7 +161,7 @@ class Masters:
 
 
 class State:
-    """The fewest changelog records to replay, then the fewest tasks without any state, then the latest."""
+    """The fewest changelog records to replay, then the fewest tasks without any state, then the latest use."""
 
     otherwise: ClassVar[str] = "holds none of its state"
     better: ClassVar[str] = otherwise
@@ -177,7 +177,7 @@ class State:
         return self._ranks.get(host.name, NOTHING)
 
     def reasons(self, host: HostInfo) -> tuple[str, ...]:
-        """Return how much of the state lies there, how it is known, and how far behind it is."""
+        """Return how much of the state is there, how that is known, and how far behind it is."""
         found = self.rank(host)
         if found.nothing:
             return ()
@@ -192,7 +192,7 @@ class State:
 
 
 class Preferred:
-    """The last host of the copy before all others: its page cache, its disk, what is left of its state."""
+    """The copy's last host before all others: because of its page cache, its disk, and what is left of its state."""
 
     otherwise: ClassVar[str] = "is not its last host"
     better: ClassVar[str] = otherwise
@@ -201,11 +201,11 @@ class Preferred:
         self._preferred = preferred
 
     def rank(self, host: HostInfo) -> bool:
-        """Return whether the host is another one."""
+        """Return whether the host is a different one."""
         return host.name != self._preferred
 
     def reasons(self, host: HostInfo) -> tuple[str, ...]:
-        """Return that it is the last host, when it is."""
+        """Return that it is the last host, if it is."""
         return ("is its last host",) if host.name == self._preferred else ()
 
 
@@ -220,11 +220,11 @@ class Load:
         self._loads = survey.question.loads
 
     def rank(self, host: HostInfo) -> tuple[int, int]:
-        """Return how many copies the host carries, and how many of the same role."""
+        """Return how many copies the host has, and how many of the same role."""
         return self._loads.get(host.name, self._NONE)
 
     def reasons(self, host: HostInfo) -> tuple[str, ...]:
-        """Return how much the host carries."""
+        """Return the load of the host."""
         copies, same = self.rank(host)
         if not copies:
             return (self.otherwise,)
@@ -232,7 +232,7 @@ class Load:
 
 
 class CellLoad:
-    """The cell with the fewest containers: what one of them loses when it falls is as little as can be."""
+    """The cell with the fewest containers, so that the loss of one cell affects as few as possible."""
 
     otherwise: ClassVar[str] = "is in a cell with more containers"
     better: ClassVar[str] = "is in a cell with fewer containers"
@@ -250,17 +250,17 @@ class CellLoad:
 
 
 class Name:
-    """By name, numbers as numbers: the same view always gets the same answer."""
+    """By name, with numbers compared as numbers, so that the same view always gives the same answer."""
 
     otherwise: ClassVar[str] = "comes later by name"
     better: ClassVar[str] = "comes earlier by name"
 
     def rank(self, host: HostInfo) -> tuple[object, int]:
-        """Return the host's place in the order of names."""
+        """Return the host's position in the order of names."""
         return host.order, host.cell
 
     def reasons(self, host: HostInfo) -> tuple[str, ...]:
-        """Return nothing: a name is no merit."""
+        """Return nothing: a name is not an advantage."""
         return ()
 
 
@@ -273,12 +273,12 @@ RULES: Final[tuple[Filter | Ranking, ...]] = (
     ),
     Filter("drained", lambda question: question.drained, "who drains the host, and why"),
     Filter(
-        "avoided", lambda question: question.avoided, "why the host is not asked for now: down, or failing"
+        "avoided", lambda question: question.avoided, "why the host is not requested now: down, or failing"
     ),
     Ranking(
         "spread",
         lambda survey: Spread(survey) if survey.question.siblings and survey.question.spread else None,
-        "what is shared with which other copy, and why that cannot be had better",
+        "what is shared with which other copy, and why that cannot be avoided",
     ),
     Ranking(
         "master",
@@ -313,7 +313,7 @@ RANKINGS: Final = tuple(each for each in RULES if isinstance(each, Ranking))
 
 
 def _listed(labels: Sequence[str]) -> str:
-    """Return the labels as people are told of them: many are counted."""
+    """Return the labels as a text; if there are many, the rest is counted."""
     first = sorted(labels)[:2]
     more = len(labels) - len(first)
     return " and ".join(first) + (f" and {more} more" if more else "")

@@ -8,7 +8,7 @@ from locality.question import Sibling
 
 
 def closed_by(siblings: Iterable[Sibling]) -> dict[str, str]:
-    """Return each host that holds one of ``siblings`` → the reason why it may take no further copy."""
+    """Return each host that holds one of ``siblings`` → the reason why it may not take another copy."""
     closed: dict[str, str] = {}
     for each in sorted(siblings, key=lambda each: each.label):
         closed.setdefault(each.host.name, f"holds {each.label}, a copy of the same tasks")

@@ -44,7 +44,7 @@ def test_what_the_table_says_of_a_rack_comes_before_what_yarn_says() -> None:
         ([], ["h1=zone"], "yarn.host.attributes: 'h1=zone' is not host=key:value"),
         ([], ["h1=zone:"], "yarn.host.attributes: 'h1=zone:' is not host=key:value"),
         ([], ["h1=zone:a", "h1=zone:b"], "yarn.host.attributes: 'h1=zone:b': h1 has zone a already"),
-        ([], ["h1=rack:/r1"], "rack is no attribute"),
+        ([], ["h1=rack:/r1"], "rack is not an attribute"),
         (["x"], ["y"], "'x' is not host=value; .*'y' is not host=value"),
     ],
 )
