@@ -1,4 +1,4 @@
-"""Brings the fake cluster into each state of the failover table, and holds what is under way up until it is let go."""
+"""Brings the fake cluster into each state of the failover table, and holds up the operation until it is released."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def standby_of(cluster: FakeCluster) -> Process:
 
 @dataclass(frozen=True)
 class Cast:
-    """Who plays which part when the trigger is pulled."""
+    """The containers and their parts when the trigger is pulled."""
 
     active: Process | None
     standby: Process | None
@@ -102,7 +102,7 @@ def first_deploy(cluster: FakeCluster) -> None:
 
 def failover_ordered(cluster: FakeCluster) -> None:
     deployed(cluster)
-    cluster.restore_ms = 60_000  # whoever is told what to be says nothing yet
+    cluster.restore_ms = 60_000  # containers with a new assignment report nothing yet
     _lose_active(cluster)
 
 
@@ -126,7 +126,7 @@ def _lose_active(cluster: FakeCluster) -> None:
 
 
 def _take_away(cluster: FakeCluster) -> None:
-    """Lose the active as its policy needs it; silently, where it is to come back."""
+    """Lose the active as its policy needs it; silently if it is to come back."""
     lost = active_of(cluster)
     if cluster.policy.suspect_grace_ms == RETURNS_MS:
         cluster.lose_host(lost.host, silent=True)
@@ -220,7 +220,7 @@ def undeploying(cluster: FakeCluster) -> Cast:
 
 
 def release(cluster: FakeCluster) -> None:
-    """Let go on what was held up."""
+    """Release the operation that was held up."""
     cluster.phase_of = in_time
     cluster.restore_ms = RESTORE_MS
     cluster.never_prepares.clear()

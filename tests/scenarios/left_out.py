@@ -1,4 +1,4 @@
-"""The combinations that cannot be, each with its reason; a test shows that nobody could be hit in them."""
+"""The combinations that cannot occur, each with its reason; a test shows that their trigger has no target."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def _but(*flights: Flight) -> tuple[Flight, ...]:
     return tuple(each for each in Flight if each not in flights)
 
 
-#: What cannot be, and why: the first line that fits a combination speaks for it.
+#: What cannot occur, and why: the first line that matches a combination applies.
 LEFT_OUT: Final = (
     LeftOut(
         (Flight.ASKING, *_DISPLACING),
         tuple(Trigger),
-        "policy `promote` asks for no host and displaces no standby before the active is replaced",
+        "policy `promote` requests no host and displaces no standby before the active is replaced",
         under=(Under.PROMOTE,),
     ),
     LeftOut(_but(Flight.MOVING), (Trigger.FILLED,), "no container is being filled"),
@@ -35,13 +35,13 @@ LEFT_OUT: Final = (
     LeftOut(
         _but(Flight.FAILOVER, Flight.ANOTHER, Flight.PROMOTION, Flight.ASKING, *_DISPLACING),
         (Trigger.RETURN,),
-        "no active was taken for lost",
+        "no active was considered lost",
     ),
     LeftOut((Flight.RESERVING,), (Trigger.RESERVED,), "the reserved container is not there yet"),
     LeftOut((Flight.RESERVING,), (Trigger.STUCK,), "the standby has stopped"),
     LeftOut((Flight.ASKING, *_DISPLACING), _ACTIVES_END, "the active is lost already"),
     LeftOut((Flight.ASKING,), (Trigger.PLANNED,), "the active is lost already"),
-    LeftOut(_DISPLACING, (Trigger.STANDBY_PROCESS,), "the one standby is displaced: it has a row of its own"),
+    LeftOut(_DISPLACING, (Trigger.STANDBY_PROCESS,), "the one standby is displaced: it has a separate row"),
     LeftOut(
         (Flight.FAILOVER, Flight.PROMOTION),
         (Trigger.STANDBY_PROCESS, Trigger.STANDBY_HOST, Trigger.BOTH),
@@ -51,7 +51,7 @@ LEFT_OUT: Final = (
 
 
 def left_out(flight: Flight, trigger: Trigger, under: Under) -> LeftOut | None:
-    """Return why a combination cannot be; None when it can."""
+    """Return why a combination cannot occur; None if it can."""
     return next(
         (
             each

@@ -1,4 +1,4 @@
-"""Plays one row of the failover table on the fake cluster, and tells its story in the table's words."""
+"""Plays one row of the failover table on the fake cluster, and returns its story in the table's words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.fakes.yarn import FakeCluster, Process
 from tests.scenarios.flights import FLIGHTS, RETURNS_MS, Cast, cast, release, until
 from tests.scenarios.words import STEPS, Counted, Flight, Story, Trigger, Under
 
-#: For how long what is under way is held up after the trigger: longer than a silence takes to be noticed.
+#: For how long the operation is held up after the trigger: longer than the detection of a silence.
 HELD_UP_MS: Final = 4_000
 
 
@@ -22,7 +22,7 @@ HELD_UP_MS: Final = 4_000
 
 
 def pull(cluster: FakeCluster, trigger: Trigger, parts: Cast) -> None:
-    """Have it happen."""
+    """Make it happen."""
     victims = VICTIMS[trigger](parts)
     assert victims or trigger is Trigger.LEADER
     if trigger is Trigger.STUCK:
@@ -45,7 +45,7 @@ def _if_all(*processes: Process | None) -> list[Process]:
     return found if len(found) == len(processes) else []
 
 
-#: Who is hit; nobody: it cannot be.
+#: The containers that are hit; none: the combination cannot occur.
 VICTIMS: Final[Mapping[Trigger, Callable[[Cast], list[Process]]]] = {
     Trigger.ACTIVE_PROCESS: lambda parts: _if_all(parts.active),
     Trigger.ACTIVE_HOST: lambda parts: _if_all(parts.active),
@@ -79,7 +79,7 @@ COUNTED: Final[Mapping[tuple[str, tuple[str, ...]], Counted]] = {
 
 
 def story(cluster: FakeCluster) -> Story:
-    """Return what was told since the trigger, in the words of the table."""
+    """Return the entries since the trigger, in the words of the table."""
     words = {kind: word for word, kind in STEPS.items()}
     steps = tuple(words[each.kind] for each in cluster.entries if each.kind in words)
     return Story(steps, tuple(sorted(_counted(cluster), key=list(Counted).index)))
@@ -98,7 +98,7 @@ def _counted(cluster: FakeCluster) -> Iterator[Counted]:
 def cluster_for(flight: Flight, under: Under, trigger: Trigger = Trigger.LEADER) -> FakeCluster:
     """Return a cluster on which a row can be played."""
     is_mixed = under is Under.MIXED
-    # The rows tell what a silence leads to that the other waits are shorter than.
+    # The rows show the effects of a silence that lasts longer than the other waits.
     policy = Policy(restarts=under is Under.RESTART, host_timeout_ms=2_000)
     if trigger is Trigger.RETURN:
         policy = replace(policy, suspect_grace_ms=RETURNS_MS)
@@ -107,21 +107,21 @@ def cluster_for(flight: Flight, under: Under, trigger: Trigger = Trigger.LEADER)
         containers=3 if is_mixed else 1,
         is_mixed=is_mixed,
         standbys=2 if flight is Flight.ANOTHER else 1,
-        # As many as are left for all copies when two of them are gone.
+        # Enough for all copies after the loss of two hosts.
         hosts=("h1", "h2", "h3", "h4", "h5")[: 5 if flight is Flight.ANOTHER else 4],
         policy=policy,
     )
 
 
 def is_over(cluster: FakeCluster) -> bool:
-    """Return whether nothing is under way any more."""
+    """Return whether no operation is in progress any more."""
     if not cluster.is_wanted:
         return cluster.view.jobs["job"].state is JobState.UNDEPLOYED
     return not cluster.view.unsettled and not cluster.view.requests and not cluster.later
 
 
 def spent(cluster: FakeCluster) -> int:
-    """Return how much of the retry budgets is spent."""
+    """Return how much of the retry budgets is used."""
     return sum(len(each.failures_ms) for each in cluster.view.attempts.values())
 
 

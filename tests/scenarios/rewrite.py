@@ -1,7 +1,7 @@
-"""Plays every failover scenario and writes down what comes of it: ``python -m tests.scenarios.rewrite``.
+"""Plays every failover scenario and writes its story: ``python -m tests.scenarios.rewrite``.
 
-What changed shows in the difference to what was committed, and has to be meant. ``[both]`` stands where both policies
-have the same story. Scenarios of mixed containers are those that the files have already.
+Any difference to the committed files must be intended. ``[both]`` means that both policies have the same story. Of
+mixed containers only the scenarios that the files already have are played.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.scenarios.words import Flight, Scenario, Trigger, Under
 
 
 def rows(flight: Flight) -> Iterator[Scenario]:
-    """Yield the scenarios of one thing in flight as they come out now."""
+    """Yield the current scenarios of one operation in progress."""
     for trigger in Trigger:
         stories = {
             under: story(played(flight, trigger, under))
@@ -31,7 +31,7 @@ def rows(flight: Flight) -> Iterator[Scenario]:
 
 
 def main() -> None:
-    """Rewrite every file; say which of them are others now."""
+    """Rewrite every file; print which of them have changed."""
     mixed = [each for each in scenarios() if each.under is Under.MIXED]
     for flight in Flight:
         again = [

@@ -1,15 +1,15 @@
-"""Reads and writes the failover scenarios: a text file for each thing in flight, a paragraph for each trigger.
+"""Reads and writes the failover scenarios: a text file for each operation in progress, a paragraph for each trigger.
 
 ::
 
-    Failover ordered: recorded, and not obeyed yet
+    Failover ordered: recorded, not carried out yet
 
     when the active's process dies [promote]
     ----
     lost ask bind begun without ask bind done
     counted: active failure, without standby: no other copy lives
 
-Above the dashes is what is done, below them what comes of it: steps in the order in which they are told, words of
+Above the dashes is the trigger, below them are its consequences: the steps in the order of the entries, as words of
 `tests.scenarios.words.STEPS`, and what is counted. An empty line ends the paragraph.
 """
 
@@ -28,24 +28,24 @@ _HEAD: Final = re.compile(r"when (?P<trigger>.+) \[(?P<under>[^]]+)\]")
 _DASHES: Final = "----"
 _COUNTED: Final = "counted: "
 _NOTHING: Final = "nothing: all goes on"
-#: What is counted has commas and colons in its names.
+#: The names of counters contain commas and colons.
 _BETWEEN: Final = "; "
 
 
 def path(flight: Flight) -> Path:
-    """Return where the scenarios of one thing in flight are."""
+    """Return the file with the scenarios of one operation in progress."""
     return FOLDER / f"{flight.name.lower().replace('_', '-')}.txt"
 
 
 def scenarios() -> tuple[Scenario, ...]:
-    """Return every scenario; raises `ValueError` with file and line for what cannot be understood."""
+    """Return every scenario; raises `ValueError` with file and line for invalid text."""
     found = [each for flight in Flight for each in parse(path(flight).read_text(encoding="utf-8"), flight)]
     order = list(Under)
     return tuple(sorted(found, key=lambda each: order.index(each.under)))
 
 
 def parse(text: str, flight: Flight) -> Iterator[Scenario]:
-    """Yield the scenarios in a file's text; raises as `scenarios`."""
+    """Yield the scenarios in a file's text; raises like `scenarios`."""
     title, *rest = text.splitlines()
     if title != flight.value:
         raise ValueError(f"{path(flight)}:1: {title!r} where {flight.value!r} belongs")

@@ -1,6 +1,6 @@
-"""The words of the failover scenarios: who fails, what is in flight, what is told and counted.
+"""The vocabulary of the failover scenarios: the failure, the operation in progress, the entries and the counters.
 
-The files in tests/scenarios/failover say in these words what happens in every combination.
+The files in tests/scenarios/failover describe every combination in these words.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Final
 
 
 class Trigger(str, enum.Enum):
-    """What happens; the text is that of the files and of docs/failover-scenarios.md."""
+    """The failure; the text is that of the files and of docs/failover-scenarios.md."""
 
     ACTIVE_PROCESS = "the active's process dies"
     ACTIVE_HOST = "the active's host goes down, its sockets close"
-    ACTIVE_SILENT = "the active's host falls silent"
+    ACTIVE_SILENT = "the active's host becomes silent"
     STANDBY_PROCESS = "the standby's process dies"
     STANDBY_HOST = "the standby's host goes down"
     BOTH = "both processes die at once"
-    PLANNED = "the active's host is drained: its containers are told to leave"
+    PLANNED = "the active's host is drained"
     LEADER = "the leader is replaced"
-    LEADER_AND_ACTIVE = "the leader is replaced, and the active's process died meanwhile"
-    RETURN = "the active that was taken for lost comes back"
+    LEADER_AND_ACTIVE = "the leader is replaced, and the active's process has died in the meantime"
+    RETURN = "the active that was considered lost comes back"
     FILLED = "the container that is being filled dies"
     RESERVED = "the reserved container dies"
     DISPLACED = "the process of the displaced standby dies"
@@ -31,25 +31,25 @@ class Trigger(str, enum.Enum):
 
 
 class Flight(str, enum.Enum):
-    """What is under way when it happens."""
+    """The operation in progress when it happens."""
 
     NOTHING = "Nothing"
     FIRST_DEPLOY = "First deploy: placed, and still restoring"
-    FAILOVER = "Failover ordered: recorded, and not obeyed yet"
+    FAILOVER = "Failover ordered: recorded, not carried out yet"
     ANOTHER = "Failover ordered, another standby left"
-    PROMOTION = "Promotion under way: the new active replays the changelog's last records"
+    PROMOTION = "Promotion in progress: the new active replays the changelog's last records"
     RESTORING = "The standby is still restoring"
     MOVING = "The standby is being moved off a drained host"
     PREPARING = "A planned hand-over is being prepared"
-    ASKING = "The active is lost, its own host is asked for"
+    ASKING = "The active is lost, its own host is requested"
     STOPPING = "The displaced standby is stopping, its host is reserved"
-    RESERVING = "The displaced standby has stopped, its host is asked for"
+    RESERVING = "The displaced standby has stopped, its host is requested"
     UPGRADING = "Rolling upgrade: the standby restores with the new code"
-    UNDEPLOYING = "Undeploying: the records are withdrawn, the fence is under way"
+    UNDEPLOYING = "Undeploying: the records are withdrawn, fencing is in progress"
 
 
 class Counted(str, enum.Enum):
-    """What a story adds to the metrics; whatever is not named is not added to."""
+    """What a story adds to the metrics; it adds to no other."""
 
     ACTIVE = "active failure"
     STANDBY = "standby failure"
@@ -70,7 +70,7 @@ class Under(str, enum.Enum):
     MIXED = "promote, mixed"
 
 
-#: The words of a story → the entries of the event log. Those that only accompany others are left out.
+#: The words of a story → the entries of the event log. Entries that only accompany others are omitted.
 STEPS: Final[Mapping[str, str]] = {
     "lost": "container_lost",
     "failover": "decided_failover",
@@ -102,10 +102,10 @@ STEPS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What comes of a trigger."""
+    """The consequences of a trigger."""
 
     steps: tuple[str, ...]
-    """Words of `STEPS`, in the order in which they are told."""
+    """Words of `STEPS`, in the order of the entries."""
     counted: tuple[Counted, ...]
 
 
@@ -121,7 +121,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Combinations that cannot be."""
+    """Combinations that cannot occur."""
 
     flights: tuple[Flight, ...]
     triggers: tuple[Trigger, ...]
