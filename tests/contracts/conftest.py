@@ -1,4 +1,4 @@
-"""What the contract suites share besides the servers: those of a module one JVM, and that no topic is left over."""
+"""Shared by the contract suites in addition to the servers: one JVM per module, and the deletion of all topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transforms for the feeds' contract suite: each in two forms that must do the same."""
+"""Transforms for the feeds' contract suite, each in two equivalent forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authorities and certificates of servers that are not ours: Kafka's and ZooKeeper's."""
+"""Certificate authorities and certificates of external servers: Kafka and ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A cell's master without YARN: the real supervisor and candidate, in processes of their own.
+"""A cell's master without YARN: the real supervisor and candidate, in separate processes.
 
-Its Skein AM is dead from the beginning: its port refuses. What a candidate does without one is all real.
+Its Skein AM is dead from the start: its port refuses connections. Everything that a candidate does without an AM is
+real.
 """
 
 from __future__ import annotations

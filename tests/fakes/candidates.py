@@ -1,4 +1,4 @@
-"""Candidates that keep code and answer clients, without YARN: real ZooKeeper, real ports, real threads."""
+"""Candidates that store code and answer clients, without YARN: real ZooKeeper, real ports, real threads."""
 
 from __future__ import annotations
 

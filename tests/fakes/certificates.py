@@ -1,4 +1,4 @@
-"""Credentials as a submit gives them out: of one cluster for all tests of this process, or of another one."""
+"""Credentials as a submit issues them: of one cluster for all tests of this process, or of another one."""
 
 from __future__ import annotations
 

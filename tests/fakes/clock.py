@@ -1,4 +1,4 @@
-"""Clocks of `standby.shared.clock` that a test moves."""
+"""Implementations of the clock port (`standby.shared.clock`) that a test controls."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ class WallClock(RealClock):
 
 
 class HandClock:
-    """Runs with the real one until it is held; then no time passes but by `advance`.
+    """Follows the real clock until it is held; then time passes only with `advance`.
 
-    While it is held whoever only keeps a pace looks again soon: what they find does not depend on how often they look.
-    The threads that `hold` names wait in this time: each of their waits moves the clock, and takes nothing. So what
-    they wait for is over after as many looks as on the real clock, and nobody else's time-out comes before its time.
+    While it is held, threads that poll at an interval poll again soon: their results do not depend on how often they
+    poll. The threads that `hold` names wait in virtual time: each of their waits advances the clock and returns at
+    once. So their waits end after as many polls as on the real clock, and no other thread's time-out expires too
+    early.
     """
 
     def __init__(self, began_ms: int = 1_700_000_000_000) -> None:

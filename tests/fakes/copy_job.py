@@ -1,4 +1,4 @@
-"""A job that keeps the last value of each key as it is: for state of odd shapes and great numbers."""
+"""A job that stores the last value of each key unchanged: for state of unusual shapes and large amounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database in memory, with the disk's faults on demand."""
+"""A database in memory, with disk faults on demand."""
 
 from __future__ import annotations
 

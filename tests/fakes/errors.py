@@ -1,4 +1,4 @@
-"""Exceptions of every kind that a job's code may raise, each made by a function."""
+"""Exceptions of every kind that a job's code may raise, each created by a function."""
 
 from __future__ import annotations
 

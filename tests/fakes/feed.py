@@ -1,4 +1,4 @@
-"""A feed over Kafka in memory; what it does at each step can be scripted."""
+"""A feed on Kafka in memory; a test can script each of its steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables as a query gives them to a feed: rows at places of the input."""
+"""Tables as a query passes them to a feed: rows at positions of the input."""
 
 from __future__ import annotations
 

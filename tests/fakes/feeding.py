@@ -1,4 +1,4 @@
-"""The core of feeding with a world around it that a test moves: answers come at once, from a script."""
+"""The core of feeding in an environment that a test controls: answers come at once, from a script."""
 
 from __future__ import annotations
 

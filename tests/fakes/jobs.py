@@ -1,4 +1,4 @@
-"""A job as small as one can be."""
+"""The smallest possible job."""
 
 from __future__ import annotations
 

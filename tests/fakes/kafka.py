@@ -1,6 +1,6 @@
-"""Kafka in memory, as far as the kernel sees it: logs with transactions, fencing, offsets, and faults on demand.
+"""Kafka in memory, as the kernel sees it: logs with transactions, fencing, offsets, and faults on demand.
 
-It keeps the contract of `standby.kernel.ports.Broker` (`tests/contracts/test_broker.py` runs against it and
+It fulfils the contract of `standby.kernel.ports.Broker` (`tests/contracts/test_broker.py` runs against it and
 against a real broker).
 """
 

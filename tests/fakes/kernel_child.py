@@ -1,6 +1,6 @@
-"""A kernel in a process of its own: ``python -m tests.fakes.kernel_child SPEC``, for tests that kill it.
+"""A kernel in a separate process: ``python -m tests.fakes.kernel_child SPEC``, for tests that kill it.
 
-Takes what is wanted as JSON lines on its standard input, and writes its statuses as JSON lines.
+Reads its assignments as JSON lines from standard input, and writes its statuses as JSON lines.
 """
 
 from __future__ import annotations

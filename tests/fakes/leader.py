@@ -1,4 +1,4 @@
-"""A leader that does what a test says: the server's end of the control stream, real gRPC and TLS."""
+"""A leader that a test controls: the server side of the control stream, with real gRPC and TLS."""
 
 from __future__ import annotations
 

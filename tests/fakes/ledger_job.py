@@ -1,6 +1,6 @@
-"""A job for tests of the kernel: a step that notices a record lost, doubled or out of order, and its model.
+"""A job for tests of the kernel: a step that detects a lost, duplicate or misplaced record, and its model.
 
-Two stores of unequal size per task; keys vanish and come back, so that tombstones matter.
+Each task has two stores of different size; keys disappear and return, so that tombstones matter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Containers that give and fetch state over real HTTP on this machine, without ZooKeeper."""
+"""Containers that provide and fetch state over real HTTP on this machine, without ZooKeeper."""
 
 from __future__ import annotations
 

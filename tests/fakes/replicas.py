@@ -1,4 +1,4 @@
-"""A kernel without state: its replicas are at once what they are wanted to be."""
+"""A kernel without state: its replicas reach the wanted state at once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Writes to a store as fast as it goes: ``python -m tests.fakes.store_child DIRECTORY PROFILE``, to be killed.
+"""Writes to a store as fast as possible: ``python -m tests.fakes.store_child DIRECTORY PROFILE``, to be killed.
 
-Batch n gives every key the value n, at position n; each that is written is told on the standard output.
+Batch n sets every key to the value n, at position n; each written batch is reported on standard output.
 """
 
 from __future__ import annotations

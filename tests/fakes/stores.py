@@ -1,4 +1,4 @@
-"""A task's store as a replica comes by it that finds no other state than its own directory's."""
+"""A task's store as opened by a replica that finds state only in its own directory."""
 
 from __future__ import annotations
 

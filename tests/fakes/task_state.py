@@ -1,4 +1,4 @@
-"""A task's committed state in memory, and its batches as the kernel makes them: the real overlay, no database."""
+"""A task's committed state in memory, and batches as in the kernel: with the real overlay, without a database."""
 
 from __future__ import annotations
 

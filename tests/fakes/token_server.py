@@ -1,4 +1,4 @@
-"""An OAuth 2.0 authorization server, as far as clients' credentials go: tokens for secrets, and its public key."""
+"""An OAuth 2.0 authorization server for client credentials: it issues tokens for secrets, and has a public key."""
 
 from __future__ import annotations
 

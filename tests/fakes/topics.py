@@ -1,4 +1,4 @@
-"""Brokers in memory, as far as making and checking topics goes."""
+"""Brokers in memory that can create and check topics."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A cluster without I/O: YARN, ZooKeeper and containers as the planner sees them, one event at a time.
 
-It obeys the planner's actions with the quirks that were measured on the real thing: a request for a
-host that is down waits for ever, RUNNING comes before the process, a released container takes a
-moment to die, a silent host closes no socket. Virtual time only.
+It obeys the planner's actions with the peculiarities measured on real clusters: a request for a host
+that is down waits for ever, RUNNING comes before the process, a released container takes a moment
+to die, a silent host closes no socket. Virtual time only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real ZooKeeper server all by itself, for tests that need no broker and no YARN, and may hurt it; a job in one."""
+"""A single real ZooKeeper server, for tests without broker and YARN that may damage it; a job in its tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Kafka broker of its own, beside no cluster, with listeners of one's choice."""
+"""A separate Kafka broker without a cluster, with configurable listeners."""
 
 from __future__ import annotations
 

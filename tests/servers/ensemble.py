@@ -1,4 +1,4 @@
-"""Several ZooKeeper servers on loopback that are one ensemble, for tests that hurt it.
+"""Several ZooKeeper servers on loopback that form one ensemble, for tests that damage it.
 
 They are children of whoever starts them, in a directory of his, and end with the block.
 """

@@ -1,4 +1,4 @@
-"""Servers beside no cluster, for tests that hurt them.
+"""Separate servers without a cluster, for tests that damage them.
 
 They are children of whoever starts them, and end with the block.
 """

@@ -1,4 +1,4 @@
-"""A Kafka broker and a ZooKeeper of their own that let in who proves who it is. For tests."""
+"""A separate Kafka broker and ZooKeeper that require authentication, for tests."""
 
 from __future__ import annotations
 

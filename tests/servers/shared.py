@@ -1,4 +1,4 @@
-"""The servers that the tests of a phase share, started when the first of them is asked for."""
+"""The servers that the tests of a phase share, started when a test first needs one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One story, and from each of its steps on the same story with a leader that is struck there.
+"""One story, and for each of its steps the same story with a leader that is hit there.
 
-The story is told once. At each step the process forks, and the child goes on as another story: what went before is the
-same in all of them, and more than half of the work.
+The story runs once. At each step the process forks, and the child continues as another story: the part before the step
+is the same in all of them, and more than half of the work.
 """
 
 from __future__ import annotations

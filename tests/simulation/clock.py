@@ -1,4 +1,4 @@
-"""Virtual time: a heap of (time, sequence), and one source of chance. Nothing here waits."""
+"""Virtual time: a heap of (time, sequence), and one source of randomness. Nothing here waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A container's process: the real control core, turned by virtual time, and the simulated kernel."""
+"""A container's process: the real control core in virtual time, and the simulated kernel."""
 
 from __future__ import annotations
 

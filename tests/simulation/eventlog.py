@@ -1,4 +1,4 @@
-"""What leaders tell in some stories, kept as text in tests/simulation/eventlogs: one file for each seed.
+"""The event logs of some stories, stored as text in tests/simulation/eventlogs: one file for each seed.
 
 ::
 
@@ -7,11 +7,10 @@
     FAULT kill container
       container_lost job#1 in c1.1_9 on h2 [port-refused] role=standby actives=0 replicas=2
 
-An entry has its kind, what it is about (`job#copy` or `task#copy`, `in` a container, `on` a host, `at` an epoch), the
-kind of its reason in brackets, and its data. Times are left out, and the sentences of reasons. A fault stands where it
-began.
+An entry has its kind, its subject (`job#copy` or `task#copy`, `in` a container, `on` a host, `at` an epoch), the kind
+of its reason in brackets, and its data. Times and the texts of reasons are omitted. A fault is listed where it began.
 
-``python -m tests.simulation.rewrite`` writes them anew; what changed has to be meant.
+``python -m tests.simulation.rewrite`` regenerates the files; every difference must be intended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes wrong: each fault begins at its moment and ends by itself, so that after the last one all is well again."""
+"""The faults: each begins at its moment and ends by itself, so that none is left after the last one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The feed of a process's active tasks: `standby.kernel.pipeline` in virtual time, on the real core of its decisions.
 
-A query is a course: it computes all tasks of a batch, one after the other, then commits them side by side. While it
-is being stopped nothing else is decided, as on the pipeline's thread.
+A query is a sequence of steps: it computes all tasks of a batch, one after the other, and then commits them
+concurrently. While it is being stopped nothing else is decided, as on the pipeline's thread.
 """
 
 from __future__ import annotations

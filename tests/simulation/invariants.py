@@ -1,4 +1,4 @@
-"""The invariants of the whole system, checked where reality is known; the planner has its own beside."""
+"""The invariants of the whole system, checked against the actual state; the planner has its own in addition."""
 
 from __future__ import annotations
 

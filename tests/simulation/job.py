@@ -1,4 +1,4 @@
-"""The job that the simulated cluster runs, and what its people ask of it: all that knows the planner's interface."""
+"""The job of the simulated cluster, and the commands of its operators: the only users of the planner's interface."""
 
 from __future__ import annotations
 

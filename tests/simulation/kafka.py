@@ -1,8 +1,8 @@
-"""Kafka for one task: input, committed offset, changelog, transactions and their fence. It knows what holds of data.
+"""Kafka for one task: input, committed offset, changelog, transactions and their fence, with the invariants of data.
 
-"The last init wins": `init` ends every earlier producer, whatever its epoch. What commits is checked here, where
-it takes effect: every input record once, in order, from a state that has all before it; and never for an older
-epoch than one that was claimed.
+"The last init wins": `init` ends every earlier producer, whatever its epoch. Commits are checked here, where they take
+effect: every input record once, in order, from a state that contains all earlier ones; and never for an older epoch
+than one that was claimed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The replicas of one container process: `standby.kernel.replicas` in virtual time, on the real table of lives."""
+"""The replicas of one container process: `standby.kernel.replicas` in virtual time, with the real lifecycle table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A candidate's process: the real driver and planner, with the outer side of every action in virtual time.
+"""A candidate's process: the real driver and planner, with the effects of every action in virtual time.
 
-Mirrors `appmaster.leadership.candidate` and `appmaster.effects`: election, loading of what is recorded, and how
-writes of unknown outcome are read back.
+Mirrors `appmaster.leadership.candidate` and `appmaster.effects`: election, loading of the records, and reading back
+writes with an unknown outcome.
 """
 
 from __future__ import annotations

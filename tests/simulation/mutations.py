@@ -1,4 +1,4 @@
-"""Planted bugs: each swaps something for the worse while its context lasts, to show that an invariant catches it."""
+"""Planted bugs: each breaks one rule while its context lasts, to show that an invariant detects it."""
 
 from __future__ import annotations
 

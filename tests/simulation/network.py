@@ -1,4 +1,4 @@
-"""Control streams: within one, order is kept; what was under way is lost when it breaks."""
+"""Control streams: each keeps the order of its messages; messages in transit are lost when it breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixed stories, told the same way each time: what leaders are struck in at every step."""
+"""Fixed stories, the same each time, in which leaders are hit at every step."""
 
 from __future__ import annotations
 

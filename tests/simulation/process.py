@@ -1,4 +1,4 @@
-"""Hosts and processes: what can be stopped, cut off, and killed; and calls between them and servers."""
+"""Hosts and processes, which can be stopped, cut off, and killed; and calls between them and servers."""
 
 from __future__ import annotations
 

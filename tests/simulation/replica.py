@@ -1,8 +1,8 @@
-"""One replica as the kernel holds it, in virtual time: the courses of its effects, step by step.
+"""One replica of the kernel in virtual time: the steps of its effects.
 
-Mirrors `standby.kernel.replica.runner` and the rooms `.active` and `.replay`: the table of lives, the
-decisions on the way to active and those on feeding are the real ones; the threads are courses on one lane, in
-order, and a crash or a stop of the process can come between any two steps.
+Mirrors `standby.kernel.replica.runner` and the folders `.active` and `.replay`: the lifecycle table, the decisions on
+the way to active and those on feeding are the real ones. The threads are sequences of steps, executed in order, and a
+crash or a stop of the process can come between any two steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tells the stories whose event log is kept, and writes it down: ``python -m tests.simulation.rewrite``.
+"""Runs the stories whose event logs are stored, and rewrites the files: ``python -m tests.simulation.rewrite``.
 
-What changed shows in the difference to what was committed, and has to be meant.
+Any difference to the committed files must be intended.
 """
 
 from __future__ import annotations

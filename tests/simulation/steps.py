@@ -1,7 +1,7 @@
-"""What leaders do to the world outside them, counted one by one; at one of these steps a leader may be struck.
+"""The leaders' effects on the outside, counted one by one; a leader may be hit at one of these steps.
 
-A step is what takes effect elsewhere: a transaction of ZooKeeper, an order that a container gets, a request to YARN or
-its end. A story that is told twice takes the same steps in the same order up to the one that is struck.
+A step is an effect elsewhere: a transaction of ZooKeeper, an order that a container receives, a request to YARN or its
+end. A story that is repeated takes the same steps in the same order up to the one that is hit.
 """
 
 from __future__ import annotations

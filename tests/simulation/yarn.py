@@ -1,8 +1,8 @@
-"""YARN behind Skein, with the quirks that were measured on the real ones.
+"""YARN behind Skein, with the peculiarities measured on the real ones.
 
-A request for a host that is full or down waits for ever. RUNNING comes before the process, KILLED before its death.
-A host whose NodeManager is lost is reported after the expiry, and what runs there runs on. A grant may come
-although its request was taken back: the process starts all the same and is ended a moment later.
+A request for a host that is full or down waits for ever. RUNNING comes before the process, KILLED before its death. A
+host with a lost NodeManager is reported after the expiry, and its processes keep running. A grant may come although its
+request was cancelled: the process still starts and is ended a moment later.
 """
 
 from __future__ import annotations

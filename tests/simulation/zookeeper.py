@@ -1,4 +1,4 @@
-"""ZooKeeper: sessions that expire, versioned records, multis with the check of the controller epoch, late watches."""
+"""ZooKeeper: sessions that expire, versioned records, transactions that check the controller epoch, late watches."""
 
 from __future__ import annotations
 

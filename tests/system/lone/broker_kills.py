@@ -1,7 +1,7 @@
-"""Kafka brokers that are killed at any moment under a job of the kernel's laboratory, and containers in between.
+"""Kafka brokers, and sometimes containers, that are killed at any moment while a job of the kernel's lab runs.
 
-Whoever runs it plays the leader: two containers, each a process of its own, hold the active and the standby of every
-task; when the active's dies or fails, the other one takes over. The judge reads what went in and what came out.
+The caller acts as the leader: two containers, each a separate process, have the active and the standby of every task.
+If the active's container dies or fails, the other one takes over. The check compares the input with the outputs.
 """
 
 from __future__ import annotations

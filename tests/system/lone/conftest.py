@@ -1,4 +1,4 @@
-"""Tests of this folder need a broker or ZooKeeper, or have servers of their own; none of them deploys a job."""
+"""Tests of this folder need a broker or ZooKeeper, or start their own servers; none of them deploys a job."""
 
 from __future__ import annotations
 

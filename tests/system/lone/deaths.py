@@ -1,4 +1,4 @@
-"""How an active of the kernel's laboratory dies: in the midst of a batch, and again and again under load."""
+"""Deaths of an active in the kernel's lab: in the middle of a batch, and repeatedly under load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second Kafka broker beside that of a test's own cluster: with one alone, no partition can lack its leader."""
+"""A second Kafka broker in a test's own cluster, because with only one no partition can be without a leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of this folder deploy jobs, or run on the YARN that others deploy on."""
+"""Tests of this folder deploy jobs, or use the same YARN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The counting job under any name and with any topics, and what its output and state have to be."""
+"""The counting job with any name and topics, and its expected output and state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that counts the records of each key. A test copies this file beside a job file of its own."""
+"""A job that counts the records of each key. A test copies this file next to its own job file."""
 
 from __future__ import annotations
 

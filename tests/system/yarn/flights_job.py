@@ -1,4 +1,4 @@
-"""The flights job on the shared cluster, deployed once for a module of tests and judged after each."""
+"""The flights job on the shared cluster, deployed once for a test module and verified after each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of a job in two cells share: who leads, which process does so, and where the copies are."""
+"""Shared by tests of a job in two cells: the leader, its process, and the places of the copies."""
 
 from __future__ import annotations
 
