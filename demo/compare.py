@@ -72,7 +72,7 @@ def compare(expected: Iterable[Record], seen: Iterable[Record]) -> Comparison:
         if times[name] > 1:
             findings.add("duplicated", record)
         elif model is None:
-            findings.add("mismatched", f"{record}, which nobody owes")
+            findings.add("mismatched", f"{record}, which is not expected")
         elif model != record:
             findings.add("mismatched", f"{record} instead of {model}")
         if model is not None and times[name] == 1:
