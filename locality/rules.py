@@ -271,14 +271,14 @@ RULES: Final[tuple[Filter | Ranking, ...]] = (
         lambda question: closed_by(question.siblings),
         "which copy of the same tasks is there, or is about to be",
     ),
-    Filter("drained", lambda question: question.drained, "who drains the host, and why"),
+    Filter("drained", lambda question: question.drained, "who drained the host, and why"),
     Filter(
         "avoided", lambda question: question.avoided, "why the host is not requested now: down, or failing"
     ),
     Ranking(
         "spread",
         lambda survey: Spread(survey) if survey.question.siblings and survey.question.spread else None,
-        "what is shared with which other copy, and why that cannot be avoided",
+        "what is shared with which other copy, and why no better host is available",
     ),
     Ranking(
         "master",
@@ -292,20 +292,20 @@ RULES: Final[tuple[Filter | Ranking, ...]] = (
     Ranking(
         "state",
         lambda survey: State(survey) if survey.question.histories else None,
-        "how much of the state lies there, whether it was seen on the disk, and how far behind the freshest it is",
+        "how much of the state is there, whether it was seen on the disk, and how far behind the freshest it is",
     ),
     Ranking(
         "preferred",
         lambda survey: Preferred(survey.question.preferred) if survey.question.preferred else None,
         "that it is the last host of this copy",
     ),
-    Ranking("load", Load, "how many copies the host carries, and how many of them of the same role"),
+    Ranking("load", Load, "how many copies the host has, and how many of them have the same role"),
     Ranking(
         "cell",
         lambda survey: CellLoad(survey.question.cells) if len(survey.question.cells) > 1 else None,
-        "nothing: it keeps the cells at one size",
+        "nothing: it keeps the cells equally large",
     ),
-    Ranking("name", lambda _: Name(), "nothing: it only makes the answer the same each time"),
+    Ranking("name", lambda _: Name(), "nothing: it only makes the result deterministic"),
 )
 
 FILTERS: Final = tuple(each for each in RULES if isinstance(each, Filter))
