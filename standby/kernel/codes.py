@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from standby.errors import StandfastError, Transient, Unavailable
@@ -77,7 +78,7 @@ class Codes:
             return True
         if definition.name not in self._loading:
             self._loading.add(definition.name)
-            self._worker.submit(lambda: self._fetch(definition))
+            self._worker.put(partial(self._fetch, definition))
         return False
 
     def ended(self, definition: JobDefinition, *, is_loaded: bool) -> None:

@@ -223,7 +223,7 @@ class LocalReplicas:
                     self._drop(ours)
                     self._jobs = {each: other for each, other in self._jobs.items() if other is not job}
                     self._closing_jobs.add(name)
-                    self._closer.submit(lambda job=job: self._close_job(job))  # type: ignore[misc]
+                    self._closer.put(partial(self._close_job, job))
         for name, definition in self._definitions.items():
             if name not in self._jobs and name not in self._closing_jobs and self._broken is None:
                 self._begin_job(definition)
@@ -327,6 +327,9 @@ class LocalReplicas:
             if dead is not None:
                 self._environment.marks.lose_child(name, dead.status)
                 self._break(f"child process {dead.pid} is dead", may_be_code=True)
+        for held in self._held.values():
+            if held.broken is not None:
+                self._break(held.broken)
         return changed
 
     def _break(self, reason: str, *, may_be_code: bool = False) -> None:

@@ -39,6 +39,9 @@ class Worker:
 
     What is put before `close` runs; what is put later does not, and the futures of `submit` fail then.
 
+    What a command raises that was `put` is the owner's (``failed``). What one raises of which there is a future is that
+    future's alone: `submit` is for who reads it.
+
     Not a thread pool: a pool waits for its threads at the interpreter's end, and a call that hangs in a foreign library
     would keep the process from ending.
     """

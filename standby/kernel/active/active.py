@@ -199,7 +199,7 @@ class ActiveTask:
                 settle(outcome, error=WriterLost(f"{self.task}: given up"))
                 return outcome
             self._waiting.add(outcome)
-        self._worker.submit(lambda: self._carry_out(work, outcome))
+        self._worker.put(lambda: self._carry_out(work, outcome))
         return outcome
 
     def _carry_out(self, work: Callable[[], None], outcome: Future[None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Final
 
 from standby.errors import Fenced, StandfastError
@@ -38,17 +37,18 @@ class Ownership:
         self._clock = clock
         # A thread of its own: the answer may take seconds while the successor is committing.
         self._worker = Worker(f"{name}-ownership").start()
-        self._asking: Future[None] | None = None
+        self._is_asking = False
         self._asked_ms = 0
 
     def look(self, actives: Iterable[ActiveTask]) -> None:
         """Check the idle actives if a check is due. Does not block; notifies an active that lost its task."""
-        if not self._is_due(self._asked_ms) or (self._asking is not None and not self._asking.done()):
+        if self._is_asking or not self._is_due(self._asked_ms):
             return
         idle = {each.task: each for each in actives if self._is_due(each.last_commit_ms)}
         if idle:
             self._asked_ms = self._clock()
-            self._asking = self._worker.submit(lambda: self._ask(idle))
+            self._is_asking = True
+            self._worker.put(lambda: self._ask(idle))
 
     def close(self) -> None:
         """Stop checking; does not wait."""
@@ -59,6 +59,12 @@ class Ownership:
         return abs(self._clock() - since_ms) >= _IDLE_MS
 
     def _ask(self, idle: Mapping[TaskId, ActiveTask]) -> None:
+        try:
+            self._judge(idle)
+        finally:
+            self._is_asking = False
+
+    def _judge(self, idle: Mapping[TaskId, ActiveTask]) -> None:
         try:
             committed = self._committed([each.partition for each in idle])
         except StandfastError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -99,7 +98,11 @@ class ReplicaRunner:
         self._writer: Writer | None = None
         #: The former active task after it has ended: its failures are reported together with the end.
         self._ended: ActiveTask | None = None
-        self._connecting: Future[None] | None = None
+        self._is_connecting = False
+        self._unconnected = ""
+        """Why a producer could not be connected in advance, as logged last."""
+        self.broken: str | None = None
+        """Why it could not be stopped. What of it still runs is then unknown, and the container must end."""
         self._fences = 0
         self._tries = 0
         self._restores = 0
@@ -153,9 +156,9 @@ class ReplicaRunner:
                 self._run.cancel()
                 self._run = Run(self._clock.pace)
                 self.halting_since = self.halting_since or self._clock.monotonic()
-                self._worker.submit(self._halt)
+                self._worker.put(self._halt)
             else:
-                self._worker.submit(partial(self._carry_out, effect, self._run))
+                self._worker.put(partial(self._carry_out, effect, self._run))
         return has_changed
 
     def judge(self, run: Run, signal: Signal) -> Signal | None:
@@ -164,7 +167,7 @@ class ReplicaRunner:
             return None
         if signal is Signal.CAUGHT_UP and self.replica.phase is Phase.RESTORING:
             self._restores = self._fences = self._tries = 0
-            self._worker.submit(partial(self._have_writer, run))
+            self._connect(run)
         elif signal is Signal.STATE_LOST:
             self._restores += 1
             if self._restores > _RESTORES:
@@ -183,7 +186,7 @@ class ReplicaRunner:
             and self.replica.phase in (Phase.TAILING, Phase.ACTIVE)
             and self._is_flush_due(store, now_ms)
         ):
-            self._worker.submit(partial(self._flush, store))
+            self._worker.put(partial(self._flush, store))
 
     def pause(self, *, is_paused: bool) -> None:
         """Pause or resume a restore."""
@@ -193,8 +196,8 @@ class ReplicaRunner:
 
     def prepare(self) -> None:
         """Connect a producer if there is none. To be called repeatedly."""
-        if self._writer is None and (self._connecting is None or self._connecting.done()):
-            self._connecting = self._worker.submit(partial(self._have_writer, self._run))
+        if self._writer is None:
+            self._connect(self._run)
 
     def reached(self) -> Offsets | None:
         """Return the input offsets that the current active has committed, as far as they were replayed here.
@@ -338,7 +341,7 @@ class ReplicaRunner:
     # ---- on the replica's worker ----
 
     def _carry_out(self, effect: Effect, run: Run) -> None:
-        if run.is_cancelled():
+        if run.is_cancelled() or self.broken is not None:
             return
         tell = partial(self._post, self, run)
         try:
@@ -363,6 +366,15 @@ class ReplicaRunner:
             tell(Signal.FAILED, f"{effect.value}: {told(error)}")
 
     def _halt(self) -> None:
+        try:
+            self._stop()
+        except BaseException as error:
+            # Its store may be in use yet: it is not closed as if it were not, and nobody is told that it has stopped.
+            self.broken = f"{self.replica.id} could not be stopped: {told(error)}"
+            raise
+        self.halting_since = None
+
+    def _stop(self) -> None:
         active = self.active
         self._ended = active
         self.active = None
@@ -374,7 +386,6 @@ class ReplicaRunner:
         replayed, self._replayed = self._replayed, None
         if replayed is not None:
             self.job.replay.remove(replayed).result()
-        self.halting_since = None
 
     def _open_store(self, run: Run) -> None:
         if self._store is not None:
@@ -478,8 +489,27 @@ class ReplicaRunner:
                 # The store is closed nevertheless. What was not flushed is in the changelog.
                 _log.warning("%s: %s", self.replica.id, error)
 
+    def _connect(self, run: Run) -> None:
+        """Connect a producer in advance, on the worker. A failure is retried, and again during the takeover."""
+
+        def connect() -> None:
+            try:
+                self._have_writer(run)
+            except StandfastError as error:
+                if self._unconnected != (said := first_line(error)):
+                    self._unconnected = said
+                    _log.warning("%s: its producer cannot be connected ahead: %s", self.replica.id, said)
+            else:
+                self._unconnected = ""
+            finally:
+                self._is_connecting = False
+
+        if not self._is_connecting:
+            self._is_connecting = True
+            self._worker.put(connect)
+
     def _have_writer(self, run: Run) -> None:
-        """Connect a producer in advance. It fences no other producer until it is initialised."""
+        """Connect a producer, if there is none. It fences no other producer until it is initialised."""
         if self._writer is None and not run.is_cancelled():
             self._writer = self.job.broker.open_writer(self.replica.id.task.partition)
 

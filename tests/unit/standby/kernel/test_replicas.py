@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from standby.kernel import probes
 from standby.kernel.ports import WriterLost
 from standby.replica.claim import Committed
 from standby.replica.store.origin import DATABASE
+from standby.replica.lifecycle import Effect
 from standby.shared.model import LeftOut, Phase, ReplicaId, Role
 from standby.shared.naming import state_path
 from standby.shared.wire import JobDefinition
@@ -68,6 +70,64 @@ def test_first_deploy_processes_from_the_start_and_a_standby_follows(lab: Memory
         assert each.role is Role.ACTIVE
         assert each.first_commit_ms is not None
         assert each.since_ms >= lab.now_ms
+
+
+def planted(*_: object) -> Any:
+    """Fail as nobody foresaw."""
+    raise ValueError("planted")
+
+
+def test_replica_that_cannot_be_stopped_ends_the_container_and_is_not_said_to_have_stopped(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    active = begun(lab, start)
+    (job,) = active.replicas._jobs.values()
+    monkeypatch.setattr(job.pipeline, "leave", planted)
+    active.want(0, Role.STANDBY, 1)
+    active.eventually(lambda: active.replicas.broken is not None)
+    assert "could not be stopped: ValueError: planted" in (active.replicas.broken or "")
+    assert not any(each.phase is Phase.CLOSED for each in active.statuses())
+    assert "replica-" in "".join(each.message for each in caplog.records if each.exc_info)
+    # A process would end; the test's has to close it after all.
+    monkeypatch.undo()
+    for each in active.replicas.held():
+        each.broken = None
+        each._worker.put(each._halt)
+        each._worker.put(partial(each._carry_out, Effect.CLOSE_STORE, each._run))
+
+
+def test_error_at_the_end_of_a_job_is_logged(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    container = begun(lab, start)
+    (job,) = container.replicas._jobs.values()
+    monkeypatch.setattr(job.broker, "close", planted)
+    container.replicas.obey((), {})
+    container.eventually(lambda: not container.replicas._jobs and not container.replicas._closing_jobs)
+    assert [each.message for each in caplog.records if each.exc_info] == ["closer: an unexpected error"]
+
+
+def test_producer_that_cannot_be_connected_beforehand_is_told_of_once(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    standby = tailing(start)
+    (job,) = standby.replicas._jobs.values()
+    tries: list[int] = []
+
+    def away(partition: int) -> Any:
+        tries.append(partition)
+        raise Transient("Kafka is away")
+
+    standby.eventually(lambda: all(each._writer is not None for each in standby.replicas.held()))
+    monkeypatch.setattr(job.broker, "open_writer", away)
+    for each in standby.replicas.held():
+        each._writer = None
+    standby.want(0, Role.STANDBY, 0, is_next=True)
+    standby.eventually(lambda: tries.count(0) > 3 and tries.count(1) > 3)
+    told = [
+        each.message for each in caplog.records if "cannot be connected ahead: Kafka is away" in each.message
+    ]
+    assert len(told) == 2, "once for each task"
 
 
 def test_a_run_may_begin_at_the_end_of_its_input(tmp_path: Path) -> None:

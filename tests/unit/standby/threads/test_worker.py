@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import logging
 import queue
 import threading
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import standby
 from standby.errors import Unavailable
 from standby.threads.worker import Worker, fatal
 from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS
@@ -210,3 +213,40 @@ def test_one_that_was_never_started_is_not_waited_for() -> None:
     worker = Worker("unused")
     worker.close()
     worker.join()
+
+
+def named(node: ast.expr) -> str:
+    """Return the last part of what is called or assigned to."""
+    return ast.unparse(node).rpartition(".")[2]
+
+
+def makes_worker(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and named(node.func) == "Worker"
+
+
+def dropped() -> Iterator[str]:
+    """Yield where a future of a worker's `submit` is not so much as kept, in the module that makes the worker."""
+    root = Path(standby.__file__).parents[1]
+    for file in sorted(
+        each for package in ("appmaster", "standby") for each in (root / package).rglob("*.py")
+    ):
+        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        workers = {
+            named(each.targets[0])
+            for each in nodes
+            if isinstance(each, ast.Assign) and any(map(makes_worker, ast.walk(each.value)))
+        }
+        for each in nodes:
+            if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call):
+                called = each.value.func
+                if (
+                    isinstance(called, ast.Attribute)
+                    and called.attr == "submit"
+                    and named(called.value) in workers
+                ):
+                    yield f"{file.relative_to(root)}:{each.lineno}"
+
+
+def test_what_nobody_reads_the_future_of_is_put() -> None:
+    """An error in it would never be logged, and end nothing."""
+    assert not list(dropped()), "use `put`: what it raises is the worker's `failed` then"
