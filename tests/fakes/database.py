@@ -29,6 +29,8 @@ class MemoryDisk:
         self.is_full = False
         #: Called inside of each write, before anything of it is there.
         self.on_write: Callable[[], None] = lambda: None
+        #: Called inside of each flush, that of closing included; may wait.
+        self.on_flush: Callable[[], None] = lambda: None
 
     def open(self, path: Path, profile: Profile) -> MemoryDatabase:
         """Return the database in ``path``; a `standby.kernel.ports.OpenDatabase`."""
@@ -107,6 +109,7 @@ class MemoryDatabase:
 
     def flush(self) -> None:
         self._check()
+        self._disk.on_flush()
         if self._disk.is_full:
             raise Unavailable(f"{self._path}: no space left")
         self._former.clear()

@@ -80,6 +80,8 @@ class ReplicaRunner:
         self.active: ActiveTask | None = None
         self.halting_since: float | None = None
         """Monotonic time of the oldest pending order to halt."""
+        self.closing_since: float | None = None
+        """Monotonic time at which the store began to close; None while it is not being closed."""
         self._progress = Progress()
         self._input_lag = InputLag()
         self._way = Way()
@@ -477,7 +479,9 @@ class ReplicaRunner:
 
     def _close_store(self, run: Run) -> None:
         self._writer = None
+        self.closing_since = self._clock.monotonic()
         self._close()
+        self.closing_since = None
         self._post(self, run, Signal.RELEASED, "")
 
     def _close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from standby.shared.model import LeftOut, Phase, ReplicaId, Role
 from standby.shared.naming import state_path
 from standby.shared.wire import JobDefinition
 from tests.fakes import ledger_job
+from tests.fakes.database import MemoryDisk
 from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
 from tests.fakes.peers import by_source
@@ -329,6 +331,33 @@ def test_user_code_that_never_returns_breaks_the_container(lab: MemoryLab, start
     lab.pass_time(1)
     active.eventually(lambda: "did not stop" in str(active.replicas.broken))
     never.set()
+
+
+def hang(disk: MemoryDisk) -> tuple[threading.Event, Callable[[], None]]:
+    """Have a disk not answer any more; return what says that somebody waits for it, and what lets all go on."""
+    waits, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        waits.set()
+        go.wait(PATIENCE_SECONDS)
+
+    disk.on_flush = wait
+    return waits, go.set
+
+
+def test_a_state_that_does_not_close_ends_the_container(lab: MemoryLab, start: Make) -> None:
+    """Else whoever is to have it waits for ever; with the process its lock is gone."""
+    lab.clock.hold()
+    standby = tailing(start)
+    waits, go_on = hang(lab.disk)
+    standby.replicas.obey((), {JOB: lab.definition})
+    assert waits.wait(PATIENCE_SECONDS)
+    lab.clock.await_looks("conductor")
+    lab.pass_time(COMMIT + 60)
+    assert standby.replicas.broken is None
+    lab.pass_time(1)
+    standby.eventually(lambda: "did not close its state" in str(standby.replicas.broken))
+    go_on()
 
 
 def test_an_active_that_commits_nothing_while_input_waits_has_failed(tmp_path: Path) -> None:
