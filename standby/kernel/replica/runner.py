@@ -23,7 +23,7 @@ from standby.kernel.store.lock_owner import note_owner, told_in_use
 from standby.kernel.store.store import TaskStore, wipe_store
 from standby.replica.failing import doubled_seconds
 from standby.replica.identity import TopicChanged
-from standby.replica.lifecycle import ENDED, RUNNING, Effect, Replica, Signal
+from standby.replica.lifecycle import ENDED, RUNNING, TAKING_OVER, Effect, Replica, Signal
 from standby.replica.store.origin import BeginningLost
 from standby.shared.errortext import DETAIL_CHARACTERS, clean, first_line, told
 from standby.shared.model import Fault, Offsets, Phase, ReplicaStatus, Role
@@ -85,9 +85,8 @@ class ReplicaRunner:
         self._progress = Progress()
         self._input_lag = InputLag()
         self._way = Way()
-        self._on_way = 0
-        """The number of the current attempt to become active; 0: none."""
         self._ways = 0
+        """Number of attempts to become active."""
         self._post = post
         self._worker = Worker(f"replica-{replica.id}").start()
         self._run = Run(self._clock.pace)
@@ -330,15 +329,16 @@ class ReplicaRunner:
     def is_hanging(self, now: float, timeout_seconds: float) -> bool:
         """Return whether a step of becoming active has made no progress for too long although Kafka answers.
 
-        No step normally takes this long, so a call into an external library must be hanging. ``now`` is monotonic
-        time.
+        No step normally takes this long, so a call into an external library must be hanging, or an earlier call of the
+        worker, for example to the disk. ``now`` is monotonic time.
         """
         store = self._store
-        if not self._on_way or self.job.ends.changelog(self.replica.id.task.partition) is None:
+        is_on_way = self.replica.phase in TAKING_OVER
+        if not is_on_way or self.job.ends.changelog(self.replica.id.task.partition) is None:
             self._way.rest()
             return False
         position = store.position.offset if store is not None else 0
-        return self._way.is_stuck((self._on_way, self.replica.phase, position), now, timeout_seconds)
+        return self._way.is_stuck((self._ways, self.replica.phase, position), now, timeout_seconds)
 
     # ---- on the replica's worker ----
 
@@ -454,13 +454,9 @@ class ReplicaRunner:
         promotee = Promotee(self.replica.id, self.replica.epoch, self._replayed, self._writer, run)
         started = self._clock.monotonic()
         self._ways += 1
-        self._on_way = self._ways
-        try:
-            self.active = Takeover(self.job).go(
-                promotee, lambda signal: self._post(self, run, signal, ""), partial(self._post, self, run)
-            )
-        finally:
-            self._on_way = 0
+        self.active = Takeover(self.job).go(
+            promotee, lambda signal: self._post(self, run, signal, ""), partial(self._post, self, run)
+        )
         self._replayed = None
         self._tries = 0
         _log.info(

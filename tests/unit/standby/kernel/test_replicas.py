@@ -360,6 +360,25 @@ def test_a_state_that_does_not_close_ends_the_container(lab: MemoryLab, start: M
     go_on()
 
 
+def test_a_promotion_that_waits_for_a_disk_ends_the_container(lab: MemoryLab, start: Make) -> None:
+    """It stands in line behind a flush that does not come back, and so does not even begin."""
+    lab.clock.hold()
+    standby = tailing(start)
+    waits, go_on = hang(lab.disk)
+    lab.now_ms += 400_000
+    assert waits.wait(PATIENCE_SECONDS)
+    lab.name(0, 1)
+    standby.want(0, Role.ACTIVE, 1)
+    standby.await_phase(Phase.FENCING)
+    lab.clock.await_looks(f"{JOB}-ends")
+    lab.clock.await_looks("conductor")
+    lab.pass_time(COMMIT + 60)
+    assert standby.replicas.broken is None
+    lab.pass_time(1)
+    standby.eventually(lambda: "though Kafka answers" in str(standby.replicas.broken))
+    go_on()
+
+
 def test_an_active_that_commits_nothing_while_input_waits_has_failed(tmp_path: Path) -> None:
     lab = MemoryLab(tmp_path, 2, **{"task.progress.timeout.ms": "10000"})
     lab.clock.hold()
