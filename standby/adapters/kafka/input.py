@@ -122,8 +122,8 @@ class InputReader:
     def read(self, max_records: int, timeout_seconds: float, max_bytes: int | None = None) -> list[Message]:
         """Return available records, at most ``max_records``; waits for the first one only.
 
-        Stops once their values reach ``max_bytes``, which may be exceeded by what the client has prefetched. Raises
-        `CorruptState` when a position is out of range, `UnreadableRecord` for a record or batch that the client
+        Stops once their keys and values reach ``max_bytes``, which may be exceeded by what the client has prefetched.
+        Raises `CorruptState` when a position is out of range, `UnreadableRecord` for a record or batch that the client
         cannot decode, `Unavailable` for errors that a retry cannot fix, and `Transient` for others. The reader is
         unusable after an error: the client may have skipped what it could not read.
         """
@@ -131,7 +131,7 @@ class InputReader:
         if first is None:
             return []
         messages = [first]
-        size = len(first)
+        size = _bytes(first)
         while (left := max_records - len(messages)) > 0 and (max_bytes is None or size < max_bytes):
             if max_bytes is not None:
                 # As many as will fit, if they have the same size as those before.
@@ -139,7 +139,7 @@ class InputReader:
                 left = min(left, _LOOK_RECORDS * len(messages))
             more = self._consumer.consume(left, timeout=0)
             messages += more
-            size += sum(map(len, more))
+            size += sum(map(_bytes, more))
             if len(more) < left:
                 break
         for message in messages:
@@ -190,6 +190,11 @@ class InputReader:
         if self._damaged:
             self._await_reset()
         clients.close(self._consumer)
+
+
+def _bytes(message: Message) -> int:
+    """Return the bytes of key and value; the client's own length of a record is that of its value."""
+    return len(message) + len(message.key() or b"")
 
 
 def _translated(error: KafkaError, what: str) -> StandfastError:
