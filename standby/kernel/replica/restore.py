@@ -60,6 +60,10 @@ class _DiskFailed(Unavailable):
     """The local disk cannot take the data that is fetched."""
 
 
+class _NotOpened(Transient):
+    """A copy is complete and in place, but the changelog cannot be read at the moment; the next attempt finds the copy."""
+
+
 class Restore:
     """Opens one replica's state. `open` runs on the replica's worker; `hurry` may be called from any thread."""
 
@@ -182,7 +186,7 @@ class Restore:
                 break
             try:
                 return self._from(peer, peers, run), is_soon
-            except _DiskFailed:
+            except (_DiskFailed, _NotOpened):
                 raise
             except Refused as error:
                 is_soon |= error.is_soon
@@ -292,19 +296,24 @@ class Restore:
                 source.release(manifest.lease)
                 self._full.add(place)
             else:
-                size += scratch.fetched_bytes
-                # Read the end again: an active has continued to write while the state was fetched.
-                bounds = self._bounds()
-                with self._opening:
-                    store = self._open_existing(bounds, place)
-                assert store is not None, "it was installed"
-                return store, size
+                return self._open_fetched(place), size + scratch.fetched_bytes
             size += scratch.fetched_bytes
             tries = 0 if scratch.fetched_bytes else tries + 1
             if tries >= _TRIES:
                 raise Transient("it is interrupted repeatedly")
             if run.pause(0.05 * 2**tries):
                 raise Transient("cancelled")
+
+    def _open_fetched(self, place: Path) -> TaskStore:
+        try:
+            # Read the end again: an active has continued to write while the state was fetched.
+            bounds = self._bounds()
+            with self._opening:
+                store = self._open_existing(bounds, place)
+        except Transient as error:
+            raise _NotOpened(str(error)) from error
+        assert store is not None, "it was installed"
+        return store
 
     def _bring(
         self, source: SnapshotSource, manifest: Manifest, scratch: Scratch, peers: Peers, run: Run

@@ -226,6 +226,36 @@ def test_a_source_of_no_use_costs_its_turn_and_nothing_else(
     assert {each.name for each in left.glob("*")} <= {"main.0.lock"}, "what was in vain takes no room"
 
 
+@pytest.mark.parametrize("role", [Role.STANDBY, Role.ACTIVE])
+def test_a_copy_that_is_complete_is_not_fetched_in_vain(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch, role: Role
+) -> None:
+    """A broker is away for a moment, just when the copy is to be opened: what was fetched stays."""
+    active, _ = active_and_standby(lab, start)
+    # Nothing else brings the state.
+    lab.kafka.starts["changelog", 0] = 1
+    (directory,) = (Path(each) for each in lab.config.state_dirs)
+    place = directory / state_path("cluster", "c", lab.tasks[0], "run")
+    answers, asked_for = lab.kafka.is_unanswered, list[str]()
+
+    def is_unanswered(question: str) -> bool:
+        if place.is_dir() and not asked_for:
+            asked_for.append(question)
+            return True
+        return answers(question)
+
+    monkeypatch.setattr(lab.kafka, "is_unanswered", is_unanswered)
+    if role is Role.ACTIVE:
+        active.want(0, Role.STANDBY, 2)
+        lab.name(2, 2)
+    new = start("c")
+    new.want(2, role, 2)
+    new.await_phase(Phase.TAILING, Phase.ACTIVE, Phase.FAILED)
+    assert asked_for == ["changelog_bounds"]
+    assert new.are(Phase.TAILING, Phase.ACTIVE), new.statuses()
+    assert sources(new) == {"local": 1}
+
+
 def test_a_state_of_another_run_is_not_given(lab: MemoryLab, start: Make) -> None:
     active, _ = active_and_standby(lab, start)
     task = lab.tasks[0]
