@@ -163,7 +163,8 @@ def _turn_ended(state: FeedingState, event: TurnEnded) -> Step:
         return preparation.keep_warm(state)
     actions: list[Action] = []
     for task, member in state.members.items():
-        if state.now_ms - member.last_commit_ms > _RECLAIM_MS:
+        # A time to come is one from before the clock was set back.
+        if abs(state.now_ms - member.last_commit_ms) > _RECLAIM_MS:
             # The commit's thread keeps the order (rule `committed-offsets`).
             actions.append(Reclaim(task, state.now_ms))
             state = reclaimed(state, task)

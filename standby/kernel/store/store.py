@@ -127,10 +127,12 @@ class TaskStore:
     def apply(self, changes: Iterable[Change], offset: int, caught_up_ms: int) -> None:
         """Write the changes and the position as one batch (rule `commit-first`).
 
-        ``caught_up_ms``: the latest time at which the whole changelog is known to have been below ``offset``.
+        ``caught_up_ms``: the latest time at which the whole changelog is known to have been below ``offset``; 0: not
+        known.
         """
         before = self.position
-        position = Position(offset, max(caught_up_ms, before.caught_up_ms))
+        # Not the later of both: if the clock was set back, the former time is in the future.
+        position = Position(offset, caught_up_ms or before.caught_up_ms)
         if offset < before.offset:
             raise BrokenInvariant(
                 f"{self._directory}: the position would fall from {before.offset} to {offset}"
@@ -141,10 +143,9 @@ class TaskStore:
 
     def caught_up(self, at_ms: int) -> None:
         """Record that the changelog had nothing beyond the position at ``at_ms``; persisted occasionally."""
-        position = self.position
-        self._position = Position(position.offset, max(position.caught_up_ms, at_ms))
+        self._position = Position(self.position.offset, at_ms)
         written = self._written.caught_up_ms if self._written is not None else 0
-        if at_ms - written > min(60_000, self.retention_ms // 8):
+        if abs(at_ms - written) > min(60_000, self.retention_ms // 8):
             self._write_position()
 
     def is_flush_due(self, now_ms: int) -> bool:
@@ -153,7 +154,8 @@ class TaskStore:
         return (
             position is not None
             and position != Position(self._flushed.offset, self._flushed.caught_up_ms)
-            and now_ms - self._flushed.caught_up_ms > min(300_000, self.retention_ms // 4)
+            # A time to come is one from before the clock was set back.
+            and abs(now_ms - self._flushed.caught_up_ms) > min(300_000, self.retention_ms // 4)
         )
 
     def flush(self) -> None:

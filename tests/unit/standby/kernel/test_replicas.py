@@ -17,8 +17,8 @@ from standby.errors import BadConfiguration, CorruptState, Transient
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
 from standby.replica.claim import Committed
-from standby.replica.store.origin import DATABASE
 from standby.replica.lifecycle import Effect
+from standby.replica.store.origin import DATABASE, SIDE_FILE, decode_origin
 from standby.shared.model import LeftOut, Phase, ReplicaId, Role
 from standby.shared.naming import state_path
 from standby.shared.wire import JobDefinition
@@ -651,6 +651,29 @@ def test_an_idle_active_that_loses_its_producer_now_and_then_goes_on(tmp_path: P
             lab.now_ms += 3_700_000
             active.eventually(lambda way=way: stands_at(way + 1, 1))  # type: ignore[misc]
             assert active.are(Phase.ACTIVE), active.statuses()
+
+
+def test_what_is_kept_of_a_clock_that_was_ahead_is_gone_once_it_is_right(
+    lab: MemoryLab, start: Make, tmp_path: Path
+) -> None:
+    """Or state would count as young for so long more, and be used when the changelog has no tombstones any more."""
+    active, standby = pair(lab, start)
+    ahead_ms = 12 * 3_600_000
+    lab.now_ms += ahead_ms
+    side_files = [
+        tmp_path / state_path("cluster", host, task, "run") / SIDE_FILE for host in "ab" for task in lab.tasks
+    ]
+
+    def caught_up_ms() -> list[int]:
+        return [decode_origin(each.read_bytes()).caught_up_ms for each in side_files]
+
+    lab.produce(20)
+    active.eventually(lambda: min(caught_up_ms()) > lab.now_ms)
+    lab.now_ms -= ahead_ms
+    active.eventually(lambda: max(caught_up_ms()) < lab.now_ms + ahead_ms)
+    active.close()
+    standby.close()
+    assert max(caught_up_ms()) <= lab.clock.now_ms()
 
 
 def test_a_full_disk_is_not_flushed_to_at_each_look(
