@@ -85,6 +85,8 @@ class MemoryKafka:
         self.readers: list[MemoryChangelog] = []
         #: So many more cannot be opened.
         self.refused_readers = 0
+        #: Every producer that was opened.
+        self.writers: list[MemoryWriter] = []
         #: Most log entries that one read of a changelog brings: a slow reader shows what relies on a quick one.
         self.read_limit = 1_000_000
         #: What hangs among the offsets of transactional ids, as its marker was left out there.
@@ -394,7 +396,9 @@ class MemoryBroker:
         offsets = [(self._definition.group, topic, partition) for topic in self._inputs]
         shared = range(self._kafka.output_partitions) or (partition,)
         outputs = [(topic, each) for topic in self._config.outputs for each in shared]
-        return MemoryWriter(self._link, name, (self._definition.changelog, partition), outputs, offsets)
+        writer = MemoryWriter(self._link, name, (self._definition.changelog, partition), outputs, offsets)
+        self._kafka.writers.append(writer)
+        return writer
 
     def close(self) -> None:
         pass
@@ -519,7 +523,7 @@ class MemoryWriter:
         self._name, self._changelog, self._offsets = name, changelog, offsets
         self._outputs = outputs
         self._epoch: int | None = None
-        self._is_closed = False
+        self.is_closed = False
         self._end = 0
         self._written = 0
         self._refused: list[RecordTooLarge] = []
@@ -584,7 +588,7 @@ class MemoryWriter:
 
     def abort(self) -> None:
         with self._kafka.lock:
-            is_own = not self._is_closed and self._epoch == self._kafka.epochs[self._name]
+            is_own = not self.is_closed and self._epoch == self._kafka.epochs[self._name]
             if is_own and not self._link.is_away:
                 self._kafka.end(self._name, outcome=False)
 
@@ -611,10 +615,10 @@ class MemoryWriter:
             return swept
 
     def close(self) -> None:
-        self._is_closed = True
+        self.is_closed = True
 
     def _check(self) -> None:
-        if self._is_closed or self._epoch is None:
+        if self.is_closed or self._epoch is None:
             raise WriterLost("the producer is closed, or was never initialised")
         if self._link.is_away:
             raise WriterLost("the broker is away")

@@ -351,7 +351,7 @@ class ReplicaRunner:
         except Fenced as error:
             tell(Signal.FENCED, first_line(error))
         except WriterLost as error:
-            self._writer = None
+            self._drop_writer()
             self._fences += error.fenced
             tell(Signal.WRITER_LOST, first_line(error))
         except Transient as error:
@@ -384,7 +384,7 @@ class ReplicaRunner:
             self.job.pipeline.leave(active).result()
             # Also if it never joined the pipeline: the order may have changed after the claim.
             active.abandon()
-            self._writer = None
+            self._drop_writer()
         replayed, self._replayed = self._replayed, None
         if replayed is not None:
             self.job.replay.remove(replayed).result()
@@ -474,7 +474,7 @@ class ReplicaRunner:
         self.job.pipeline.join(self.active)
 
     def _close_store(self, run: Run) -> None:
-        self._writer = None
+        self._drop_writer()
         self.closing_since = self._clock.monotonic()
         self._close()
         self.closing_since = None
@@ -512,6 +512,12 @@ class ReplicaRunner:
         """Connect a producer, if there is none. It fences no other producer until it is initialised."""
         if self._writer is None and not run.is_cancelled():
             self._writer = self.job.broker.open_writer(self.replica.id.task.partition)
+
+    def _drop_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            # A record that is still on its way holds the producer, and with it threads and connections, for good.
+            writer.close()
 
     def _is_flush_due(self, store: TaskStore, now_ms: int) -> bool:
         return store.is_flush_due(now_ms) and abs(now_ms - self._flush_failed_ms) > _FLUSH_RETRY_MS

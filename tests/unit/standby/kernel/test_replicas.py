@@ -214,6 +214,24 @@ def test_every_thread_ends_with_its_container(lab: MemoryLab, start: Make) -> No
             assert not thread.is_alive(), thread.name
 
 
+def test_every_producer_that_is_given_up_is_closed(lab: MemoryLab, start: Make) -> None:
+    """What it has not sent yet holds a real one: threads and connections, each time that a way to active fails."""
+    lab.name(0, 1)
+    lab.kafka.unanswered["initialise"] = 3
+    active = start("a")
+    active.want(0, Role.ACTIVE, 1)
+    lab.produce(20)
+    active.await_processed()
+    assert lab.kafka.timed_out["initialise"] == 3
+    assert [each.is_closed for each in lab.kafka.writers].count(False) == len(lab.tasks)
+    active.want(0, Role.STANDBY, 2)
+    active.await_phase(Phase.TAILING)
+    # One is connected for the next time.
+    active.replicas.obey((), {JOB: lab.definition})
+    active.await_phase(Phase.CLOSED)
+    assert all(each.is_closed for each in lab.kafka.writers)
+
+
 def test_fenced_again_and_again_it_stops_by_itself(lab: MemoryLab, start: Make) -> None:
     active = begun(lab, start, 0)
 
