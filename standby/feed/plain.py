@@ -6,10 +6,11 @@ is a function pyarrow.Table → pyarrow.Table over the columns of `standby.feed.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from confluent_kafka import Message
@@ -26,6 +27,8 @@ from standby.shared.clock import REAL, Clock
 from standby.shared.errortext import first_line, kind_of
 from standby.shared.model import Offsets, TaskId
 from standby.shared.wire import JobDefinition
+
+_LOG: Final = logging.getLogger(__name__)
 
 #: How long a read of the input waits for a first record; a stop waits at most as long.
 _POLL_SECONDS = 0.05
@@ -76,7 +79,13 @@ class PlainFeed:
         """Connect to the brokers; see `standby.ports.Feed.warm`. Raises `Transient`."""
         # pyarrow imports pandas, if installed, with its first array: this takes 370 ms, which would delay a
         # promotion.
-        self._table([])
+        try:
+            self._table([])
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            # The job's own code has failed on empty input. A start on real input reports that, if it fails there, too.
+            _LOG.debug("the transform failed while warming up", exc_info=error)
         self._input_bounds().ask([(topic, 0) for topic in self._inputs])
         if self._spare is None:
             reader = self._reader()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -36,6 +37,10 @@ def to_list(rows: Any) -> Any:
 
 def fail(rows: Any) -> Any:
     raise LookupError("no dictionary")
+
+
+def leave(rows: Any) -> Any:
+    sys.exit("nothing to do")
 
 
 def config(name: str) -> JobConfig:
@@ -99,6 +104,9 @@ class NoInput:
     def __init__(self) -> None:
         self.ran_at: list[str] = []
 
+    def ask(self, partitions: Any) -> None:
+        self.ran_at.append("ask")
+
     def check(self, starts: Any) -> None:
         self.ran_at.append("look")
 
@@ -135,3 +143,15 @@ def test_what_a_transform_runs_on_is_known_while_it_runs_and_not_while_the_feed_
     assert isinstance(feed.failure, LookupError)
     starts = {one: Offsets.of(7)}
     assert source.ran_at == ["look", "assign", "read", f"transform {starts}", "transformed", "close"]
+
+
+@pytest.mark.parametrize("name", ["fail", "leave", "to_list"])
+def test_a_transform_that_fails_on_no_rows_is_no_failure_of_warming_up(name: str) -> None:
+    """What `warm` raises that is no error of ours ends the container, with all that it stands by for."""
+    source = NoInput()
+    feed = PlainFeed(config(name), JobDefinition("plain", "r1", {}, "changelog", "group", 1))
+    feed._bounds = cast("InputBounds", source)
+    feed._spare = cast("InputReader", source)
+    feed.warm()
+    assert source.ran_at == ["ask"]
+    assert feed.prepare({TaskId("plain", "main", 1): Offsets.of(7)})
