@@ -8,16 +8,20 @@ therefore cannot write anything.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from kazoo.exceptions import BadVersionError, NoNodeError
+from kazoo.protocol.serialization import Transaction
 
 from appmaster.adapters.zookeeper.calls import read, read_or_watch, translated
 from appmaster.leadership.suspicion import Beat
-from standby.errors import Fenced, Transient
+from standby.errors import Fenced, StandfastError, Transient
 from standby.shared import naming
 from standby.shared import records as shared
 from standby.shared.records import ControllerRecord
+
+#: Largest request that a server accepts by default, bytes. It closes the connection of a client that sends more.
+_MOST_BYTES: Final = 0xFFFFF
 
 
 class ZooKeeperElection:
@@ -134,10 +138,20 @@ class ZooKeeperElection:
     def commit(transaction: Any, what: str) -> list[Any]:
         """Return the results of a leader's ``transaction``, including that of its check.
 
-        Raises `Fenced` if the epoch has moved on, `Transient` if the outcome is unknown.
+        Raises `Fenced` if the epoch has moved on, `Transient` if the outcome is unknown, and `StandfastError` if the
+        transaction may be too large for the servers: trying again would not help.
         """
-        with translated(what):
-            return commit(transaction, f"another leader has taken over; refused while {what}")
+        try:
+            with translated(what):
+                return commit(transaction, f"another leader has taken over; refused while {what}")
+        except Transient as error:
+            size = len(Transaction(transaction.operations).serialize())
+            if size <= _MOST_BYTES:
+                raise
+            raise StandfastError(
+                f"ZooKeeper closed the connection while {what}, of {size} bytes: by default its servers take "
+                f"{_MOST_BYTES} at once (jute.maxbuffer)"
+            ) from error
 
 
 def transaction_of(client: Any, cluster: str, epoch: int) -> Any:

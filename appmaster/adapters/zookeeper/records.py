@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from appmaster import records as bodies
 from appmaster.adapters.zookeeper.calls import read_many, translated
@@ -15,6 +15,9 @@ from appmaster.planning.state.view import Recorded
 from appmaster.records import StatusRecord
 from standby.shared import naming
 from standby.shared import records as shared
+
+#: Most bytes of records and paths in one transaction: half of what servers accept, since each record also has an ACL.
+_MOST_BYTES: Final = 512 << 10
 
 
 class ZooKeeperRecords:
@@ -30,22 +33,39 @@ class ZooKeeperRecords:
 
         None if a record was not as expected, and nothing was written. Raises `Fenced` if another candidate leads,
         `Transient` if the outcome is unknown: if it was written, the records then carry the decision.
+
+        If the records are too large for one request, they are written in several transactions, of which some may
+        succeed and others fail. They are then read again, and tasks that are now placed differently are separate
+        cohorts.
         """
-        transaction = self._election.transaction()
-        for each in changes:
-            path = naming.task_path(self._cluster, each.record.task)
-            data = shared.encode_task(each.record)
-            if each.expected_version is None:
-                transaction.create(path, data)
-            else:
-                transaction.set_data(path, data, version=each.expected_version)
-        results = self._election.commit(transaction, "writing task records")
-        if has_failed(results):
-            return None
+        for some in self._portions(changes):
+            transaction = self._election.transaction()
+            for each, path, data in some:
+                if each.expected_version is None:
+                    transaction.create(path, data)
+                else:
+                    transaction.set_data(path, data, version=each.expected_version)
+            if has_failed(self._election.commit(transaction, "writing task records")):
+                return None
         return tuple(
             Recorded(each.record, 0 if each.expected_version is None else each.expected_version + 1)
             for each in changes
         )
+
+    def _portions(self, changes: Sequence[Change]) -> Iterator[list[tuple[Change, str, bytes]]]:
+        """Yield the changes with their paths and data, in portions that servers accept."""
+        portion: list[tuple[Change, str, bytes]] = []
+        size = 0
+        for each in changes:
+            path = naming.task_path(self._cluster, each.record.task)
+            data = shared.encode_task(each.record)
+            size += len(path) + len(data)
+            if portion and size > _MOST_BYTES:
+                yield portion
+                portion, size = [], len(path) + len(data)
+            portion.append((each, path, data))
+        if portion:
+            yield portion
 
     def read_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...]:
         """Return the present records of the tasks in ``changes``; tasks without one are left out."""
