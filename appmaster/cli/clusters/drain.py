@@ -90,22 +90,27 @@ def _drain(arguments: argparse.Namespace) -> int:
     progress = Progress()
     hosts = tuple(dict.fromkeys(arguments.hosts))
     why = arguments.reason or f"drained by {user_name()}"
+    deadline = Deadline(arguments.timeout)
     with ClusterClient(cluster_of(arguments), arguments.zookeeper) as client:
         try:
             status = client.status()
         except Unavailable as error:
             queued = client.queue("drain", hosts=hosts, reason=why)
             progress.say(f"queued as {queued}; there is no leader now to carry it out ({error})")
-            return _print(arguments, hosts, (), {})
-        _check_known(hosts, status)
-        client.change("drain", hosts=hosts, reason=why)
+            if arguments.no_wait:
+                return _print(arguments, hosts, (), {})
+            status = _of_next_leader(client, queued, deadline, progress)
+            _check_known(hosts, status)
+        else:
+            _check_known(hosts, status)
+            client.change("drain", hosts=hosts, reason=why)
         master = status["leader"]["host"]
         if master in hosts:
             progress.say(f"the application master itself runs on {master}, and stays there")
         left: tuple[Staying, ...] = ()
         reasons: dict[str, list[str]] = {}
         if not arguments.no_wait:
-            left = wait_empty(client, hosts, Deadline(arguments.timeout), progress)
+            left = wait_empty(client, hosts, deadline, progress)
             reasons = {each.container: _why(client, each) for each in left}
     if not left:
         progress.say(f"{', '.join(hosts)}: {'recorded' if arguments.no_wait else 'empty'}")
@@ -119,6 +124,18 @@ def _drain(arguments: argparse.Namespace) -> int:
             f"standbys; `standfast admit {' '.join(hosts)}` undoes it"
         )
     return _print(arguments, hosts, left, reasons)
+
+
+def _of_next_leader(
+    client: ClusterClient, queued: str, deadline: Deadline, progress: Progress
+) -> dict[str, Any]:
+    """Return the status of the leader that carries the change out; raises `StandfastError` if none comes in time."""
+    seen = until_leader_says(deadline, client.status, lambda status: Seen(True, status), progress.say)
+    if seen is None:
+        raise StandfastError(
+            f"queued as {queued}, but there was no leader within {deadline.seconds:g} s; the next one carries it out"
+        )
+    return seen.what
 
 
 def _check_known(hosts: Sequence[str], status: Mapping[str, Any]) -> None:

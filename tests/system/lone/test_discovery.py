@@ -639,7 +639,7 @@ def test_hosts_are_drained_and_admitted_through_whoever_is_there(
     make: Make, zookeeper: ZooKeeper, where: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = make("a"), make("b")
-    assert main(["drain", "h1", "--reason", "new disks", *where]) == 0
+    assert main(["drain", "h1", "--reason", "new disks", "--no-wait", *where]) == 0
     assert "nobody leads now" in capsys.readouterr().err
     b.lead()
     soon(lambda: zookeeper.changes.drained() == {"h1": "new disks"}, "who leads next makes it")

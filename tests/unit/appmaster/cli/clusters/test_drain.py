@@ -1,0 +1,96 @@
+"""`standfast drain`: what its exit status says of the hosts, whoever leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from appmaster.cli.clusters import drain
+from appmaster.cli.main import main
+from standby.errors import Unavailable
+
+EMPTY: Mapping[str, Any] = {
+    "leader": {"host": "h9"},
+    "hosts": {"h1": {}, "h2": {}},
+    "containers": [],
+    "tasks": [],
+    "requests": [],
+    "drained": {"h1": "new disks"},
+}
+
+HELD = {
+    **EMPTY,
+    "containers": [{"container": "c1", "host": "h1", "state": "live", "slot": "job/main.0#0"}],
+}
+
+
+class Client:
+    """A client of a cluster whose leader tells these statuses, the last one for ever; None: nobody leads."""
+
+    def __init__(self, *statuses: Mapping[str, Any] | None) -> None:
+        self.left = list(statuses)
+        self.asked: list[tuple[str, str]] = []
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+    def status(self) -> Mapping[str, Any]:
+        found = self.left.pop(0) if len(self.left) > 1 else self.left[0]
+        if found is None:
+            raise Unavailable("nobody leads")
+        return found
+
+    def queue(self, change: str, **arguments: Any) -> str:
+        self.asked.append(("queued", change))
+        return "q1"
+
+    def change(self, change: str, **arguments: Any) -> None:
+        self.asked.append(("made", change))
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Return what drains a host, or others, of a client's cluster."""
+
+    def drained(client: Client, *more: str) -> int:
+        monkeypatch.setattr(drain, "ClusterClient", lambda *_: client)
+        where = ("--cluster", "c", "--zookeeper", "zk:2181")
+        return main(["drain", *(more or ("h1", "--timeout", "0")), *where])
+
+    return drained
+
+
+def test_a_host_is_empty_when_the_leader_says_so(run: Callable[..., int]) -> None:
+    client = Client(EMPTY)
+    assert run(client) == 0
+    assert client.asked == [("made", "drain")]
+
+
+def test_without_a_leader_nothing_is_empty(
+    run: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = Client(None)
+    assert run(client) == 1
+    assert client.asked == [("queued", "drain")]
+    assert "q1" in capsys.readouterr().err
+
+
+def test_what_nobody_is_waited_for_is_recorded(run: Callable[..., int]) -> None:
+    assert run(Client(None), "h1", "--no-wait") == 0
+    assert run(Client(HELD), "h1", "--no-wait") == 0
+
+
+def test_a_leader_that_comes_is_waited_for(run: Callable[..., int]) -> None:
+    assert run(Client(None, EMPTY), "h1", "--timeout", "60") == 0
+
+
+def test_a_host_that_the_leader_who_comes_does_not_know_is_told(
+    run: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(Client(None, EMPTY), "h3", "--timeout", "60") == 2
+    assert "h3: not a host of this cluster" in capsys.readouterr().err
