@@ -1,4 +1,4 @@
-"""The interfaces of the leader's actions and of a rotation of credentials; each room has ports of its own besides."""
+"""The interfaces of the leader's actions and of a rotation of credentials. Each room also has its own ports."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class Candidate:
     def _read(self) -> _Read:
         """Return what is recorded; `reload` is called when it changes.
 
-        Task records are read only of jobs that the leader does not know yet: nobody else writes those of the others.
+        Task records are read only of jobs that the leader does not know yet: it alone writes those of the others.
         """
         drained = self._drained()
         found: dict[str, Loaded | Exception] = {}

@@ -95,7 +95,7 @@ class ZooKeeperBundles:
 
     def is_named(self, digest: str) -> bool:
         """Return whether a job names a bundle; raises `BadConfiguration` if a job's record cannot be read."""
-        with translated("looking who names a bundle"):
+        with translated("looking for jobs that name a bundle"):
             return self._is_named(digest)
 
     def withdraw(self, digest: str) -> bool:

@@ -40,7 +40,7 @@ class ZooKeeperElection:
     def controller(self, watch: Callable[[], None] | None = None) -> ControllerRecord | None:
         """Return the leader, or None; ``watch`` is called once, on kazoo's thread, when that changes."""
         path = naming.controller_path(self._cluster)
-        with translated("reading who leads"):
+        with translated("reading the leader's record"):
             data = read_or_watch(self._client, path, watch)
         return None if data is None else shared.decode_controller(data, path)
 
@@ -89,7 +89,7 @@ class ZooKeeperElection:
         """
         transaction = self.transaction()
         transaction.set_data(naming.controller_beat_path(self._cluster), str(self.epoch).encode())
-        self.commit(transaction, "confirming who leads")
+        self.commit(transaction, "confirming the leadership")
 
     def beat(self, *, is_synced: bool = False) -> Beat | None:
         """Return the last beat of the latest leader; None if there is none.

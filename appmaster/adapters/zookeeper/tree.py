@@ -39,7 +39,7 @@ class ZooKeeperTree:
 
         Raises `BadConfiguration` if the tree is closed to this session, or is not as its access wants it.
         """
-        with translated("looking whose the cluster's tree is"):
+        with translated("checking the access to the cluster's tree"):
             if not self._cluster:
                 return
             is_closed = self._found_closed()
@@ -128,7 +128,7 @@ class ZooKeeperTree:
 
     def prove(self, access: Access) -> None:
         """Authenticate with another secret, too: a part of the tree may belong to its holders already."""
-        with translated("proving who is there"):
+        with translated("authenticating"):
             for proof in access.proofs:
                 self._client.add_auth(*proof)
 

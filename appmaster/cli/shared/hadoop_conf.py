@@ -105,7 +105,7 @@ class HadoopConfiguration:
                 continue
             count += 1
             if found[0] in known or count == _MOST_SUBSTITUTIONS:
-                # On the other host, whoever reads it gets the error that it does not end.
+                # Reading it on the other host then gives the error that it does not end.
                 return written
             of_environment = _OF_ENVIRONMENT.fullmatch(found[1])
             if of_environment is None or _PARTS_OF_VARIABLES & set(known):

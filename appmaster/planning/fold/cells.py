@@ -83,7 +83,7 @@ def with_offers(view: ClusterView) -> ClusterView:
 
 
 def _without_requests(view: ClusterView, cell: int) -> ClusterView:
-    """Return the view without the requests made to a cell: no slot has failed, and each requests anew."""
+    """Return the view without the requests made to a cell: no slot has failed, and each requests again."""
     return replace(
         view, requests={number: each for number, each in view.requests.items() if each.cell != cell}
     )

@@ -203,7 +203,7 @@ class CellFound:
 
 @dataclass(frozen=True, slots=True)
 class CellAwaited:
-    """A new leader goes on although this cell's Skein AM has not answered; `CellFound` or `CellLost` follows."""
+    """A new leader continues although this cell's Skein AM has not answered; `CellFound` or `CellLost` follows."""
 
     cell: int
     attempt: str
