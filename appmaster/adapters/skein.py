@@ -254,7 +254,7 @@ class SkeinCell:
         except Exception as error:
             if not is_of_job(error):
                 raise
-            # An answer that cannot be made sense of is none; the other cells are led.
+            # An answer that cannot be read counts as none; the other cells are led.
             is_foreseen = isinstance(error, SkeinError)
             _log.warning(
                 "the Skein AM of cell %d: %s",
@@ -285,7 +285,7 @@ class SkeinCell:
             self._tell_end(self._known.pop(skein_id), line)
 
     def _lines_of(self, ended: list[str]) -> dict[str, Any]:
-        """Return Skein's id → its last line, of containers that have ended; None of one that somebody has ended."""
+        """Return Skein's id → last line of containers that have ended; None for one that was ended from outside."""
         services = sorted({self._known[each].service_name for each in ended})
         if not services:
             return {}
@@ -294,7 +294,7 @@ class SkeinCell:
         return {each: lines.get(each) for each in ended}
 
     def _tell_end(self, before: Any, line: Any) -> None:
-        """Tell of a container that has ended, with what is known of it from ``before``."""
+        """Post the end of a container; ``before`` is its line before it ended."""
         self._pending.discard(before.id)
         state = str(line.state) if line is not None else "KILLED"
         last = line if line is not None else before
@@ -307,13 +307,13 @@ class SkeinCell:
         )
         lived = self.clock.monotonic() - self._running_since.pop(before.id, 0.0)
         if line is not None and (str(before.state) != "RUNNING" or lived < _YOUNG_SECONDS):
-            # Why is in its log. One that had registered is noticed by its broken stream meanwhile.
+            # Its log says why. If it had registered, its broken stream has been noticed meanwhile.
             threading.Thread(target=self._tell, args=(ended,), daemon=True).start()
         else:
             self.post(ended.told())
 
     def _tell(self, ended: _Ended) -> None:
-        """Tell of a container that ended at its start, with what its log says of that, if it can be had."""
+        """Post the end of a container that ended at its start, with what its log says about it, if available."""
         words = _NO_WORDS
         try:
             words = last_words(self.last_lines(ended.node, ended.container))

@@ -274,7 +274,7 @@ def settled(
 
 
 def _is_deeper(value: object, most: int) -> bool:
-    """Return whether lists and objects are in each other more than so deep."""
+    """Return whether lists and objects are nested more than ``most`` deep."""
     level: list[object] = [value]
     for _ in range(most):
         level = [inner for each in level for inner in _inside(each)]

@@ -46,7 +46,7 @@ _LONGEST_RETRY_SECONDS: Final = 5.0
 _SAID_AGAIN_SECONDS: Final = 60.0
 _SAID_SELDOM_SECONDS: Final = 3_600.0
 
-#: What is done beside the changes that wait; no id of a change.
+#: Work in addition to the waiting changes; it is not an id of a change.
 _REMOVAL: Final = "removing settled changes"
 
 #: How long a question waits for a read of ZooKeeper that is certainly up to date, seconds; less than a client waits.
@@ -58,19 +58,19 @@ _IDLE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What could not be done, when it was tried last; times are monotonic seconds."""
+    """Something that could not be done at the last attempt; times are monotonic seconds."""
 
     why: str
     tries: int
-    """In a row."""
+    """Failed attempts in a row."""
     again: float
     """When it is tried again."""
     is_awaited: bool
-    """It waits for something to end, of which the tree tells."""
+    """Whether it waits for something whose end changes the tree."""
     said: int
-    """How often the log has it, in these words."""
+    """How often this reason was logged."""
     said_again: float
-    """When it says so once more."""
+    """When the same reason is logged again."""
 
 
 class ChangeQueue:
@@ -235,7 +235,7 @@ class ChangeQueue:
             self._fenced(str(error))
 
     def _is_settled(self, change: str) -> bool:
-        """Return whether a change is settled now: one that cannot be made holds up nobody else's."""
+        """Return whether a change is settled now; one that cannot be made does not delay those of other jobs."""
         try:
             self._records.settle(change, self._epoch)
         except Unavailable as error:
@@ -252,7 +252,7 @@ class ChangeQueue:
         return True
 
     def _remove(self, changes: Iterable[tuple[str, int]]) -> None:
-        """Remove settled changes; what does not work now is done later."""
+        """Remove settled changes; what fails now is tried again later."""
         try:
             for change, version in changes:
                 self._records.forget(change, version)
@@ -264,7 +264,7 @@ class ChangeQueue:
     def _hold(
         self, what: str, why: str, error: BaseException | None = None, *, is_awaited: bool = False
     ) -> bool:
-        """Have something be tried again later, and later each time; return whether the log says so now."""
+        """Schedule another attempt, later each time; return whether the reason was logged now."""
         now, before = self._clock.monotonic(), self._held.get(what)
         tries = before.tries + 1 if before is not None else 1
         again = now + doubled_seconds(tries, _RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
@@ -285,10 +285,10 @@ class ChangeQueue:
         return True
 
     def _tell(self, change: str, why: str) -> None:
-        """Have whoever asks for a change be told why it waits."""
+        """Record why a change waits, for clients that ask for it."""
         try:
             self._records.hold_up(change, self._epoch, why)
         except Exception as error:
             if not is_of_job(error):
                 raise
-            _log.warning("change %s: why it waits could not be told: %s", change, told(error))
+            _log.warning("change %s: the reason why it waits could not be recorded: %s", change, told(error))

@@ -106,7 +106,7 @@ def _reader_has_gone() -> bool:
     try:
         output = sys.stdout.fileno()
     except OSError:
-        return False  # it is no file
+        return False  # it is not a file
     asked = select.poll()
     asked.register(output, 0)
     if not asked.poll(0):

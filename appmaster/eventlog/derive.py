@@ -59,7 +59,7 @@ def _model_written(before: ClusterView, event: happened.ModelWritten, after: Clu
 
 
 def _without_processor(before: ClusterView, after: ClusterView) -> Entries:
-    """Yield each hand-over that was being prepared, and whose processor the model does not have any more."""
+    """Yield each hand-over in preparation whose processor the model no longer has."""
     for each in before.handovers.keys() - after.handovers.keys():
         yield handover_given_up(each.job, each.number, "the job model has no such processor any more")
 

@@ -168,7 +168,7 @@ def _forget_handover(
 
 
 def handover_given_up(job: str, processor: int, reason: str) -> LogEntry:
-    """Return what is told of a hand-over that was being prepared and came to nothing."""
+    """Return the entry of a hand-over that was given up while it was being prepared."""
     return LogEntry(EntryKind.HANDOVER_GIVEN_UP, entries.OfProcessor(processor), job=job, reason=reason)
 
 

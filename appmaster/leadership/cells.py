@@ -205,7 +205,7 @@ class Cells:
         self._try_all()
 
     def _read(self) -> None:
-        """Read the records; what is wrong with them, for which no repetition helps, leaves the cells as they were.
+        """Read the records; if they are invalid, which no repetition can fix, the cells stay as they were.
 
         Raises `Transient`.
         """
@@ -218,9 +218,7 @@ class Cells:
                 raise
             if (said := told(error)) != self._unreadable:
                 self._unreadable = said
-                _log.error(
-                    "the cells could not be read: those are led that were known: %s", said, exc_info=error
-                )
+                _log.error("the cells could not be read: those last known are led: %s", said, exc_info=error)
         else:
             self._unreadable = ""
 

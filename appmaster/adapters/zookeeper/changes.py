@@ -40,14 +40,14 @@ _DELETED_AT_ONCE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class FirstSubmit:
-    """A job that whoever starts its cluster records himself, and what there was when he looked."""
+    """A job that the command which starts its cluster records itself, and what there was before."""
 
     definition: JobDefinition
     former: tuple[bytes, int] | None
-    """Its record and that one's version; None: there is no such job."""
+    """The data of its record and their version; None: there was no such job."""
     status: bytes | None
     epoch: int
-    """Version of the record of the cluster's epoch: nobody is to lead yet."""
+    """Version of the node with the cluster's epoch: no candidate may lead yet."""
 
 
 class ZooKeeperChanges:
@@ -117,12 +117,12 @@ class ZooKeeperChanges:
         raise Transient(f"change {change}: its records keep changing meanwhile")
 
     def hold_up(self, change: str, epoch: int, why: str) -> None:
-        """Say in a queued change why it could not be made, for whoever asks; it stays queued.
+        """Record in a queued change why it could not be made, for clients that ask; it stays queued.
 
-        Raises `Fenced` when another leads.
+        Raises `Fenced` if another candidate leads.
         """
         path = naming.change_path(self._cluster, change)
-        with translated("telling of a queued change"):
+        with translated("recording why a change waits"):
             found = self._read(path)
             record = bodies.decode(found[0], path, ChangeRecord) if found is not None else None
             if found is None or record is None or record.state != "queued" or record.said == why:
@@ -149,7 +149,7 @@ class ZooKeeperChanges:
                     self._client.set(path, bodies.encode(refused), version=found[1])
 
     def first_submit(self, definition: JobDefinition) -> FirstSubmit:
-        """Return what `submit` is to do for a job of a cluster of which nothing runs; `prepare` has made the tree."""
+        """Return what `submit` needs for a job of a cluster of which nothing runs; `prepare` has created the tree."""
         path = naming.job_path(self._cluster, definition.name)
         with translated("reading the job"):
             self._client.sync_async(path).get(timeout=_ANSWER_SECONDS)
@@ -160,9 +160,9 @@ class ZooKeeperChanges:
             )
 
     def submit(self, first: FirstSubmit) -> None:
-        """Record a job by the rules of a queued submit, in one transaction, while nobody leads.
+        """Record a job by the rules of a queued submit, in one transaction, while there is no leader.
 
-        Raises `StandfastError` when those refuse it, or somebody has changed the job since `first_submit`, or leads.
+        Raises `StandfastError` if those refuse it, if the job has changed since `first_submit`, or if a leader exists.
         """
         path = naming.job_path(self._cluster, first.definition.name)
         former = bodies.decode(first.former[0], path, JobRecord) if first.former is not None else None
@@ -174,12 +174,12 @@ class ZooKeeperChanges:
                 raise StandfastError(operations.meddled(first.definition.name))
 
     def take_back(self, first: FirstSubmit) -> None:
-        """Have a job as it was before `submit`; nothing where that was not made, or others have changed it since.
+        """Restore a job as it was before `submit`, unless that was not made, or another client has changed it since.
 
         Nothing of the cluster may run.
         """
         path, mine = naming.job_path(self._cluster, first.definition.name), first.definition
-        with translated("taking the job's record back"):
+        with translated("restoring the job's record"):
             found = self._read(path)
             if found is None:
                 return
@@ -197,7 +197,7 @@ class ZooKeeperChanges:
             if first.status is not None:
                 transaction.create(status, first.status)
             if has_failed(transaction.commit()):
-                raise Transient(f"{mine.name}: its record does not stand still")
+                raise Transient(f"{mine.name}: its record keeps changing meanwhile")
 
     def forget(self, change: str, version: int) -> None:
         """Remove a settled change."""
@@ -263,7 +263,7 @@ class ZooKeeperChanges:
         before: JobRecord | None,
         made: Made,
     ) -> None:
-        """Have a transaction write what is made of a job that was ``found`` as ``before``, if it still is."""
+        """Add to a transaction the record ``made`` of a job, on condition that the one ``found`` is unchanged."""
         if made.record is not None and made.record != before:
             data = bodies.encode(made.record)
             if found is None:

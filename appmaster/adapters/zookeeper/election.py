@@ -190,7 +190,7 @@ def has_failed(results: list[Any]) -> bool:
 
 
 def checked(client: Any, cluster: str, version: int) -> Any:
-    """Return a transaction that fails once the record of the cluster's epoch has another ``version``."""
+    """Return a transaction that fails if the node with the cluster's epoch has another ``version``."""
     transaction = client.transaction()
     transaction.check(naming.controller_epoch_path(cluster), version)
     return transaction

@@ -16,7 +16,7 @@ from rich.table import Table
 
 
 def complain(text: str) -> None:
-    """Print a line on standard error, as far as it can be written: a command does not end for want of who reads it."""
+    """Print a line on standard error, ignoring errors: a command does not fail because the reader has ended."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
@@ -27,10 +27,10 @@ def print_json(document: Any) -> None:
 
 
 class _Console(Console):
-    """One that leaves a reader who has gone to the command line's end: by itself it would end with status 1."""
+    """A console that leaves a broken pipe to the command's end: rich itself would exit with status 1."""
 
     def on_broken_pipe(self) -> None:
-        """Raise what has come."""
+        """Raise the error."""
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 

@@ -210,7 +210,7 @@ def _reindexed(view: ClusterView, job: str) -> ClusterView:
     right = replace(present, is_model_right=is_right(present.model, present.spec))
     view = replace(view, jobs=put(view.jobs, job, right))
     known = frozenset(each for other in view.jobs.values() for each in other.model.processors)
-    # Nobody would end a hand-over of a processor that is no more.
+    # Otherwise nothing would end the hand-over of a processor that no longer exists.
     handovers = {each: handover for each, handover in view.handovers.items() if each in known}
     return unsettle_job(replace(view, unsettled=view.unsettled & known, handovers=handovers), job)
 

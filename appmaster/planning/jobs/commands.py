@@ -31,8 +31,8 @@ def answers(turn: Turn) -> Iterator[Action]:
 
 
 def _assert_never(operation: NoReturn) -> NoReturn:
-    """Have a checker of types refuse an operation for which there is no branch."""
-    raise BrokenInvariant(f"nothing is known of what {operation} begins")
+    """Make the type checker reject an operation without a branch."""
+    raise BrokenInvariant(f"operation {operation} is unknown")
 
 
 def _fail_over(turn: Turn, command: Command) -> Iterator[Action]:

@@ -126,7 +126,7 @@ _WORDS: Final[dict[enum.Enum, str]] = {
     **dict.fromkeys(Failure, ""),
 }
 
-#: What begins the sentence of a setback whose detail says why.
+#: The beginning of a setback's sentence, if its detail says why.
 _SETBACKS: Final = {
     SetbackKind.AT_LAUNCH: "ended at launch",
     SetbackKind.SAME_HOST: "the same-host check released its container",

@@ -143,7 +143,7 @@ def test_change_that_fails_again_and_again_is_tried_and_told_of_ever_more_rarely
     assert len(planted) == 5, "at once, and after 1, 3, 7 and 15 minutes"
     assert [each.exc_info is not None for each in planted] == [True, *[False] * 4]
     assert lines[5].message == (
-        "change c1 waits, tried 201 times: an error that nobody foresaw: ValueError: something else"
+        "change c1 waits, tried 201 times: unexpected error: ValueError: something else"
     )
     assert lines[5].exc_info is not None
     assert len(lines) == 6

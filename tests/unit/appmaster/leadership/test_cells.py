@@ -218,7 +218,7 @@ def test_records_that_cannot_be_made_sense_of_leave_the_cells_as_they_were(
     lab.under_test._look()
     lab.under_test._look()
     assert [each.message for each in caplog.records if "cells/3" in each.message] == [
-        "the cells could not be read: those are led that were known: cells/3: not a record"
+        "the cells could not be read: those last known are led: cells/3: not a record"
     ]
     lab.under_test.request(9, "h1", 2)
     assert lab.of(2).told[-1] == ("request", 9, "h1")
