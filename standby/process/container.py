@@ -1,4 +1,4 @@
-"""A container's process from its first line to its exit code: ports, registration, control loop, the end."""
+"""The process of a container, from start to exit code: ports, registration, control loop, shutdown."""
 
 from __future__ import annotations
 
@@ -58,69 +58,69 @@ from standby.threads.inbox import Inbox
 
 _LOG: Final = logging.getLogger("standby.container")
 
-#: A control loop that does not turn for so long is not healthy, seconds.
+#: A control loop without a turn for this long is unhealthy, in seconds.
 _TURNS_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where YARN and Skein put this process, as its environment says."""
+    """Where YARN and Skein have placed this process, from its environment."""
 
     container: str
     host: str
     """``NM_HOST``: the one identity of a host."""
     skein_id: str
-    """Empty when no Skein started it."""
+    """Empty when Skein did not start it."""
     log_dirs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the kernel is built from."""
+    """The parameters of the kernel."""
 
     cluster: ClusterConfig
     host: str
     records: RecordReader
     make_feed: MakeFeed
     load_code: LoadCode
-    """Makes a job's modules importable; blocks, so never on the control thread."""
+    """Makes a job's modules importable; blocks, so it is never called on the control thread."""
     on_change: Callable[[], None]
-    """To be called from any thread whenever a phase changed."""
+    """To be called whenever a phase has changed. Thread-safe."""
     container: str
     """The container's own id."""
     peers: PeerDirectory
     keys: Keys
-    """By which peers know each other."""
+    """The credentials for peers."""
     marks: Marks
-    """To be told what of the jobs' code runs."""
+    """Records which code of the jobs is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What holds the replicas, and what finds the state that earlier containers left on the host's disks."""
+    """The replicas, and the functions for state that earlier containers left on the host's disks."""
 
     replicas: Replicas
     find_leftovers: FindLeftoverState
     purge: Callable[[JobDefinition], None]
-    """Removes what a deleted job left on this host's disks."""
+    """Removes the state of a deleted job from this host's disks."""
     routes: Routes = field(default_factory=dict)
-    """What peers may ask of it."""
+    """The routes for peers."""
     close: Callable[[], None] = lambda: None
-    """Gives up what peers still fetch; called once the replicas are closed."""
+    """Withdraws what peers are still fetching; called after the replicas are closed."""
     metrics: Callable[[], Iterable[Samples]] = tuple
-    """What it tells Prometheus beyond the replicas' statuses."""
+    """Its metrics beyond the replicas' statuses."""
 
 
 MakeKernel = Callable[[Surroundings], Kernel]
 
 
 def read_place(environment: Mapping[str, str]) -> Place:
-    """Return what ``environment`` says; raises `BadConfiguration` naming each variable that is not there."""
+    """Return the place from ``environment``. Raises `BadConfiguration` with each missing variable."""
     missing = [name for name in ("CONTAINER_ID", "NM_HOST") if not environment.get(name)]
     if missing:
         raise BadConfiguration(
             f"{' and '.join(missing)}: not in the environment; "
-            "this process is to be started by YARN through standfast submit"
+            "this process must be started by YARN through standfast submit"
         )
     logs = tuple(each for each in environment.get("LOG_DIRS", "").split(",") if each)
     return Place(
@@ -129,7 +129,7 @@ def read_place(environment: Mapping[str, str]) -> Place:
 
 
 def log_to_stderr() -> None:
-    """Have every log line on stderr, with milliseconds; the libraries' own only from a warning on."""
+    """Log to stderr, with milliseconds; libraries log warnings and errors only."""
     line = logging.Formatter(
         "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
     )
@@ -138,7 +138,7 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[stderr], force=True)
     for library in ("grpc", "py4j", "pyspark"):
         logging.getLogger(library).setLevel(logging.WARNING)
-    # It warns of every single attempt to reconnect; the control loop says what matters of that.
+    # Kazoo warns about every attempt to reconnect; the control loop logs what matters.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
 
 
@@ -149,9 +149,9 @@ def run(
     witnessed: Witnessed,
     probe: Probe = no_probe,
 ) -> int:
-    """Return the process's exit code once the container is to end; see `standby.shared.exits`.
+    """Run the container until it is to end; return the process's exit code (see `standby.shared.exits`).
 
-    Raises `BadConfiguration` and `Unavailable` before anything of it can be seen from outside.
+    Raises `BadConfiguration` and `Unavailable` before anything is visible from outside.
     """
     place = read_place(environment)
     cluster = load(directory / FILE)
@@ -231,9 +231,9 @@ def run(
 
 
 def end(code: int, note: Note) -> NoReturn:
-    """End the process now, and its children before it; no thread of any library is waited for.
+    """End the process now, its children first, without waiting for any thread of a library.
 
-    ``note`` is what its witness reads.
+    ``note`` is read by the witness.
     """
     if code not in exits.PERHAPS_OF_CODE:
         note.end_in_order()
@@ -245,7 +245,7 @@ def end(code: int, note: Note) -> NoReturn:
 
 
 class Health:
-    """Whether the control loop goes on and is where it should be."""
+    """The health of the control loop."""
 
     def __init__(self, loop: ControlLoop, clock: Clock = REAL) -> None:
         self._loop = loop
@@ -253,7 +253,7 @@ class Health:
         self._seen = (-1, 0.0)
 
     def look(self) -> tuple[bool, Mapping[str, object]]:
-        """Return whether the loop turned lately and is not closing, and the facts behind that."""
+        """Return whether the loop has turned recently and is not closing, and the details."""
         turns, now = self._loop.turns, self._clock.monotonic()
         if turns != self._seen[0]:
             self._seen = (turns, now)
@@ -298,7 +298,7 @@ def _version() -> str:
 
 
 def _make_feed(directory: Path, code: JobCode, marks: Marks, config: JobConfig, job: JobDefinition) -> Feed:
-    # Spark takes seconds to import: only a container that gets a replica pays for it.
+    # Imported late, because Spark takes seconds to import: only containers with a replica pay for it.
     from standby.feed.make import make_feed
 
     classpath = sorted((directory / JARS_DIRECTORY).glob("*.jar"))
@@ -319,21 +319,21 @@ def _say(quit_: Quit) -> None:
 
 def _stuck(loop: ControlLoop, note: Note) -> NoReturn:
     faulthandler.dump_traceback()
-    # What the loop waits for may be what a log line would wait for, too: the end comes all the same.
+    # Logging may hang on the same cause as the loop: end the process in any case.
     faulthandler.dump_traceback_later(5.0, exit=True)
-    _say(Quit(exits.STUCK, f"no turn after turn {loop.turns}; where each thread stands is above"))
+    _say(Quit(exits.STUCK, f"no turn after turn {loop.turns}; the stacks of all threads are above"))
     end(exits.STUCK, note)
 
 
 def main(make_kernel: MakeKernel, witnessed: Witnessed, probe: Probe = no_probe) -> NoReturn:
-    """End the process with the container's exit code; the outermost level of it all."""
-    # State, unpacked code and Spark's files are for this user alone, whatever library writes them.
+    """Run the container, and end the process with its exit code; the outermost level."""
+    # State, unpacked code and Spark's files are accessible to this user only, whatever library writes them.
     os.umask(0o077)
     log_to_stderr()
     collect_garbage_rarely()
-    # A crash in one of the C libraries says where it was.
+    # Print a traceback after a crash in a C library.
     faulthandler.enable()
-    # kill -USR1 shows where each thread stands.
+    # kill -USR1 prints the stacks of all threads.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
         code = run(Path.cwd(), os.environ, make_kernel, witnessed, probe)
@@ -341,8 +341,8 @@ def main(make_kernel: MakeKernel, witnessed: Witnessed, probe: Probe = no_probe)
         _LOG.log(logging.CRITICAL, "%s", error, exc_info=error.exit_status == 70)
         code = error.exit_status
     except Exception:  # noqa: BLE001 - the process's outermost level
-        _LOG.critical("an error that nobody foresaw", exc_info=True)
-        # Of ours, whatever ran beside it.
+        _LOG.critical("unexpected error", exc_info=True)
+        # An error of standfast itself, whatever code of a job was running.
         witnessed.note.leave(b"")
         code = exits.BROKEN
     end(code, witnessed.note)

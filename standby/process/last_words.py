@@ -1,7 +1,7 @@
-"""What a container's log tells of its end, where nobody knew a port to ask its witness at.
+"""Finds in a container's log how it ended, if the port of its witness is not known.
 
-A container's port is known once it has registered. Of one that ended before, what its witness wrote into the log is all
-that is left.
+A container's port is known once it has registered. For a container that ended earlier, the witness's lines in the
+log are the only information.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from standby.shared.wire import decode_end
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """What is known of the end of a container that never registered."""
+    """The end of a container that never registered."""
 
     is_from_outside: bool = False
-    """Whether YARN, the host's kernel or a person ended it. False also where nothing is known: what cannot even be
-    started has no witness."""
+    """Whether YARN, the host's kernel or a person ended it; False if unknown (a process that fails to start has no
+    witness)."""
     text: str = ""
-    """The last line of its own, and how it ended; for people."""
+    """Its own last line, and how it ended; for people."""
 
 
 def last_words(lines: Iterable[str]) -> LastWords:
-    """Return what the last lines of a container's log say."""
+    """Return what the last lines of a container's log report."""
     own, said = "", ""
     for line in lines:
-        # What the process wrote last may lack its end of line.
+        # The process's last output may lack a line end.
         before, is_of_witness, rest = line.partition(WRITES.decode())
         own = before.strip() or own
         if is_of_witness:
@@ -38,7 +38,7 @@ def last_words(lines: Iterable[str]) -> LastWords:
 
 
 def _judged(said: str) -> tuple[bool, str]:
-    """Return whether a process was ended from outside by what its witness said last, and that in words."""
+    """Return whether a process was ended from outside, and how, judging by its witness's last line."""
     if said == BEGUN.decode():
         return True, "it was ended together with its witness"
     if said == AS_ASKED.decode():

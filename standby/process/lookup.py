@@ -1,7 +1,7 @@
-"""The look-up of a key over HTTP, on the port with mutual TLS (`standby.shared.peers`).
+"""Key look-ups over HTTP, on the port with mutual TLS (`standby.shared.peers`).
 
 ``GET /state/<job>/<store>?key=<text>`` (or ``hex=<bytes>``), with ``role=active|standby``, ``partition=<n>`` and
-``max_lag_ms=<n>`` if wanted; docs/state.md has the answer's form.
+``max_lag_ms=<n>`` optionally; docs/state.md describes the answer.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Lookups:
         self._clock = clock
 
     def answer(self, request: PeerRequest) -> PeerAnswer:
-        """Return what the replicas here say; on the connection's own thread."""
+        """Return the answers of the replicas here; on the connection's thread."""
         if request.method != "GET":
-            return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "state can be read here, no more")
+            return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "state can only be read here")
         try:
             question = _question(request)
         except BadConfiguration as error:
@@ -78,7 +78,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not text.isdecimal():
-        raise BadConfiguration(f"{name}: {text!r} is no whole number")
+        raise BadConfiguration(f"{name}: {text!r} is not a whole number")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""What a container tells Prometheus of its replicas and its control loop. Pure."""
+"""A container's metrics of its replicas and its control loop. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _in_sync(state: ControlState) -> Values:
             yield labels, value
 
 
-#: What each replica reports of itself, besides its lags.
+#: Metrics of each replica, besides its lags.
 OF_REPLICA: Final = (
     of_replica(
         "standfast_replica_applied_offset",
@@ -100,7 +100,7 @@ OF_REPLICA: Final = (
     ),
 )
 
-#: What only the control loop knows.
+#: Metrics of the control loop.
 OF_CONTROL: Final[tuple[Metric[ControlState], ...]] = (
     Metric(
         "standfast_replica_in_sync",
@@ -145,7 +145,7 @@ OF_CONTROL: Final[tuple[Metric[ControlState], ...]] = (
 
 
 def of_container(state: ControlState) -> Iterator[Samples]:
-    """Yield what the container's replicas and its control loop look like now."""
+    """Yield the current metrics of the container's replicas and of its control loop."""
     replicas = _replicas(state)
     yield from (each.of(replicas) for each in (*LAGS, *OF_REPLICA))
     yield from (each.of(state) for each in OF_CONTROL)

@@ -1,10 +1,10 @@
-"""The process around a container's process: it sees how that one ends, and says so to the leader (rule `fair-blame`).
+"""The parent of a container's process: it observes how that process ends, and reports it (rule `fair-blame`).
 
-A process that a signal ends can tell nobody. So the container's process is the only child of a small one, its
-*witness*, which has nothing of ours loaded and nothing to do but to wait for it. The child leaves in shared memory
-what of a job's code it runs. When it has ended, the witness answers at the port that both have open, and ends with the
-same status. It is gone before that only when somebody from outside ended both, which is an answer as well: the port
-refuses.
+A process that is killed by a signal cannot report anything. So the container's process is the only child of a small
+process, its *witness*, which has no other modules loaded and only waits for it. The child records in shared memory
+which code of a job it is running. When it has ended, the witness answers on the port that both have open, and ends
+with the same status. The witness is gone earlier only if both were ended from outside, which is an answer as well:
+the port refuses connections.
 """
 
 from __future__ import annotations
@@ -27,53 +27,53 @@ from typing import Final, NoReturn
 from standby.adapters.liveness import listen
 from standby.errors import Unavailable
 
-#: For how long the witness stays to be asked: longer than a change of leaders takes, and no longer than a container on
-#: the same host can wait for its memory.
+#: How long the witness stays available: longer than a change of leaders takes, and not longer than a container on
+#: the same host can wait for the memory.
 _STAYS_SECONDS: Final = 5.0
 
-#: So many may have been answered without having said that they read it.
+#: Maximum number of answered connections without a confirmation.
 _MOST_ANSWERED: Final = 256
 
-#: What who asked says when it has read the answer.
+#: The confirmation that the answer was read.
 READ: Final = b"+"
 
-#: What it writes into the log begins with this and the process's number: that it has begun; and, when the process has
-#: ended, that it did so with code 0 as it was asked to, or else what it answers at the port. Of a container that nobody
-#: knew a port of, the log is all that tells (`standby.process.last_words`).
+#: Prefix of the witness's log lines, followed by the process id. It logs its start and, after the process has ended,
+#: either that it ended as asked with code 0, or the answer for the port. For a container whose port is not known,
+#: the log is the only information (`standby.process.last_words`).
 WRITES: Final = b"the witness of process "
 BEGUN: Final = b"it has begun"
 AS_ASKED: Final = b"it has ended as it was asked to"
 
-#: More than this is not kept: a list of so many tasks accuses nobody.
+#: Maximum size of an entry: a list of more tasks than this would not help to find the cause.
 MOST_BYTES: Final = 32_000
 
 _LENGTH: Final = struct.Struct("=I")
 _SLOTS: Final = (64, 64 + _LENGTH.size + MOST_BYTES)
 _SIZE: Final = _SLOTS[1] + _LENGTH.size + MOST_BYTES
 
-#: prctl(PR_SET_PDEATHSIG): a container's process must not outlive what YARN takes for it.
+#: prctl(PR_SET_PDEATHSIG): a container's process must not outlive the process that YARN knows.
 _SET_PARENT_DEATH_SIGNAL: Final = 1
 
-#: Passed on to the process: YARN signals the group, people the process that YARN knows.
+#: Forwarded to the process: YARN signals the group, people signal the process that YARN knows.
 _PASSED_ON: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGUSR1})
 
-#: How often the host's count of processes that it killed is looked at: what it did long ago is no reason.
+#: How often the host's count of OOM kills is read: only recent kills are relevant.
 _LOOK_SECONDS: Final = 2.0
 
 
 class Note:
-    """What the process leaves for its witness: the latest whole entry, however it dies."""
+    """Shared memory for the witness: contains the latest complete entry, however the process dies."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _SIZE)
 
     def leave(self, entry: bytes) -> None:
-        """Replace the entry; one that is too long says nothing. Not from two threads at once."""
+        """Replace the entry; one that is too long counts as empty. Not thread-safe."""
         entry = entry if len(entry) <= MOST_BYTES else b""
         slot = 1 - self._memory[0]
         begin = _SLOTS[slot]
         self._memory[begin : begin + _LENGTH.size + len(entry)] = _LENGTH.pack(len(entry)) + entry
-        # One byte, written last: a process that dies in between has left the entry before.
+        # One byte, written last: if the process dies in between, the previous entry stays valid.
         self._memory[0] = slot
 
     def read(self) -> bytes:
@@ -83,29 +83,29 @@ class Note:
         return self._memory[begin + _LENGTH.size : begin + _LENGTH.size + length]
 
     def end_in_order(self) -> None:
-        """Take note that the process ends as it was asked to: nobody will want to know more."""
+        """Record that the process ends as requested, so that no further information is needed."""
         self._memory[1] = 1
 
     @property
     def has_ended_in_order(self) -> bool:
-        """Whether it said so."""
+        """Whether the process ended as requested."""
         return bool(self._memory[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Witnessed:
-    """What a process has of its witness."""
+    """A process's connection to its witness."""
 
     port: socket.socket | None = None
-    """The port that both have open; None: there is no witness."""
+    """The port that both have open; None without a witness."""
     note: Note = field(default_factory=Note)
 
 
 def split(environment: Mapping[str, str]) -> Witnessed:
-    """Return in a new process, which goes on; this one becomes its witness, and ends when and as it does.
+    """Fork: return in the child; this process becomes its witness, and ends when and as the child does.
 
-    To be called before anything is imported that would be of no use to a witness. Where no port can be opened nothing
-    is split: what is in the way is told by whoever opens the port.
+    Must be called before importing anything that a witness does not need. If no port can be opened, nothing is
+    forked: the reason is reported when the port is opened later.
     """
     host = environment.get("NM_HOST")
     if not host:
@@ -115,7 +115,7 @@ def split(environment: Mapping[str, str]) -> Witnessed:
     except Unavailable:
         return Witnessed()
     witnessed, witness = Witnessed(port, Note()), os.getpid()
-    # Before there is a process to pass them on to, none may end this one.
+    # Block signals until there is a child to forward them to.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_PASSED_ON})
     child = os.fork()
     if child:
@@ -123,7 +123,7 @@ def split(environment: Mapping[str, str]) -> Witnessed:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != witness:
-        os._exit(128 + signal.SIGKILL)  # it died before that was set
+        os._exit(128 + signal.SIGKILL)  # the witness died before this was set
     return witnessed
 
 
@@ -138,16 +138,16 @@ def _watch(child: int, port: socket.socket, note: Note) -> NoReturn:
 
 
 def _write(child: int, said: bytes) -> None:
-    """Write a line into the container's log, whole, beside what others write."""
+    """Write a line into the container's log, atomically with respect to other writers."""
     with contextlib.suppress(OSError):
         os.write(sys.stderr.fileno(), b"%s%d: %s\n" % (WRITES, child, said))
 
 
 def _await_end(child: int) -> tuple[int, int | None]:
-    """Return the child's exit code or minus its signal, and how many processes the host has killed just before."""
+    """Return the child's exit code or negated signal number, and the number of recent OOM kills on the host."""
     earlier = kills = _oom_kills()
     while True:
-        # Not the latest: the kill itself may lie before it.
+        # Use the reading before the latest: the kill may have happened before the latest one.
         earlier, kills = kills, _oom_kills()
         come = signal.sigtimedwait({signal.SIGCHLD, *_PASSED_ON}, _LOOK_SECONDS)
         if come is None:
@@ -163,17 +163,16 @@ def _await_end(child: int) -> tuple[int, int | None]:
 
 
 def _answer(status: int, oom_kills: int | None, entry: bytes) -> bytes:
-    """Return what `standby.shared.wire.decode_end` takes: made by hand, since nothing is loaded here."""
+    """Return the input of `standby.shared.wire.decode_end`: built by hand, because nothing is imported here."""
     more = b"," + entry[1:-1] if len(entry) > len(b"{}") else b""
     known = "null" if oom_kills is None else str(oom_kills)
     return b'{"status":%d,"oom_kills":%s%s}' % (status, known.encode(), more)
 
 
 def tell(port: socket.socket, answer: bytes) -> None:
-    """Answer until somebody has read it, or nobody did for long enough.
+    """Answer connections until one has confirmed it, or the time is up.
 
-    Everybody is answered at once, and none is waited for: whoever connects and says nothing must not keep the leader
-    from its answer.
+    Every connection is answered at once, without waiting: a silent client must not delay the answer to the leader.
     """
     answered: dict[int, socket.socket] = {}
     try:
@@ -200,21 +199,21 @@ def _answer_all(port: socket.socket, answer: bytes, answered: dict[int, socket.s
             poll.unregister(number)
             answered.pop(number).close()
         while len(answered) > _MOST_ANSWERED:
-            # The oldest has had its time.
+            # Drop the oldest.
             oldest = next(iter(answered))
             poll.unregister(oldest)
             answered.pop(oldest).close()
 
 
 def _accepted(port: socket.socket, answer: bytes) -> list[socket.socket]:
-    """Return who has connected and was answered."""
+    """Return the connection that was accepted and answered, if any."""
     try:
         connection, _ = port.accept()
     except OSError:
         return []
     try:
         connection.setblocking(False)
-        # As long as it may be, it fits into what the kernel keeps for a connection.
+        # Even the longest answer fits into the kernel's send buffer.
         connection.sendall(answer)
     except OSError:
         connection.close()
@@ -230,7 +229,7 @@ def _has_read(connection: socket.socket) -> bool:
 
 
 def _oom_kills() -> int | None:
-    """Return how many processes the host's kernel has killed for want of memory; None where it does not count them."""
+    """Return how many processes the host's kernel has killed for lack of memory; None if it is not counted."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:

@@ -248,7 +248,7 @@ def test_what_is_asked_over_http(cluster: Cluster) -> None:
     for path, status, text in QUESTIONS:
         answered = ask("GET", path)
         assert (answered[0], text in answered[1]) == (status, True), (path, answered)
-    assert ask("DELETE", QUESTIONS[0][0]) == (405, "state can be read here, no more\n")
+    assert ask("DELETE", QUESTIONS[0][0]) == (405, "state can only be read here\n")
 
 
 def test_the_client_tells_a_wrong_question_from_a_server_in_trouble(cluster: Cluster) -> None:
