@@ -1,8 +1,8 @@
-"""A job's modules as one bundle of bytes, named by what is in it. Pure but for the reading of the modules' files.
+"""A job's modules as one bundle of bytes, named by its digest. Pure, except for reading the modules' files.
 
-A bundle is a zip archive that depends on nothing but the files' paths and contents: the same modules give the
-same digest whenever and wherever they are packed, so a revision that changes no code needs no new bundle. For the
-same reason nothing is compressed: what deflate makes of a file differs between its implementations.
+A bundle is a zip archive that depends only on the files' paths and contents: the same modules always give the same
+digest, so a revision without code changes needs no new bundle. For the same reason nothing is compressed: the output
+of deflate differs between its implementations.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final
 
 from standby.errors import BadConfiguration, CorruptState
 
-#: A bundle larger than this is refused: candidates and containers take it into memory.
+#: Larger bundles are refused, because candidates and containers load them into memory.
 MOST_BYTES: Final = 256 << 20
 
-#: No larger one is left in ZooKeeper, which keeps everything in memory.
+#: Larger bundles are not stored in ZooKeeper, which keeps everything in memory.
 LEFT_BYTES: Final = 8 << 20
 
-#: ZooKeeper takes no more than 1 MB in one znode.
+#: ZooKeeper limits a znode to 1 MB.
 CHUNK_BYTES: Final = 512 << 10
 
-#: The earliest time that a zip archive can express.
+#: The earliest time that a zip archive can represent.
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 _MODE: Final = 0o644 << 16
@@ -42,7 +42,7 @@ class Bundle:
 
 
 def pack(directory: Path, most_bytes: int = MOST_BYTES) -> Bundle:
-    """Return everything in ``directory`` as a bundle; symbolic links are followed, caches left out.
+    """Return the content of ``directory`` as a bundle; symbolic links are followed, caches are omitted.
 
     Raises `BadConfiguration` when it is larger than ``most_bytes`` or a file cannot be read.
     """
@@ -51,7 +51,7 @@ def pack(directory: Path, most_bytes: int = MOST_BYTES) -> Bundle:
         for path in sorted(_files(directory), key=lambda each: each.relative_to(directory).parts):
             entry = zipfile.ZipInfo(path.relative_to(directory).as_posix(), _NO_TIME)
             entry.external_attr = _MODE
-            # What made the archive is written into it, and is not the same on each system.
+            # The archive records the creating system, which must not vary.
             entry.create_system = 3
             try:
                 archive.writestr(entry, path.read_bytes())
@@ -60,27 +60,27 @@ def pack(directory: Path, most_bytes: int = MOST_BYTES) -> Bundle:
     data = content.getvalue()
     if len(data) > most_bytes:
         raise BadConfiguration(
-            f"job.modules: packed they are {_mib(len(data))}, more than the {_mib(most_bytes)} that can be rolled "
+            f"job.modules: packed they have {_mib(len(data))}, more than the {_mib(most_bytes)} that can be rolled "
             "out; put data and large libraries into the environment that job.python.archive names"
         )
     return Bundle(digest_of(data), data)
 
 
 def unpack(digest: str, data: bytes, directory: Path) -> None:
-    """Write the files of a bundle into ``directory``, which is made.
+    """Write the files of a bundle into ``directory``, which is created.
 
-    Raises `CorruptState` when ``data`` is not the bundle called ``digest``, or leads out of the directory.
+    Raises `CorruptState` when ``data`` is not the bundle called ``digest``, or has paths outside of the directory.
     """
     check(digest, data)
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
     except zipfile.BadZipFile as error:
-        raise CorruptState(f"bundle {digest}: no archive: {error}") from error
+        raise CorruptState(f"bundle {digest}: not an archive: {error}") from error
     directory.mkdir(parents=True, exist_ok=True)
     for name in archive.namelist():
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
-            raise CorruptState(f"bundle {digest}: {name!r} leads out of its directory")
+            raise CorruptState(f"bundle {digest}: {name!r} is outside of its directory")
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(archive.read(name))

@@ -1,7 +1,7 @@
 """Makes a job's modules importable in a container: those that YARN localised, or a bundle fetched later.
 
-A bundle takes the place of the localised modules: a module that the new revision no longer has must not be
-found any more, neither by this process nor by Spark's Python workers, which go by `PYTHONPATH`.
+A bundle replaces the localised modules: a module that the new revision no longer has must not be found any more,
+neither by this process nor by Spark's Python workers, which use `PYTHONPATH`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from standby.shared.wire import JobDefinition
 
 _LOG: Final = logging.getLogger(__name__)
 
-#: As much of a digest as a person compares, and a directory's name takes.
+#: Length of a shortened digest, used in directory names.
 _SHORT: Final = 16
 
 
 class JobCode:
-    """The directories with the modules of this process's jobs, in front of everything else that Python finds.
+    """The directories with the modules of this process's jobs, first on Python's import path.
 
     `load` is called from one thread.
     """
 
     def __init__(self, directory: Path, read_code: Callable[[str], bytes]) -> None:
-        """``directory`` is the container's own; ``read_code`` returns a bundle's bytes by its digest.
+        """``directory`` is the container's; ``read_code`` returns a bundle's bytes by its digest.
 
-        Until anything is loaded, the localised modules are found.
+        Until a job is loaded, the localised modules are found.
         """
         self._directory = directory
         self._read_code = read_code
@@ -45,19 +45,19 @@ class JobCode:
         self._show([str(directory / CODE_DIRECTORY)])
 
     def directory_of(self, job: JobDefinition) -> Path:
-        """Return where the job's modules are once they are loaded."""
+        """Return the directory of the job's modules after loading."""
         return self._directory / (f"code-{job.code[:_SHORT]}" if job.code else CODE_DIRECTORY)
 
     def load(self, job: JobDefinition) -> None:
         """Make the job's modules importable here and in child processes; blocks.
 
-        Raises as ``read_code``, `CorruptState` for a bundle that is none, and `Unavailable` when it cannot be
-        written to the disk.
+        Raises like ``read_code``, `CorruptState` for an invalid bundle, and `Unavailable` when it cannot be written
+        to disk.
         """
         target = self.directory_of(job)
         if job.code:
             self._unpack(job, target)
-        # Modules found by their names: what another job here was told to use stays, behind the newest.
+        # Directories of other jobs in this process stay, after the newest one.
         self._used = [str(target), *(each for each in self._used if each != str(target))]
         self._show(self._used)
 

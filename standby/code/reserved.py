@@ -1,7 +1,7 @@
-"""Names that no module of a job can have, because another module of that name is needed. Looks at files' names alone.
+"""Names that a job's module must not have, because another module of that name is needed. Checks file names only.
 
-A job's modules come first on a container's import path, so one that is called like a package of standfast, of a library
-or of Python would be imported in its place by everybody there; or never, where the other one is loaded already.
+A job's modules come first on a container's import path. A module with the name of a package of standfast, of a
+library or of Python would be imported in its place; or never, if the other one is loaded already.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from standby.errors import BadConfiguration
 #: The packages that standfast installs.
 OWN: Final = frozenset({"appmaster", "embedded", "locality", "standby"})
 
-#: What the locked libraries install, by the names under which it is imported.
+#: The import names of the locked libraries.
 NEEDED: Final = frozenset(
     {
         "_cffi_backend",
@@ -54,9 +54,9 @@ NEEDED: Final = frozenset(
 
 
 def check_names(directory: Path, modules: Sequence[str]) -> None:
-    """Raise `BadConfiguration` naming each of ``modules`` that cannot be called so, and why.
+    """Raise `BadConfiguration` with each of ``modules`` whose name is not allowed, and the reason.
 
-    ``modules`` are paths relative to ``directory``, as `job.modules` has them.
+    ``modules`` are paths relative to ``directory``, as in `job.modules`.
     """
     wrong = list(_wrong(directory, modules))
     if wrong:
@@ -66,12 +66,12 @@ def check_names(directory: Path, modules: Sequence[str]) -> None:
 def _wrong(directory: Path, modules: Sequence[str]) -> Iterator[str]:
     for each in modules:
         path = directory / each
-        # A directory that does not say that it is a package gives way to any other module of its name.
+        # A directory without __init__.py has lower priority than any other module of its name.
         is_package = (path / "__init__.py").is_file()
         name = path.name if is_package else inspect.getmodulename(path.name)
         whose = _whose(name or "")
         if whose:
-            yield f"job.modules: {each} is called like {whose}, and would be imported in its place; rename it"
+            yield f"job.modules: {each} has the name of {whose}, and would be imported in its place; rename it"
 
 
 def _whose(name: str) -> str:

@@ -73,7 +73,7 @@ def test_other_bytes_than_the_name_says_are_not_unpacked(tmp_path: Path) -> None
     bundle = bundles.pack(write(tmp_path / "a", FILES))
     with pytest.raises(CorruptState, match=bundle.digest):
         bundles.unpack(bundle.digest, bundle.data[:-1], tmp_path / "b")
-    with pytest.raises(CorruptState, match="no archive"):
+    with pytest.raises(CorruptState, match="not an archive"):
         bundles.unpack(bundles.digest_of(b"zip?"), b"zip?", tmp_path / "b")
     assert not (tmp_path / "b").exists()
 
@@ -84,7 +84,7 @@ def test_nothing_is_written_outside_of_the_directory(tmp_path: Path) -> None:
         with zipfile.ZipFile(content, "w") as archive:
             archive.writestr(zipfile.ZipInfo(name), b"")
         data = content.getvalue()
-        with case(name), pytest.raises(CorruptState, match="leads out"):
+        with case(name), pytest.raises(CorruptState, match="outside of its directory"):
             bundles.unpack(bundles.digest_of(data), data, tmp_path / "b")
 
 

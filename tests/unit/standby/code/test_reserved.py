@@ -31,7 +31,7 @@ def test_name_of_what_a_container_needs_is_refused_with_the_reason(tmp_path: Pat
         "time.py": "Python's own module time",
         "../queue.pyc": "Python's own module queue",
     }.items():
-        said = rf"job\.modules: {re.escape(name)} is called like {re.escape(whose)}.*rename it"
+        said = rf"job\.modules: {re.escape(name)} has the name of {re.escape(whose)}.*rename it"
         with case(name), pytest.raises(BadConfiguration, match=said):
             check_names(tmp_path, ["flights.py", name])
     with pytest.raises(BadConfiguration) as refused:
@@ -44,7 +44,7 @@ def test_folder_is_a_package_when_it_says_so(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     check_names(tmp_path, ["json", "kazoo", "flights"])  # data, which is found by its path
     (tmp_path / "kazoo" / "__init__.py").touch()
-    with pytest.raises(BadConfiguration, match=r"job\.modules: kazoo is called like the package kazoo"):
+    with pytest.raises(BadConfiguration, match=r"job\.modules: kazoo has the name of the package kazoo"):
         check_names(tmp_path, ["json", "kazoo", "flights"])
 
 
@@ -93,4 +93,4 @@ def test_commands_refuse_such_a_module_before_they_ask_a_server(
         ("update", ["--check"]),
     ):
         assert main([command, str(file), *options]) == 2, (command, options)
-        assert "locality.py is called like standfast's own package locality" in capsys.readouterr().err
+        assert "locality.py has the name of standfast's own package locality" in capsys.readouterr().err
