@@ -1,8 +1,8 @@
 """The configuration of a job: every key once, with its scope, its type, default, unit, bounds and meaning.
 
-`standby.config.keys` tells how a key is declared. docs/configuration.md is generated from the declarations
-(``python -m docs.generate``), so the page and the checks cannot differ. Keys follow Samza and SEP-23 where those have
-one.
+`standby.config.keys` describes how a key is declared. docs/configuration.md is generated from the declarations
+(``python -m docs.generate``), so the page and the checks cannot differ. Keys have the names of Samza and SEP-23
+where those exist.
 """
 
 from standby.config.kafka import (

@@ -1,4 +1,4 @@
-"""What can be wrong between keys that are right one by one."""
+"""Checks of combinations of keys that are valid individually."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COUNT: Final = "job.hotstandby.replicationcount"
 
 
 def left_out(flat: Mapping[str, str], config: JobConfig) -> Iterator[str]:
-    """Yield what is wrong between keys that were given and others that were not."""
+    """Yield errors in the combination of given and missing keys."""
     if "job.state.dir" in flat and not config.state_dirs:
         yield "job.state.dir: give at least one directory, or leave it out"
     if _COUNT in flat and config.replication_count and "job.hotstandby.enabled" not in flat:
@@ -25,7 +25,7 @@ def left_out(flat: Mapping[str, str], config: JobConfig) -> Iterator[str]:
 
 
 def _secrets(given: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is wrong with secrets that are given by files."""
+    """Yield errors of secrets given by files."""
     for name, path in given.items():
         if not is_path_of_secret(name):
             continue
@@ -36,7 +36,7 @@ def _secrets(given: Mapping[str, str]) -> Iterator[str]:
 
 
 def contradictions(config: JobConfig) -> Iterator[str]:
-    """Yield what is wrong between keys that are right one by one."""
+    """Yield errors in combinations of keys that are valid individually."""
     yield from wrong(
         Tls(config.zookeeper_ca, config.zookeeper_certificate, config.zookeeper_key), tuple(KEYS)
     )
@@ -68,7 +68,7 @@ def contradictions(config: JobConfig) -> Iterator[str]:
 
 
 def _contradictions_of_failures(config: JobConfig) -> Iterator[str]:
-    """Yield what is wrong between the keys of failover, placement and failing records."""
+    """Yield errors in combinations of keys for failover, placement and failing records."""
     if config.on_error == "dead-letter" and not config.dead_letter:
         yield "task.dead.letter: missing; task.on.error is dead-letter, and needs a topic to write to"
     if config.dead_letter and config.dead_letter in config.inputs:

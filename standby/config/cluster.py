@@ -1,4 +1,4 @@
-"""The keys that each process of a cluster has from its start: `standby.cluster.ClusterConfig` has all of them."""
+"""The keys that each process of a cluster has from its start, all in `standby.cluster.ClusterConfig`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from standby.config.keys import PATH, key
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterKeys:
-    """As the job gave them that started the cluster; processes have them before they know of any job."""
+    """Keys of the job that started the cluster; processes have them before they know any job."""
 
     state_dirs: tuple[str, ...] = key(
         "job.state.dir",
-        "Directories on every host for task state, one per disk; they should survive a container and a reboot. "
-        "New state goes where most room is. By default $STANDFAST_STATE_DIR, else `/var/tmp/standfast-<user>`.",
+        "Directories on every host for task state, one per disk; they should survive a container and a reboot. New "
+        "state is placed on the disk with the most free space. By default $STANDFAST_STATE_DIR, otherwise "
+        "`/var/tmp/standfast-<user>`.",
         (),
         applies="never",
         example="[/disk1/standfast, /disk2/standfast]",
@@ -23,14 +24,14 @@ class ClusterKeys:
     )
     stray_delay_ms: int = key(
         "job.state.stray.delay.ms",
-        "How long state that nobody can use any more stays on a host's disks.",
+        "How long state that can no longer be used stays on a host's disks.",
         3_600_000,
         minimum=0,
         unit="ms",
     )
     heartbeat_interval_ms: int = key(
         "job.hotstandby.heartbeat.interval.ms",
-        "How often a container says that it lives.",
+        "Interval of a container's heartbeats.",
         150,
         minimum=50,
         unit="ms",
@@ -38,7 +39,7 @@ class ClusterKeys:
     )
     orphan_timeout_ms: int = key(
         "job.hotstandby.orphan.timeout.ms",
-        "A container that finds no leader for so long ends itself.",
+        "A container that finds no leader for this long ends itself.",
         60_000,
         minimum=1_000,
         unit="ms",
@@ -46,8 +47,8 @@ class ClusterKeys:
     )
     log_max_bytes: int = key(
         "yarn.container.log.max.bytes",
-        "Most bytes of what a container's or a candidate's processes have printed that are kept on the host: half of "
-        "it in the file that YARN shows, half in the one before it, whose name ends with `.1`.",
+        "Maximum size of the output of a container's or a candidate's processes that is kept on the host: half in the "
+        "file that YARN shows, half in the previous file, whose name ends with `.1`.",
         67_108_864,
         minimum=100_000,
         unit="bytes",
@@ -55,8 +56,8 @@ class ClusterKeys:
     )
     http_port: int = key(
         "yarn.am.http.port",
-        "Port on which the application master serves metrics and service discovery over HTTP; "
-        "0, or one that is taken: any free one.",
+        "Port on which the application master serves metrics and service discovery over HTTP; 0, or a port that is in "
+        "use: any free one.",
         0,
         minimum=0,
         scope="cluster",
@@ -64,7 +65,7 @@ class ClusterKeys:
     )
     http_pages: str = key(
         "yarn.am.http.pages",
-        "What that port answers, to everybody: `all` pages, or `metrics`: `/metrics`, `/healthz` and `/sd` only. The "
+        "Pages that this port serves, to everyone: `all`, or `metrics`: `/metrics`, `/healthz` and `/sd` only. The "
         "command line does not need the others.",
         "all",
         choices=("all", "metrics"),
@@ -72,22 +73,23 @@ class ClusterKeys:
     )
     code_distributor: str = key(
         "code.distributor",
-        "How code comes to candidates: `local` (from each other) or `hdfs` (through the cluster's own file system, "
-        "and from each other where that fails).",
+        "How code is distributed to candidates: `local` (from each other) or `hdfs` (through the cluster's own file "
+        "system, and from each other where that fails).",
         "local",
         choices=("local", "hdfs"),
         scope="cluster",
     )
     code_directory: str = key(
         "code.directory",
-        "Directory on each host in which candidates keep code; by default in their YARN working directory, which goes "
-        "with the application.",
+        "Directory on each host in which candidates keep code; by default in their YARN working directory, which is "
+        "deleted with the application.",
         "",
         scope="cluster",
     )
     code_hdfs_directory: str = key(
         "code.hdfs.directory",
-        "Directory in the cluster's file system for `code.distributor=hdfs`; relative: below the user's home.",
+        "Directory in the cluster's file system for `code.distributor=hdfs`; if relative, below the user's home "
+        "directory.",
         "standfast",
         scope="cluster",
     )
@@ -101,8 +103,9 @@ class ClusterKeys:
     )
     zookeeper_acl: str = key(
         "zookeeper.acl",
-        "`digest`: only who has the credentials of the submit may read and change the cluster's nodes in "
-        "ZooKeeper. `open`: everybody who reaches ZooKeeper may, and so run code as the job's user (docs/security.md).",
+        "`digest`: only clients with the credentials of the submit may read and change the cluster's nodes in "
+        "ZooKeeper. `open`: everyone who can reach ZooKeeper may, and so can run code as the job's user "
+        "(docs/security.md).",
         "digest",
         choices=("digest", "open"),
         scope="cluster",

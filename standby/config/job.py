@@ -1,4 +1,4 @@
-"""What a job is, which standbys it has, and what its code needs."""
+"""Keys of a job, its standbys and its code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from standby.config.keys import NAME, OF_HOST, PATH, key
 
 @dataclass(frozen=True, kw_only=True)
 class JobKeys:
-    """What a job is: its name, its processors, and where its copies belong."""
+    """Keys of a job: its name, its processors, and the placement of its copies."""
 
     job_name: str = key(
         "job.name",
@@ -26,8 +26,9 @@ class JobKeys:
     )
     modules: tuple[str, ...] = key(
         "job.modules",
-        "Python files of the job, relative to the job file; they are shipped to every container. Refused are names of "
-        "Python's own modules and of packages that standfast has or needs: `json.py`, `kazoo.py`, `locality.py`.",
+        "Python files of the job, relative to the job file; they are shipped to every container. Names of Python's "
+        "own modules and of packages that standfast contains or needs are refused: `json.py`, `kazoo.py`, "
+        "`locality.py`.",
         (),
         example="[flights.py]",
     )
@@ -48,19 +49,19 @@ class JobKeys:
     may_grow: bool = key(
         "task.inputs.may.grow",
         "Whether partitions that are added to the input (to every input alike) become new tasks. Keys then move to "
-        "other tasks than their state: say yes only if that is all right.",
+        "other tasks than their state: enable it only if that is acceptable.",
         False,
         applies="live",
     )
     stores_version: str = key(
         "task.stores.version",
-        "Version of the form in which the code keeps its state. Set another one with code that writes what the former "
-        "code cannot read: `rollback` is then refused once the new code has been active.",
+        "Version of the format in which the code keeps its state. Set another one with code that writes what the "
+        "former code cannot read: `rollback` is then refused once the new code has been active.",
         "",
     )
     racks: tuple[str, ...] = key(
         "yarn.racks",
-        "Racks of hosts, where YARN's own topology does not know them.",
+        "Racks of hosts, if YARN's own topology does not know them.",
         (),
         example="[host1=/rack1, host2=/rack2]",
         applies="live",
@@ -76,7 +77,7 @@ class JobKeys:
     )
     run_start: str = key(
         "job.start.offset",
-        "Where a new run begins to read its input.",
+        "Where a new run starts reading its input.",
         "earliest",
         choices=("earliest", "latest"),
         scope="run",
@@ -85,7 +86,7 @@ class JobKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class HotStandbyKeys:
-    """Which standbys a job has, and how they take over."""
+    """Keys of a job's standbys, and how they take over."""
 
     standby_enabled: bool = key(
         "job.hotstandby.enabled",
@@ -95,32 +96,32 @@ class HotStandbyKeys:
     )
     replication_count: int = key(
         "job.hotstandby.replicationcount",
-        "Standby copies per active; refused without `job.hotstandby.enabled`. Each copy of a task needs a host of its "
-        "own, the active's included.",
+        "Standby copies per active; refused without `job.hotstandby.enabled`. Each copy of a task, including the "
+        "active, needs a host of its own.",
         1,
         minimum=0,
         applies="live",
     )
     failover: str = key(
         "job.hotstandby.failover",
-        "How a lost active is replaced: `promote` makes a standby active in place; `restart` starts it again, "
-        "on its own host if that can be had in time, else on the host of a displaced standby (SEP-23).",
+        "How a lost active is replaced: `promote` makes a standby active in place; `restart` starts it again, on its "
+        "own host if that is available in time, otherwise on the host of a displaced standby (SEP-23).",
         "promote",
         choices=("promote", "restart"),
         applies="live",
     )
     standby_query: str = key(
         "job.hotstandby.query",
-        "What a standby does ahead of a promotion, with `task.feed=spark`. `hot`: its streaming query runs all the "
-        "time, held at a gate a little behind the active, so that it has nothing to start. `warm`: it rehearses the "
-        "start of a query now and then. `cold`: nothing, and the promotion starts Spark.",
+        "What a standby prepares for a promotion, with `task.feed=spark`. `hot`: its streaming query runs all the "
+        "time, held at a gate a little behind the active, so nothing has to be started. `warm`: it rehearses the "
+        "start of a query periodically. `cold`: nothing, and the promotion starts Spark.",
         "hot",
         choices=("cold", "warm", "hot"),
     )
     mixed: bool = key(
         "job.hotstandby.mixed",
-        "Whether containers hold actives and standbys of different tasks side by side. `job.container.count` is "
-        "then the number of all containers, and each task fails over by itself.",
+        "Whether containers hold actives and standbys of different tasks together. `job.container.count` is then the "
+        "number of all containers, and each task fails over by itself.",
         False,
         applies="never",
     )
@@ -128,7 +129,7 @@ class HotStandbyKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeKeys:
-    """The Python of the hosts, and when new code of a job is activated."""
+    """Keys of the hosts' Python, and the activation of new code."""
 
     code_replicas: int = key(
         "code.min.replication.count",
@@ -139,8 +140,8 @@ class CodeKeys:
     )
     code_wait_seconds: int = key(
         "code.max.replication.wait.seconds",
-        "How long a leader waits for that number; then the revision is activated if at least one candidate holds "
-        "its code. -1: for ever.",
+        "How long a leader waits for that number; then the revision is activated if at least one candidate holds its "
+        "code. -1: no limit.",
         60,
         minimum=-1,
         applies="live",
@@ -148,7 +149,7 @@ class CodeKeys:
     )
     python: str = key(
         "job.python",
-        "Absolute path of the Python interpreter on every host; by default the one that submits.",
+        "Absolute path of the Python interpreter on every host; by default the one used for the submit.",
         "",
         scope="cluster",
         form=PATH,

@@ -1,4 +1,4 @@
-"""What is handed on to Kafka's clients, and what a job cannot set of it."""
+"""Settings that are passed on to Kafka clients, and those that a job must not set."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 from standby.config.whole import JobConfig
 from standby.security.secret_files import resolved
 
-#: Of one client, by librdkafka's names.
+#: Settings of one client, with librdkafka's names.
 KafkaSettings = Mapping[str, "str | int | bool"]
 
-#: The largest record that a changelog takes, key and value: the topic, its writers and its readers agree on it.
+#: Maximum size of a changelog record, key and value; used for the topic, its writers and its readers.
 CHANGELOG_RECORD_BYTES: Final = 8 << 20
 
-#: Settings that the exactly-once kernel owns; a job that sets one would break what it rests on.
+#: Settings that exactly-once processing depends on, so a job must not set them.
 OWNED_BY_KERNEL: Final = frozenset(
     {
         "kafka.transactional.id",
@@ -34,14 +34,14 @@ _JAVA_ONLY: Final = frozenset({"sasl.jaas.config", "sasl.login.callback.handler.
 
 
 def kafka_settings(config: JobConfig) -> dict[str, str | int | bool]:
-    """Return librdkafka settings: the job's `kafka.*` keys; raises as `librdkafka_settings`."""
+    """Return the librdkafka settings of the job's `kafka.*` keys. Raises like `librdkafka_settings`."""
     return librdkafka_settings(config.kafka_bootstrap, config.kafka)
 
 
 def librdkafka_settings(bootstrap: str, further: Mapping[str, str]) -> dict[str, str | int | bool]:
-    """Return settings for librdkafka, without those of ``further`` that are for Spark's reader alone.
+    """Return settings for librdkafka, without those of ``further`` that are only for Spark's reader.
 
-    Secrets that files hold are read here, on this host; raises as `standby.security.secret_files.resolved`.
+    Secrets in files are read here, on this host. Raises like `standby.security.secret_files.resolved`.
     """
     return {
         "bootstrap.servers": bootstrap,

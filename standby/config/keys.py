@@ -1,6 +1,7 @@
-"""What a configuration key is, and how one is declared: everything about it in one place. Pure.
+"""Declarations of configuration keys: everything about a key in one place. Pure.
 
-A key is a dataclass field of one of the classes in this package, made by `key`. The class says who has its value:
+A key is a dataclass field of one of the classes in this package, created by `key`. The class determines who has its
+value:
 
 ==================  ===================================================================
 `PlannerKeys`       the planner, in its `Policy`
@@ -21,28 +22,28 @@ from typing import Any, Final, Literal
 
 from standby.shared import naming
 
-#: For what a key's value holds: for one ``job``, its present and its future revisions; for one ``run`` of it, since
-#: state and offsets rest on it; for the ``cluster``, whichever job a process of it serves.
+#: Scope of a key's value: a ``job``, including its future revisions; a ``run`` of it, because state and offsets
+#: depend on it; or the ``cluster``, for all jobs that its processes serve.
 Scope = Literal["job", "cluster", "run"]
 
-#: What a change of a key takes while the job runs: nothing but the leader's knowing (``live``), containers
-#: started anew one by one (``start``), or at least a new start of the job (``never``).
+#: What a change of a key requires while the job runs: only the leader (``live``), a rolling restart of containers
+#: (``start``), or at least a new start of the job (``never``).
 Applies = Literal["live", "start", "never"]
 
-#: In what a number is given; empty: it counts something, which the key's name says.
+#: Unit of a number; empty: a count, as in the key's name.
 Unit = Literal["", "ms", "s", "bytes", "bytes/s", "MiB", "records"]
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a value looks like: for the check, and in words for whoever gave another one."""
+    """The format of a value: a pattern for the check, and words for the error message."""
 
     pattern: re.Pattern[str]
     words: str
 
 
 NAME: Final = Form(naming.NAME, naming.NAME_WORDS)
-#: Kafka's own rule for topic names, kept for jobs and clusters because topics are named after them.
+#: Kafka's rule for topic names; also for jobs and clusters, because topics are named after them.
 TOPIC: Final = Form(
     re.compile(r"[A-Za-z0-9._-]{1,249}\Z"), "up to 249 letters, digits, dots, underscores and dashes"
 )
@@ -60,7 +61,7 @@ OF_HOST: Final = Form(re.compile(r"[^=]+=."), "host=value")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One documented key of the job file."""
+    """A documented key of the job file."""
 
     name: str
     doc: str
@@ -71,9 +72,9 @@ class Key:
     maximum: int | None = None
     choices: tuple[str, ...] = ()
     form: Form | None = None
-    """Of the value, or of each item of a list."""
+    """Format of the value, or of each item of a list."""
     distinct: bool = False
-    """Whether a list may have no item twice."""
+    """Whether the items of a list must be distinct."""
     example: str = ""
 
 
@@ -92,10 +93,10 @@ def key(
     distinct: bool = False,
     example: str = "",
 ) -> Any:
-    """Return a dataclass field that carries its key; required when there is no default.
+    """Return a dataclass field that carries its key; it is required when there is no default.
 
-    A change takes containers started anew unless ``applies`` says otherwise. Keys of a cluster or a run never change
-    while the job runs; raises ValueError for one that is to.
+    A change requires a rolling restart unless ``applies`` is given. Keys of a cluster or a run never change while
+    the job runs; raises ValueError if ``applies`` is given for one.
     """
     if scope != "job" and applies is not None:
         raise ValueError(f"{name}: a key of the {scope} never changes while the job runs")

@@ -1,4 +1,4 @@
-"""From text to a checked configuration, and the errors that tell what was wrong with it."""
+"""Parses and validates a configuration, with error messages for everything that is wrong."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from standby.config.whole import JobConfig, keys
 from standby.errors import BadConfiguration
 from standby.security import disclosure
 
-#: Keys that former versions had, and what holds now whatever they said. A job file that names one is refused; what is
-#: recorded of jobs and clusters may have them.
+#: Keys of former versions, and the behaviour that replaces them. A job file with one of them is refused; recorded
+#: configurations of jobs and clusters may contain them.
 REMOVED: Final[Mapping[str, str]] = {
-    "code.sync.seconds": "a candidate tries again to fetch code that it lacks every 30 s at least",
+    "code.sync.seconds": "a candidate retries fetching missing code at least every 30 s",
     "job.hotstandby.prepare.timeout.ms": "a planned hand-over waits 10 s for the standby to be ready",
-    "job.hotstandby.restore.delay.ms": "lost copies wait 3 s at most for a failover under way to end",
+    "job.hotstandby.restore.delay.ms": "lost copies wait at most 3 s for a running failover to end",
     "job.hotstandby.suspect.grace.ms": "a silent container that YARN still lists may come back within 3 s",
     "yarn.am.heartbeat.interval.ms": "the application master talks to the ResourceManager every 200 ms",
 }
 
 
 def shown(name: str, value: str) -> str:
-    """Return a setting's value as it may be shown: what is not known to be harmless only as three asterisks."""
+    """Return a setting's value for display: three asterisks unless it is known to be harmless."""
     return disclosure.shown(name, value, _own_names())
 
 
 def is_harmless(name: str, value: str) -> bool:
-    """Return whether anybody may read a setting's value, as far as is known."""
+    """Return whether a setting's value is known to be harmless to show."""
     return disclosure.is_harmless(name, value, _own_names())
 
 
 @cache
 def _own_names() -> frozenset[str]:
-    """Return the names of settings that are ours, whether a job may give them or not."""
+    """Return the names of our own settings, including those that a job must not set."""
     return frozenset({*(key.name for key, _ in keys()), *REMOVED, *OWNED_BY_KERNEL})
 
 
@@ -48,9 +48,9 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Return nested configuration as flat dotted keys with text values; lists join with commas.
 
     ``{"job": {"name": "a", "hotstandby.enabled": True}}`` gives ``{"job.name": "a",
-    "job.hotstandby.enabled": "true"}``. Raises `BadConfiguration` where a key is given twice, and where a comma is
-    in a text that is to be a list, or in one of its items: it would part what was written as one; and for items that
-    are empty or have white space around them.
+    "job.hotstandby.enabled": "true"}``. Raises `BadConfiguration` when a key is given twice; when a text for a list,
+    or one of its items, contains a comma, which would split it; and for items that are empty or surrounded by white
+    space.
     """
     flat: dict[str, str] = {}
     lists = {key.name for key, each in keys() if _is_list(each)}
@@ -75,13 +75,13 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def is_text(name: str) -> bool:
-    """Return whether the value of a key is text, or a list of it: any characters may be meant as they are."""
+    """Return whether the value of a key is text, or a list of texts, whose characters must be kept."""
     return _kinds().get(name, "str") not in ("bool", "int")
 
 
 @cache
 def _kinds() -> Mapping[str, str]:
-    """Return key → its type, of our own keys."""
+    """Return key → type, for our own keys."""
     return {key.name: str(each.type) for key, each in keys()}
 
 
@@ -92,18 +92,18 @@ def _is_list(each: dataclasses.Field[Any]) -> bool:
 def _check_items(name: str, value: object) -> None:
     """Raise `BadConfiguration` for a list that is written as text, with the list that was probably meant.
 
-    And for an item that would not be the same once the list is text: what is around it is taken off there.
+    Also for an item that would change in the list's text form, where surrounding white space is removed.
     """
     items = value if isinstance(value, (list, tuple)) else (value,)
     if any(isinstance(each, str) and "," in each for each in items):
         parts = (part.strip() for each in items for part in str(each).split(","))
         meant = ", ".join(part for part in parts if part)
-        raise BadConfiguration(f"{name}: a comma in a text makes no list; write a list: {name}: [{meant}]")
+        raise BadConfiguration(f"{name}: a text with a comma is not a list; write a list: {name}: [{meant}]")
     if isinstance(value, (list, tuple)):
         for each in items:
             if isinstance(each, str) and (not each or each != each.strip()):
                 raise BadConfiguration(
-                    f"{name}: {each!r} is empty, or begins or ends with white space; leave that out"
+                    f"{name}: {each!r} is empty, or begins or ends with white space; remove that"
                 )
 
 
@@ -122,9 +122,9 @@ def _text(value: object, name: str) -> str:
 
 
 def in_one_form(flat: Mapping[str, str]) -> dict[str, str]:
-    """Return ``flat`` with the numbers and truth values of our own keys as `written` gives them; text as it is.
+    """Return ``flat`` with the numbers and truth values of our own keys in the form of `written`.
 
-    What is none stays for `parse` to refuse.
+    Text is unchanged. Invalid values are unchanged, too: `parse` refuses them.
     """
     return {name: _in_one_form(_kinds().get(name, "str"), text) for name, text in flat.items()}
 
@@ -137,12 +137,12 @@ def _in_one_form(kind: str, text: str) -> str:
 
 
 def parse_recorded(flat: Mapping[str, str]) -> JobConfig:
-    """Return the configuration that is recorded of a job or its cluster, maybe by a former version; as `parse`."""
+    """Return the recorded configuration of a job or its cluster, maybe of a former version; like `parse`."""
     return parse({name: _as_recorded(name, text) for name, text in flat.items() if name not in REMOVED})
 
 
 def _as_recorded(name: str, text: str) -> str:
-    """Return a recorded value as `parse` takes it: more forms may have been taken when it was recorded."""
+    """Return a recorded value in the form for `parse`: former versions may have accepted more forms."""
     kind = _kinds().get(name)
     if kind == "bool":
         return text.strip().lower()
@@ -153,9 +153,9 @@ def _as_recorded(name: str, text: str) -> str:
 
 
 def parse(flat: Mapping[str, str]) -> JobConfig:
-    """Return the configuration in ``flat``, every value checked.
+    """Return the validated configuration in ``flat``.
 
-    Raises `BadConfiguration` naming each wrong key or value, all of them in one message.
+    Raises `BadConfiguration` with all wrong keys and values in one message.
     """
     known = {key.name: (key, each) for key, each in keys()}
     wrong: list[str] = []
@@ -172,7 +172,7 @@ def parse(flat: Mapping[str, str]) -> JobConfig:
         elif name in REMOVED:
             wrong.append(f"{name}: this key is gone, remove it; {REMOVED[name]}")
         elif name in OWNED_BY_KERNEL:
-            wrong.append(f"{name}: exactly-once rests on this setting, a job cannot change it; remove it")
+            wrong.append(f"{name}: exactly-once depends on this setting, a job cannot change it; remove it")
         elif name.startswith("kafka."):
             kafka[name[len("kafka.") :]] = text
         elif name.startswith("spark."):
@@ -193,13 +193,13 @@ def parse(flat: Mapping[str, str]) -> JobConfig:
     raise BadConfiguration("the configuration is wrong:\n  " + "\n  ".join(wrong))
 
 
-#: YAML 1.2's core rules for whole numbers and truth values, which hold on the command line, too.
+#: YAML 1.2's core rules for whole numbers and truth values; also used on the command line.
 _INT: Final = re.compile(r"[-+]?[0-9]+|0o(?P<octal>[0-7]+)|0x(?P<hexadecimal>[0-9a-fA-F]+)")
 _BOOLS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 
 
 def _bool(text: str) -> bool:
-    """Return a truth value; raises ValueError for anything else."""
+    """Return a truth value. Raises ValueError for anything else."""
     found = _BOOLS.get(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is not true or false")
@@ -207,7 +207,7 @@ def _bool(text: str) -> bool:
 
 
 def _int(text: str) -> int:
-    """Return a whole number; raises ValueError for anything else."""
+    """Return a whole number. Raises ValueError for anything else."""
     found = _INT.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is not a whole number")
@@ -217,7 +217,7 @@ def _int(text: str) -> int:
 
 
 def _value(key: Key, kind: str, text: str) -> Any:
-    """Return ``text`` as the field's type; raises ValueError with what was expected."""
+    """Return ``text`` converted to the field's type. Raises ValueError with the expected format."""
     if kind == "bool":
         return _bool(text)
     if kind == "int":
@@ -231,7 +231,7 @@ def _value(key: Key, kind: str, text: str) -> Any:
             raise ValueError(f"{number} is above the most allowed, {key.maximum}")
         return number
     if kind == "str" and text != text.strip():
-        raise ValueError(f"{text!r} begins or ends with white space; leave it out")
+        raise ValueError(f"{text!r} begins or ends with white space; remove it")
     parts = (
         tuple(part.strip() for part in text.split(",") if part.strip())
         if kind.startswith("tuple")

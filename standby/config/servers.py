@@ -19,21 +19,23 @@ class ServerKeys:
     )
     zookeeper: str = key(
         "zookeeper.connect",
-        "ZooKeeper servers; by default $STANDFAST_ZOOKEEPER. With a path behind the last server everything of the "
-        "cluster lies below it; a submit makes it where it is missing.",
+        "ZooKeeper servers; by default $STANDFAST_ZOOKEEPER. With a path after the last server, all nodes of the "
+        "cluster are below it; a submit creates it if it is missing.",
         example="zk1:2181,zk2:2181/apps",
         applies="never",
     )
     zookeeper_ca: str = key(
         "zookeeper.ssl.ca.location",
-        "ZooKeeper is talked to over TLS, with servers whose certificates, for their names as `zookeeper.connect` has "
-        "them, are of an authority in this file (PEM, on every host); by default $STANDFAST_ZOOKEEPER_CA.",
+        "Connect to ZooKeeper over TLS, and accept servers whose certificates, for their names as in "
+        "`zookeeper.connect`, are of an authority in this file (PEM, on every host); by default "
+        "$STANDFAST_ZOOKEEPER_CA.",
         "",
         scope="cluster",
     )
     zookeeper_certificate: str = key(
         "zookeeper.ssl.certificate.location",
-        "What is shown to ZooKeeper's servers (PEM, on every host); by default $STANDFAST_ZOOKEEPER_CERTIFICATE.",
+        "Client certificate for ZooKeeper's servers (PEM, on every host); by default "
+        "$STANDFAST_ZOOKEEPER_CERTIFICATE.",
         "",
         scope="cluster",
     )

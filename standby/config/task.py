@@ -13,8 +13,8 @@ class TaskKeys:
 
     inputs: tuple[str, ...] = key(
         "task.inputs",
-        "Input topics. Several must have equally many partitions: task n reads partition n of each, so records "
-        "of one key meet in one task where all topics are keyed and partitioned alike.",
+        "Input topics. Several topics must have the same number of partitions: task n reads partition n of each, so "
+        "records of one key meet in one task if all topics are keyed and partitioned alike.",
         form=TOPIC,
         scope="run",
         distinct=True,
@@ -24,7 +24,7 @@ class TaskKeys:
     )
     transform: str = key(
         "task.transform",
-        "`module:function`, DataFrame → DataFrame on the streaming DataFrame; empty: rows pass as they are.",
+        "`module:function`, DataFrame → DataFrame on the streaming DataFrame; empty: rows are passed on unchanged.",
         "",
         form=FUNCTION,
         example="flights:clean",
@@ -51,53 +51,53 @@ class TaskKeys:
     )
     input_headers: bool = key(
         "task.input.headers",
-        "Whether the rows have the column `headers`, with what the records have beside key and value.",
+        "Whether the rows have the column `headers` with the records' headers.",
         False,
     )
     batch_max_records: int = key(
         "task.batch.max.records",
-        "Most input records in one micro-batch, all tasks of a container together. The first batches have 2,500 at "
-        "most; the bound grows while they are quick. When one takes over a second it falls, to 2,500 if need be, "
-        "unless smaller batches get far less done.",
+        "Maximum number of input records in one micro-batch, for all tasks of a container together. The first batches "
+        "have at most 2,500; the limit grows while they are fast. After a batch of more than a second the limit "
+        "decreases, down to 2,500, unless smaller batches have a much lower throughput.",
         40_000,
         minimum=1,
         unit="records",
     )
     batch_max_bytes: int = key(
         "task.batch.max.bytes",
-        "Most bytes of input in one micro-batch, all tasks of a container together; one record there is in any case. "
-        "With Spark, whose source counts records only, it is kept to by the mean size of the records before, and the "
-        "first batch has 100 at most. Rows are in memory several times: raise it with `spark.driver.memory` and "
-        "`cluster-manager.container.memory.mb` only.",
+        "Maximum size of the input of one micro-batch, for all tasks of a container together; it has at least one "
+        "record. With Spark, whose source only counts records, the size is estimated from the mean size of earlier "
+        "records, and the first batch has at most 100. Rows are in memory several times: raise it only together with "
+        "`spark.driver.memory` and `cluster-manager.container.memory.mb`.",
         33_554_432,
         minimum=1,
         unit="bytes",
     )
     on_error: str = key(
         "task.on.error",
-        "What becomes of an input record on which the job's own code fails again and again: `fail` ends the job "
-        "(or parks the processor), `skip` leaves the record out, `dead-letter` writes it to `task.dead.letter`.",
+        "How an input record is handled on which the job's own code fails repeatedly: `fail` ends the job (or parks "
+        "the processor), `skip` skips the record, `dead-letter` writes it to `task.dead.letter`.",
         "fail",
         choices=("fail", "skip", "dead-letter"),
     )
     error_limit: int = key(
         "task.on.error.limit",
-        "Most records of one task that are left out within an hour; more fail the job: the code is wrong, not "
-        "the data. -1: no bound.",
+        "Maximum number of records of one task that are skipped within an hour; more fail the job: the code is wrong, "
+        "not the data. -1: no limit.",
         100,
         minimum=-1,
     )
     dead_letter: str = key(
         "task.dead.letter",
-        "Topic for records that were given up, with their error and offset; needed for `dead-letter`.",
+        "Topic for records that were given up, with their error and offset; required for `dead-letter`.",
         "",
         form=TOPIC,
     )
     input_lost: str = key(
         "task.input.lost",
-        "What becomes of a task whose next input was deleted before it was processed (its topic's retention is too "
-        "short): `fail` ends it, `skip` goes on at the first record that is left; the log and the records given "
-        "up tell how many offsets are missing.",
+        "How a task is handled whose next input was deleted before it was processed (its topic's retention is too "
+        "short): `fail` ends it, `skip` continues at the first remaining record; the log and the reported given-up "
+        "records show how many offsets are missing.",
         "fail",
         choices=("fail", "skip"),
     )

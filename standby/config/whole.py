@@ -1,4 +1,4 @@
-"""A job's configuration as a whole: every group of keys, and what is derived from several of them."""
+"""A job's whole configuration: all groups of keys, and values derived from several of them."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ class JobConfig(
 ):
     """A job's configuration, validated; build it with `standby.config.parse`."""
 
-    # Without their values in the representation: passwords are among them.
+    # The representation omits their values, because some are passwords.
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Every other `kafka.*` key, prefix taken off: settings of each Kafka client."""
+    """Every other `kafka.*` key, without the prefix: settings of each Kafka client."""
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Every `spark.*` key with its prefix: settings of the Spark session."""
 
     @property
     def cluster(self) -> str:
-        """Return the cluster's name."""
+        """The cluster's name."""
         return self.cluster_name or self.job_name
 
     @property
     def zookeeper_tls(self) -> Tls | None:
-        """Return how ZooKeeper's servers are talked to; None: in clear."""
+        """TLS settings for ZooKeeper's servers; None: plain text."""
         found = Tls(self.zookeeper_ca, self.zookeeper_certificate, self.zookeeper_key)
         return found if found.ca else None
 
     @property
     def standbys(self) -> int:
-        """Return how many standby copies each active has."""
+        """Number of standby copies of each active."""
         return self.replication_count if self.standby_enabled else 0
 
     @property
     def stage(self) -> str:
-        """Return the name of the job's one stage."""
+        """The name of the job's only stage."""
         return "main"
 
 
 @cache
 def keys() -> tuple[tuple[Key, dataclasses.Field[Any]], ...]:
-    """Return every documented key with its dataclass field, group by group as they are declared."""
+    """Return every documented key with its dataclass field, in the order of declaration."""
     return tuple(
         (each.metadata["key"], each)
         for group in JobConfig.__bases__
@@ -73,5 +73,5 @@ def keys() -> tuple[tuple[Key, dataclasses.Field[Any]], ...]:
 
 
 def names(scope: str) -> tuple[str, ...]:
-    """Return the names of the keys whose values hold for ``scope`` (`standby.config.keys.Scope`), sorted."""
+    """Return the sorted names of the keys with this ``scope`` (`standby.config.keys.Scope`)."""
     return tuple(sorted(key.name for key, _ in keys() if key.scope == scope))

@@ -28,8 +28,8 @@ class YarnKeys:
     )
     retry_exhausted: str = key(
         "cluster-manager.container.retry.exhausted",
-        "What too many failures in the window do: `fail` the job, or `park` the processor until "
-        "`standfast unpark`, while the rest of the job runs on.",
+        "What happens after too many failures in the window: `fail` the job, or `park` the processor until `standfast "
+        "unpark`, while the rest of the job keeps running.",
         "fail",
         choices=("fail", "park"),
         applies="live",
@@ -37,8 +37,8 @@ class YarnKeys:
     cells: int = key(
         "appmaster.cells",
         "Number of cells: YARN applications of the cluster, each with an application master that can lead and with "
-        "the containers it asked for. Losing one takes its containers with it; with two or more no task has all its "
-        "copies in one.",
+        "the containers that it requested. Losing one takes its containers with it; with two or more, no task has all "
+        "its copies in one cell.",
         2,
         minimum=1,
         scope="cluster",
@@ -60,7 +60,7 @@ class YarnKeys:
     )
     am_max_attempts: int = key(
         "yarn.am.max.attempts",
-        "Application-master attempts (bounded by the cluster's own maximum).",
+        "Application-master attempts (limited by the cluster's own maximum).",
         4,
         minimum=1,
         scope="cluster",
@@ -85,8 +85,8 @@ class YarnKeys:
     )
     hosts: tuple[str, ...] = key(
         "yarn.hosts",
-        "Hosts that may be asked for by name; empty: every RUNNING node at submit. "
-        "Later hosts are reached by any-host requests.",
+        "Hosts that may be requested by name; empty: every RUNNING node at submit. Later hosts are reached by "
+        "any-host requests.",
         (),
         scope="cluster",
     )
