@@ -1,7 +1,7 @@
-"""By what the processes of a cluster know each other: a certificate for each role, from the cluster's own authority.
+"""Credentials of a cluster's processes: a certificate for each role, from the cluster's own authority. Pure.
 
-`standfast submit` gives every process what it begins with in one file of its working directory; what a rotation
-replaces comes through ZooKeeper (`standby.adapters.zookeeper.credentials`). Pure.
+`standfast submit` gives every process its initial credentials in a file of its working directory; rotated
+credentials are distributed through ZooKeeper (`standby.adapters.zookeeper.credentials`).
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import msgspec
 
 from standby.errors import BadConfiguration
 
-#: Its name in the working directory of every container and candidate.
+#: The name of the file in the working directory of every container and candidate.
 FILE: Final = "credentials.json"
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What one process shows and trusts, in PEM."""
+    """The certificate, key and trust of a process, in PEM."""
 
     number: int
-    """Counts what was given out to a cluster; the higher one holds."""
+    """Increases with each issue of credentials for a cluster; the highest one is current."""
     trust: str
-    """Certificates of the authorities whose certificates are trusted: of two while they change."""
+    """Certificates of the trusted authorities: two during a rotation."""
     certificate: str
     key: str
 
@@ -32,25 +32,25 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class Bootstrap(msgspec.Struct, frozen=True):
-    """`FILE`: what a process has before it has talked to anybody."""
+    """The content of `FILE`: what a process has from its start."""
 
     credentials: Credentials
     secret: str
-    """What its sessions with ZooKeeper prove."""
+    """The secret of its ZooKeeper sessions."""
     owner: str
-    """The digest by which ZooKeeper knows the cluster's owner; tells nothing of the owner's secret."""
+    """The digest of the cluster's owner in ZooKeeper; it does not reveal the owner's secret."""
 
     def __repr__(self) -> str:
         return f"Bootstrap({self.credentials!r}, …)"
 
 
 def encode(what: Credentials | Bootstrap) -> bytes:
-    """Return it as it is kept."""
+    """Return the encoded form."""
     return msgspec.json.encode(what)
 
 
 def decode(data: bytes, path: str) -> Credentials:
-    """Return the credentials that ``path`` holds; raises `BadConfiguration`."""
+    """Return the credentials in ``data`` from ``path``. Raises `BadConfiguration`."""
     try:
         return msgspec.json.decode(data, type=Credentials)
     except msgspec.DecodeError as error:
@@ -58,9 +58,9 @@ def decode(data: bytes, path: str) -> Credentials:
 
 
 def load(directory: Path) -> Bootstrap:
-    """Return what a process has in its working directory; raises `BadConfiguration` naming what is wrong.
+    """Return the initial credentials of a process in its working directory. Raises `BadConfiguration`.
 
-    A stream without credentials is never opened: whoever can talk to a container can make it write.
+    A stream without credentials is never opened: a client that can talk to a container can make it write.
     """
     path = directory / FILE
     try:
@@ -68,7 +68,7 @@ def load(directory: Path) -> Bootstrap:
     except OSError as error:
         raise BadConfiguration(
             f"{path}: {error.strerror}; `standfast submit` puts the cluster's credentials into the working directory "
-            "of every process, and this one is to be started by YARN"
+            "of every process, and this one must be started by YARN"
         ) from error
     except msgspec.DecodeError as error:
         raise BadConfiguration(f"{path}: no credentials: {error}") from error

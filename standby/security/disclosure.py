@@ -1,9 +1,9 @@
-"""Which settings may be read by whoever sees an answer, an event or a log line: an allow-list. Pure.
+"""Allow-list of settings whose values may appear in answers, events and log lines. Pure.
 
-Settings of Kafka's clients and of Spark are handed on as they are, and new releases, file systems and plug-ins bring
-names that nobody here has heard of. So a value is shown only when its name, or its name and its form together, are
-known to be harmless; everything else shows as three asterisks, and is not taken from a command line, which everybody on
-the machine can read.
+Settings of Kafka clients and of Spark are passed on unchanged, and new releases, file systems and plug-ins bring
+unknown names. So a value is shown only when its name, or its name and format together, are known to be harmless.
+Everything else is shown as three asterisks, and is refused on a command line, which all users of the machine can
+read.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-#: What a value shows as that is not to be read.
+#: Replacement for a hidden value.
 HIDDEN: Final = "***"
 
-#: Settings of librdkafka, by their names without prefix: names, paths and choices, whatever their value.
+#: librdkafka settings without prefix whose values are harmless: names, paths and choices.
 _KAFKA: Final = frozenset(
     {
         "acks",
@@ -62,7 +62,7 @@ _KAFKA: Final = frozenset(
     }
 )
 
-#: Settings of Spark whose value is a name, a path or a choice.
+#: Spark settings whose value is a name, a path or a choice.
 _SPARK: Final = frozenset(
     {
         "spark.app.name",
@@ -81,13 +81,13 @@ _SPARK: Final = frozenset(
     }
 )
 
-#: Ends of names of Kafka's settings that take a number or a truth value, and nothing else.
+#: Suffixes of Kafka settings that accept only numbers or truth values.
 _KAFKA_FIGURE: Final = re.compile(
     r"[.](ms|bytes|kbytes|messages|interval|size|max|min|enable|enabled|level|factor|records|retries|fails|connections"
     r"|count|jitter|threshold|idempotence|nagle\.disable)\Z"
 )
 
-#: Beginnings of names of Spark's settings that take numbers, sizes, times and truth values.
+#: Prefixes of Spark settings that accept numbers, sizes, times and truth values.
 _SPARK_FIGURE: Final = (
     "spark.cleaner.",
     "spark.default.",
@@ -116,22 +116,22 @@ _SPARK_FIGURE: Final = (
     "spark.ui.",
 )
 
-#: A number with or without a unit of Spark's, or a truth value.
+#: A number with or without a Spark unit, or a truth value.
 _FIGURE: Final = re.compile(
     r"(-?\d{1,12}(\.\d{1,6})?([nu]?s|ms|m|min|h|d|[kmgt]?b|[kgt])?|true|false)\Z", re.IGNORECASE
 )
 
-#: The end of the name of a setting that says in which file of the host another one's value lies.
+#: Suffix of a setting that names the file on the host with another setting's value.
 FILE: Final = ".file"
 
 
 def shown(name: str, value: str, known: Collection[str]) -> str:
-    """Return a setting's value as it may be shown; ``known`` are the names of our own keys, all harmless."""
+    """Return a setting's value for display; ``known`` are the names of our own keys, all harmless."""
     return value if is_harmless(name, value, known) else HIDDEN
 
 
 def is_harmless(name: str, value: str, known: Collection[str]) -> bool:
-    """Return whether anybody may read a setting's value; ``known`` are the names of our own keys, all harmless."""
+    """Return whether a setting's value is harmless; ``known`` are the names of our own keys, all harmless."""
     if name in known or not value:
         return True
     is_figure = _FIGURE.match(value) is not None
@@ -145,23 +145,23 @@ def is_harmless(name: str, value: str, known: Collection[str]) -> bool:
     return False
 
 
-#: Parts of names that tell of a secret: such a setting may be given by a file, and not on a command line.
+#: Parts of names that indicate a secret: such a setting may be given by a file, but not on a command line.
 _SECRET: Final = re.compile(
     r"password|passwd|passphrase|secret|jaas|token|credential|private[._-]?key|access[._-]?key|account[._-]?key"
     r"|encryption[._-]?key|key[._]pem|keystore[._]key|ssl[._]key\Z|[._]sas[._]"
-    # What is handed to a JVM, or to the environment of a process, has whatever its code asks for there.
+    # Options of a JVM, and environment variables, may contain any secret that their code needs.
     r"|javaoptions\Z|\Aspark\.executorenv\.",
     re.IGNORECASE,
 )
 
-#: Settings whose own name ends as if they named another one's file.
+#: Settings whose own name happens to end with `.file`.
 _OWN_FILES: Final = re.compile(
     r"kafka\.sasl\.oauthbearer\.assertion\.|spark\.authenticate\.|spark\.hadoop\.hadoop\."
 )
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the name of a setting that is handed on to Kafka or Spark tells of a secret."""
+    """Return whether the name of a setting for Kafka or Spark indicates a secret."""
     is_passed_on = name.startswith(("kafka.", "spark."))
     return (
         is_passed_on
@@ -171,5 +171,5 @@ def is_secret(name: str) -> bool:
 
 
 def is_path_of_secret(name: str) -> bool:
-    """Return whether a setting names the file with the value of a secret one: ``kafka.sasl.password.file``."""
+    """Return whether a setting names the file of a secret, like ``kafka.sasl.password.file``."""
     return name.endswith(FILE) and not _OWN_FILES.match(name) and is_secret(name.removesuffix(FILE))

@@ -227,5 +227,5 @@ def test_what_is_known_to_be_harmless_is_taken_from_a_command_line(file: Path) -
 
 
 def test_setting_that_no_job_may_have_is_refused_with_that_as_the_reason(file: Path) -> None:
-    with pytest.raises(BadConfiguration, match=r"kafka\.acks: exactly-once rests on this setting"):
+    with pytest.raises(BadConfiguration, match=r"kafka\.acks: exactly-once depends on this setting"):
         load(file, ["kafka.acks=all"])
