@@ -1,1 +1,1 @@
-"""What every other folder may import; this one imports none of them."""
+"""Shared modules, which every other folder may import; they import none of the others."""

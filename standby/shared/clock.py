@@ -1,11 +1,12 @@
-"""Time as a port: what is asked of a clock, and the real one.
+"""Time as a port: the interface of a clock, and the real one.
 
-Who decides by time gets a clock, or is told the time; who reads the machine's all the same is listed in pyproject.toml.
-A test gives a clock that it moves by hand, so a time-out is over when the test says so, however slow the machine is.
+Code that makes time-based decisions gets a clock, or the time as an argument; exceptions are listed in
+pyproject.toml. Tests use a clock that they advance explicitly, so a time-out does not depend on the speed of the
+machine.
 
-There are two kinds of waiting. A *time-out* decides something: it is a comparison with `Clock.monotonic`, or one of the
-waits below. A *pace* only spares work between two looks, and what is decided is the same however often one looks:
-whoever keeps one waits for `Clock.pace`, which a clock of a test makes short.
+There are two kinds of waiting. A *time-out* decides something: it is a comparison with `Clock.monotonic`, or one of
+the waits below. A *pace* is a poll interval, which does not affect decisions: code waits for `Clock.pace`, which the
+clock of a test shortens.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Tells the time and waits; from any thread."""
+    """A clock. Thread-safe."""
 
     def monotonic(self) -> float:
-        """Return seconds since some moment; they never go back."""
+        """Return seconds since some moment; never decreases."""
         ...
 
     def monotonic_ms(self) -> int:
@@ -32,11 +33,11 @@ class Clock(Protocol):
         ...
 
     def now_ms(self) -> int:
-        """Return Unix milliseconds; somebody may set them back."""
+        """Return Unix milliseconds; the clock may be set back."""
         ...
 
     def pace(self, seconds: float) -> float:
-        """Return for how long to wait between two looks that need not be closer than ``seconds``."""
+        """Return how long to wait for a poll interval of ``seconds``."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -44,16 +45,16 @@ class Clock(Protocol):
         ...
 
     def completed(self, futures: Iterable[Future[T]], seconds: float) -> Iterator[Future[T]]:
-        """Yield each future as it ends; raises `concurrent.futures.TimeoutError` when the time is over before."""
+        """Yield each future as it ends. Raises `concurrent.futures.TimeoutError` after ``seconds``."""
         ...
 
     def later(self, seconds: float, act: Callable[[], object]) -> Callable[[], None]:
-        """Have ``act`` called on another thread after so long; return what calls that off."""
+        """Call ``act`` on another thread after ``seconds``; return a function that cancels this."""
         ...
 
 
 class RealClock:
-    """The machine's."""
+    """The clock of the machine."""
 
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
@@ -80,28 +81,28 @@ class RealClock:
 
     @staticmethod
     def later(seconds: float, act: Callable[[], object]) -> Callable[[], None]:
-        """Have ``act`` called after so long; see `Clock.later`."""
+        """Call ``act`` after ``seconds``; see `Clock.later`."""
         timer = threading.Timer(seconds, act)
         timer.daemon = True
         timer.start()
         return timer.cancel
 
 
-#: The only one that a process needs.
+#: The only instance that a process needs.
 REAL: Final = RealClock()
 
 
 def boot_ms() -> int:
-    """Return the milliseconds since the machine started, those included in which it slept.
+    """Return the milliseconds since the machine was booted, including the time in which it was suspended.
 
-    Linux stops the monotonic clock while a machine is suspended, and nobody else's: a leader that slept would take its
-    term for longer than it was.
+    Linux stops the monotonic clock while a machine is suspended, but the clocks of other machines continue: a
+    suspended leader would otherwise believe that its lease is still valid.
     """
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 def have_ended(clock: Clock, futures: Iterable[Future[T]], seconds: float) -> bool:
-    """Wait until all futures have ended, at most so long; return whether they have."""
+    """Wait until all futures have ended, at most ``seconds``; return whether they have."""
     try:
         for _ in clock.completed(futures, seconds):
             pass

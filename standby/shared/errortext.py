@@ -1,7 +1,7 @@
-"""Text of an exception that a job's code may have raised: bounded, encodable as UTF-8, never an error itself. Pure.
+"""Text of an exception that a job's code may have raised: bounded, valid UTF-8, and never raising itself. Pure.
 
-An exception of a job's own is of any kind: its ``__str__`` may raise, and its text may be enormous or hold lone
-surrogates, which no JSON encoder takes. Everything that is logged, sent, or kept of one is made here.
+A job may raise exceptions of any kind: ``__str__`` may raise, and the text may be enormous or contain lone
+surrogates, which no JSON encoder accepts. All text of exceptions that is logged, sent, or stored is created here.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from pathlib import Path
 from traceback import StackSummary, TracebackException
 from typing import Final
 
-#: Characters that are kept of an exception's message.
+#: Maximum length of an exception's message, in characters.
 MESSAGE_CHARACTERS: Final = 500
 
-#: Characters of what a replica says of itself: where something failed, and an exception's message.
+#: Maximum length of a replica's detail: where something failed, and an exception's message.
 DETAIL_CHARACTERS: Final = 2_000
 
-#: Characters that are kept of a traceback: it is sent with each report, and recorded.
+#: Maximum length of a traceback, which is sent with each report, and recorded.
 TRACEBACK_CHARACTERS: Final = 4_000
 
-#: Characters of a traceback in a container's log.
+#: Maximum length of a traceback in a container's log.
 LOG_CHARACTERS: Final = 64_000
 
-#: One frame, or one message within a traceback, has at most so many.
+#: Maximum length of a frame or a message within a traceback.
 _PIECE_CHARACTERS: Final = 1_000
 
-#: How often an exception names another as its cause before the rest is left out.
+#: Maximum number of causes of an exception; further ones are omitted.
 _MOST_CAUSES: Final = 20
 
-#: What Spark's own exception says of one in a Python worker ends with that one's traceback.
+#: Spark's exception for one in a Python worker ends with the worker's traceback.
 _TRACEBACK: Final = "Traceback (most recent call last):"
 
 _FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]*)", line \d+')
 _JAVA_FRAME: Final = re.compile(r"\s+at [\w.$/]+\(")
 
-#: Directories of code that no author of a job has written; the rest of a traceback is hers, or is called by her code.
+#: Directories of code that is not the job's; the rest of a traceback is the job's code, or is called by it.
 _OURS: Final = str(Path(__file__).parents[1])
 _NOT_THE_JOBS: Final = re.compile(r"[/\\](pyspark|py4j|importlib)[/\\]|^<frozen importlib|pyspark\.zip[/\\]")
 
@@ -50,21 +50,21 @@ def kind_of(error: BaseException) -> str:
 
 
 def text_of(error: BaseException, most: int = LOG_CHARACTERS) -> str:
-    """Return what the exception says, at most so many characters of it; of one that fails to say it, that it does."""
+    """Return the exception's text, at most ``most`` characters; a note if its ``__str__`` raises."""
     try:
         return clean(str(error), most)
     except BaseException as failure:  # noqa: BLE001 - the job's own __str__
-        return f"(its text cannot be had: __str__ raised {kind_of(failure)})"
+        return f"(no text: __str__ raised {kind_of(failure)})"
 
 
 def first_line(error: BaseException, most: int = DETAIL_CHARACTERS) -> str:
-    """Return the first line with text of what the exception says, else the name of its type."""
+    """Return the first non-empty line of the exception's text, or the name of its type."""
     lines = (line.strip() for line in text_of(error).splitlines())
     return next((line[:most] for line in lines if line), kind_of(error))
 
 
 def told(error: BaseException) -> str:
-    """Return the exception's type and first line, as the last line of a traceback has them."""
+    """Return the exception's type and first line, as in the last line of a traceback."""
     line = first_line(error, MESSAGE_CHARACTERS)
     kind = kind_of(error)
     return kind if line == kind else f"{kind}: {line}"
@@ -72,29 +72,29 @@ def told(error: BaseException) -> str:
 
 def clean(text: str, most: int) -> str:
     """Return at most ``most`` characters of ``text``, each lone surrogate as its escape."""
-    # Of a subclass of str nothing is called that it could have made its own.
+    # Call only methods of str itself: a subclass may override them.
     kept = str.__getitem__(text, slice(most))
     return str.encode(kept, "utf-8", "backslashreplace").decode()[:most]
 
 
 def worker_traceback(error: BaseException) -> str:
-    """Return the traceback of a Python worker that an exception of Spark's quotes; empty when it quotes none."""
+    """Return the traceback of a Python worker that a Spark exception quotes; empty if there is none."""
     _, found, frames = text_of(error).partition(_TRACEBACK)
     return found + frames
 
 
 def traceback_of(error: BaseException, most: int = TRACEBACK_CHARACTERS) -> str:
-    """Return the exception's traceback with the frames of the job's code, and of what that calls.
+    """Return the exception's traceback with the frames of the job's code, and of the code that it calls.
 
-    Frames of standfast, of Spark, and of Java are left out; what raised it within a Python worker of Spark is shown
-    in place of what the driver did meanwhile.
+    Frames of standfast, Spark and Java are omitted. For an exception in a Python worker of Spark, the worker's
+    traceback is shown instead of the driver's.
     """
     try:
         is_sparks = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
         quoted = worker_traceback(error) if is_sparks else ""
         pieces = _quoted(quoted) if quoted else _formatted(error, _is_jobs)
         return _cut(pieces, most)
-    except BaseException:  # noqa: BLE001 - whatever an exception of the job's own does when it is looked at
+    except BaseException:  # noqa: BLE001 - whatever an exception of the job does when it is inspected
         return told(error)
 
 
@@ -111,20 +111,20 @@ def _is_jobs(file: str) -> bool:
 
 
 def _formatted(error: BaseException, is_shown: Callable[[str], bool]) -> Iterator[str]:
-    """Yield the pieces of a traceback with the frames whose files are to be shown."""
+    """Yield the pieces of a traceback with the frames of files that ``is_shown`` selects."""
     whole = TracebackException.from_exception(error)
     waiting, seen = [whole], 0
     while waiting and seen < _MOST_CAUSES:
         each, seen = waiting.pop(), seen + 1
         each.stack = StackSummary.from_list([frame for frame in each.stack if is_shown(frame.filename)])
         waiting += [other for other in (each.__cause__, each.__context__) if other is not None]
-        # Of an exception group, from Python 3.11 on.
+        # Exception groups, from Python 3.11 on.
         waiting += getattr(each, "exceptions", None) or []
     yield from whole.format()
 
 
 def _quoted(text: str) -> Iterator[str]:
-    """Yield the lines of a traceback that is there as text only, without frames that are not the job's."""
+    """Yield the lines of a traceback text, without frames that are not the job's."""
     is_shown = True
     for line in text.splitlines(keepends=True):
         frame = _FRAME.match(line)
@@ -137,7 +137,7 @@ def _quoted(text: str) -> Iterator[str]:
 
 
 def _cut(pieces: Iterable[str], most: int) -> str:
-    """Return the pieces as one text; of one that is too long the middle is left out: how it began and ended stays."""
+    """Return the pieces as one text; the middle of a text that is too long is omitted."""
     text = "".join(
         f"{piece[:_PIECE_CHARACTERS].rstrip()} …\n" if len(piece) > _PIECE_CHARACTERS else piece
         for piece in pieces

@@ -1,8 +1,7 @@
-"""How a container's process ends: its exit codes, and the verdict on who ended it (rule `fair-blame`). Pure.
+"""Exit codes of a container's process, and the cause of its end (rule `fair-blame`). Pure.
 
-docs/troubles.md explains the codes. The verdict is made from numbers alone: exit codes, signals, and the kernel's own
-count of processes that it killed for want of memory. They come from the witness, the small process around the
-container's (`standby.process.witness`).
+docs/troubles.md explains the codes. The cause is determined from exit codes, signals, and the host kernel's count of
+OOM kills. They are reported by the witness, the parent of the container's process (`standby.process.witness`).
 """
 
 from __future__ import annotations
@@ -17,28 +16,28 @@ from standby.shared.model import TaskId
 
 # ---- exit codes ----
 #
-# A code below 10 is `standby.errors`' own: 2 for bad configuration, 3 for something unavailable at the start,
+# Codes below 10 are those of `standby.errors`: 2 for bad configuration, 3 for something unavailable at the start,
 # 70 for a broken invariant.
 
-#: The leader no longer wants the container, or SIGTERM asked for the end; everything was closed in order.
+#: The leader no longer needs the container, or it received SIGTERM; everything was closed orderly.
 ORDERLY: Final = 0
 
-#: No leader was found for `job.hotstandby.orphan.timeout.ms` (rule `orphan-exit`); everything was closed in order.
+#: No leader was found for `job.hotstandby.orphan.timeout.ms` (rule `orphan-exit`); everything was closed orderly.
 ORPHANED: Final = 10
 
-#: The kernel gave the whole container up: a dead JVM, a revoke that hangs (rule `never-block`).
+#: The kernel abandoned the whole container: a dead JVM, a hanging revoke (rule `never-block`).
 BROKEN: Final = 11
 
-#: Something did not close within its deadline; the process ended all the same.
+#: Something did not close within its deadline; the process ended nevertheless.
 UNCLEAN: Final = 12
 
-#: The control loop itself stood still while the rest of the process ran.
+#: The control loop was stuck while the rest of the process was running.
 STUCK: Final = 13
 
-#: Ends in which the job's code may have had a part. Of the others nobody needs to know more.
+#: Exit codes that may be caused by the job's code. The others need no further information.
 PERHAPS_OF_CODE: Final = frozenset({BROKEN, STUCK})
 
-#: Every code with what it means.
+#: The meaning of each code.
 MEANINGS: Final = {
     ORDERLY: "ended as asked, everything closed in order",
     ORPHANED: "found no leader for too long",
@@ -49,7 +48,7 @@ MEANINGS: Final = {
 
 # ---- who ended it ----
 
-#: What a process does to itself: nobody sends these to another one, as a rule.
+#: Signals of a fault in the process itself, which are usually not sent by others.
 _FAULTS: Final[Collection[int]] = frozenset(
     {
         signal.SIGSEGV,
@@ -67,21 +66,21 @@ class Cause(enum.Enum):
     """Who ended a process."""
 
     ITSELF = "itself"
-    """What it ran: a fault, or an exit that is none of ours."""
+    """The code that it ran: a fault, or an exit that is not standfast's."""
     UNCERTAIN = "uncertain"
-    """What it ran, or the lack of something that others used up, or what runs beside the transform in a JVM."""
+    """The code that it ran, or a resource used up by others, or other code in the JVM."""
     OUTSIDE = "outside"
-    """YARN, the host's kernel, or a person: nobody's failure."""
+    """YARN, the host's kernel, or a person: not a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A task that the process ran the job's code on at its end."""
+    """A task on which the process was running the job's code when it ended."""
 
     task: TaskId
     position: int | None = None
-    """The committed input position from which it ran (`standby.shared.model.Offsets.total`); None: that is
-    not known, since it was the feed's child that ran it."""
+    """The committed input position from which it ran (`standby.shared.model.Offsets.total`); None: not known,
+    because the feed's child ran it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +88,32 @@ class ProcessEnd:
     """The end of a container's process."""
 
     status: int
-    """Its exit code, or minus the number of the signal that ended it."""
+    """Its exit code, or the negated number of the signal that ended it."""
     ran: tuple[Ran, ...] = ()
-    """Every task whose step or transform was running; none: the process ran no code of a job on any input."""
+    """Every task whose step or transform was running; empty: no code of a job was running on input."""
     child: int | None = None
-    """The same as `status` of the child whose death was the reason (the JVM); None: there was no such child."""
+    """The status of the child (the JVM) whose death was the reason; None: there was no such child."""
     oom_kills: int | None = None
-    """How many processes the host's kernel killed for want of memory within the last seconds; None: not known."""
+    """Number of OOM kills on the host within the last seconds; None: not known."""
 
     @property
     def cause(self) -> Cause:
-        """Return who ended it, as far as that can be told."""
+        """The cause of the end, as far as it is known."""
         status = self.status if self.child is None else self.child
         if -status in _FAULTS:
-            # A JVM has many threads and libraries beside the job's transform.
+            # A JVM has many threads and libraries besides the job's transform.
             return Cause.ITSELF if self.child is None else Cause.UNCERTAIN
         if status == -signal.SIGKILL:
             return Cause.OUTSIDE if self.oom_kills == 0 else Cause.UNCERTAIN
         if status < 0:
             return Cause.OUTSIDE
-        # A JVM gives up when its heap is exhausted, by whatever; a loop that stands still may be held up by anything.
+        # A JVM ends when its heap is exhausted, for any reason; a stuck loop may have any cause.
         is_ours = self.child is not None or status in PERHAPS_OF_CODE
         return Cause.UNCERTAIN if is_ours else Cause.ITSELF
 
     @property
     def is_from_outside(self) -> bool:
-        """Whether nothing that it ran can be the reason."""
+        """Whether the code that it ran cannot be the reason."""
         return self.cause is Cause.OUTSIDE
 
     def __str__(self) -> str:

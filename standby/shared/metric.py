@@ -1,4 +1,4 @@
-"""Metrics as leaders and containers declare them for Prometheus, each together with what computes it. Pure."""
+"""Declarations of metrics of leaders and containers for Prometheus, with the functions that compute them. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Source = TypeVar("Source")
 #: Label values → value.
 Values = Iterable[tuple[tuple[str, ...], float]]
 
-#: Replicas with what they last reported; their labels are `REPLICA_LABELS`.
+#: Replicas with their last reported status; their labels are `REPLICA_LABELS`.
 Replicas = Sequence[tuple[tuple[str, ...], ReplicaStatus]]
 
 
 class Kind(enum.Enum):
-    """How Prometheus is to take the values."""
+    """The type of a metric."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -27,23 +27,23 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric(Generic[Source]):
-    """One metric, computed at each scrape."""
+    """A metric, computed at each scrape."""
 
     name: str
-    """Ends with the unit, if there is one, and then with ``_total`` for a counter."""
+    """Ends with the unit, if any, followed by ``_total`` for a counter."""
     help: str
     labels: tuple[str, ...]
     values: Callable[[Source], Values]
     kind: Kind = Kind.GAUGE
 
     def of(self, source: Source) -> Samples:
-        """Return the metric with its present values."""
+        """Return the metric with its current values."""
         return Samples(self, tuple((labels, float(value)) for labels, value in self.values(source)))
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """One metric with all its present values."""
+    """A metric with all its current values."""
 
     metric: Metric[Any]
     values: tuple[tuple[tuple[str, ...], float], ...]
@@ -54,14 +54,14 @@ def single(name: str, text: str, value: Callable[[Source], float], kind: Kind = 
     return Metric(name, text, (), lambda source: (((), value(source)),), kind)
 
 
-#: Labels of everything that is said of one replica.
+#: Labels of all metrics of a replica.
 REPLICA_LABELS: Final = ("job", "stage", "partition", "copy", "role")
 
 
 def of_replica(
     name: str, text: str, value: Callable[[ReplicaStatus], float | None], kind: Kind = Kind.GAUGE
 ) -> Metric[Replicas]:
-    """Declare what is said of each replica; a value that is not known now is left out rather than shown as 0."""
+    """Declare a metric of each replica; an unknown value is omitted rather than shown as 0."""
 
     def values(replicas: Replicas) -> Iterator[tuple[tuple[str, ...], float]]:
         for labels, status in replicas:
@@ -73,11 +73,11 @@ def of_replica(
 
 
 def seconds(milliseconds: int | None) -> float | None:
-    """Return a time in Prometheus's unit; None when it is not known."""
+    """Return a time in Prometheus' unit; None when it is not known."""
     return None if milliseconds is None else milliseconds / 1000
 
 
-#: Shown by containers, and by the leader as they reported them last: whoever asks takes the maximum of both.
+#: Exported by containers, and by the leader as last reported: queries should take the maximum of both.
 LAGS: Final = (
     of_replica(
         "standfast_replica_lag_records",

@@ -1,6 +1,6 @@
-"""The words that every part of standfast shares: ids, roles, phases and records. Pure.
+"""The types that all parts of standfast share: ids, roles, phases and records. Pure.
 
-Ids are structured values; their text forms are for people and logs and are never parsed.
+Ids are structured values; their text forms are for people and logs, and are never parsed.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ class Role(str, enum.Enum):
 
 
 class Phase(str, enum.Enum):
-    """Where a replica stands in its life; `standby.replica.lifecycle` has the legal moves."""
+    """The phases of a replica's lifecycle; `standby.replica.lifecycle` has the transitions."""
 
     OPENING = "opening"
     """Its local store is being opened and checked."""
     RESTORING = "restoring"
-    """It replays the changelog and is not yet within the lag policy."""
+    """It is replaying the changelog and is not within the lag policy yet."""
     TAILING = "tailing"
-    """It is a standby in step with the changelog's end (in-sync)."""
+    """It is a standby that follows the changelog's end (in sync)."""
     FENCING = "fencing"
-    """On its way to active: record read, producer's initialisation fences every earlier writer."""
+    """Becoming active: the record is read, and the producer's initialisation fences every earlier writer."""
     DRAINING = "draining"
-    """On its way to active: the fence holds, the rest of the changelog is being replayed."""
+    """Becoming active: the fence is in place, and the rest of the changelog is being replayed."""
     CLAIMING = "claiming"
-    """On its way to active: the offsets are being committed again with the new epoch."""
+    """Becoming active: the offsets are being committed again with the new epoch."""
     ACTIVE = "active"
-    """It claimed its epoch; input is open or about to be."""
+    """It has claimed its epoch; the input is open or about to be opened."""
     FENCED = "fenced"
-    """A newer owner exists, or it was fenced again and again: it stopped by itself."""
+    """A newer owner exists, or it was fenced repeatedly: it stopped by itself."""
     FAILED = "failed"
-    """It cannot go on; the detail says why. Its store is closed."""
+    """It cannot continue; the detail has the reason. Its store is closed."""
     CLOSING = "closing"
-    """Told to close and doing so; its store is still open."""
+    """It is closing as ordered; its store is still open."""
     CLOSED = "closed"
-    """Given up as ordered; store closed, nothing of it runs any more."""
+    """It is closed as ordered; nothing of it is running any more."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskId:
-    """One input partition number of one stage of one job, with all its stores."""
+    """A partition number of the inputs of a job's stage, with all its stores."""
 
     job: str
     stage: str
@@ -59,7 +59,7 @@ class TaskId:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ReplicaId:
-    """One copy of a task. Copy numbers run from 0 and stay with the replica; roles move."""
+    """A copy of a task. Copy numbers begin at 0 and stay with the replica; roles change."""
 
     task: TaskId
     copy: int
@@ -82,7 +82,7 @@ class ProcessorId:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SlotId:
-    """One copy of a processor: the unit that needs a container of its own."""
+    """A copy of a processor: the unit that needs a container of its own."""
 
     processor: ProcessorId
     copy: int
@@ -91,21 +91,21 @@ class SlotId:
         return f"{self.processor}#{self.copy}"
 
 
-#: What `ReplicaStatus.input_rate` is a mean over.
+#: The averaging period of `ReplicaStatus.input_rate`.
 RATE_WINDOW_SECONDS: Final = 60
 
-#: For so long `ReplicaStatus.given_up` has what was given up.
+#: How long `ReplicaStatus.given_up` contains given-up records.
 GIVEN_UP_SECONDS: Final = 30
 
-#: A partition of an input topic: the topic, and the partition's number.
+#: A partition of an input topic: the topic and the partition number.
 InputPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Where a task stands in its input: one offset for each topic of `task.inputs`, in their order.
+    """A task's offsets in its input: one for each topic of `task.inputs`, in their order.
 
-    There is no "less than": of two, each may be ahead in another topic.
+    There is no total order: of two values, each may be ahead in a different topic.
     """
 
     each: tuple[int, ...]
@@ -117,7 +117,7 @@ class Offsets:
 
     @property
     def total(self) -> int:
-        """The sum, which is the task's *position*: it rises with every commit, so it names the offsets of one task."""
+        """The sum, which is the task's *position*: it increases with every commit, so it identifies the offsets."""
         return sum(self.each)
 
     def reaches(self, other: Offsets) -> bool:
@@ -138,7 +138,7 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True)
 class InputFailures:
-    """How often a task's user code failed at one committed input position, whichever replica it was."""
+    """Number of failures of a task's user code at one committed input position, on any replica."""
 
     offset: int
     """The committed input position (`Offsets.total`; of one topic, its offset): the failing record is the next one
@@ -146,36 +146,37 @@ class InputFailures:
     count: int
     reason: str = ""
     topic: str = ""
-    """Which of several inputs was run alone from there, after ends of processes; empty: all, or there is but one."""
+    """Which of several inputs was run alone from there, after ends of processes; empty: all, or there is only one."""
     is_apart: bool = False
-    """Whether the task is run alone from there on: a process ended that may have run it, which alone is no failure."""
+    """Whether the task is run alone from there on: a process ended that may have been running it, which by itself is
+    not a failure."""
 
     @property
     def is_any(self) -> bool:
-        """Whether there is something that a replica needs to know."""
+        """Whether there is anything that a replica needs to know."""
         return self.count > 0 or self.is_apart
 
 
 class Fault(str, enum.Enum):
-    """What a replica FAILED of, as far as the leader decides by it."""
+    """Why a replica FAILED, as far as it matters for the leader's decisions."""
 
     OTHER = "other"
-    """Another container may do better."""
+    """It may succeed in another container."""
     POISON = "poison"
-    """A record on which every other replica would fail as well."""
+    """A record on which every other replica would fail, too."""
     POISON_LIMIT = "poison-limit"
-    """More records would have to be left out than the job allows, wherever it ran."""
+    """More records would have to be skipped than the job allows, on any replica."""
     CHANGED_TOPIC = "changed-topic"
-    """A topic that was deleted and created again: every other replica would find the same."""
+    """A topic was deleted and created again: every other replica would fail, too."""
 
     @property
     def is_poison(self) -> bool:
-        """Whether it failed of its input."""
+        """Whether its input is the cause."""
         return self in (Fault.POISON, Fault.POISON_LIMIT)
 
 
 class LeftOut(str, enum.Enum):
-    """How input was left out."""
+    """How input was skipped."""
 
     SKIPPED = "skipped"
     """`task.on.error` is ``skip``."""
@@ -187,7 +188,7 @@ class LeftOut(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """A record of a task's input partition that was left out, or the offsets that were lost there."""
+    """A skipped record of a task's input partition, or offsets that were lost there."""
 
     topic: str
     offset: int
@@ -195,96 +196,95 @@ class GivenUp:
     error: str
     """Type of the exception of the job's code; ``ProcessEnded`` when a process ended; empty when input was lost."""
     message: str = ""
-    """What the exception said, in one line."""
+    """The exception's message, in one line."""
     offsets: int = 1
-    """How many offsets from `offset` on; more than one only when input was lost."""
+    """Number of offsets from `offset` on; more than one only when input was lost."""
     at_ms: int = 0
     """Unix milliseconds, by the container's clock."""
 
     @property
     def reason(self) -> str:
-        """Why, in one line."""
+        """The reason, in one line."""
         return f"{self.error}: {self.message}" if self.message else self.error
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A host that held a task's state: one entry of the task's locality history."""
+    """A host that held a task's state: an entry of the task's locality history."""
 
     host: str
     until_ms: int
-    """Unix milliseconds when the task was last known there."""
+    """Unix milliseconds at which the task was last known to be there."""
     position: int | None = None
-    """Changelog offset that its state there was applied up to, as last reported; None: never reported."""
+    """Changelog position of its state there, as last reported; None: never reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """The durable truth about a task: who is active, since which epoch, who is in sync.
+    """The authoritative record of a task: its active copy, its epoch, and the copies in sync.
 
-    Kept in ZooKeeper under ``/jobs/<job>/tasks/<stage>.<n>``, changed only by the leader, by a
-    version-checked write in a transaction that also checks the controller epoch.
+    Stored in ZooKeeper under ``/jobs/<job>/tasks/<stage>.<n>``, and changed only by the leader, by a version-checked
+    write in a transaction that also checks the controller epoch.
     """
 
     task: TaskId
     active: int | None
     """Copy number of the active replica; None before the first one is chosen."""
     epoch: int
-    """Raised at each change of active; 0 before the first one."""
+    """Incremented at each change of active; 0 before the first one."""
     placed: Mapping[int, str] = field(default_factory=dict)
     """Copy number → YARN container id, for every copy that is bound to a container."""
     hosts: Mapping[int, str] = field(default_factory=dict)
     """Copy number → the host where that copy is, or was last (task locality)."""
     in_sync: tuple[int, ...] = ()
-    """Copies within the lag policy, the active always among them, in ascending order."""
+    """Copies within the lag policy, always including the active, in ascending order."""
     claimed: bool = False
-    """Whether some epoch was ever claimed: from then on committed offsets must exist."""
+    """Whether any epoch was ever claimed: from then on, committed offsets must exist."""
     decision: str = ""
-    """Id of the decision that wrote this version, by which an unknown outcome is read back."""
+    """Id of the decision that wrote this version, to verify a write with unknown outcome."""
     moving: Mapping[int, str] = field(default_factory=dict)
-    """Copy number → YARN container that is being filled to take the copy's place; the old one serves until
-    the new one is in sync (Kafka's reassignment)."""
+    """Copy number → YARN container that will replace the copy's container; the old one serves until the new one is
+    in sync (like Kafka's reassignment)."""
     displaced: int | None = None
     """Policy ``restart``: the copy whose standby is displaced; the active starts on its host (SEP-23, steps 2 to 6)."""
     history: tuple[Held, ...] = ()
-    """Hosts that held the task before, latest first; bounded, and forgotten after a while."""
+    """Hosts that held the task before, latest first; limited in number and age."""
     failures: InputFailures | None = None
-    """Failures of user code at the present committed offset; None when it got past the last ones."""
+    """Failures of user code at the current committed offset; None once it has advanced past them."""
     revision: int = 0
-    """Highest revision of the job that an active of the task was given: it may have committed (0: none was)."""
+    """Highest revision of the job that an active of the task was given, so it may have committed (0: none)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicIdentity:
-    """What a run has recorded of one of its topics."""
+    """The identity of one of a run's topics, as recorded by the run."""
 
     id: str = ""
-    """Kafka's id of it: a topic that was deleted and created again has another one. Empty: not recorded yet."""
+    """Kafka's topic id: a topic that was deleted and created again has another one. Empty: not recorded yet."""
     generation: int = 0
-    """Counts the topics of the run that were accepted although they are others; 0: it is the one of the beginning.
-
-    Commits say the highest generation that they knew: one with a lower one says nothing of this topic."""
+    """Counts the recreated topics that were accepted in the run; 0: the original topic. Commits contain the highest
+    generation known to their writer: a commit with a lower one says nothing about this topic."""
     start: str = ""
-    """Of an input that was accepted: where it is read from, ``earliest`` or ``latest``."""
+    """For an accepted input: where to start reading it, ``earliest`` or ``latest``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the leader wants of one replica in one container."""
+    """The desired state of a replica in a container, as decided by the leader."""
 
     replica: ReplicaId
     role: Role
     epoch: int
     """The task's epoch under which this was decided; an older one is refused."""
     is_next: bool = False
-    """Standby only: it is about to be made active as planned, so whatever can be prepared should be."""
+    """Standby only: its planned promotion is imminent, so everything that can be prepared should be."""
     is_paused: bool = False
     """Standby only: while it is not in sync, it replays nothing (`job.restore.paused`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """What a container says about one replica it holds."""
+    """A container's report about one replica that it holds."""
 
     replica: ReplicaId
     role: Role
@@ -293,7 +293,7 @@ class ReplicaStatus:
     applied: int | None = None
     """Changelog position: the offset after the last record in the local store; None: not known yet."""
     end: int | None = None
-    """The changelog's end as the replica knows it; None while the broker cannot be asked."""
+    """The changelog's end as known to the replica; None while the broker does not answer."""
     lag_ms: int | None = None
     """For how long the replica has been behind the changelog's end, milliseconds; None: unknown."""
     input_committed: int | None = None
@@ -307,26 +307,25 @@ class ReplicaStatus:
     since_ms: int = 0
     """Unix milliseconds at which the replica entered its phase, by the container's clock."""
     detail: str = ""
-    """Why it FAILED or was FENCED: an error's first line."""
+    """Why it is FAILED or FENCED: an error's first line."""
     entered: Mapping[Phase, int] = field(default_factory=dict)
-    """Phases since it was last ordered to become active → Unix milliseconds of its entry.
+    """Phases since it was last ordered to become active → Unix milliseconds of entering them.
 
-    A phase may be shorter than the time between two reports; here it is still told.
+    This also covers phases that are shorter than the interval between two reports.
     """
     is_prepared: bool = False
-    """Standby only: everything that `Wanted.is_next` asks for is done."""
+    """Standby only: everything that `Wanted.is_next` requires is done."""
     start_ms: int | None = None
-    """Standby only: what a promotion would wait for its first batch after the claim, milliseconds, as measured last;
-    None: not known, its pipeline is cold."""
+    """Standby only: time from the claim of a promotion to its first batch, in milliseconds, as last measured; None:
+    not known, because its pipeline is cold."""
     is_cut_off: bool = False
-    """Active only: nobody answers where its changelog ends."""
+    """Active only: the end of its changelog is unavailable."""
     failures: InputFailures | None = None
-    """Active only: failures of user code at the present committed offset, those before this replica included;
-    None when there are none."""
+    """Active only: failures of user code at the current committed offset, including those of earlier replicas; None
+    when there are none."""
     traceback: str = ""
-    """Active and FAILED only: where the job's code raised what `failures` or `detail` are about, as
-    `standby.shared.errortext.traceback_of` has it; empty when it has not, or the report had enough of
-    them."""
+    """Active and FAILED only: the traceback of the job's error in `failures` or `detail`, as returned by
+    `standby.shared.errortext.traceback_of`; empty when there is none, or the report has enough of them."""
     skipped: int = 0
     """Active only: input records given up by `task.on.error`, and input offsets by `task.input.lost`, since this
     replica became active."""
@@ -335,48 +334,48 @@ class ReplicaStatus:
     given_up: tuple[GivenUp, ...] = ()
     """Active and FAILED only: the last few of `skipped`, given up within the last `GIVEN_UP_SECONDS`."""
     input_lag_ms: int | None = None
-    """Active, and while it claims its task anew: for how long it has been behind the end of its input, milliseconds;
-    None while that is not known."""
+    """Active, and while it claims its task again: for how long it has been behind the end of its input, in
+    milliseconds; None while that is not known."""
     input_rate: float | None = None
-    """Active only: input offsets a second that it has processed, the mean over the last `RATE_WINDOW_SECONDS`, or since
-    it became active."""
+    """Active only: processed input offsets per second, averaged over the last `RATE_WINDOW_SECONDS`, or since it
+    became active."""
 
     record_bytes: float | None = None
-    """Size of the changelog's records that were applied last, mean of key and value; None: none were."""
+    """Mean size of recently applied changelog records, key and value; None: none were applied."""
 
     drained_from: int | None = None
-    """Active only: changelog position of its state when its fence held."""
+    """Active only: changelog position of its state once its fence was in place."""
     drained_to: int | None = None
     """Active only: the changelog's end after its fence, up to which it replayed before it claimed the task."""
     fault: Fault = Fault.OTHER
-    """FAILED only: what `detail` is about."""
+    """FAILED only: the class of the failure in `detail`."""
 
     @property
     def restored_records(self) -> int | None:
-        """Return how many changelog offsets its promotion had to replay; None when it is no active."""
+        """Number of changelog offsets that its promotion had to replay; None when it is not active."""
         if self.drained_from is None or self.drained_to is None:
             return None
         return max(0, self.drained_to - self.drained_from)
 
     @property
     def input_lag(self) -> int | None:
-        """Return how many input offsets are not committed yet; None while unknown."""
+        """Number of input offsets that are not committed yet; None while unknown."""
         if self.input_end is None or self.input_committed is None:
             return None
         return max(0, self.input_end - self.input_committed)
 
     @property
     def lag_records(self) -> int | None:
-        """Return how many changelog offsets are not applied yet; None while unknown."""
+        """Number of changelog offsets that are not applied yet; None while unknown."""
         if self.applied is None or self.end is None:
             return None
         return max(0, self.end - self.applied)
 
     @property
     def lag_bytes(self) -> float | None:
-        """Return about how many bytes of keys and values are not applied yet; None while unknown.
+        """Estimated size of keys and values that are not applied yet, in bytes; None while unknown.
 
-        An estimate: what is not read yet is taken to be like what was read last.
+        Assumes that unread records have the size of those that were read last.
         """
         records = self.lag_records
         if not records:
@@ -386,11 +385,12 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """State of a task found on a host's disk, of this or an earlier container."""
+    """State of a task on a host's disk, from this or an earlier container."""
 
     task: TaskId
     run: str
     position: int
-    """Changelog offset it was applied up to."""
+    """Its changelog position."""
     found_ms: int = 0
-    """When it was seen on the disk; Unix ms by the host's clock. 0: a container of an older version did not say."""
+    """When it was found on the disk, in Unix ms by the host's clock. 0: not reported, by a container of an older
+    version."""

@@ -1,7 +1,7 @@
-"""Names of what a job owns outside its process: topics, group, transactional ids, paths. Pure.
+"""Names of a job's external resources: topics, group, transactional ids, paths. Pure.
 
-Names are built here and never taken apart again. Parts are escaped, so that two jobs whose names
-differ only in a dot, dash or underscore never meet in one name.
+Names are composed here and never parsed. Parts are escaped, so that two jobs whose names differ only in a dot, dash
+or underscore never share a name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from standby.shared.model import TaskId
 from standby.shared.roles import PeerRole
 
-#: What a job, a cluster or a bundle may be called; nothing that is a path's own directory or the one above.
+#: Allowed names of jobs, clusters and bundles; not ``.`` or ``..``, because names are used in paths.
 NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,120}\Z")
 
 #: The same in words.
@@ -21,16 +21,15 @@ NAME_WORDS: Final = "up to 120 letters, digits, dots, underscores and dashes, bu
 #: Root of everything in ZooKeeper.
 ROOT: Final = "/standfast"
 
-#: Among the children of a bundle's znode, the one that is no candidate.
+#: The child of a bundle's znode that is not a candidate.
 CODE_PARTS: Final = "parts"
 
 
 def escape(part: str) -> str:
-    """Return ``part`` with its dots and underscores written as ``_d`` and ``_u``.
+    """Return ``part`` with its dots and underscores escaped as ``_d`` and ``_u``.
 
-    Kafka takes a dot and an underscore in topic names for the same; after escaping, an underscore is
-    always followed by a letter, so different names stay different under that rule too, and ``__``
-    can part them.
+    Kafka treats a dot and an underscore in topic names as equal. After escaping, an underscore is always followed by
+    a letter, so different names stay different under that rule, too, and ``__`` can separate them.
     """
     return part.replace("_", "_u").replace(".", "_d")
 
@@ -40,7 +39,7 @@ def _join(*parts: str) -> str:
 
 
 def changelog_topic(cluster: str, job: str, stage: str, run: str) -> str:
-    """Return the changelog's topic; it carries the run id, so a re-created job never reads old state."""
+    """Return the changelog topic; it contains the run id, so a recreated job never reads old state."""
     return _join(cluster, job, stage, run, "changelog")
 
 
@@ -50,7 +49,7 @@ def event_topic(cluster: str) -> str:
 
 
 def consumer_group(cluster: str, job: str, stage: str, run: str) -> str:
-    """Return the group under which a run commits its input offsets."""
+    """Return the group with which a run commits its input offsets."""
     return _join(cluster, job, stage, run)
 
 
@@ -80,7 +79,7 @@ def container_path(cluster: str, container: str) -> str:
 
 
 def credentials_path(cluster: str, role: PeerRole) -> str:
-    """Return the znode with what processes of a role show and trust since credentials were last given out."""
+    """Return the znode with the latest credentials of a role."""
     return f"{ROOT}/{cluster}/credentials/{role.value}"
 
 
@@ -95,7 +94,7 @@ def controller_epoch_path(cluster: str) -> str:
 
 
 def controller_beat_path(cluster: str) -> str:
-    """Return the znode that the leader writes its epoch to again and again, as a sign of life."""
+    """Return the znode to which the leader periodically writes its epoch, as a sign of life."""
     return f"{ROOT}/{cluster}/controller_beat"
 
 
@@ -130,12 +129,12 @@ def cell_path(cluster: str, cell: int) -> str:
 
 
 def code_root_path(cluster: str) -> str:
-    """Return the znode below which the bundles of code lie."""
+    """Return the parent znode of the code bundles."""
     return f"{ROOT}/{cluster}/code"
 
 
 def code_path(cluster: str, digest: str) -> str:
-    """Return the znode of a bundle of code.
+    """Return the znode of a code bundle.
 
     Its data is empty, or the tombstone of a deleted bundle. Its children are the candidates that hold the bundle
     (`code_source_path`), and `code_parts_path`.
@@ -149,12 +148,12 @@ def code_source_path(cluster: str, digest: str, candidate: str) -> str:
 
 
 def code_parts_path(cluster: str, digest: str) -> str:
-    """Return the znode below which a bundle lies that was left in ZooKeeper: ``0``, ``1``, …, ``complete``."""
+    """Return the parent znode of a bundle that is stored in ZooKeeper: ``0``, ``1``, …, ``complete``."""
     return f"{code_path(cluster, digest)}/{CODE_PARTS}"
 
 
 def code_part_path(cluster: str, digest: str, number: int) -> str:
-    """Return the znode of one part of a bundle of code."""
+    """Return the znode of one part of a code bundle."""
     return f"{code_parts_path(cluster, digest)}/{number}"
 
 
@@ -164,7 +163,7 @@ def code_complete_path(cluster: str, digest: str) -> str:
 
 
 def changes_path(cluster: str) -> str:
-    """Return the znode below which queued changes and their results lie."""
+    """Return the parent znode of queued changes and their results."""
     return f"{ROOT}/{cluster}/changes"
 
 

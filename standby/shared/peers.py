@@ -1,7 +1,7 @@
-"""What containers of a cluster ask of each other over HTTP: requests, answers, routes. Pure.
+"""HTTP between containers of a cluster: requests, answers, routes. Pure.
 
-They talk on a port of its own, with mutual TLS (`standby.security.credentials`), so a state is readable by nobody else
-on the network. The plain port shows metrics only.
+They use a separate port with mutual TLS (`standby.security.credentials`), so no other host on the network can read a
+state. The plain port serves metrics only.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ CODE_ROUTE: Final = "code"
 
 @dataclass(frozen=True, slots=True)
 class PeerAddress:
-    """Where a container answers its peers."""
+    """The address of a container for its peers."""
 
     container: str
     host: str
     port: int
-    """0: it does not, being of an older version."""
+    """0: none, because the container is of an older version."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class BundleSource:
-    """A candidate that holds a bundle of code, and where it gives it."""
+    """A candidate that holds a code bundle, and the address where it serves it."""
 
     candidate: str
     host: str
@@ -44,32 +44,32 @@ class BundleSource:
 
 @dataclass(frozen=True, slots=True)
 class PeerRequest:
-    """A request of somebody who has credentials of the cluster."""
+    """A request of a client with credentials of the cluster."""
 
     caller: Caller
     method: str
     path: tuple[str, ...]
-    """The path's parts, decoded; the first one has chosen the route."""
+    """The decoded components of the path; the first one has selected the route."""
     query: Mapping[str, str] = field(default_factory=dict)
     start: int = 0
-    """First byte that is wanted (``Range: bytes=<start>-``)."""
+    """First requested byte (``Range: bytes=<start>-``)."""
     body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """What is answered."""
+    """An answer."""
 
     status: int
     body: bytes | Iterable[bytes] = b""
-    """Bytes, or pieces that are made while they are sent, on the request's own thread."""
+    """Bytes, or pieces that are generated while they are sent, on the request's thread."""
     content_type: str = "application/json"
     length: int | None = None
-    """Of pieces: how many bytes they have together; None: the connection ends behind them."""
+    """For pieces: their total size; None: the connection is closed after them."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-#: Answers the requests whose path begins with its name; called on a thread per connection.
+#: Answers the requests whose path begins with the route's name; called on a thread per connection.
 Route = Callable[[PeerRequest], PeerAnswer]
 
 

@@ -1,7 +1,7 @@
-"""Named points in the work of a process at which a test may look, wait, or end the process.
+"""Named points in a process at which a test may observe, wait, or end the process.
 
-Nothing outside of a process chooses what happens there: no setting and no variable does. A test that holds deployed
-processes starts them by an entry point of its own.
+No setting and no environment variable affects them. A test of deployed processes starts them with its own entry
+point.
 """
 
 from __future__ import annotations
@@ -16,4 +16,4 @@ REGISTERING: Final = "container: about to register"
 
 
 def no_probe(point: str) -> None:
-    """Do nothing: what runs in production."""
+    """Do nothing; used in production."""

@@ -1,8 +1,8 @@
-"""What lies in ZooKeeper, as bytes: the JSON of each znode that more than one program reads.
+"""The contents of znodes: the JSON of each znode that more than one program reads.
 
-Every body carries a ``version``; unknown fields are ignored, later fields need a default, so that programs of
-neighbouring versions read each other's records. What cannot be decoded raises `BadConfiguration`, as on the
-wire: another program writes there.
+Every body has a ``version``. Unknown fields are ignored, and later fields need a default, so that programs of
+neighbouring versions can read each other's records. Undecodable content raises `BadConfiguration`, as on the wire:
+another program must have written it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VERSION = 1
 
 
 class ControllerRecord(msgspec.Struct, frozen=True):
-    """``/controller``: who leads."""
+    """``/controller``: the leader."""
 
     candidate: str
     host: str
@@ -38,18 +38,18 @@ class ContainerRecord(msgspec.Struct, frozen=True):
     cell: int
     host: str
     port: int
-    """Accepts as long as the process lives."""
+    """Accepts connections while the process is alive."""
     http_port: int
     """`/metrics` and `/healthz`."""
     pid: int
     protocol: int
-    """Of `standby.shared.wire`."""
+    """The version of `standby.shared.wire`."""
     standfast: str
     """Version of the distribution."""
     log_dirs: tuple[str, ...] = ()
     version: int = VERSION
     peer_port: int = 0
-    """`standby.shared.peers`, over mutual TLS; 0: a version that has none."""
+    """The port for `standby.shared.peers`, with mutual TLS; 0: a version without one."""
 
 
 class _Task(msgspec.Struct, frozen=True):
@@ -88,30 +88,31 @@ def encode_source(source: BundleSource) -> bytes:
 
 
 def decode_source(data: bytes, path: str) -> BundleSource:
-    """Return a candidate that holds a bundle; raises `BadConfiguration` as `decode_controller`."""
+    """Return a candidate that holds a bundle. Raises `BadConfiguration` like `decode_controller`."""
     return decoded(data, path, _BundleSource).source
 
 
 def decode_controller(data: bytes, path: str) -> ControllerRecord:
-    """Return who leads; ``path`` is for the message of `BadConfiguration`, raised when ``data`` is no such record."""
+    """Return the leader. Raises `BadConfiguration` with ``path`` when ``data`` is not such a record."""
     return decoded(data, path, ControllerRecord)
 
 
 def decode_container(data: bytes, path: str) -> ContainerRecord:
-    """Return a container's registration; raises `BadConfiguration` as `decode_controller`."""
+    """Return a container's registration. Raises `BadConfiguration` like `decode_controller`."""
     return decoded(data, path, ContainerRecord)
 
 
 def decode_task(data: bytes, path: str) -> TaskRecord:
-    """Return a task record; raises `BadConfiguration` as `decode_controller`."""
+    """Return a task record. Raises `BadConfiguration` like `decode_controller`."""
     return decoded(data, path, _Task).record
 
 
 def decoded(data: bytes, path: str, kind: type[_Body], version: int = VERSION) -> _Body:
-    """Return the ``kind`` in ``data``, from any thread; raises `BadConfiguration` naming ``path`` when it is none.
+    """Return the ``kind`` in ``data``. Raises `BadConfiguration` with ``path`` when it is invalid. Thread-safe.
 
-    msgspec takes down a dataclass's fields when it first meets it, and two threads that do so at once crash a process:
-    all tasks of a promoted container were the first to decode a record. So one thread at a time makes decoders.
+    msgspec collects a dataclass's fields at its first use, and two threads that do this concurrently crash the
+    process: all tasks of a promoted container were the first to decode a record. So decoders are created under a
+    lock.
     """
     with _making:
         decoder = _decoders.get(kind)

@@ -1,4 +1,4 @@
-"""What the processes and operators of a cluster may do, by the role that their certificates say. Pure."""
+"""Permissions of the processes and operators of a cluster, by the role in their certificates. Pure."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-#: What follows a role in the name that a certificate is for: never a host's.
+#: Domain of the names in certificates, which consist of a role and this domain: never a host's name.
 _DOMAIN: Final = ".standfast.internal"
 
 
 class PeerRole(str, Enum):
-    """What the holder of a certificate may do (docs/security.md)."""
+    """The role of a certificate's holder, which determines its permissions (docs/security.md)."""
 
     CONTAINER = "container"
     """Register, report, fetch state and code."""
     MASTER = "master"
-    """Lead, and give code: a candidate."""
+    """Lead, and serve code: a candidate."""
     OPERATOR = "operator"
-    """Submit, change, upload, ask."""
+    """Submit, change, upload, query."""
 
     @property
     def server_name(self) -> str:
-        """The name that certificates of this role are for, which a client asks of its server."""
+        """The name in certificates of this role, which a client requires of its server."""
         return f"{self.value}{_DOMAIN}"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is at the other end of a connection, as its certificate says."""
+    """The other end of a connection, according to its certificate."""
 
     role: PeerRole
     name: str
-    """For people: of an operator, the name for which the certificate was issued."""
+    """For people: for an operator, the name for which the certificate was issued."""
 
     def __str__(self) -> str:
         return self.name if self.role is PeerRole.OPERATOR else f"the cluster's {self.role.value}"
 
 
 def caller_of(names: Iterable[str], common_name: str) -> Caller | None:
-    """Return whose certificate is for these ``names``; None: for no role's."""
+    """Return the caller whose certificate has these ``names``; None: no role."""
     for each in names:
         for role in PeerRole:
             if each == role.server_name:
@@ -49,7 +49,7 @@ def caller_of(names: Iterable[str], common_name: str) -> Caller | None:
 
 
 def caller_of_peer(certificate: Mapping[str, Any] | None) -> Caller | None:
-    """Return whose certificate it is, decoded as by `ssl.SSLSocket.getpeercert`; None: no role's."""
+    """Return the caller with this certificate, as decoded by `ssl.SSLSocket.getpeercert`; None: no role."""
     if not certificate:
         return None
     names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]

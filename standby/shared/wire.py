@@ -2,8 +2,8 @@
 
 A container sends :class:`Hello` first, then :class:`Heartbeat` every
 ``job.hotstandby.heartbeat.interval.ms`` and a :class:`Report` at once whenever a replica changes
-its phase. The leader answers with :class:`Assignment`, always all that the
-container is to hold, repeated until the reports match it, so a lost or doubled message does no harm.
+its phase. The leader answers with :class:`Assignment`, which always contains everything that the container is to
+hold, and is repeated until the reports match it, so a lost or duplicated message is harmless.
 
 The encoding is msgspec's JSON: readable in a capture, checked on decoding, and open for later
 fields (unknown fields are ignored, new ones need a default).
@@ -21,39 +21,39 @@ from standby.errors import BadConfiguration
 from standby.shared.exits import ProcessEnd, Ran
 from standby.shared.model import Fault, Leftover, Phase, ReplicaStatus, TopicIdentity, Wanted
 
-#: Raised when a message changes incompatibly; the leader tells a container of another version to exit.
+#: Incremented when a message changes incompatibly; the leader orders a container of another version to exit.
 PROTOCOL = 1
 
-#: Full gRPC method name of the one stream.
+#: Full gRPC method name of the only stream.
 METHOD = "/standfast.Control/Stream"
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
-    """A container introduces itself: first message of each stream."""
+    """Introduction of a container: the first message of each stream."""
 
     protocol: int
     container: str
     """YARN container id."""
     skein_id: str
-    """The id under which the cell's Skein knows it, such as ``anywhere_3``."""
+    """Its id in the cell's Skein application, such as ``anywhere_3``."""
     cell: int
     incarnation: int
     """Creation transaction id (czxid) of its znode ``/containers/<container>``."""
     host: str
     """``NM_HOST``: the one identity of a host."""
     port: int
-    """Its own TCP port, which accepts as long as the process lives."""
+    """Its TCP port, which accepts connections while the process is alive."""
     http_port: int
     """Prometheus metrics."""
     pid: int
     controller_epoch: int
-    """Highest controller epoch it has obeyed; an older leader must not serve it."""
+    """Highest controller epoch that it has obeyed; an older leader must not serve it."""
     replicas: tuple[ReplicaStatus, ...] = ()
     """Everything it holds."""
     leftovers: tuple[Leftover, ...] = ()
-    """Usable state on its host's disks, held by nobody."""
+    """Usable state on its host's disks that no process holds."""
     revisions: Mapping[str, int] = {}
-    """Job → revision of it that this process runs, and can run: code is loaded once in a process."""
+    """Job → the only revision that this process can run: code is loaded once per process."""
 
 
 class Heartbeat(msgspec.Struct, tag="heartbeat", frozen=True):
@@ -63,70 +63,70 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", frozen=True):
 
 
 class Report(msgspec.Struct, tag="report", frozen=True):
-    """The present status of all replicas of a container.
+    """The current status of all replicas of a container.
 
     Sent on each change of a phase, when lag crosses the in-sync bound, and every few seconds.
     """
 
     number: int
-    """The last :attr:`Assignment.number` it has begun to carry out; 0 before the first."""
+    """The last :attr:`Assignment.number` that it has started to execute; 0 before the first."""
     replicas: tuple[ReplicaStatus, ...]
     warm: bool = False
     """Whether its pipeline is warm: a promotion would not wait for class loading."""
     rss_bytes: int = 0
     """Resident memory of the process and its children."""
     revisions: Mapping[str, int] = {}
-    """As `Hello.revisions`."""
+    """Like `Hello.revisions`."""
 
 
 class JobDefinition(msgspec.Struct, frozen=True):
-    """What a container needs to know of a job: its run, its validated configuration, its topics."""
+    """What a container needs to know about a job: its run, its validated configuration, its topics."""
 
     name: str
     run: str
-    """Run id: changes when a deleted job is created again, never else."""
+    """Run id: changes only when a deleted job is created again."""
     config: Mapping[str, str]
-    """Flat configuration, as `standby.config.parse` takes it."""
+    """Flat configuration, the input of `standby.config.parse`."""
     changelog: str
-    """Name of the changelog topic of its (one) stage; partition n belongs to task n."""
+    """Name of the changelog topic of its only stage; partition n belongs to task n."""
     group: str
     """Consumer group that carries the committed input offsets."""
     tasks: int
     """Number of input partitions."""
     revision: int = 1
-    """Raised by each change of code or configuration that a container has to be started anew for. Definitions
-    with the same run and revision are the same to a container, whatever else differs."""
+    """Incremented by each change of code or configuration that requires a restart of containers. Definitions with
+    the same run and revision are equivalent for a container, whatever else differs."""
     code: str = ""
-    """Digest (SHA-256, hexadecimal) of the bundle with the job's modules; empty: the one that YARN brought."""
+    """Digest (SHA-256, hexadecimal) of the bundle with the job's modules; empty: the modules that YARN localised."""
     topics: Mapping[str, TopicIdentity] = {}
-    """Topic → what the run has recorded of it: of inputs, changelog, outputs and dead letters."""
+    """Topic → the identity that the run has recorded: for inputs, changelog, outputs and dead letters."""
 
     def __repr__(self) -> str:
-        # Without the configuration: Kafka's passwords are in it, and a representation comes into logs.
+        # Without the configuration: it contains Kafka's passwords, and representations are logged.
         return f"JobDefinition({self.name!r}, {self.run!r}, revision={self.revision}, code={self.code!r})"
 
 
 class Assignment(msgspec.Struct, tag="assignment", frozen=True):
-    """All that one container is to hold."""
+    """Everything that one container is to hold."""
 
     controller_epoch: int
-    """Refused when lower than one the container obeyed before."""
+    """Refused when lower than one that the container has obeyed before."""
     incarnation: int
-    """Refused unless it is the container's own."""
+    """Refused unless it is the container's incarnation."""
     number: int
-    """Rises with each new content within one controller epoch; a resend repeats it."""
+    """Incremented with each new content within one controller epoch; a resend repeats it."""
     replicas: tuple[Wanted, ...]
     jobs: tuple[JobDefinition, ...]
-    """Definitions of every job that `replicas` names, and of those to keep warm."""
+    """Definitions of every job in `replicas`, and of those to keep warm."""
 
 
 class Exit(msgspec.Struct, tag="exit", frozen=True):
-    """The container is not wanted (any more): close everything in order and end the process."""
+    """The container is not needed, or no longer: close everything orderly and end the process."""
 
     controller_epoch: int
     reason: str
     purge: bool = False
-    """The job is deleted: remove its local state too."""
+    """Whether the job is deleted, so that its local state must be removed, too."""
 
 
 Up = Hello | Heartbeat | Report
@@ -134,13 +134,13 @@ Down = Assignment | Exit
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What a container's process leaves for its witness, which adds to it how the process ended (`ProcessEnd`)."""
+    """A container process's entry for its witness, which adds how the process ended (`ProcessEnd`)."""
 
     ran: tuple[Ran, ...]
     child: int | None
 
 
-#: What details begin with → what a replica failed of, as containers of releases without `ReplicaStatus.fault` say it.
+#: Prefix of the detail → fault, for containers of releases without `ReplicaStatus.fault`.
 _FAULTS: Final = {
     "poison": Fault.POISON,
     "poison-limit": Fault.POISON_LIMIT,
@@ -161,7 +161,7 @@ def encode(message: Up | Down) -> bytes:
 def decode_up(data: bytes) -> Up:
     """Return the container's message in ``data``.
 
-    Raises `BadConfiguration` when it is none: the peer speaks another protocol.
+    Raises `BadConfiguration` when it is invalid: the peer uses another protocol.
     """
     try:
         message = _up.decode(data)
@@ -173,7 +173,7 @@ def decode_up(data: bytes) -> Up:
 
 
 def _with_fault(status: ReplicaStatus) -> ReplicaStatus:
-    """Return a status with the fault that a container of an earlier release has in its detail alone."""
+    """Return a status with the fault that a container of an earlier release has only in its detail."""
     if status.phase is not Phase.FAILED or status.fault is not Fault.OTHER:
         return status
     said = _FAULTS.get(status.detail.partition(": ")[0])
@@ -181,7 +181,7 @@ def _with_fault(status: ReplicaStatus) -> ReplicaStatus:
 
 
 def decode_down(data: bytes) -> Down:
-    """Return the leader's message in ``data``; raises as `decode_up`."""
+    """Return the leader's message in ``data``. Raises like `decode_up`."""
     try:
         return _down.decode(data)
     except msgspec.MsgspecError as error:
@@ -189,12 +189,12 @@ def decode_down(data: bytes) -> Down:
 
 
 def encode_entry(ran: tuple[Ran, ...], child: int | None) -> bytes:
-    """Return what a container's process leaves for its witness."""
+    """Return the encoded entry of a container's process for its witness."""
     return _encoder.encode(Entry(ran, child))
 
 
 def decode_end(data: bytes) -> ProcessEnd | None:
-    """Return what a witness says; None when ``data`` is nothing that one would say."""
+    """Return a witness's report; None when ``data`` is not one."""
     try:
         return _end.decode(data)
     except msgspec.MsgspecError:
