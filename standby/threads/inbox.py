@@ -9,22 +9,22 @@ T = TypeVar("T")
 
 
 class Inbox(Generic[T]):
-    """What any thread leaves for the one that takes it out."""
+    """Items from any thread for one consuming thread."""
 
     def __init__(self) -> None:
-        # The C implementation of SimpleQueue may be written to from a signal handler, too.
+        # The C implementation of SimpleQueue may also be used from a signal handler.
         self._queue: queue.SimpleQueue[T] = queue.SimpleQueue()
 
     def post(self, item: T) -> None:
-        """Add an item; never blocks, from any thread."""
+        """Add an item; never blocks. Thread-safe."""
         self._queue.put(item)
 
     def take(self, timeout_seconds: float | None = None) -> T:
-        """Return the oldest item; wait at most so long for one, without a bound by default. Raises `queue.Empty`."""
+        """Return the oldest item; wait for one at most for the time-out, by default for ever. Raises `queue.Empty`."""
         return self._queue.get(timeout=None if timeout_seconds is None else max(0.0, timeout_seconds))
 
     def drain(self, timeout_seconds: float) -> list[T]:
-        """Return everything that waits, oldest first; when nothing does, wait at most so long for the first."""
+        """Return all items, oldest first; if there is none, wait for the first at most for the time-out."""
         items: list[T] = []
         try:
             items.append(self.take(timeout_seconds))
@@ -34,5 +34,5 @@ class Inbox(Generic[T]):
             return items
 
     def is_empty(self) -> bool:
-        """Return whether nothing waits."""
+        """Return whether there is no item."""
         return self._queue.empty()

@@ -1,4 +1,4 @@
-"""A thread that owns something, and the inbox by which all others ask it for work."""
+"""A thread that owns something, with an inbox through which other threads submit work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _log: Final = logging.getLogger(__name__)
 
-#: What a worker is asked for.
+#: A command for a worker.
 Command = Callable[[], object]
 
 
@@ -27,23 +27,23 @@ def nothing() -> None:
 
 
 def fatal(error: BaseException) -> None:
-    """Raise ``error``: a worker for which a turn ``failed`` so dies of it, and tells `threading.excepthook`."""
+    """Raise ``error``: as ``failed`` of a worker, it ends the thread and calls `threading.excepthook`."""
     raise error
 
 
 class Worker:
-    """A daemon thread that runs commands, one after the other, in the order in which they were put.
+    """A daemon thread that runs commands sequentially, in the order in which they were put.
 
-    By default that is all it does. An owner with more to do gives a ``turn``, which the thread runs again and again
-    until the worker is closed; the turn takes commands out itself, with `wait` and `catch_up`, when they suit it.
+    By default it does nothing else. An owner with more to do passes a ``turn``, which the thread runs repeatedly
+    until the worker is closed; the turn itself takes commands with `wait` and `catch_up`.
 
-    What is put before `close` runs; what is put later does not, and the futures of `submit` fail then.
+    Commands put before `close` are run; later ones are not, and their futures of `submit` fail.
 
-    What a command raises that was `put` is the owner's (``failed``). What one raises of which there is a future is that
-    future's alone: `submit` is for who reads it.
+    An error of a command that was `put` goes to the owner (``failed``). An error of a command of `submit` goes only to
+    its future, so the caller has to read the future.
 
-    Not a thread pool: a pool waits for its threads at the interpreter's end, and a call that hangs in a foreign library
-    would keep the process from ending.
+    This is not a thread pool: a pool waits for its threads when the interpreter exits, and a call that hangs in a
+    foreign library would prevent the process from ending.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class Worker:
         failed: Callable[[BaseException], None] | None = None,
         ended: Callable[[], None] = nothing,
     ) -> None:
-        """``name`` is the thread's. ``failed`` and ``ended`` are called on it.
+        """``name`` is the thread's. ``failed`` and ``ended`` are called on the thread.
 
-        ``failed`` gets whatever a turn, or a command in it, has raised, and the next turn follows; by default that is
-        logged, and with `fatal` the thread dies. ``ended`` is called once, after the last turn.
+        ``failed`` gets the error of a turn, or of a command in it, and then the next turn follows; by default the
+        error is logged, and with `fatal` the thread ends. ``ended`` is called once, after the last turn.
         """
         self._name = name
         self._turn = turn or self._run_next
@@ -71,20 +71,20 @@ class Worker:
     # ---- from any thread ----
 
     def start(self) -> Worker:
-        """Begin with what was put until now; return the worker."""
+        """Start the thread; return the worker."""
         self._thread.start()
         return self
 
     def put(self, command: Command) -> None:
-        """Have ``command`` run after all that was put before; never blocks."""
+        """Run ``command`` after all earlier commands; never blocks."""
         self._inbox.post(command)
         if self._is_over:
             self._refuse_all()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Return the future of ``work``, which runs after all that was put before.
+        """Return the future of ``work``, which runs after all earlier commands.
 
-        It fails with what the work raises, or with `Unavailable` when the worker is closed before its turn comes.
+        It fails with the error of the work, or with `Unavailable` when the worker is closed before.
         """
         job = _Job(work)
         self.put(job)
@@ -95,20 +95,20 @@ class Worker:
         self.put(nothing)
 
     def close(self) -> None:
-        """End the thread once all that was put before has run; does not wait."""
+        """End the thread after all earlier commands; does not wait."""
         self.put(self.end)
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Wait until all that was put before has run, at most so long; return whether it has.
+        """Wait until all earlier commands have run, at most for the time-out; return whether they have.
 
-        Of a worker that has ended, that is False at once.
+        Returns False at once if the worker has ended.
         """
         done = self.submit(nothing)
         wait((done,), timeout_seconds)
         return done.done() and done.exception() is None
 
     def join(self, timeout_seconds: float | None = None) -> None:
-        """Wait for the end of the thread, at most so long; returns at once when it was never started."""
+        """Wait for the end of the thread, at most for the time-out; returns at once when it was never started."""
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
 
@@ -121,11 +121,11 @@ class Worker:
 
     @property
     def has_commands(self) -> bool:
-        """Whether commands wait."""
+        """Whether commands are waiting."""
         return not self._inbox.is_empty()
 
     def wait(self, seconds: float | None) -> bool:
-        """Run the oldest command, waiting at most so long for one, or without a bound; return whether there was one."""
+        """Run the oldest command, waiting at most ``seconds`` (None: for ever); return whether there was one."""
         try:
             command = self._inbox.take(seconds)
         except queue.Empty:
@@ -134,12 +134,12 @@ class Worker:
         return True
 
     def catch_up(self) -> None:
-        """Run all commands that wait."""
+        """Run all waiting commands."""
         while self.has_commands:
             self._inbox.take()()
 
     def end(self) -> None:
-        """Have this turn be the last one."""
+        """Make this turn the last one."""
         self._is_closed = True
 
     def _run(self) -> None:
@@ -151,7 +151,7 @@ class Worker:
                     self._failed(error)
             self._ended()
         finally:
-            # In this order: whatever is put from now on is refused by whoever puts it.
+            # The order matters: commands put from now on are refused by `put`.
             self._is_over = True
             self._refuse_all()
 
@@ -169,7 +169,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class _Job(Generic[T]):
-    """Work whose outcome a future tells."""
+    """Work with a future for its outcome."""
 
     work: Callable[[], T]
     future: Future[T] = field(default_factory=Future)
@@ -177,14 +177,14 @@ class _Job(Generic[T]):
     def __call__(self) -> None:
         try:
             result = self.work()
-        except BaseException as error:  # noqa: BLE001 - the future has it
+        except BaseException as error:  # noqa: BLE001 - the future receives it
             settle(self.future, error=error)
         else:
             settle(self.future, result)
 
 
 def settle(future: Future[Any], result: Any = None, error: BaseException | None = None) -> None:
-    """Give the future its outcome, unless it has one: whoever waited may have given up first."""
+    """Set the outcome of a future, unless it has one: the waiting thread may have given up first."""
     with suppress(InvalidStateError):
         if error is not None:
             future.set_exception(error)
