@@ -1,6 +1,6 @@
-"""What a job's author may put on top of a store: typed keys and values, counters, expiry (docs/state.md).
+"""Layers on top of a store for a job's author: typed keys and values, counters, expiry (docs/state.md).
 
-All of it writes through the store that it is given, so that changelog, standby and active hold the same bytes.
+All of them write through the given store, so the changelog, standbys and the active contain the same bytes.
 """
 
 from standby.api import ValueRefused

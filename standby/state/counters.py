@@ -1,4 +1,4 @@
-"""Numbers that are added to. Pure."""
+"""Counters in a store. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ K = TypeVar("K")
 
 
 class Counters(Generic[K]):
-    """A number of 64 bits for each key, 0 at first. Values are `standby.state.INT`."""
+    """A 64-bit number per key, initially 0. Values are `standby.state.INT`."""
 
     def __init__(self, store: Store, *, key: Serde[K]) -> None:
         self._numbers = Typed(store, key, INT)
 
     def get(self, key: K) -> int:
-        """Return the number of ``key``; 0 when nothing was ever added."""
+        """Return the number of ``key``; 0 when nothing was added."""
         return self._numbers.get(key) or 0
 
     def get_many(self, keys: Iterable[K]) -> dict[K, int]:
@@ -35,10 +35,10 @@ class Counters(Generic[K]):
         return number
 
     def add_many(self, keys: Sequence[K], amounts: Sequence[int] | None = None) -> list[int]:
-        """Add to each key in turn, by default 1; return the number that each addition came to.
+        """Add to each key in turn, by default 1; return the number after each addition.
 
-        A key may come any number of times. It takes one look-up and one write for each of them, so a whole
-        batch at once is what it is for. Raises `OverflowError`.
+        A key may occur any number of times. This needs one look-up in total and one write per key, so it is meant
+        for a whole batch at once. Raises `OverflowError`.
         """
         numbers = self.get_many(keys)
         results = []
@@ -49,5 +49,5 @@ class Counters(Generic[K]):
         return results
 
     def delete(self, key: K) -> None:
-        """Forget the number of ``key``: it is 0 again."""
+        """Remove the number of ``key``: it is 0 again."""
         self._numbers.delete(key)

@@ -1,4 +1,4 @@
-"""What of a value is not what was read back of it. Pure."""
+"""Finds the difference between a value and what was read back of it. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, Final, cast
 
 import msgspec
 
-#: Of these `==` says it all, but for NaN.
+#: Types for which `==` is sufficient, except for NaN.
 _PLAIN: Final = frozenset({bool, bytes, float, int, str, type(None)})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Difference:
-    """Two parts that are not equal, and where in the two values they are."""
+    """Two parts that differ, and their place in the values."""
 
     written: Any
     read: Any
@@ -34,10 +34,10 @@ class _Difference:
 
 
 def difference(written: Any, read: Any) -> str | None:
-    """Return where two values differ first, and how, in words; None when they are equal.
+    """Return a description of the first difference of two values; None when they are equal.
 
-    Equal is what `==` says, except: NaN is what NaN was; moments are equal that are the same instant; and of
-    dataclasses, msgspec structs and attrs classes each field counts, whatever their own comparison says.
+    Values are compared with `==`, except that NaN equals NaN, datetimes are equal if they are the same instant, and
+    all fields of dataclasses, msgspec structs and attrs classes are compared, regardless of their own comparison.
     """
     found = _found(written, read)
     return None if found is None else str(found)
@@ -59,7 +59,7 @@ def _found(written: Any, read: Any) -> _Difference | None:
 
 
 def _is_alike(written: Any, read: Any) -> bool:
-    """Return whether two values have the same kind, and as many parts by the same names."""
+    """Return whether two values have the same kind, and the same number and names of parts."""
     if _fields(type(written)) is not None:
         return type(read) is type(written)
     if isinstance(written, dict):
@@ -69,9 +69,9 @@ def _is_alike(written: Any, read: Any) -> bool:
 
 
 def _parts(written: Any, read: Any, names: Iterable[str] | None) -> Iterator[tuple[Any, Any, Any]]:
-    """Return what two values that are alike consist of, by name, key or number."""
+    """Return the parts of two similar values, by name, key or number."""
     if names is not None:
-        # A field without a value has no attribute.
+        # A field without a value has no attribute in the instance.
         return ((name, getattr(written, name, None), getattr(read, name, None)) for name in names)
     if isinstance(written, dict):
         return ((key, part, read[key]) for key, part in written.items())
@@ -79,10 +79,10 @@ def _parts(written: Any, read: Any, names: Iterable[str] | None) -> Iterator[tup
 
 
 def not_finite(value: Any) -> str | None:
-    """Return the first NaN or infinity in a value, with its place, in words; None when there is none."""
+    """Return a description of the first NaN or infinity in a value; None when there is none."""
     try:
         plain = msgspec.to_builtins(value)
-    except Exception:  # noqa: BLE001 - it only explains another error
+    except Exception:  # noqa: BLE001 - this only explains another error
         return None
     return next(_not_finite(plain, ""), None)
 
@@ -103,12 +103,12 @@ def _is_equal(written: Any, read: Any) -> bool:
     if isinstance(written, float) and isinstance(read, float) and math.isnan(written):
         return math.isnan(read)
     if isinstance(written, Decimal) and isinstance(read, Decimal):
-        # Of a signaling NaN, `==` raises.
+        # `==` raises for a signaling NaN.
         return written.compare_total(read) == 0
     if isinstance(written, datetime) and isinstance(read, datetime):
         if (written.tzinfo is None) != (read.tzinfo is None):
             return False
-        # Not `==`: in an hour that comes twice no moment is equal to one in another time zone.
+        # Not `==`: in a repeated hour, no datetime is equal to one in another time zone.
         return written - read == timedelta()
     return bool(written == read)
 
@@ -125,7 +125,7 @@ def _shortened(value: Any) -> str:
 
 
 def _fields_of(kind: type[Any]) -> tuple[str, ...] | None:
-    """Return the names of the fields of a class of records; None for another type."""
+    """Return the field names of a record class; None for another type."""
     if issubclass(kind, msgspec.Struct):
         return kind.__struct_fields__
     if dataclasses.is_dataclass(kind):

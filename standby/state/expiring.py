@@ -1,10 +1,10 @@
-"""Values that expire, by a time that comes with the data. Pure.
+"""Values that expire, based on a time in the data. Pure.
 
-No clock is read: the time is the caller's, from the records or the batch, so that a replayed batch, a promoted
-standby and a test come to the same state. What is removed is removed by ordinary writes, so the changelog has it,
-and a standby stays byte for byte its active.
+No clock is read: the caller passes the time, from the records or the batch, so a replayed batch, a promoted standby
+and a test reach the same state. Values are removed by ordinary writes, so the removals are in the changelog, and a
+standby is always byte for byte identical to its active.
 
-Three kinds of keys share the store, told apart by their first byte::
+Three kinds of keys share the store, distinguished by their first byte::
 
     d <key>               → <expiry> <value>    the data
     x <expiry> <key>      →                     what expires when, in order
@@ -28,27 +28,27 @@ _DATA: Final = b"d"
 _EXPIRY: Final = b"x"
 _FLOOR: Final = b"f"
 
-#: After so many writes, and before the first, up to twice as many expired values are removed: removal keeps up
-#: with what is written, at the price of one short scan.
+#: After this many writes, and before the first, up to twice as many expired values are removed: removal keeps up
+#: with the writes, at the cost of one short scan.
 _WRITES: Final = 64
 
 
 def data_key(key: bytes) -> bytes:
-    """Return where the value of ``key`` lies in the store."""
+    """Return the store's key for the value of ``key``."""
     return _DATA + key
 
 
 def split_value(data: bytes) -> tuple[int, bytes]:
-    """Return when a value expires (milliseconds of the job's time), and the value itself; raises `ValueError`."""
+    """Return the expiry of a value (milliseconds of the job's time), and the value. Raises `ValueError`."""
     return INT.load(data[:8]), data[8:]
 
 
 class Expiring(Generic[K, V]):
-    """A store of values that are there until ``ttl_ms`` after they were put, for one batch at one time.
+    """A store whose values expire ``ttl_ms`` after they were put, for one batch at one time.
 
-    A store that is used like this must be used like this only. ``now_ms`` is the time of the batch by the
-    records or by a watermark made of them; when it falls from one batch to the next, what had expired and is
-    not removed yet shows again.
+    The underlying store must not be used in any other way. ``now_ms`` is the time of the batch, from the records or
+    from a watermark; if it decreases from one batch to the next, values that have expired but are not removed yet
+    become visible again.
     """
 
     def __init__(self, store: Store, *, now_ms: int, ttl_ms: int, key: Serde[K], value: Serde[V]) -> None:
@@ -64,12 +64,12 @@ class Expiring(Generic[K, V]):
         self._floor: int | None = None
 
     def get(self, key: K) -> V | None:
-        """Return the value of ``key``, None when there is none or it has expired."""
+        """Return the value of ``key``; None when there is none or it has expired."""
         data = self._store.get(data_key(self._key.dump(key)))
         return None if data is None or self._has_expired(data) else load_value(self._value, data[8:], key)
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
-        """Return the present ones among ``keys`` with their values, in one look-up."""
+        """Return the existing ones among ``keys`` with their values, in one look-up."""
         by_bytes = {data_key(self._key.dump(key)): key for key in keys}
         found = self._store.get_many(by_bytes)
         return {
@@ -85,28 +85,27 @@ class Expiring(Generic[K, V]):
     def range(
         self, start: K | None = None, stop: K | None = None, reverse: bool = False
     ) -> Iterator[tuple[K, V]]:
-        """Return what has not expired from ``start`` up to but not including ``stop``, as `Typed.range`."""
+        """Return the unexpired keys from ``start`` up to but not including ``stop``, like `Typed.range`."""
         first = _DATA if start is None else data_key(head(self._key, start))
-        # The byte after the one that all data begins with.
+        # The byte after the prefix of all data.
         last = b"e" if stop is None else data_key(head(self._key, stop))
         return self._loaded(self._store.range(first, last, reverse=reverse))
 
     def prefix(self, prefix: K, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        """Return what has not expired of the keys that begin with ``prefix``, as `Typed.prefix`."""
+        """Return the unexpired keys that begin with ``prefix``, like `Typed.prefix`."""
         return self._loaded(self._store.prefix(data_key(head(self._key, prefix)), reverse=reverse))
 
     def put(self, key: K, value: V, at_ms: int | None = None) -> None:
-        """Set ``key`` to ``value`` until the time to live after ``at_ms``, by default the batch's time.
+        """Set ``key`` to ``value``, which expires ``ttl_ms`` after ``at_ms``, by default the batch's time.
 
-        With a time so old that it would have expired already, this removes the key. Raises `ValueRefused` as
-        `Typed.put`.
+        If it would have expired already, the key is removed. Raises `ValueRefused` like `Typed.put`.
         """
         self.put_many(((key, value),), at_ms)
 
     def put_many(self, pairs: Mapping[K, V] | Iterable[tuple[K, V]], at_ms: int | None = None) -> None:
-        """Set each key to its value, as `put`, in one look-up."""
+        """Set each key to its value like `put`, in one look-up."""
         items = pairs.items() if isinstance(pairs, Mapping) else pairs
-        # The last value of a key counts; each key has one place in the order of expiry.
+        # The last value of a key counts; each key has one entry in the order of expiry.
         new = {self._key.dump(key): dump_value(self._value, value, key) for key, value in items}
         expiry = (self._now_ms if at_ms is None else at_ms) + self._ttl_ms
         self._make_room(len(new))
@@ -126,17 +125,17 @@ class Expiring(Generic[K, V]):
         self._forget([self._key.dump(key) for key in keys])
 
     def expires_ms(self, key: K) -> int | None:
-        """Return when ``key`` expires; None when there is no such key any more."""
+        """Return when ``key`` expires; None when it does not exist, or has expired."""
         data = self._store.get(data_key(self._key.dump(key)))
         return None if data is None or self._has_expired(data) else split_value(data)[0]
 
     def sweep(self, limit: int) -> int:
-        """Remove at most ``limit`` of the expired values, oldest first; return how many there were.
+        """Remove at most ``limit`` expired values, oldest first; return how many were removed.
 
-        Writing does it by the way; this is for a batch that has nothing to write.
+        Writes do this implicitly; this method is for batches that write nothing.
         """
         floor = self._known_floor()
-        # From the floor on, because a scan has to pass everything that was removed until the database tidies up.
+        # Start at the floor, because a scan must skip all removed entries until the database is compacted.
         expired = self._store.range(_EXPIRY + INT.dump(floor), _EXPIRY + INT.dump(self._now_ms + 1))
         keys = [key for key, _ in islice(expired, limit)]
         self._store.delete_many(keys)
@@ -155,7 +154,7 @@ class Expiring(Generic[K, V]):
                 yield key, load_value(self._value, data[8:], key)
 
     def _forget(self, keys: Iterable[bytes]) -> None:
-        """Remove the values of keys and their places in the order of expiry."""
+        """Remove the values of keys and their entries in the order of expiry."""
         for key, data in self._store.get_many([data_key(each) for each in keys]).items():
             self._store.delete(key)
             self._store.delete(_EXPIRY + data[:8] + key[1:])
@@ -173,7 +172,7 @@ class Expiring(Generic[K, V]):
         return self._floor
 
     def _lower(self, expiry: int) -> None:
-        """Keep the floor below a new expiry: above it only when the batch's time has fallen."""
+        """Keep the floor at or below a new expiry: it is above only when the batch's time has decreased."""
         if expiry < self._known_floor():
             self._set_floor(expiry)
 

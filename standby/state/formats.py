@@ -1,4 +1,4 @@
-"""Values as JSON, msgpack or Arrow: formats that any other program can read, too."""
+"""Values as JSON, msgpack or Arrow: formats that other programs can read."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ T = TypeVar("T")
 
 _JSON: Final = "JSON"
 
-#: Tells apart what `==` may not: what a class of the job's own leaves out of its comparison, say.
+#: Distinguishes values that `==` may not, for example fields that a job's class omits from its comparison.
 _flat: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def _is_plainly_equal(value: Any, read: Any) -> bool:
-    """Return whether two values are the same for sure, found quickly; False says nothing."""
+    """Return whether two values are certainly the same, by a fast check; False is inconclusive."""
     try:
         return bool(value == read) and _flat(value) == _flat(read)
-    except Exception:  # noqa: BLE001 - comparisons of the job's own, numbers beyond 64 bits
+    except Exception:  # noqa: BLE001 - comparisons of the job, numbers beyond 64 bits
         return False
 
 
 class _Formatted(Generic[T]):
-    """A format of msgspec's, which writes more than it reads back: what it writes is read at once.
+    """A msgspec format. It can write more than it reads back, so every written value is read back at once.
 
-    A value that cannot be read, or not as what it was, would fail every later record of its key, and those are not to
-    blame for it.
+    A value that cannot be read back unchanged would fail every later record of its key, which are not the cause.
     """
 
     def __init__(self, name: str, encoder: Any, decoder: Any) -> None:
@@ -44,7 +43,7 @@ class _Formatted(Generic[T]):
         try:
             data: bytes = self._encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise ValueRefused(f"{self._name} cannot hold it: {error}") from error
+            raise ValueRefused(f"{self._name} cannot represent it: {error}") from error
         try:
             read = self._decode(data)
         except (ValueError, OverflowError) as error:
@@ -52,8 +51,8 @@ class _Formatted(Generic[T]):
         if not _is_plainly_equal(value, read):
             found = difference(value, read)
             if found is not None:
-                raise self._refused(value, f"would not give it back as it is: {found}")
-            # Equal, but perhaps of another type, 1 for 1.0: equal values are to have equal bytes.
+                raise self._refused(value, f"would not return it unchanged: {found}")
+            # Equal, but perhaps of another type, such as 1 for 1.0: equal values must have equal bytes.
             data = self._encode(read)
         return data
 
@@ -61,20 +60,20 @@ class _Formatted(Generic[T]):
         try:
             return self._decode(data)  # type: ignore[no-any-return]
         except OverflowError as error:
-            # Its other errors are ValueErrors.
+            # Other errors of the decoder are ValueErrors.
             raise ValueError(str(error)) from error
 
     def _refused(self, value: T, told: str) -> ValueRefused:
         found = not_finite(value) if self._name == _JSON else None
         if found is not None:
-            return ValueRefused(f"JSON has no number for {found}; msgpack has")
+            return ValueRefused(f"JSON has no number for {found}, but msgpack has")
         return ValueRefused(f"{self._name} {told}")
 
 
 class _Arrow:
-    """One record batch as an Arrow IPC stream, its schema included.
+    """One record batch as an Arrow IPC stream, including its schema.
 
-    The library is imported at the first use: the command line, which needs none of it, would wait for it.
+    The library is imported at its first use, because the command line does not need it.
     """
 
     def dump(self, value: pa.RecordBatch, /) -> bytes:
@@ -90,7 +89,7 @@ class _Arrow:
     def load(self, data: bytes, /) -> pa.RecordBatch:
         import pyarrow as pa
 
-        # Arrow's own error for what is none is a ValueError.
+        # Arrow raises a ValueError for invalid data.
         with pa.ipc.open_stream(data) as reader:
             try:
                 return reader.read_next_batch()
@@ -99,19 +98,20 @@ class _Arrow:
 
 
 def json_of(kind: type[T]) -> Serde[T]:
-    """Return JSON that holds values of ``kind``: a dataclass, a msgspec struct, `dict[str, int]` and so on.
+    """Return a JSON serde for values of ``kind``: a dataclass, a msgspec struct, `dict[str, int]` and so on.
 
-    What would not be read back equal is refused when it is written, with a `ValueRefused` that says where it differs:
-    NaN and infinities, for which JSON has no number, a value of another kind, and for `JSON` itself a tuple or a
-    moment, which would come back as a list and as a text. A subclass of what the kind has, a Counter for a dict, is
-    equal to what comes back. Keys of dicts are texts. Bytes of another kind raise a `ValueError` when they are read.
+    A value that would not be read back equal is refused when it is written, with a `ValueRefused` that describes the
+    difference: NaN and infinities, which JSON cannot represent, a value of another kind, and for `JSON` itself a
+    tuple or a datetime, which would be read back as a list and as a text. An instance of a subclass, such as a
+    Counter for a dict, is equal to what is read back. Keys of dicts are texts. Bytes of another kind raise a
+    `ValueError` when they are read.
     """
-    # In a fixed order: equal values are to have equal bytes, whatever order they were filled in.
+    # In a fixed order: equal values must have equal bytes, whatever their insertion order.
     return _Formatted(_JSON, msgspec.json.Encoder(order="deterministic"), msgspec.json.Decoder(kind))
 
 
 def msgpack_of(kind: type[T]) -> Serde[T]:
-    """Return msgpack that holds values of ``kind``; as `json_of`, but smaller; it holds bytes and NaN, too."""
+    """Return a msgpack serde for values of ``kind``: like `json_of`, but smaller, and also for bytes and NaN."""
     return _Formatted(
         "msgpack", msgspec.msgpack.Encoder(order="deterministic"), msgspec.msgpack.Decoder(kind)
     )
@@ -119,10 +119,10 @@ def msgpack_of(kind: type[T]) -> Serde[T]:
 
 _ANYTHING: Final[Any] = Any
 
-#: Whatever JSON can hold.
+#: Anything that JSON can represent.
 JSON: Final[Serde[Any]] = json_of(_ANYTHING)
 
-#: Whatever msgpack can hold.
+#: Anything that msgpack can represent.
 MSGPACK: Final[Serde[Any]] = msgpack_of(_ANYTHING)
 
 #: A `pyarrow.RecordBatch`.

@@ -1,4 +1,4 @@
-"""Values as bytes and back; keys whose bytes are in the order of the values. Pure."""
+"""Serialisation of values, and of keys whose bytes have the order of the values. Pure."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from standby.api import ValueRefused
 
 T = TypeVar("T")
 
-#: What is added so that the order of unsigned bytes is the order of signed numbers.
+#: Added so that the order of unsigned bytes is the order of signed numbers.
 _OFFSET: Final = 1 << 63
 
-#: In a composite key a zero byte of a text is written with this behind it, and the text ends with `_END`.
-#: The end is lower than anything that a text can go on with, so the shorter of two comes first.
+#: In a composite key, a zero byte in a text is escaped like this, and the text ends with `_END`. The end is lower
+#: than any continuation of a text, so the shorter of two texts comes first.
 _ESCAPED: Final = b"\x00\xff"
 _END: Final = b"\x00\x01"
 
 
 class Serde(Protocol[T]):
-    """Turns values into bytes and back."""
+    """Converts values to bytes and back."""
 
     def dump(self, value: T, /) -> bytes:
         """Return the value as bytes; equal values of the same types give equal bytes.
 
-        Raises `ValueRefused` for a value that `load` would not give back.
+        Raises `ValueRefused` for a value that `load` would not return unchanged.
         """
         ...
 
     def load(self, data: bytes, /) -> T:
-        """Return the value; raises `ValueError` for bytes that are none."""
+        """Return the value. Raises `ValueError` for invalid bytes."""
         ...
 
 
 class Key(Serde[T], Protocol[T]):
-    """A serde whose bytes are in the order of the values: scans of such keys make sense."""
+    """A serde whose bytes have the order of the values, which is required for scans."""
 
     def head(self, value: T, /) -> bytes:
-        """Return what the bytes of exactly those keys begin with that begin with ``value``."""
+        """Return the common prefix of the bytes of exactly those keys that begin with ``value``."""
         ...
 
     def dump_part(self, value: T, /) -> bytes:
-        """Return the value as a part of a composite key: bytes that say themselves where they end."""
+        """Return the value as a part of a composite key: self-delimiting bytes."""
         ...
 
     def load_part(self, data: bytes, at: int, /) -> tuple[T, int]:
-        """Return the part that begins at ``at``, and where the next one does; raises as `load`."""
+        """Return the part that begins at ``at``, and the start of the next one. Raises like `load`."""
         ...
 
 
@@ -55,11 +55,11 @@ class IntOutOfRange(ValueRefused, OverflowError):
 
 
 def _wrong(value: object, wanted: str) -> ValueRefused:
-    return ValueRefused(f"{reprlib.repr(value)} is no {wanted}, but of type {type(value).__name__}")
+    return ValueRefused(f"{reprlib.repr(value)} is not {wanted}, but of type {type(value).__name__}")
 
 
 class _Bytes:
-    """Bytes as they are."""
+    """Unchanged bytes."""
 
     def dump(self, value: bytes, /) -> bytes:
         if type(value) is bytes:
@@ -79,11 +79,11 @@ class _Bytes:
 
     def load_part(self, data: bytes, at: int, /) -> tuple[bytes, int]:
         end = at
-        # A zero byte of the text itself is an escaped one.
+        # A zero byte in the text itself is escaped.
         while (end := data.find(b"\x00", end)) >= 0 and data[end : end + 2] == _ESCAPED:
             end += 2
         if end < 0 or data[end : end + 2] != _END:
-            raise ValueError(f"{data[:32]!r} is no composite key: a text in it does not end")
+            raise ValueError(f"{data[:32]!r} is not a composite key: a text in it does not end")
         return data[at:end].replace(_ESCAPED, b"\x00"), end + 2
 
 
@@ -96,7 +96,7 @@ class _Text:
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            raise ValueRefused(f"{reprlib.repr(value)} has no UTF-8: {error.reason}") from error
+            raise ValueRefused(f"{reprlib.repr(value)} cannot be encoded as UTF-8: {error.reason}") from error
 
     def load(self, data: bytes, /) -> str:
         return data.decode()
@@ -113,19 +113,19 @@ class _Text:
 
 
 class _Int:
-    """Whole numbers of 64 bits with a sign, eight bytes each."""
+    """Signed 64-bit whole numbers, eight bytes each."""
 
     def dump(self, value: int, /) -> bytes:
         try:
             return (operator.index(value) + _OFFSET).to_bytes(8, "big")
         except TypeError:
-            raise _wrong(value, "whole number") from None
+            raise _wrong(value, "a whole number") from None
         except OverflowError:
             raise IntOutOfRange(f"{value} is outside of the 64 bits of INT") from None
 
     def load(self, data: bytes, /) -> int:
         if len(data) != 8:
-            raise ValueError(f"{data[:32]!r} is no INT: it has {len(data)} bytes, not 8")
+            raise ValueError(f"{data[:32]!r} is not an INT: it has {len(data)} bytes, not 8")
         return int.from_bytes(data, "big") - _OFFSET
 
     def head(self, value: int, /) -> bytes:
@@ -158,10 +158,10 @@ class _Tuple:
 
     def head(self, value: tuple[Any, ...], /) -> bytes:
         if not isinstance(value, tuple):
-            raise _wrong(value, "tuple")
+            raise _wrong(value, "a tuple")
         if len(value) > len(self._parts):
             raise self._of_another_length(value)
-        # The last parts may be missing: then it is what all keys with the first ones begin with.
+        # The last parts may be missing: then this is the prefix of all keys with the first ones.
         return b"".join(part.dump_part(each) for part, each in zip(self._parts, value, strict=False))
 
     def dump_part(self, value: tuple[Any, ...], /) -> bytes:
@@ -179,7 +179,7 @@ class _Tuple:
 
 
 def dump_value(serde: Serde[T], value: T, key: object) -> bytes:
-    """Return the value of a key as bytes; a `ValueRefused` names the key."""
+    """Return the value of a key as bytes. Raises `ValueRefused` with the key."""
     try:
         return serde.dump(value)
     except ValueRefused as error:
@@ -188,12 +188,12 @@ def dump_value(serde: Serde[T], value: T, key: object) -> bytes:
 
 
 def load_value(serde: Serde[T], data: bytes, key: object) -> T:
-    """Return the value of a key; raises a `ValueError` that names the key for bytes that are none."""
+    """Return the value of a key. Raises `ValueError` with the key for invalid bytes."""
     try:
         return serde.load(data)
     except ValueError as error:
         raise ValueError(
-            f"the value of key {reprlib.repr(key)}, as an earlier record has left it, cannot be read: {error}"
+            f"the value of key {reprlib.repr(key)}, written for an earlier record, cannot be read: {error}"
         ) from error
 
 
@@ -203,9 +203,9 @@ INT: Final[Key[int]] = _Int()
 
 
 def tuple_of(*parts: Key[Any]) -> Key[tuple[Any, ...]]:
-    """Return the serde of composite keys with these parts, ordered as Python orders such tuples.
+    """Return the serde of composite keys with these parts, in the order of Python tuples.
 
-    A prefix of one is a tuple with fewer parts.
+    A prefix of a key is a tuple with fewer parts.
     """
     if not parts:
         raise ValueError("a composite key has at least one part")

@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class Typed(Generic[K, V]):
-    """What `standby.api.Store` does, for keys and values of other types than bytes."""
+    """Like `standby.api.Store`, for keys and values of other types than bytes."""
 
     def __init__(self, store: Store, key: Serde[K], value: Serde[V]) -> None:
         self._store = store
@@ -26,7 +26,7 @@ class Typed(Generic[K, V]):
         return None if data is None else load_value(self._value, data, key)
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
-        """Return the present ones among ``keys`` with their values, in one look-up."""
+        """Return the existing ones among ``keys`` with their values, in one look-up."""
         by_bytes = {self._key.dump(key): key for key in keys}
         found = self._store.get_many(by_bytes)
         return {by_bytes[key]: load_value(self._value, value, by_bytes[key]) for key, value in found.items()}
@@ -37,9 +37,9 @@ class Typed(Generic[K, V]):
     def range(
         self, start: K | None = None, stop: K | None = None, reverse: bool = False
     ) -> Iterator[tuple[K, V]]:
-        """Return the keys from ``start`` up to but not including ``stop``, with values; as `Store.range`.
+        """Return the keys from ``start`` up to but not including ``stop``, with values; like `Store.range`.
 
-        Of composite keys, a bound may have fewer parts. Raises `TypeError` when the keys have no order.
+        For composite keys, a bound may have fewer parts. Raises `TypeError` when the keys have no order.
         """
         first = b"" if start is None else self._head(start)
         return self._loaded(
@@ -47,18 +47,18 @@ class Typed(Generic[K, V]):
         )
 
     def prefix(self, prefix: K, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        """Return the keys that begin with ``prefix``, with values: of composite keys, those with its parts.
+        """Return the keys that begin with ``prefix``, with values; for composite keys, those with its parts.
 
-        As `Store.prefix`; raises `TypeError` when the keys have no order.
+        Like `Store.prefix`. Raises `TypeError` when the keys have no order.
         """
         return self._loaded(self._store.prefix(self._head(prefix), reverse=reverse))
 
     def put(self, key: K, value: V) -> None:
-        """Set ``key`` to ``value``; raises `ValueRefused` for one that would not be read back as it is."""
+        """Set ``key`` to ``value``. Raises `ValueRefused` for a value that would not be read back unchanged."""
         self._store.put(self._key.dump(key), dump_value(self._value, value, key))
 
     def put_many(self, pairs: Mapping[K, V] | Iterable[tuple[K, V]]) -> None:
-        """Set each key to its value, in order; raises as `put`."""
+        """Set each key to its value, in order. Raises like `put`."""
         items = pairs.items() if isinstance(pairs, Mapping) else pairs
         self._store.put_many(
             (self._key.dump(key), dump_value(self._value, value, key)) for key, value in items
@@ -87,7 +87,7 @@ def typed(store: Store, *, key: Serde[K], value: Serde[V]) -> Typed[K, V]:
 
 
 def head(serde: Serde[K], key: K) -> bytes:
-    """Return what keys beginning with ``key`` begin with; raises `TypeError` for a serde without an order."""
+    """Return the prefix of keys that begin with ``key``. Raises `TypeError` for a serde without an order."""
     if not hasattr(serde, "head"):
         raise TypeError(
             f"keys of {type(serde).__name__} are not in the order of their values; scan with BYTES, TEXT, INT or "

@@ -145,11 +145,11 @@ class Mean:
 
 def test_what_would_not_be_read_back_is_refused_with_the_reason() -> None:
     no_mean: Any = replace(Mean(), n="x")  # type: ignore[arg-type]
-    not_as_it_is = "would not give it back as it is: "
+    not_as_it_is = "would not return it unchanged: "
     refusals: list[tuple[Any, Any, str]] = [
-        (json_of(Mean), Mean(1, float("nan")), "JSON has no number for nan at .mean; msgpack has"),
-        (JSON, {"a": [1.0, float("-inf")]}, "JSON has no number for -inf at .a[1]; msgpack has"),
-        (JSON, float("inf"), "JSON has no number for inf; msgpack has"),
+        (json_of(Mean), Mean(1, float("nan")), "JSON has no number for nan at .mean, but msgpack has"),
+        (JSON, {"a": [1.0, float("-inf")]}, "JSON has no number for -inf at .a[1], but msgpack has"),
+        (JSON, float("inf"), "JSON has no number for inf, but msgpack has"),
         (
             JSON,
             {"a": (1, 2)},
@@ -162,14 +162,14 @@ def test_what_would_not_be_read_back_is_refused_with_the_reason() -> None:
             (1 << 53) + 1,
             "9007199254740993 (int) would come back as 9007199254740992.0 (float)",
         ),
-        (JSON, {1: 2}, "JSON cannot hold it: Only dicts with str keys are supported"),
-        (JSON, 1j, "JSON cannot hold it: Encoding objects of type complex is unsupported"),
-        (MSGPACK, 1 << 64, "msgpack cannot hold it: "),
-        (TEXT, b"a", "b'a' is no text, but of type bytes"),
-        (TEXT, "\ud800", "has no UTF-8: surrogates not allowed"),
-        (BYTES, "a", "'a' is no bytes, but of type str"),
-        (INT, 1.5, "1.5 is no whole number, but of type float"),
-        (tuple_of(TEXT, TEXT), "ab", "'ab' is no tuple, but of type str"),
+        (JSON, {1: 2}, "JSON cannot represent it: Only dicts with str keys are supported"),
+        (JSON, 1j, "JSON cannot represent it: Encoding objects of type complex is unsupported"),
+        (MSGPACK, 1 << 64, "msgpack cannot represent it: "),
+        (TEXT, b"a", "b'a' is not text, but of type bytes"),
+        (TEXT, "\ud800", "cannot be encoded as UTF-8: surrogates not allowed"),
+        (BYTES, "a", "'a' is not bytes, but of type str"),
+        (INT, 1.5, "1.5 is not a whole number, but of type float"),
+        (tuple_of(TEXT, TEXT), "ab", "'ab' is not a tuple, but of type str"),
     ]
     for serde, value, told in refusals:
         with case(value), pytest.raises(ValueRefused) as refused:
@@ -197,7 +197,7 @@ def test_an_error_of_a_value_names_its_key() -> None:
             Counters(stores["s"], key=BYTES).add(b"bob", 1 << 63)
         # As another program has written it, or an older version of the job.
         stores["s"].put(b"old", b'{"n": 1, "mean": null}')
-        told = "the value of key 'old', as an earlier record has left it, cannot be read: Expected `float`"
+        told = "the value of key 'old', written for an earlier record, cannot be read: Expected `float`"
         for read in (means.get, lambda key: means.get_many([key]), lambda key: list(means.prefix(key))):
             with pytest.raises(ValueError, match=told):
                 read("old")
