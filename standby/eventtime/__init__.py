@@ -1,8 +1,8 @@
 """Event time for step functions: watermark, windows, sessions, de-duplication (docs/event-time.md).
 
-All of it goes by the times of the records, row by row, and never by a clock or by where a batch ends: the same rows
-in the same order, from the same state, give the same results and the same bytes of state, however they are cut
-into batches. All state lies in the task's stores, so a standby has it, too.
+Everything is based on the times of the records, row by row, never on a clock or on the end of a batch: the same rows
+in the same order, from the same state, give the same results and the same bytes of state, however they are split
+into batches. All state is in the task's stores, so a standby has it, too.
 """
 
 from standby.eventtime.aggregates import COUNT, MAX, MIN, SUM, Aggregate

@@ -1,4 +1,4 @@
-"""What is computed of the rows of a window. Pure."""
+"""Aggregates of the rows of a window. Pure."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def _itself(total: Any) -> Any:
 
 @dataclass(frozen=True)
 class Aggregate(Generic[V, A]):
-    """How rows are added up: the same words as Flink's AggregateFunction and Kafka Streams' aggregate().
+    """The functions of an aggregate, as in Flink's AggregateFunction and Kafka Streams' aggregate().
 
-    The functions must be pure, but `add` and `merge` may change the accumulator that they are given, and return it.
+    The functions must be pure, but `add` and `merge` may modify the accumulator that they are given, and return it.
     """
 
     init: Callable[[], A]
-    """Returns the accumulator of a window without rows, a new one at each call."""
+    """Returns a new accumulator for a window without rows."""
     add: Callable[[A, V], A]
-    """Returns the accumulator with one more row's value."""
+    """Returns the accumulator after adding a row's value."""
     serde: Serde[A]
-    """Keeps the accumulator between batches. What was dumped and loaded must go on as what was not."""
+    """Serialises the accumulator between batches. An accumulator that was dumped and loaded must behave the same."""
     merge: Callable[[A, A], A] | None = None
-    """Returns the accumulator of two sessions that became one, the earlier first; only sessions need it."""
+    """Returns the accumulator of two merged sessions, the earlier first; only sessions need it."""
     result: Callable[[A], Any] = _itself
-    """Returns what is told of the window; by default the accumulator itself.
+    """Returns the result of the window; by default the accumulator itself.
 
-    Must not change it, and must return a copy where `add` changes it later.
+    Must not modify it, and must return a copy if `add` modifies it later.
     """
 
 
@@ -55,7 +55,7 @@ def _higher(one: int | None, other: int | None) -> int | None:
 
 
 class _OptionalInt:
-    """A whole number of 64 bits, or none."""
+    """A 64-bit whole number, or None."""
 
     def dump(self, value: int | None, /) -> bytes:
         return b"" if value is None else INT.dump(value)
@@ -64,14 +64,14 @@ class _OptionalInt:
         return INT.load(data) if data else None
 
 
-#: How many rows there were; takes no values.
+#: The number of rows; needs no values.
 COUNT: Final[Aggregate[Any, int]] = Aggregate(lambda: 0, lambda total, _: total + 1, INT, _add)
 
-#: The sum of whole numbers of 64 bits.
+#: The sum of 64-bit whole numbers.
 SUM: Final[Aggregate[int, int]] = Aggregate(lambda: 0, _add, INT, _add)
 
-#: The lowest of whole numbers; None values are passed over.
+#: The minimum of whole numbers; None values are ignored.
 MIN: Final[Aggregate[int | None, int | None]] = Aggregate(lambda: None, _lower, _OptionalInt(), _lower)
 
-#: The highest of whole numbers; None values are passed over.
+#: The maximum of whole numbers; None values are ignored.
 MAX: Final[Aggregate[int | None, int | None]] = Aggregate(lambda: None, _higher, _OptionalInt(), _higher)

@@ -1,4 +1,4 @@
-"""How much one transaction is to have of what closes or expires by the time of a single row. Pure."""
+"""Limits how many windows that close or expire at one row are processed in one transaction. Pure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from typing import Final
 
 from standby.api import Store
 
-#: Most windows or sessions of a key that are told, or removed, at once: a million of them would take one transaction
-#: longer than it may. A store of the kernel has the rest done in calls of the step without rows, each a transaction.
+#: Maximum number of windows or sessions of keys that are emitted or removed at once: a million of them would exceed
+#: the time-out of a transaction. With a store of the kernel, the rest is processed in calls of the step without
+#: rows, each in a transaction.
 MOST: Final = 10_000
 
-#: The key of what is being closed; none is there as a rule.
+#: The key of the closing in progress; usually absent.
 CLOSING: Final = b"c"
 
 
 def postpone(store: Store, row: int, closing: bytes) -> None:
-    """Have the rows before ``row`` done first, or when it is the first one: what is due before it, without rows.
+    """Process the rows before ``row`` first; if it is the first row, process what is due before it, without rows.
 
-    Then ``closing`` lies at `CLOSING` when the step is called. Returns where the store cannot do that, as one of a test
-    or one whose rows are to be done at once, whatever they bring: then everything is to be done now.
+    In the latter case, ``closing`` is stored at `CLOSING` when the step is called. This function returns if the
+    store does not support it, like a test's store, or one whose rows must be processed at once: then everything must
+    be done now.
     """
     of_kernel = getattr(store, "postpone", None)
     if of_kernel is not None:

@@ -1,4 +1,4 @@
-"""Between Arrow columns and plain lists."""
+"""Conversions between Arrow columns and plain lists."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import pyarrow as pa
 
 from standby.api import Output, RowError
 
-#: How many units of finer timestamps make a millisecond.
+#: Number of units per millisecond, for finer timestamps.
 _PER_MILLISECOND: Final = {"us": 1_000, "ns": 1_000_000}
 
-#: The first number that 64 bits with a sign do not hold.
+#: The first number beyond the range of signed 64-bit numbers.
 _BEYOND: Final = 1 << 63
 
 
 def event_times(column: pa.ChunkedArray) -> list[int]:
     """Return a column of times as milliseconds since 1970 UTC.
 
-    The column is a timestamp of any unit and time zone, cut down to the millisecond, or whole numbers, taken for
-    milliseconds. Raises `RowError` for a row without a time, or with one beyond 64 bits of milliseconds, and
-    `ValueError` for any other type: such rows are for the job's transform to leave out.
+    The column has timestamps of any unit and time zone, which are truncated to milliseconds, or whole numbers, which
+    are interpreted as milliseconds. Raises `RowError` for a row without a time, or with one beyond 64 bits of
+    milliseconds (the job's transform should drop such rows), and `ValueError` for any other type.
     """
     if column.null_count:
         row = column.is_null().to_pylist().index(True)
         raise RowError(row, "has no event time")
     if pa.types.is_timestamp(column.type):
         unit = column.type.unit
-        # What is stored are instants, whatever the time zone: no function of Arrow's that looks at that, for in local
-        # time an hour may come twice, or not at all.
+        # The stored values are instants, whatever the time zone. Arrow's functions that use the time zone are
+        # avoided, because in local time an hour may occur twice, or not at all.
         found: list[int] = column.cast(pa.int64()).to_pylist()
         if unit == "s":
             found = [each * 1_000 for each in found]
@@ -47,7 +47,7 @@ def event_times(column: pa.ChunkedArray) -> list[int]:
 
 
 def emit_rows(rows: pa.Table, numbers: Iterable[int], out: Output, topic: str) -> int:
-    """Send the columns `key` and `value` of some rows to ``topic``, late ones say; return how many there were."""
+    """Emit the columns `key` and `value` of some rows, such as late ones, to ``topic``; return their number."""
     chosen = list(numbers)
     if chosen:
         taken = rows.select(["key", "value"]).take(pa.array(chosen, pa.int64()))

@@ -1,6 +1,6 @@
 """De-duplication by key. Pure.
 
-A store that is used like this must be used like this only; a watermark may lie there, too. Its keys::
+The store must not be used in any other way, except for a watermark. Its keys::
 
     d <key>             → <expiry>     keys that were seen; without an expiry they stay for ever
     x <expiry> <key>    →              what expires when, in order
@@ -23,30 +23,30 @@ _ORDER: Final = b"x"
 _FLOOR: Final = b"f"
 _LOWEST: Final = -(1 << 63)
 
-#: So many expired keys are removed at each row: twice as fast as rows can bring new ones, and yet no batch gets
-#: large because time has leapt, after a weekend say. By the row and not by the batch, or the state would depend on
+#: Number of expired keys that are removed per row: twice as many as rows can add, yet no batch becomes large after a
+#: jump in time, such as after a weekend. Per row and not per batch, because otherwise the state would depend on
 #: where a batch ends.
 _REMOVED_PER_ROW: Final = 2
 
-#: The expiry of what stays for ever.
+#: The expiry of keys that never expire.
 _NEVER: Final = (1 << 63) - 1
 
-#: Stands behind everything that expires.
+#: Comes after everything that expires.
 _NOTHING: Final = (_NEVER, b"")
 
 
 @dataclass(slots=True)
 class Deduplicated:
-    """Which rows of a batch are which, by their places in it."""
+    """The classification of a batch's rows, by their positions."""
 
     kept: list[int] = field(default_factory=list)
-    """The first of their keys."""
+    """The first rows of their keys."""
     duplicates: list[int] = field(default_factory=list)
     late: list[int] = field(default_factory=list)
-    """Rows that came behind the watermark, so that it is not known whether they are the first."""
+    """Rows behind the watermark, so it is not known whether they are the first."""
 
     def only(self, keys: Sequence[bytes | None]) -> list[bytes | None]:
-        """Return ``keys`` with None for the rows that are not kept: to a window they only move time."""
+        """Return ``keys`` with None for the rows that are not kept: in a window, they only advance time."""
         chosen: list[bytes | None] = [None] * len(keys)
         for row in self.kept:
             chosen[row] = keys[row]
@@ -55,7 +55,7 @@ class Deduplicated:
 
 @dataclass(frozen=True)
 class Deduplication:
-    """Keeps the first row of each key; made by `within_watermark` or by `by_key`."""
+    """Keeps the first row of each key; created by `within_watermark` or `by_key`."""
 
     kept_ms: int | None
     drops_late: bool
@@ -66,19 +66,19 @@ class Deduplication:
 
     @classmethod
     def within_watermark(cls, span_ms: int) -> Deduplication:
-        """Return Spark's `dropDuplicatesWithinWatermark`: all duplicates less than ``span_ms`` apart are found.
+        """Return a de-duplication like Spark's `dropDuplicatesWithinWatermark`, for duplicates within ``span_ms``.
 
-        A key is kept until the watermark reaches the time of its first row and the span; rows behind the watermark
-        are dropped as late. In Spark span and delay of the watermark are one number.
+        A key is kept until the watermark reaches the time of its first row plus the span; rows behind the watermark
+        are dropped as late. In Spark, the span and the watermark's delay are the same number.
         """
         return cls(span_ms, drops_late=True)
 
     @classmethod
     def by_key(cls, ttl_ms: int | None = None) -> Deduplication:
-        """Return a de-duplication for ever, or until the task's time has moved on by ``ttl_ms``.
+        """Return a de-duplication without limit, or until the task's time has advanced by ``ttl_ms``.
 
-        However old rows are: none is late. The time to live counts from the later of the first row's time and the
-        watermark. Without one the state grows with the number of keys, as that of Spark's `dropDuplicates`.
+        No row is late, however old. The time to live starts at the later of the first row's time and the watermark.
+        Without a time to live, the state grows with the number of keys, like that of Spark's `dropDuplicates`.
         """
         return cls(ttl_ms, drops_late=False)
 
@@ -87,9 +87,9 @@ class Deduplication:
     ) -> Deduplicated:
         """Return which rows are the first of their key; the state goes to ``store``.
 
-        One item per row in each, in order: what makes a row the same as another, the event times in milliseconds,
-        and what `Watermark.advance` returned. A row with None as key only moves time and is in none of the lists.
-        Raises `ValueError` when they do not fit together.
+        Each sequence has one item per row, in order: the keys that identify duplicates, the event times in
+        milliseconds, and the results of `Watermark.advance`. A row with None as key only advances time and is in
+        none of the lists. Raises `ValueError` when the sequences do not match.
         """
         check_rows(keys, times, marks)
         if not keys:
@@ -101,7 +101,7 @@ class Deduplication:
 
 
 class _Batch:
-    """One call of `Deduplication.apply`: read at once, gone through row by row, written at once."""
+    """One call of `Deduplication.apply`: one read, then row by row, then one write."""
 
     def __init__(
         self, spec: Deduplication, store: Store, keys: Sequence[bytes | None], marks: Sequence[int]
@@ -110,23 +110,23 @@ class _Batch:
         self._store = store
         seen = store.get_many(dict.fromkeys(_DATA + key for key in keys if key is not None))
         self._old = {full[1:]: INT.load(data) if data else _NEVER for full, data in seen.items()}
-        #: When the keys of the rows expire; None: not there any more.
+        #: The expiry of the rows' keys; None: removed.
         self._expiry: dict[bytes, int | None] = dict(self._old)
         floor = store.get(_FLOOR)
         self._old_floor = self._floor = _LOWEST if floor is None else INT.load(floor)
         self._last = marks[-1]
-        #: What expires in this batch, in order: what is in the store, read as it is needed, and what rows add.
+        #: What expires in this batch, in order: entries of the store, read as needed, and those added by rows.
         self._stored: Iterator[tuple[bytes, bytes]] = iter(())
         if self._floor <= self._last:
             self._stored = store.range(_ORDER + INT.dump(self._floor), _ORDER + INT.dump(self._last + 1))
         self._head = self._following()
         self._added: list[tuple[int, bytes]] = []
         self._next = self._head[0]
-        #: Keys of no row of the batch that are removed, as they lie in the order.
+        #: Removed keys that are not of a row of the batch, with their entries in the order.
         self._removed: list[tuple[int, bytes]] = []
 
     def run(self, keys: Sequence[bytes | None], times: Sequence[int], marks: Sequence[int]) -> Deduplicated:
-        """Take one row after the other: first remove some of what has expired, then look for its key."""
+        """Process row by row: first remove some expired keys, then look up the row's key."""
         found = Deduplicated()
         kept, duplicates, late = found.kept.append, found.duplicates.append, found.late.append
         expiries, drops_late, kept_ms = self._expiry, self._spec.drops_late, self._spec.kept_ms
@@ -151,7 +151,7 @@ class _Batch:
         return found
 
     def write(self) -> None:
-        """Write which keys are new, and remove those that have expired."""
+        """Write the new keys, and remove the expired ones."""
         store, old = self._store, self._old
         store.delete_many(_DATA + key for _, key in self._removed)
         store.delete_many(_ORDER + INT.dump(expiry) + key for expiry, key in self._removed)
@@ -179,7 +179,7 @@ class _Batch:
             self._next = min(self._next, expiry)
 
     def _remove(self, mark: int) -> None:
-        """Remove the first of what has expired, as many as a row may."""
+        """Remove the first expired keys, up to the limit per row."""
         left = _REMOVED_PER_ROW
         while left and self._next <= mark:
             if self._added and self._added[0] < self._head:
@@ -189,7 +189,7 @@ class _Batch:
             self._next = min(self._head[0], self._added[0][0]) if self._added else self._head[0]
             expiry, key = first
             if self._expiry.get(key, expiry) != expiry:
-                # The key has come again since, before it was removed, and has another place.
+                # The key has occurred again before it was removed, and has another entry.
                 continue
             if key in self._expiry:
                 self._expiry[key] = None
@@ -199,7 +199,7 @@ class _Batch:
             left -= 1
 
     def _following(self) -> tuple[int, bytes]:
-        """Return what expires next of what is in the store; what never does when there is nothing more."""
+        """Return the store's next expiring entry; `_NOTHING` when there is none."""
         for order, _ in self._stored:
             return INT.load(order[1:9]), order[9:]
         return _NOTHING

@@ -1,4 +1,4 @@
-"""What a batch of rows came to in windows or sessions, and how their rows are checked. Pure."""
+"""Results of a batch of rows in windows or sessions, and the check of the rows. Pure."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from typing import Any, NamedTuple
 
 
 class WindowResult(NamedTuple):
-    """One window's or session's result for one key."""
+    """The result of a window or session for one key."""
 
     key: bytes
     start_ms: int
-    """The window's first millisecond; a session's first row."""
+    """The window's first millisecond; for a session, the time of its first row."""
     end_ms: int
-    """The first millisecond behind the window, as in Kafka Streams, Spark and Flink; a session's last row."""
+    """The first millisecond after the window, as in Kafka Streams, Spark and Flink; for a session, the time of its
+    last row."""
     value: Any
     """`Aggregate.result`."""
 
 
 @dataclass(slots=True)
 class Results:
-    """What the rows of one call led to."""
+    """The results of one call."""
 
     results: list[WindowResult] = field(default_factory=list)
-    """In the order of the rows that led to them; of one row, in the order of time, then key."""
+    """In the order of the rows that caused them; for one row, in the order of time, then key."""
     late: list[int] = field(default_factory=list)
-    """Which rows came too late for any window, by their place in the batch: they are in no result."""
+    """Positions of the rows that were too late for any window: they are in no result."""
     dropped: int = 0
-    """How often a row came too late for a window: with hopping windows a row may miss some and be in others.
+    """How often a row was too late for a window: with hopping windows, a row may miss some and be in others.
 
-    Kafka Streams' `dropped-records` counts the same.
+    Same as Kafka Streams' `dropped-records`.
     """
 
 
@@ -42,9 +43,9 @@ def check_rows(
     marks: Sequence[int],
     values: Sequence[Any] | None = None,
 ) -> None:
-    """Raise `ValueError` unless all are of one length, and the watermark never falls."""
+    """Raise `ValueError` unless all have the same length, and the watermark never decreases."""
     if not len(keys) == len(times) == len(marks) or (values is not None and len(values) != len(keys)):
         lengths = ", ".join(str(len(each)) for each in (keys, times, marks, values) if each is not None)
         raise ValueError(f"keys, times, marks and values are of different lengths: {lengths}")
     if not all(map(operator.le, marks, islice(marks, 1, None))):
-        raise ValueError("marks fall: they must be what Watermark.advance returned, in the same order")
+        raise ValueError("marks decrease: they must be the results of Watermark.advance, in the same order")

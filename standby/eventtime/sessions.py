@@ -1,15 +1,15 @@
 """Session windows: rows of a key that follow each other within a gap. Pure.
 
-A store that is used like this must be used like this only; a watermark may lie there, too. Its keys::
+The store must not be used in any other way, except for a watermark. Its keys::
 
     s <key>          → <at> (<first> <last> <length> <accumulator>)*   the open sessions of a key, in order
     x <at> <key>     →                                                  when to look at the key, in order
     f                → <at>                                             nothing in the order lies before this
     c                → <watermark>                                      while many are closed: up to when
 
-The order has one entry per key, at or before the last row of its first session to close. It is not moved with each
-row: when its time has come and the session has grown meanwhile, the entry is put where it belongs then. So a row
-in an open session costs one write per key and batch.
+The order has one entry per key, at or before the last row of its first session to close. It is not updated with each
+row: when it is due and the session has grown meanwhile, the entry is moved then. So a row in an open session costs
+one write per key and batch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Session(Generic[A]):
 
 @dataclass(slots=True)
 class _Key(Generic[A]):
-    """What is open of one key; ``at`` is where it lies in the order."""
+    """The open sessions of one key; ``at`` is its entry in the order."""
 
     at: int
     sessions: list[_Session[A]]
@@ -55,17 +55,18 @@ class _Key(Generic[A]):
 
 @dataclass(frozen=True)
 class SessionAggregation(Generic[V, A]):
-    """An aggregate per key and session; its result is told once, when the session has closed.
+    """An aggregate per key and session; its result is emitted once, when the session has closed.
 
-    As SessionWindows of Kafka Streams: rows of a key not further apart than the gap are in one session, which
-    reaches from its first row to its last; a row between two sessions makes them one. A session closes when the
-    watermark has passed its last row by more than the gap and the grace. A row is late when no open session takes
-    it and one of its own would have closed already. (A session of Spark or Flink ends a gap behind its last row.)
+    Like SessionWindows of Kafka Streams: rows of a key that are not further apart than the gap are in one session,
+    which extends from its first row to its last; a row between two sessions merges them. A session closes when the
+    watermark has passed its last row by more than the gap and the grace. A row is late when it belongs to no open
+    session and a session of its own would have closed already. (In Spark and Flink, a session ends a gap after its
+    last row.)
     """
 
     gap_ms: int
     aggregate: Aggregate[V, A]
-    """With `Aggregate.merge`."""
+    """It must have `Aggregate.merge`."""
     grace_ms: int = 0
 
     def __post_init__(self) -> None:
@@ -84,8 +85,8 @@ class SessionAggregation(Generic[V, A]):
     ) -> Results:
         """Return the results of the sessions that closed; the state goes to ``store``.
 
-        All as in `standby.eventtime.WindowAggregation.add`. Of the results of one row the one that ended first
-        comes first.
+        Parameters as in `standby.eventtime.WindowAggregation.add`. Among the results of one row, the session that
+        ended first comes first.
         """
         check_rows(keys, times, marks, values)
         if not keys:
@@ -98,7 +99,7 @@ class SessionAggregation(Generic[V, A]):
 
 
 class _Batch(Generic[V, A]):
-    """One call of `SessionAggregation.add`: read at once, gone through row by row, written at once."""
+    """One call of `SessionAggregation.add`: one read, then row by row, then one write."""
 
     def __init__(
         self,
@@ -110,15 +111,15 @@ class _Batch(Generic[V, A]):
         self._spec = spec
         self._store = store
         self._closes_ms = spec.gap_ms + spec.grace_ms
-        #: Sessions whose last row lies before this are closed by the end of the batch.
+        #: Sessions whose last row is before this are closed by the end of the batch.
         self._end = marks[-1] - self._closes_ms
         head = store.get_many((_FLOOR, CLOSING))
         floor = head.get(_FLOOR)
-        #: Whether sessions were being closed; the rows, or the last call without any, are the end of that.
+        #: Whether a closing was in progress; it ends with the next rows, or the last call without rows.
         self._was_closing = CLOSING in head
         self._old_floor = self._floor = _LOWEST if floor is None else INT.load(floor)
-        #: The entries of the order whose time comes in this batch, a heap. One that its key is not at any more
-        #: counts for nothing.
+        #: The entries of the order that are due in this batch, as a heap. Entries that are no longer their key's are
+        #: ignored.
         self._due: list[tuple[int, bytes]] = []
         #: The first entry that is left for another call.
         self._beyond: tuple[int, bytes] | None = None
@@ -150,7 +151,7 @@ class _Batch(Generic[V, A]):
         marks: Sequence[int],
         values: Sequence[Any],
     ) -> None:
-        """Take one row after the other: first close what is due at its time, then add it."""
+        """Process row by row: first close what is due at the row's time, then add it."""
         open_, due, closes, gap = self._open, self._due, self._closes_ms, self._spec.gap_ms
         add = self._spec.aggregate.add
         for row, (key, time, mark, value) in enumerate(zip(keys, times, marks, values, strict=True)):
@@ -173,13 +174,13 @@ class _Batch(Generic[V, A]):
         self.found.dropped = len(self.found.late)
 
     def go_on(self) -> Results:
-        """Close the next ones of the sessions that are due; all but that is for the rows."""
+        """Close the next due sessions; everything else is left for the rows."""
         self._close(self._end)
         self.write()
         return self.found
 
     def write(self) -> None:
-        """Write what changed, and remove the keys that have no session any more."""
+        """Write the changes, and remove keys without sessions."""
         store, serde = self._store, self._spec.aggregate.serde
         for full in self._touched:
             key, old = full[1:], self._old.get(full)
@@ -187,7 +188,7 @@ class _Batch(Generic[V, A]):
             new = None if there is None else _dump(there, serde, key)
             if new == old:
                 continue
-            # Both begin with where the key lies in the order.
+            # Both begin with the key's entry in the order.
             if old is not None and (new is None or new[:8] != old[:8]):
                 store.delete(_ORDER + old[:8] + key)
             if there is None or new is None:
@@ -202,7 +203,7 @@ class _Batch(Generic[V, A]):
             store.delete(CLOSING)
 
     def _join(self, key: bytes, there: _Key[A] | None, time: int, closed: int, value: Any) -> bool:
-        """Put a row into the sessions that it touches, made one, or into a new one; return whether it had any."""
+        """Add a row to the sessions that it touches, which are merged, or to a new one; return False if it is late."""
         aggregate, gap = self._spec.aggregate, self._spec.gap_ms
         sessions = [] if there is None else there.sessions
         near = [each for each in sessions if each.first - gap <= time <= each.last + gap]
@@ -228,13 +229,13 @@ class _Batch(Generic[V, A]):
         return True
 
     def _place(self, key: bytes, there: _Key[A]) -> None:
-        """Take note of a key's new place in the order."""
+        """Record a key's new entry in the order."""
         self._floor = min(self._floor, there.at)
         if there.at < self._end:
             heapq.heappush(self._due, (there.at, key))
 
     def _close(self, closed: int) -> None:
-        """Tell the results of the sessions whose last row lies before ``closed``, by last row, then key."""
+        """Emit the results of the sessions whose last row is before ``closed``, ordered by last row, then key."""
         result = self._spec.aggregate.result
         beyond = self._beyond or (closed, b"")
         while self._due and self._due[0][0] < closed and self._due[0] < beyond:

@@ -1,4 +1,4 @@
-"""How far the time of the data has come. Pure."""
+"""The watermark of a task's event time. Pure."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ _PREFIX: Final = b"w"
 
 @dataclass(frozen=True)
 class Watermark:
-    """The highest event time seen by a task, less a delay: what lies before it is not expected any more.
+    """The highest event time seen by a task, minus a delay: earlier rows are no longer expected.
 
-    As Spark's `withWatermark(column, delay)`, and Flink's `forBoundedOutOfOrderness`, but it moves with each
-    row, like the stream time of Kafka Streams, and not with each batch: where a batch ends is chance. It never
-    falls. Each task has one of its own, for its partition; it stands still while the task gets no rows.
-
-    Its one record may lie in any store, also in one that a window aggregation, sessions or a de-duplication uses.
+    Like Spark's `withWatermark(column, delay)` and Flink's `forBoundedOutOfOrderness`, but it advances with each
+    row, like the stream time of Kafka Streams, not with each batch, because the end of a batch is arbitrary. It
+    never decreases. Each task has its own watermark, for its partition; it does not advance while the task gets no
+    rows. Its record may be in any store, including one that is used by a window aggregation, sessions or a
+    de-duplication.
     """
 
     delay_ms: int
-    """How far out of order rows may come. At least 0; more means later results and fewer late rows."""
+    """How far out of order rows may be. At least 0; a larger delay means later results and fewer late rows."""
     name: str = ""
-    """Tells several watermarks in one store apart."""
+    """Distinguishes several watermarks in one store."""
 
     def __post_init__(self) -> None:
         if self.delay_ms < 0:
             raise ValueError(f"delay_ms must be at least 0, not {self.delay_ms}")
 
     def advance(self, store: Store, times: Sequence[int]) -> list[int]:
-        """Return the watermark at each row, the row itself included, and keep the last one in ``store``.
+        """Return the watermark at each row, including the row itself, and store the last one in ``store``.
 
-        ``times`` are the event times of the batch's rows, milliseconds, in order. Rows that are in no window may
-        be among them, heartbeats say: they move time all the same.
+        ``times`` are the event times of the batch's rows in milliseconds, in order. They may include rows that are
+        in no window, such as heartbeats, which also advance time.
         """
         if not times:
             return []
@@ -46,7 +46,7 @@ class Watermark:
         if before is None:
             highest = accumulate(times, max)
         else:
-            # A delay that was made longer between two versions of a job must not make the watermark fall.
+            # A longer delay in a new version of a job must not decrease the watermark.
             highest = accumulate(times, max, initial=before + delay)
             next(highest)
         marks = [each - delay for each in highest] if delay else list(highest)
@@ -55,7 +55,7 @@ class Watermark:
         return marks
 
     def at(self, store: Store) -> int | None:
-        """Return the watermark, milliseconds; None before the first row."""
+        """Return the watermark in milliseconds; None before the first row."""
         data = store.get(self._key)
         return None if data is None else INT.load(data)
 

@@ -1,14 +1,14 @@
 """Tumbling and hopping windows. Pure.
 
-A store that is used like this must be used like this only; a watermark may lie there, too. Its keys::
+The store must not be used in any other way, except for a watermark. Its keys::
 
     d <start> <key>   → <accumulator>                        one open window of one key
     f                 → <closed> <removed> <size> <advance>  how far windows were closed, and removed
     c                 → <watermark> <last>                   while many are closed or removed: up to when, and the
                                                               last key that was seen to
 
-All windows have the same size, so the order of their starts is the order of their ends: what is due is one scan from
-where the last one ended, and needs no index of its own.
+All windows have the same size, so the order of their starts is the order of their ends: due windows are found by one
+scan from where the last one ended, without an index.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ _Live = dict[int, dict[bytes, A]]
 
 @dataclass(frozen=True)
 class TimeWindows:
-    """Windows of one size that begin every ``advance_ms``: tumbling when that is the size, else hopping.
+    """Windows of one size that begin every ``advance_ms``: tumbling if that is the size, otherwise hopping.
 
-    As Kafka Streams' TimeWindows, Spark's `window(time, size, slide, start)`, and Flink's Tumbling- and
-    SlidingEventTimeWindows: they hold [start, start + size), and starts are multiples of the advance since 1970 UTC.
+    Like Kafka Streams' TimeWindows, Spark's `window(time, size, slide, start)`, and Flink's Tumbling- and
+    SlidingEventTimeWindows: a window is [start, start + size), and starts are multiples of the advance since 1970
+    UTC.
     """
 
     size_ms: int
     advance_ms: int
     offset_ms: int = 0
-    """Moves all starts, for days of another time zone say."""
+    """Shifts all starts, for example for days of another time zone."""
 
     def __post_init__(self) -> None:
         if not 0 < self.advance_ms <= self.size_ms:
@@ -59,45 +60,45 @@ class TimeWindows:
 
     @classmethod
     def tumbling(cls, size_ms: int, offset_ms: int = 0) -> TimeWindows:
-        """Return windows that follow each other without gap or overlap."""
+        """Return windows without gaps and overlaps."""
         return cls(size_ms, size_ms, offset_ms)
 
     @classmethod
     def hopping(cls, size_ms: int, advance_ms: int, offset_ms: int = 0) -> TimeWindows:
-        """Return windows that overlap: each row is in about ``size_ms / advance_ms`` of them."""
+        """Return overlapping windows: each row is in about ``size_ms / advance_ms`` of them."""
         return cls(size_ms, advance_ms, offset_ms)
 
     def starts(self, time_ms: int) -> range:
-        """Return the starts of the windows that hold ``time_ms``, in order."""
+        """Return the starts of the windows that contain ``time_ms``, in order."""
         before = time_ms - self.size_ms
         first = before + self.advance_ms - (before - self.offset_ms) % self.advance_ms
         return range(first, time_ms + 1, self.advance_ms)
 
 
 class Emit(Enum):
-    """When a window's result is told."""
+    """When a window's result is emitted."""
 
     ON_UPDATE = "on-update"
-    """After each row of it: Kafka Streams without a cache, Spark's update mode for a batch of one row."""
+    """After each of its rows: like Kafka Streams without a cache, or Spark's update mode with one row per batch."""
     ON_CLOSE = "on-close"
-    """Once, when it has closed: Kafka Streams' `suppress(untilWindowCloses)`, Spark's append mode."""
+    """Once, when it has closed: like Kafka Streams' `suppress(untilWindowCloses)`, or Spark's append mode."""
 
 
 @dataclass(frozen=True)
 class WindowAggregation(Generic[V, A]):
     """An aggregate per key and window.
 
-    A window closes when the watermark reaches its end plus the grace, and takes no further rows then, unless
-    lateness is allowed. Of one row all that is due is closed at once; a row far in the future closes everything.
+    A window closes when the watermark reaches its end plus the grace, and then accepts no further rows, unless
+    lateness is allowed. Each row closes all windows that are due; a row far in the future closes all windows.
     """
 
     windows: TimeWindows
     aggregate: Aggregate[V, A]
     emit: Emit = Emit.ON_CLOSE
     grace_ms: int = 0
-    """How long after its end a window stays open, on top of the watermark's delay (Kafka Streams' grace)."""
+    """How long after its end a window stays open, in addition to the watermark's delay (Kafka Streams' grace)."""
     allowed_lateness_ms: int = 0
-    """How long a closed window is kept: late rows update it, and each has its new result told (Flink's word)."""
+    """How long a closed window is kept: late rows update it, and each update is emitted (as in Flink)."""
 
     def __post_init__(self) -> None:
         if self.grace_ms < 0 or self.allowed_lateness_ms < 0:
@@ -113,9 +114,9 @@ class WindowAggregation(Generic[V, A]):
     ) -> Results:
         """Return the results of windows that the rows updated or closed; the state goes to ``store``.
 
-        ``keys``, ``times`` (milliseconds), ``marks`` (of `Watermark.advance`) and ``values`` have one item per
-        row, in order. A row without a key is in no window: it only moves time. Without ``values`` the aggregate
-        gets None for each row. Raises `ValueError` for lists that do not fit, or a store that other windows use.
+        ``keys``, ``times`` (milliseconds), ``marks`` (of `Watermark.advance`) and ``values`` have one item per row,
+        in order. A row without a key is in no window: it only advances time. Without ``values``, the aggregate gets
+        None for each row. Raises `ValueError` for lists that do not match, or a store that other windows use.
         """
         check_rows(keys, times, marks, values)
         if not keys:
@@ -129,20 +130,20 @@ class WindowAggregation(Generic[V, A]):
 
 
 class _Batch(Generic[V, A]):
-    """One call of `WindowAggregation.add`: read at once, gone through row by row, written at once."""
+    """One call of `WindowAggregation.add`: one read, then row by row, then one write."""
 
     def __init__(self, spec: WindowAggregation[V, A], store: Store, marks: Sequence[int]) -> None:
         self._spec = spec
         self._store = store
         self._size = spec.windows.size_ms
-        #: From its start on, when a window is closed, and when it is removed.
+        #: Time from a window's start until it is closed, and until it is removed.
         self._open_ms = self._size + spec.grace_ms
         self._kept_ms = self._open_ms + spec.allowed_lateness_ms
         head = store.get_many((_FLOOR, CLOSING))
         self._floor = head.get(_FLOOR)
         self._was_closed, self._was_removed = self._read_floor()
         closing = head.get(CLOSING)
-        #: Up to when windows are being closed, and the last key that was seen to.
+        #: The watermark up to which windows are being closed, and the last key that was processed.
         self._target, self._seen = _LOWEST, b""
         if closing is not None:
             self._target, self._seen = INT.load(closing[:8]), closing[8:]
@@ -150,21 +151,21 @@ class _Batch(Generic[V, A]):
         if not marks:
             marks = [lowest]
         elif marks[0] < lowest:
-            # Another watermark than before, a new one say: what was closed stays closed.
+            # The watermark was replaced, for example by a new one: closed windows stay closed.
             marks = [max(each, lowest) for each in marks]
         self._marks = marks
-        #: Windows that begin at or before these are closed, or removed, by the end of the batch.
+        #: Windows that begin at or before these times are closed, or removed, by the end of the batch.
         self._closed = marks[-1] - self._open_ms
         self._removed = max(self._was_removed, marks[-1] - self._kept_ms)
         self._live: _Live[A] = {}
-        #: The windows that rows are in, by start, with their keys.
+        #: The windows of the rows, by start, with their keys.
         self._touched: defaultdict[int, dict[bytes, None]] = defaultdict(dict)
         self._starts: list[Sequence[int]] = []
         self._expired: list[bytes] = []
         self.found = Results()
 
     def place(self, keys: Sequence[bytes | None], times: Sequence[int]) -> None:
-        """Find the windows of each row that are not removed when it comes."""
+        """Find the windows of each row that have not been removed by then."""
         windows, touched, append = self._spec.windows, self._touched, self._starts.append
         size, offset, kept, removed = self._size, windows.offset_ms, self._kept_ms, self._was_removed
         is_tumbling = windows.advance_ms == size
@@ -174,7 +175,7 @@ class _Batch(Generic[V, A]):
                 append(())
                 continue
             starts = (time - (time - offset) % size,) if is_tumbling else windows.starts(time)
-            # What was removed stays so when windows are kept for longer now: its total is not known any more.
+            # Removed windows stay removed even if windows are kept for longer now: their totals are lost.
             if starts[0] + kept <= mark or starts[0] <= removed:
                 starts = self._without_late(row, starts, max(mark - kept, removed))
             append(starts)
@@ -182,7 +183,7 @@ class _Batch(Generic[V, A]):
                 touched[start][key] = None
 
     def load(self) -> None:
-        """Read what rows go into and what will close, in one look-up and one or two scans."""
+        """Read the windows of the rows, and those that will close, in one look-up and one or two scans."""
         if self._target != _LOWEST:
             postpone(self._store, 0, INT.dump(self._target) + self._seen)
         live, load = self._live, self._spec.aggregate.serde.load
@@ -207,7 +208,7 @@ class _Batch(Generic[V, A]):
             live[start][key] = load(data)
 
     def run(self, keys: Sequence[bytes | None], values: Sequence[Any]) -> None:
-        """Take one row after the other: first close what is due at its time, then add it."""
+        """Process row by row: first close what is due at the row's time, then add it."""
         aggregate, live, opened = self._spec.aggregate, self._live, self._open_ms
         init, add = aggregate.init, aggregate.add
         tells_updates = self._spec.emit is Emit.ON_UPDATE
@@ -227,7 +228,7 @@ class _Batch(Generic[V, A]):
                     self._tell(key, start, total)
 
     def write(self) -> None:
-        """Write what rows changed, and remove what has expired."""
+        """Write the changes, and remove expired windows."""
         store, serde = self._store, self._spec.aggregate.serde
         store.delete_many(self._expired)
         for start, keys in self._touched.items():
@@ -242,7 +243,7 @@ class _Batch(Generic[V, A]):
             store.delete(CLOSING)
 
     def go_on(self) -> Results:
-        """Close, and remove, the next ones of those that are due by the target; all but that is for the rows."""
+        """Close and remove the next windows that are due by the target; everything else is left for the rows."""
         store, load = self._store, self._spec.aggregate.serde.load
         tells = self._spec.emit is Emit.ON_CLOSE
         due = islice(chain(self._expiring(), self._closing()), MOST)
@@ -263,7 +264,7 @@ class _Batch(Generic[V, A]):
     def _taken(
         self, due: Iterator[tuple[int, bytes, bytes]], after_ms: int
     ) -> Iterable[tuple[int, bytes, bytes]]:
-        """Return all of ``due``; has rows postponed when that is more than one transaction should have."""
+        """Return all of ``due``; postpones rows when that is more than one transaction should hold."""
         found = list(islice(due, MOST))
         one_more = next(due, None)
         if one_more is None:
@@ -273,11 +274,11 @@ class _Batch(Generic[V, A]):
         return chain(found, (one_more,), due)
 
     def _closing(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield the windows in the store that close and have their results told then."""
+        """Yield the windows in the store that close now, and whose results are emitted then."""
         return self._scan(self._was_closed, self._closed) if self._spec.emit is Emit.ON_CLOSE else iter(())
 
     def _expiring(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield the windows in the store that are removed, and have no result told."""
+        """Yield the windows in the store that are removed without emitting a result."""
         closed = self._was_closed if self._spec.emit is Emit.ON_CLOSE else self._removed
         return self._scan(self._was_removed, min(closed, self._removed))
 
@@ -289,14 +290,14 @@ class _Batch(Generic[V, A]):
         return there
 
     def _due(self) -> Iterator[float]:
-        """Yield the windows that close in this batch and have their results told then, in order; then never."""
+        """Yield the windows that close in this batch and emit their results then, in order; then infinity."""
         if self._spec.emit is Emit.ON_CLOSE:
-            # A window that no row has come to yet will be empty when it closes, and come up as late.
+            # A window without rows so far will be empty when it closes; its later rows are late.
             yield from sorted(each for each in self._live if self._was_closed < each <= self._closed)
         yield float("inf")
 
     def _close(self, start: float) -> None:
-        """Tell the results of all keys in a window."""
+        """Emit the results of all keys in a window."""
         window = self._live[int(start)]
         for key in sorted(window):
             self._tell(key, int(start), window[key])
@@ -306,8 +307,8 @@ class _Batch(Generic[V, A]):
         self.found.results.append(WindowResult(key, start, start + self._size, value))
 
     def _scan(self, after: int, last: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield the windows in the store that begin behind ``after`` and not behind ``last``."""
-        # What follows the last key that was seen to.
+        """Yield the windows in the store that begin after ``after``, and at or before ``last``."""
+        # Continue after the last key that was processed.
         first = max(_full(after + 1, b""), self._seen + b"\x00")
         if after < last:
             head, start = b"", 0
@@ -322,7 +323,7 @@ class _Batch(Generic[V, A]):
         windows = self._spec.windows
         if self._floor[16:] != _FLOOR_FORM.pack(0, 0, windows.size_ms, windows.advance_ms)[16:]:
             raise ValueError(
-                "this store holds other windows: those of another size or advance need one of their own"
+                "this store holds other windows: windows of another size or advance need a store of their own"
             )
         closed, removed, _, _ = _FLOOR_FORM.unpack(self._floor)
         return closed, removed

@@ -158,7 +158,7 @@ def test_lists_that_do_not_fit_are_refused() -> None:
             spec.add(stores["s"], [b"a", b"b"], [1], [1])
         with pytest.raises(ValueError, match="different lengths: 1, 1, 1, 0"):
             spec.add(stores["s"], [b"a"], [1], [1], [])
-        with pytest.raises(ValueError, match="marks fall"):
+        with pytest.raises(ValueError, match="marks decrease"):
             spec.add(stores["s"], [b"a", b"b"], [1, 1], [1, 0])
         assert spec.add(stores["s"], [], [], []) == Results()
     with pytest.raises(ValueError, match="below 0"):
