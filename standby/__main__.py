@@ -1,4 +1,4 @@
-"""``python -m standby``: the process of one container, put together from its real parts."""
+"""``python -m standby``: the composition root of a container's process."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import NoReturn
 
 
 def start(probe: Callable[[str], None] | None = None) -> NoReturn:
-    """End the process with the container's exit code; see `standby.shared.exits`.
+    """Run the container, and end the process with its exit code; see `standby.shared.exits`.
 
     ``probe`` is called at each named point (`standby.shared.probes`, `standby.kernel.probes`).
     """
     from standby.process.witness import split
 
     witnessed = split(os.environ)
-    # gRPC reads these while it is imported. Its guard around fork() waits for threads that never stop here,
-    # and needs none: a child execs Java at once.
+    # gRPC reads these when it is imported. Its fork support waits for threads that never stop here, and is not
+    # needed, because a child execs Java at once.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 

@@ -1,4 +1,4 @@
-"""What a job's author uses: the types of the keyed state function.
+"""The API for a job's author: the types of the keyed state function.
 
 A job is a module with up to two functions, named in its job file::
 
@@ -9,14 +9,14 @@ A job is a module with up to two functions, named in its job file::
 ``timestamp``, and the reserved ``_task`` (int) and ``_offset`` (long), which must be in its result; a job
 with several inputs also has ``_topic`` (string), and must keep it and ``timestamp``; one with
 ``task.input.headers`` has ``headers`` (docs/inputs.md).
-It must be pure: it also runs on a standby, to keep it warm, and there its result is thrown away.
+It must be pure: it also runs on a standby, to keep it warm, and there its result is discarded.
 
 ``totals`` is called once per micro-batch and task, with that task's rows in ``_offset`` order (several
 inputs are merged by ``timestamp``, each in its order). What
 it writes to ``state`` and emits to ``out`` becomes visible together with the input's offset, or not
-at all. It may be called again with the same rows after a failure, then from the same state,
-and with only the first of them, when the others are to follow in another transaction. A step with windows or
-sessions is called without rows where very many close at once (docs/event-time.md).
+at all. After a failure, it may be called again with the same rows and the same state. It may also be called with
+only the first of them, if the others are to follow in another transaction. A step with windows or sessions is called
+without rows where very many close at once (docs/event-time.md).
 
 `standby.state` has typed keys and values, counters and expiry on top of a `Store` (docs/state.md),
 `standby.eventtime` windows, sessions and de-duplication by the data's own time (docs/event-time.md).
@@ -29,9 +29,9 @@ from typing import Final, Protocol
 
 
 class RowError(ValueError):
-    """A row of a batch is wrong: what is reported of it names the record by its offset, not by the row.
+    """A row of a batch is invalid; the report identifies the record by its offset instead of the row.
 
-    Raise it from a step for the number of the row, from 0, and what is wrong with it: `RowError(3, "has no price")`.
+    Raise it from a step with the number of the row, from 0, and the problem: `RowError(3, "has no price")`.
     """
 
     def __init__(self, row: int, problem: str) -> None:
@@ -41,18 +41,18 @@ class RowError(ValueError):
 
 
 class ValueRefused(ValueError):
-    """A value is not written to a store, for what would be read back is not what it was.
+    """A value is not written to a store, because it would not be read back unchanged.
 
-    A serde raises it. Which record it comes of is found by trying less input, as where Kafka refuses a record
+    Raised by a serde. The record that causes it is found by trying less input, as when Kafka refuses a record
     (docs/failing-records.md).
     """
 
 
 class Store(Protocol):
-    """One named store of a task: bytes to bytes, in the order of the keys' bytes.
+    """A named store of a task: bytes to bytes, in the order of the keys' bytes.
 
-    Reads see the writes of the running batch. A store is of use during the call that it was given to; later
-    it raises `RuntimeError`.
+    Reads see the writes of the running batch. A store is usable only during the call to which it was passed;
+    afterwards it raises `RuntimeError`.
     """
 
     def get(self, key: bytes) -> bytes | None:
@@ -60,7 +60,7 @@ class Store(Protocol):
         ...
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the present ones among ``keys`` with their values, in one look-up."""
+        """Return the existing ones among ``keys`` with their values, in one look-up."""
         ...
 
     def __contains__(self, key: bytes) -> bool:
@@ -72,9 +72,9 @@ class Store(Protocol):
     ) -> Iterator[tuple[bytes, bytes]]:
         """Return the keys from ``start`` up to but not including ``stop``, with their values, in key order.
 
-        ``stop`` None is the end of the store; ``reverse`` yields the same, last key first. What is seen is the
-        store as it was at the call: later writes of the batch do not show. Any number of iterators may be open,
-        and none need be read to its end: they hold nothing but a page of records.
+        ``stop`` None is the end of the store; ``reverse`` yields the same, last key first. The iterator sees the
+        store as of the call, without later writes of the batch. Any number of iterators may be open, and none needs
+        to be exhausted: they only hold a page of records.
         """
         ...
 
@@ -104,7 +104,7 @@ State = Mapping[str, Store]
 
 
 class Output(Protocol):
-    """Collects the records that a batch sends out."""
+    """Collects the output records of a batch."""
 
     def emit(
         self,
@@ -116,11 +116,11 @@ class Output(Protocol):
     ) -> None:
         """Send a record to ``topic`` (by default the first of `task.outputs`), partitioned by ``key``.
 
-        ``headers``: as pairs where a name comes twice or a value is missing. ``timestamp_ms``: the record's time in
-        Unix milliseconds, from 1 on; by default the time at which it is sent. A topic with
-        `message.timestamp.type=LogAppendTime` gives each record a time of its own.
+        ``headers``: pairs if a name occurs twice or a value is missing. ``timestamp_ms``: the record's time in Unix
+        milliseconds, from 1 on; by default the time of sending. A topic with `message.timestamp.type=LogAppendTime`
+        overrides it.
 
-        Raises `BadConfiguration` for a topic that `task.outputs` does not list, `TypeError` or `ValueError` for what
-        no record can have.
+        Raises `BadConfiguration` for a topic that is not in `task.outputs`, `TypeError` or `ValueError` for values
+        that a record cannot have.
         """
         ...

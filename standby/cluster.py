@@ -1,7 +1,7 @@
-"""What a container and a candidate know before they have met a leader: one small file.
+"""The settings that a container and a candidate have before they know a leader: one small file.
 
-`standfast submit` writes it and Skein's files carry it into every working directory, so that nothing
-of it has to travel through environment variables.
+`standfast submit` writes it, and Skein copies it into every working directory, so it need not be passed in
+environment variables.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from standby.config.cluster import ClusterKeys
 from standby.ensemble import Tls
 from standby.errors import BadConfiguration
 
-#: Its name in the working directory of every container and master.
+#: The name of the file in the working directory of every container and master.
 FILE: Final = "cluster.json"
 
-#: Directory in the working directory with the job's Python modules; goes in front of `sys.path`.
+#: Directory in the working directory with the job's Python modules; first in `sys.path`.
 CODE_DIRECTORY: Final = "code"
 
 #: Directory in the working directory with Spark's Kafka connector jars.
@@ -29,35 +29,35 @@ JARS_DIRECTORY: Final = "jars"
 
 @dataclass(frozen=True)
 class ClusterConfig(ClusterKeys):
-    """The settings of a cluster that hold for every process of it: `ClusterKeys`, and where all is."""
+    """The settings of all processes of a cluster: `ClusterKeys`, and the addresses of its servers."""
 
     name: str
     zookeeper: str
     """Connect string."""
     cell: int = 1
     attempts: int = 1
-    """How many attempts of the cell's application YARN makes, as the submit knows it."""
+    """Number of application attempts that YARN makes for the cell, as known at submit."""
     zookeeper_tls: Tls | None = None
-    """None: its servers are talked to in clear."""
+    """None: plain text."""
     kafka_bootstrap: str = ""
-    """Brokers that hold the event log."""
+    """Brokers with the event log."""
     kafka: Mapping[str, str] = field(default_factory=dict)
     """Further Kafka client settings."""
     racks: Mapping[str, str] = field(default_factory=dict)
-    """Host → its rack, as YARN had it at submit."""
+    """Host → rack, as known to YARN at submit."""
 
     def __repr__(self) -> str:
-        # Without Kafka's settings: passwords are among them.
+        # Without Kafka's settings, some of which are passwords.
         return f"ClusterConfig({self.name!r}, {self.zookeeper!r}, cell={self.cell})"
 
 
 def load(path: Path) -> ClusterConfig:
-    """Return the cluster's settings in ``path``; raises `BadConfiguration` naming what is wrong with it."""
+    """Return the cluster's settings in ``path``. Raises `BadConfiguration`."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=ClusterConfig)
     except FileNotFoundError as error:
         raise BadConfiguration(
-            f"{path}: missing; this process is to be started by YARN through standfast submit"
+            f"{path}: missing; this process must be started by YARN through standfast submit"
         ) from error
     except msgspec.MsgspecError as error:
         raise BadConfiguration(f"{path}: {error}") from error

@@ -1,4 +1,4 @@
-"""Where the servers of ZooKeeper are, and how they are talked to: in clear, or over TLS. Pure."""
+"""Addresses of the ZooKeeper servers, and TLS settings. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 
 from standby.errors import BadConfiguration
 
-#: For commands that have no job file, and for what a job file does not say.
+#: Environment variables for commands without a job file, and defaults for job files.
 CA, CERTIFICATE, KEY = "STANDFAST_ZOOKEEPER_CA", "STANDFAST_ZOOKEEPER_CERTIFICATE", "STANDFAST_ZOOKEEPER_KEY"
 
-#: The keys of a job file that say the same.
+#: The corresponding keys of a job file.
 KEYS: Final[Mapping[str, str]] = {
     "zookeeper.ssl.ca.location": CA,
     "zookeeper.ssl.certificate.location": CERTIFICATE,
@@ -20,46 +20,46 @@ KEYS: Final[Mapping[str, str]] = {
 }
 
 
-#: A name or an address, with a port if it is not ZooKeeper's own; an IPv6 address is in brackets.
+#: A name or an address, with an optional port; an IPv6 address is in brackets.
 _SERVER: Final = re.compile(r"(?:[^\s:/?#@\[\]]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
 
 
 def wrong_servers(connect: str) -> Iterator[str]:
-    """Yield what is wrong with servers, ``host:port,host:port``, and the chroot, ``/path``, that may follow them."""
+    """Yield errors in a server list, ``host:port,host:port``, with an optional chroot, ``/path``."""
     servers, slash, chroot = connect.partition("/")
     for each in servers.split(","):
         found = _SERVER.fullmatch(each.strip())
         if found is None or not 0 < int(found[1] or 1) < 1 << 16:
-            yield f"{each.strip()!r} is no server: it has to be like zk1:2181"
+            yield f"{each.strip()!r} is not a server: it must have a form like zk1:2181"
     if "," in chroot:
-        yield f"{slash}{chroot!s}: a path goes once, behind the last server, and holds for all of them"
+        yield f"{slash}{chroot!s}: give the path once, after the last server; it applies to all of them"
     elif chroot and any(each in ("", ".", "..") for each in chroot.split("/")):
-        yield f"{slash}{chroot} is no path in ZooKeeper: it has to be like /apps/standfast"
+        yield f"{slash}{chroot} is not a path in ZooKeeper: it must have a form like /apps/standfast"
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files in PEM on every host: whose servers are talked to, and what is shown to them."""
+    """PEM files on every host: the trusted authority of the servers, and the client certificate."""
 
     ca: str = ""
     certificate: str = ""
-    """Empty: nothing is shown."""
+    """Empty: no client certificate."""
     key: str = ""
 
 
 def wrong(tls: Tls, names: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong with what was given, by the ``names`` of the three."""
+    """Yield errors in the given files; ``names`` are the names of the three settings."""
     if (tls.certificate or tls.key) and not tls.ca:
-        yield f"{names[0]}: missing; {names[1]} and {names[2]} go with it"
+        yield f"{names[0]}: missing; {names[1]} and {names[2]} require it"
     if bool(tls.certificate) != bool(tls.key):
-        yield f"{names[2] if tls.certificate else names[1]}: missing; a certificate goes with its key"
+        yield f"{names[2] if tls.certificate else names[1]}: missing; a certificate and its key are required together"
     for name, path in zip(names, (tls.ca, tls.certificate, tls.key), strict=True):
         if path and not path.startswith("/"):
             yield f"{name}: {path!r} is not an absolute path"
 
 
 def tls_of(environment: Mapping[str, str]) -> Tls | None:
-    """Return how commands talk to servers; None: in clear. Raises `BadConfiguration`."""
+    """Return the TLS settings of commands; None: plain text. Raises `BadConfiguration`."""
     names = (CA, CERTIFICATE, KEY)
     found = Tls(*(environment.get(each, "") for each in names))
     if said := "; ".join(wrong(found, names)):

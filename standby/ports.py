@@ -1,4 +1,4 @@
-"""The seams inside a container: what its control loop, kernel and feeds ask of each other.
+"""Ports inside a container, between its control loop, kernel and feeds.
 
 Each port has a real adapter and a fake or plain one, and one contract suite that both pass
 (`tests/contracts`).
@@ -27,13 +27,13 @@ class TaskBatch:
 
     task: TaskId
     start: Offsets
-    """First input offsets it covers: the task's committed ones."""
+    """The first input offsets: the task's committed ones."""
     end: Offsets
-    """The input offsets after the last ones it covers: none lower than in `start`, and one at least higher."""
+    """The input offsets after the last ones: none lower than in `start`, and at least one higher."""
     rows: pa.Table
-    """What the job's transform made of the records in [start, end), by rising ``_offset``; may be empty.
+    """The transformed records in [start, end), sorted by ``_offset``; may be empty.
 
-    With several inputs each topic's rows are in this order, and merged by ``timestamp``: `standby.feed.batches`."""
+    With several inputs, each topic's rows are in this order, and merged by ``timestamp`` (`standby.feed.batches`)."""
 
 
 #: Called on the feed's own thread with all tasks of a micro-batch that have new input. It returns
@@ -42,22 +42,22 @@ Deliver = Callable[[tuple[TaskBatch, ...]], None]
 
 
 class InputAway(Transient):
-    """Nobody answers for some of the partitions that a feed is to read, as for those without a leader."""
+    """Some of the partitions of a feed are unavailable, for example without a leader."""
 
     def __init__(self, message: str, partitions: Collection[int]) -> None:
-        """``partitions`` are their numbers, and so those of the tasks that cannot be fed now."""
+        """``partitions`` are their numbers, and therefore those of the tasks that cannot be fed now."""
         super().__init__(message)
         self.partitions = frozenset(partitions)
 
 
 class UnreadableRecord(Exception):
-    """A record of the input cannot be read or decoded, whatever is done with it then; the message says which one.
+    """A record of the input cannot be read or decoded; the message identifies it.
 
-    It is no `StandfastError`: `task.on.error` decides, as where the job's own code fails on a record.
+    Not a `StandfastError`: `task.on.error` decides, as when the job's code fails on a record.
     """
 
     def __init__(self, message: str, batch: int | None = None) -> None:
-        """``batch`` is the first offset of the log's batch that cannot be read; None: the record alone cannot."""
+        """``batch`` is the first offset of the unreadable batch of the log; None: only the record is unreadable."""
         super().__init__(message)
         self.batch = batch
 
@@ -65,16 +65,16 @@ class UnreadableRecord(Exception):
 class Feed(Protocol):
     """Reads the input of the active tasks of one processor in micro-batches.
 
-    A feed is started with committed offsets and keeps none itself: after any failure it is started
-    again from what is committed. All methods are called from one thread, never from ``deliver``.
+    A feed is started with committed offsets and stores none itself: after any failure it is restarted from the
+    committed offsets. All methods are called from one thread, never from ``deliver``.
     """
 
     def warm(self) -> None:
-        """Do once, or again, what makes the next `start` quick. Blocks; `cancel_warm` cuts it short."""
+        """Warm up, so that the next `start` is fast. Blocks; `cancel_warm` interrupts it."""
         ...
 
     def cancel_warm(self) -> None:
-        """Make a running `warm` return soon; may be called from any thread."""
+        """Make a running `warm` return soon. Thread-safe."""
         ...
 
     @property
@@ -83,24 +83,24 @@ class Feed(Protocol):
         ...
 
     def prepare(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> bool:
-        """Do ahead what a `start` of these tasks, at these positions or somewhat later ones, will have to do.
+        """Prepare a `start` of these tasks at these positions, or at somewhat later ones.
 
-        Delivers nothing; `is_prepared` tells when that is done, the next `start` or `stop` ends it. To be
-        repeated with newer positions: what was prepared follows them as long as it is still of use. Returns
-        whether it had to be begun: what was prepared before, if anything was, had ended or was of no use.
-        A start that is not ``is_near`` may be hours ahead, or never come: then little is spent on being ready.
-        Raises as `start`.
+        Delivers nothing; `is_prepared` shows when it is done, and the next `start` or `stop` ends it. To be called
+        repeatedly with newer positions, which the preparation follows while it is usable. Returns whether a
+        preparation had to be started, because there was none, or the former one had ended or was unusable. If the
+        start is not ``is_near``, it may be hours ahead, or never happen: then the preparation uses few resources.
+        Raises like `start`.
         """
         ...
 
     @property
     def is_prepared(self) -> bool:
-        """Whether everything that `prepare` began is done; from any thread."""
+        """Whether the preparation by `prepare` is complete. Thread-safe."""
         ...
 
     @property
     def start_seconds(self) -> float | None:
-        """What a `start` now would take until its first batch, as measured last; None: not known. From any thread."""
+        """Time from a `start` to its first batch, as last measured; None: not known. Thread-safe."""
         ...
 
     def start(
@@ -109,64 +109,64 @@ class Feed(Protocol):
         deliver: Deliver,
         until: Mapping[TaskId, Offsets] | None = None,
     ) -> None:
-        """Begin to read each task's partition of every input at its position; returns once the query runs.
+        """Start reading each task's partition of every input at its position; return once the query is running.
 
-        With ``until``, which names the same tasks, nothing at or behind those offsets is read or given to the
-        job's transform, and the feed ends by itself, without a failure, once everything before them is
-        delivered. They must not be past the end of the input.
+        With ``until``, for the same tasks, nothing at or after those offsets is read or passed to the job's
+        transform, and the feed ends by itself, without a failure, once everything before them is delivered. They
+        must not be after the end of the input.
 
-        Raises `Transient` when the input cannot be read now, `InputAway` when that is so for some of the
-        partitions only, and `CorruptState` when a position is outside the partition (the policy for that is the
-        caller's).
+        Raises `Transient` when the input cannot be read now, `InputAway` when this is the case for some of the
+        partitions only, and `CorruptState` when a position is outside of the partition (the caller decides what to
+        do then).
         """
         ...
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Wait until the feed has ended, at most so long; return whether it has."""
+        """Wait until the feed has ended, at most for the time-out; return whether it has."""
         ...
 
     @property
     def failure(self) -> BaseException | None:
-        """The exception that ended the feed: what ``deliver`` raised, or the feed's own; None while it runs.
+        """The exception that ended the feed: raised by ``deliver``, or the feed's own; None while it is running.
 
-        `InputAway` when nobody answers any more for some of the partitions only.
+        `InputAway` when only some of the partitions have become unavailable.
         """
         ...
 
     def shrink(self) -> None:
-        """Have the batches of the next `start` be much smaller than they were: what came of one was too much.
+        """Make the batches of the next `start` much smaller, because the results of one were too large.
 
-        They grow again while they go well.
+        They grow again while they succeed.
         """
         ...
 
     @property
     def may_go_deaf(self) -> bool:
-        """Whether it may bring nothing of a partition for ever although there is input, and say nothing of it.
+        """Whether it may silently stop delivering a partition although there is input.
 
-        Where that lasts it is stopped and started again.
+        In that case it is restarted after some time.
         """
         ...
 
     def stop(self) -> None:
-        """End the feed; a batch in ``deliver`` is waited for. Harmless when it is not running."""
+        """Stop the feed after a batch in ``deliver`` has ended. No effect when it is not running."""
         ...
 
     def close(self) -> None:
-        """Stop for good and free what the feed holds."""
+        """Stop permanently, and free the feed's resources."""
         ...
 
     @property
     def child_pids(self) -> tuple[int, ...]:
-        """Processes (the JVM) whose death is the container's death."""
+        """Child processes (the JVM); the container must end when one of them dies."""
         ...
 
 
 class RecordReader(Protocol):
-    """Reads task records for the way to active (rule `one-way`)."""
+    """Reads task records for takeovers (rule `one-way`)."""
 
     def read(self, task: TaskId) -> TaskRecord | None:
-        """Return the task's record as the ZooKeeper ensemble has it now (synced); None when there is none.
+        """Return the task's current record in the ZooKeeper ensemble (synced); None when there is none.
 
         Raises `Transient` when it cannot be read now.
         """
@@ -174,48 +174,48 @@ class RecordReader(Protocol):
 
 
 class PeerDirectory(Protocol):
-    """Knows where containers answer their peers."""
+    """Finds the addresses of containers for their peers."""
 
     def find(self, container: str) -> PeerAddress | None:
-        """Return where a registered container answers; None when none of that id is registered.
+        """Return the address of a registered container; None when no container with this id is registered.
 
-        Raises `Transient` when that cannot be read now.
+        Raises `Transient` when it cannot be read now.
         """
         ...
 
 
 class Replicas(Protocol):
-    """The kernel as the container's control loop sees it: nothing here blocks (rule `never-block`).
+    """The kernel's interface for the container's control loop: nothing here blocks (rule `never-block`).
 
-    Work happens on the kernel's own threads; what comes of it shows in `statuses`, and `on_change`
-    (given at construction) is called, from any thread, whenever a phase changed.
+    Work is done on the kernel's own threads; `statuses` shows the results, and `on_change` (a constructor argument)
+    is called, from any thread, whenever a phase has changed.
     """
 
     def obey(self, assignment: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
-        """Make ``assignment`` all that is held: open, promote, demote and close replicas as needed.
+        """Make ``assignment`` the complete set of replicas: open, promote, demote and close replicas as needed.
 
-        Idempotent; epochs below a replica's own are ignored. Replicas not named are closed. Definitions of the
-        same run and revision are the same; one of another revision than the one loaded is ignored.
+        Idempotent; epochs below a replica's own are ignored. Other replicas are closed. Definitions of the same run
+        and revision are equivalent; one of another revision than the loaded one is ignored.
         """
         ...
 
     def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
-        """Return the present status of every replica held, closed ones until the next `obey`."""
+        """Return the current status of every replica held, including closed ones until the next `obey`."""
         ...
 
     @property
     def is_warm(self) -> bool:
-        """Whether a promotion now would find its pipeline warm."""
+        """Whether a promotion would find a warm pipeline now."""
         ...
 
     @property
     def revisions(self) -> Mapping[str, int]:
-        """Job → revision of it that this process has loaded, and so the only one that it can run."""
+        """Job → revision that this process has loaded, which is the only one that it can run."""
         ...
 
     @property
     def broken(self) -> str | None:
-        """Why the whole container must end (a dead JVM, a hanging revoke); None while all is well."""
+        """Why the whole container must end (a dead JVM, a hanging revoke); None while it need not."""
         ...
 
     def close(self, deadline_seconds: float) -> bool:

@@ -1,6 +1,6 @@
-"""Removes the state of a deleted job from the host that it runs on: ``python -m standby.sweep``.
+"""Removes the state of a deleted job from the host on which it runs: ``python -m standby.sweep``.
 
-The job and the directories are in the file ``sweep.json`` of the working directory, as `Sweep` has them.
+The job and the directories are in the file ``sweep.json`` in the working directory, in the form of `Sweep`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FILE: Final = "sweep.json"
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """What is to be removed."""
+    """The state to remove."""
 
     directories: tuple[str, ...]
     cluster: str
@@ -26,7 +26,7 @@ class Sweep(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    """Remove what the file names, on the host that YARN says this is."""
+    """Remove the state described by the file; the host's name is given by YARN."""
     wanted = msgspec.json.decode(Path(FILE).read_bytes(), type=Sweep)
     directories = [Path(each) for each in wanted.directories]
     purge_run(directories, wanted.cluster, os.environ["NM_HOST"], wanted.job, wanted.run)

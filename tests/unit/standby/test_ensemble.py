@@ -28,17 +28,17 @@ def test_servers_may_have_ports_and_a_path() -> None:
 
 def test_what_names_no_servers_is_told_with_what_would() -> None:
     for connect, said in {
-        "": "'' is no server",
-        "zk1:port": "'zk1:port' is no server: it has to be like zk1:2181",
-        "zk1:0": "'zk1:0' is no server",
-        "zk1:70000": "'zk1:70000' is no server",
-        "zk1:2181,": "'' is no server",
-        "zk1 zk2": "'zk1 zk2' is no server",
-        "http://zk1:2181": "'http:' is no server",
-        "zk1:2181/a,zk2:2181/a": "/a,zk2:2181/a: a path goes once, behind the last server",
-        "zk1:2181/a//b": "/a//b is no path in ZooKeeper",
-        "zk1:2181/a/": "/a/ is no path in ZooKeeper",
-        "zk1:2181/../a": "/../a is no path in ZooKeeper",
+        "": "'' is not a server",
+        "zk1:port": "'zk1:port' is not a server: it must have a form like zk1:2181",
+        "zk1:0": "'zk1:0' is not a server",
+        "zk1:70000": "'zk1:70000' is not a server",
+        "zk1:2181,": "'' is not a server",
+        "zk1 zk2": "'zk1 zk2' is not a server",
+        "http://zk1:2181": "'http:' is not a server",
+        "zk1:2181/a,zk2:2181/a": "/a,zk2:2181/a: give the path once, after the last server",
+        "zk1:2181/a//b": "/a//b is not a path in ZooKeeper",
+        "zk1:2181/a/": "/a/ is not a path in ZooKeeper",
+        "zk1:2181/../a": "/../a is not a path in ZooKeeper",
     }.items():
         assert said in "; ".join(wrong_servers(connect)), connect
         with case(connect), pytest.raises(BadConfiguration, match="STANDFAST_ZOOKEEPER"):
