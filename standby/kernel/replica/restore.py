@@ -61,7 +61,7 @@ class _DiskFailed(Unavailable):
 
 
 class _NotOpened(Transient):
-    """A copy is complete and in place, but the changelog cannot be read at the moment; the next attempt finds the copy."""
+    """A complete copy is in place, but the changelog cannot be read at the moment; the next attempt finds the copy."""
 
 
 class Restore:
