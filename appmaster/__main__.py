@@ -28,8 +28,8 @@ from appmaster.api.discovery import targets
 from appmaster.api.leader_api import LeaderApi
 from appmaster.api.snapshot import snapshot
 from appmaster.driver import Driver
-from appmaster.effects import Effects, Replies
-from appmaster.eventlog.entries import EntryKind, LeaderElected, LogEntry, written
+from appmaster.effects import LeaderEffects, Replies
+from appmaster.eventlog.entries import EntryKind, LeaderElectedData, LogEntry, entry_document
 from appmaster.eventlog.latest_failovers import LatestFailovers
 from appmaster.eventlog.publish import publisher
 from appmaster.leadership import endings, own_cell
@@ -45,9 +45,9 @@ from appmaster.services import CandidateServices
 from appmaster.supervisor import ENDED, FINISHED, LIFE, RESIGNED
 from appmaster.version import version
 from standby import cluster as cluster_file
-from standby.adapters.gate import REFUSED_CONNECTIONS
+from standby.adapters.acceptor import REFUSED_CONNECTIONS
 from standby.adapters.logfiles import LogFiles
-from standby.adapters.tls import Keys
+from standby.adapters.tls import TlsCredentials
 from standby.adapters.zookeeper.access import Access, owner_access
 from standby.adapters.zookeeper.credentials import Renewal
 from standby.config import librdkafka_settings
@@ -96,12 +96,12 @@ def _run(probe: Probe) -> int:
     with _session(begun) as zookeeper:
         if _has_ended(begun, zookeeper):
             return FINISHED
-        Process(begun, zookeeper, probe).run()
+        CandidateRuntime(begun, zookeeper, probe).run()
     return FINISHED
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class CandidateEnvironment:
     """What YARN and the submit have given to this process."""
 
     config: cluster_file.ClusterConfig
@@ -111,7 +111,7 @@ class Begun:
     certificate: bytes
     """The pair of Skein's AMs, together with ``key``."""
     key: bytes
-    keys: Keys
+    keys: TlsCredentials
     """By which the cluster's other processes authenticate this one."""
     access: Access
     """How its sessions with ZooKeeper authenticate."""
@@ -123,10 +123,10 @@ class Begun:
         return SkeinCell(where, self.certificate, self.key, post, REAL, lost, last_lines)
 
 
-class Process:
+class CandidateRuntime:
     """The parts of a candidate, composed; its ports are not published before `run`."""
 
-    def __init__(self, begun: Begun, zookeeper: ZooKeeper, probe: Probe) -> None:
+    def __init__(self, begun: CandidateEnvironment, zookeeper: ZooKeeper, probe: Probe) -> None:
         config = begun.config
         self._begun, self._zookeeper = begun, zookeeper
         self._id = f"{begun.container}-{uuid.uuid4().hex[:8]}"
@@ -151,7 +151,7 @@ class Process:
         )
         self._control = self._control_server()
         self._cells = Cells(zookeeper.cells, self._connect, self._inbox.post, REAL, config.cell)
-        self._effects = Effects(
+        self._effects = LeaderEffects(
             self._inbox.post,
             REAL,
             zookeeper.records,
@@ -303,11 +303,11 @@ class Process:
 
     def _elected(self, epoch: int) -> dict[str, Any]:
         """Return the first log entry of a leadership."""
-        details = LeaderElected(self._id, os.getpid(), self._election.deposed)
+        details = LeaderElectedData(self._id, os.getpid(), self._election.deposed)
         entry = LogEntry(
             EntryKind.LEADER_ELECTED, details, container=self._begun.container, host=self._begun.host
         )
-        return written(entry, REAL.now_ms(), epoch)
+        return entry_document(entry, REAL.now_ms(), epoch)
 
     def _lead(self, epoch: int) -> ClusterView:
         """Return the last view of a leadership when every job has ended; raises `Fenced` if there is more to lead."""
@@ -331,7 +331,7 @@ class Process:
         self._cells.finish(succeeded=succeeded, diagnostics=diagnostics)
 
 
-def _begun() -> Begun:
+def _begun() -> CandidateEnvironment:
     """Return what this process was given, after applying the settings that concern the process itself."""
     config = cluster_file.load(Path(cluster_file.FILE))
     LogFiles(config.log_max_bytes).start()
@@ -344,20 +344,20 @@ def _begun() -> Begun:
         config.attempts,
     )
     bootstrap = credentials.load(Path())
-    return Begun(
+    return CandidateEnvironment(
         config,
         _environment("NM_HOST"),
         container,
         mine,
         Path(".skein.crt").read_bytes(),
         Path(".skein.pem").read_bytes(),
-        Keys(bootstrap.credentials),
+        TlsCredentials(bootstrap.credentials),
         owner_access(bootstrap.secret, tls=config.zookeeper_tls),
     )
 
 
 @contextmanager
-def _session(begun: Begun) -> Iterator[ZooKeeper]:
+def _session(begun: CandidateEnvironment) -> Iterator[ZooKeeper]:
     """Open a session with ZooKeeper in which this attempt is its cell's, and its keys are the latest given out."""
     config = begun.config
     with ZooKeeper(config.zookeeper, config.name, config.zookeeper_session_ms, begun.access) as zookeeper:
@@ -367,7 +367,7 @@ def _session(begun: Begun) -> Iterator[ZooKeeper]:
         yield zookeeper
 
 
-def _has_ended(begun: Begun, zookeeper: ZooKeeper) -> bool:
+def _has_ended(begun: CandidateEnvironment, zookeeper: ZooKeeper) -> bool:
     """End an attempt that YARN has started for nothing, with diagnostics for YARN; return whether it is one."""
     mine = begun.attempt
     why = endings.given_up(zookeeper.jobs, zookeeper.changes) if number_of(mine.attempt) > 1 else ""

@@ -74,8 +74,8 @@ def going_on(log: Callable[..., object], thread: str) -> Callable[[BaseException
     return failed
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the text for an error: its own text if it is one of standfast's, else with its type."""
     if isinstance(error, StandfastError):
         return errortext.clean(str(error), _MOST)
-    return errortext.clean(f"unexpected error: {errortext.told(error)}", _MOST)
+    return errortext.clean(f"unexpected error: {errortext.summary_of(error)}", _MOST)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from appmaster import groupers
-from appmaster.planning.state.job import OnExhausted, Policy
+from appmaster.planning.state.job import OnExhausted, PlannerPolicy
 from appmaster.planning.state.model import JobSpec
 from standby.cluster import ClusterConfig
 from standby.config import JobConfig
@@ -18,7 +18,7 @@ from standby.config.planner import PlannerKeys
 _CLEAN_UP_MS: Final = 15_000
 
 
-def spec(config: JobConfig, tasks: int) -> JobSpec:
+def job_spec(config: JobConfig, tasks: int) -> JobSpec:
     """Return what the job asks of its model, for an input of ``tasks`` partitions.
 
     Raises `BadConfiguration` if the grouper is not available.
@@ -33,10 +33,10 @@ def spec(config: JobConfig, tasks: int) -> JobSpec:
     )
 
 
-def policy(config: JobConfig) -> Policy:
+def planner_policy(config: JobConfig) -> PlannerPolicy:
     """Return a job's settings for the planner: `PlannerKeys` unchanged, others in the planner's form."""
     return dataclasses.replace(
-        Policy(**_values(PlannerKeys, config)),
+        PlannerPolicy(**_values(PlannerKeys, config)),
         restarts=config.failover == "restart",
         on_exhausted=OnExhausted(config.retry_exhausted),
         fails_on_error=config.on_error == "fail",
@@ -46,7 +46,7 @@ def policy(config: JobConfig) -> Policy:
     )
 
 
-def cluster(
+def cluster_config(
     config: JobConfig, cell: int, racks: Mapping[str, str] | None = None, attempts: int = 1
 ) -> ClusterConfig:
     """Return the cluster's settings according to the job that starts it.

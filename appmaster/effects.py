@@ -14,12 +14,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from appmaster.blame import Blame, blame, is_of_job, told
+from appmaster.blame import Blame, blame, describe_error, is_of_job
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.actions import Action, Change
+from appmaster.planning.state.actions import Action, RecordWrite
 from appmaster.planning.state.events import Event
-from appmaster.planning.state.job import Effect
+from appmaster.planning.state.job import EffectKind
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.view import ClusterView, Command, Recorded
 from appmaster.ports import ContainerRequests, ControlPort, LeaderRecords
@@ -53,7 +53,7 @@ def _start_thread(work: Callable[[], None]) -> None:
 
 
 @dataclass
-class Effects:
+class LeaderEffects:
     """Carries out actions in the outside world."""
 
     post: Callable[[Event], None]
@@ -77,7 +77,7 @@ class Effects:
     probe: Probe = no_probe
     writer: Worker = field(init=False)
     """Runs work that must keep its order and may block on ZooKeeper."""
-    _failed: dict[tuple[str, Effect], int] = field(default_factory=dict)
+    _failed: dict[tuple[str, EffectKind], int] = field(default_factory=dict)
     """Job and effect → how often in a row it has failed; guarded by the lock."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _statuses: dict[str, int] = field(default_factory=dict)
@@ -112,14 +112,14 @@ class Effects:
             self.control.send(
                 action.container, action.incarnation, wire.Exit(view.epoch, action.reason, action.purge)
             )
-            self._done(_served_by(view, action.container), Effect.SEND_EXIT)
+            self._done(_served_by(view, action.container), EffectKind.SEND_EXIT)
         elif isinstance(action, todo.ProbePort):
             self.control.probe(action.container, action.incarnation)
-            self._done(_served_by(view, action.container), Effect.PROBE_PORT)
+            self._done(_served_by(view, action.container), EffectKind.PROBE_PORT)
         elif isinstance(action, todo.RequestContainer):
             self.cells.request(action.number, action.host, action.cell)
             self.probe(REQUESTED)
-            self._done(job_of(action.slot), Effect.REQUEST_CONTAINER)
+            self._done(job_of(action.slot), EffectKind.REQUEST_CONTAINER)
         elif isinstance(action, (todo.CancelRequest, todo.ReleaseContainer)):
             self.cells.release(action.skein_id)
         elif isinstance(action, todo.FenceTasks):
@@ -130,10 +130,12 @@ class Effects:
         if isinstance(action, todo.FenceTasks):
             self._not_fenced(action, error)
         elif isinstance(action, todo.RequestContainer):
-            self._note(job_of(action.slot), Effect.REQUEST_CONTAINER, error)
-            self.post(happened.RequestRefused(action.number, told(error), self.clock.monotonic_ms()))
+            self._note(job_of(action.slot), EffectKind.REQUEST_CONTAINER, error)
+            self.post(
+                happened.RequestRefused(action.number, describe_error(error), self.clock.monotonic_ms())
+            )
         elif isinstance(action, todo.ProbePort):
-            self._note(_served_by(view, action.container), Effect.PROBE_PORT, error)
+            self._note(_served_by(view, action.container), EffectKind.PROBE_PORT, error)
             # A container that cannot be asked does not count as silent; it is asked again.
             self.post(
                 happened.PortProbed(action.container, action.incarnation, True, self.clock.monotonic_ms())
@@ -142,25 +144,27 @@ class Effects:
             self._not_given_back(action.skein_id, action.job, error)
         elif isinstance(action, todo.SendAssignment):
             # Sent again, like one that was not reported as applied.
-            self._note(_job_in(action), Effect.SEND_ASSIGNMENT, error)
+            self._note(_job_in(action), EffectKind.SEND_ASSIGNMENT, error)
         elif isinstance(action, todo.SendExit):
             # A container that does not exit is given back to YARN.
-            self._note(_served_by(view, action.container), Effect.SEND_EXIT, error)
+            self._note(_served_by(view, action.container), EffectKind.SEND_EXIT, error)
         else:
             # It belongs to no job: the client gets no answer, and asks again.
             _log.error("%s could not be carried out", type(action).__name__, exc_info=error)
 
     # ---- what failed ----
 
-    def _note(self, job: str, effect: Effect, error: BaseException) -> float:
+    def _note(self, job: str, effect: EffectKind, error: BaseException) -> float:
         """Post that something failed for a job; return the pause before it is tried again, seconds."""
         with self._lock:
             failures = self._failed[job, effect] = self._failed.get((job, effect), 0) + 1
-        _log.error("%s: %s: %s", job, effect.value, told(error), exc_info=error if failures == 1 else None)
-        self.post(happened.EffectFailed(job, effect, told(error)))
+        _log.error(
+            "%s: %s: %s", job, effect.value, describe_error(error), exc_info=error if failures == 1 else None
+        )
+        self.post(happened.EffectFailed(job, effect, describe_error(error)))
         return doubled_seconds(failures, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
 
-    def _done(self, job: str, effect: Effect) -> None:
+    def _done(self, job: str, effect: EffectKind) -> None:
         """Post that something succeeded for a job, if it had failed before."""
         if not self._failed:
             return
@@ -171,7 +175,7 @@ class Effects:
             self.post(happened.EffectDone(job, effect))
 
     def _written(
-        self, job: str, effect: Effect, write: Callable[[], bool], again: Callable[[], None]
+        self, job: str, effect: EffectKind, write: Callable[[], bool], again: Callable[[], None]
     ) -> None:
         """Write something of a job, on the writer's thread; ``write`` returns whether it succeeded.
 
@@ -208,9 +212,9 @@ class Effects:
                     raise
                 self._not_given_back(skein_id, job, once_more)
             else:
-                self._done(job, Effect.GIVE_BACK)
+                self._done(job, EffectKind.GIVE_BACK)
 
-        self.clock.later(self._note(job, Effect.GIVE_BACK, error), lambda: self.writer.put(again))
+        self.clock.later(self._note(job, EffectKind.GIVE_BACK, error), lambda: self.writer.put(again))
 
     def _send_assignment(self, action: todo.SendAssignment, view: ClusterView) -> None:
         known = [self.definitions.get(job, {}).get(revision) for job, revision in action.jobs]
@@ -223,7 +227,7 @@ class Effects:
         message = wire.Assignment(view.epoch, action.incarnation, action.number, action.replicas, definitions)
         self.probe(ASSIGNING)
         self.control.send(action.container, action.incarnation, message)
-        self._done(_job_in(action), Effect.SEND_ASSIGNMENT)
+        self._done(_job_in(action), EffectKind.SEND_ASSIGNMENT)
 
     def _write_model(self, action: todo.WriteModel, stage: str) -> None:
         def write() -> bool:
@@ -247,7 +251,10 @@ class Effects:
             self.reload()
 
         self._written(
-            action.job, Effect.WRITE_MODEL, write, lambda: refused("it could not be written the last time")
+            action.job,
+            EffectKind.WRITE_MODEL,
+            write,
+            lambda: refused("it could not be written the last time"),
         )
 
     def _write_records(self, action: todo.WriteRecords) -> None:
@@ -278,14 +285,14 @@ class Effects:
 
         def read_again() -> None:
             # No decision is made about the tasks until their records have been read.
-            self._written(job, Effect.WRITE_RECORDS, read, read_again)
+            self._written(job, EffectKind.WRITE_RECORDS, read, read_again)
 
         def refused() -> None:
             # It may have been written; an error does not tell.
             self.post(happened.RecordsRefused(action.decision, "it could not be written the last time"))
             read_again()
 
-        self._written(job, Effect.WRITE_RECORDS, write, refused)
+        self._written(job, EffectKind.WRITE_RECORDS, write, refused)
 
     def _read_back(self, action: todo.WriteRecords) -> tuple[Recorded, ...] | None:
         """Return the records if a write of unknown outcome was done after all; None: do it again."""
@@ -334,7 +341,7 @@ class Effects:
         def again() -> None:
             # Unless there is a newer one by now.
             if self._statuses.get(action.job) == number:
-                self._written(action.job, Effect.WRITE_STATUS, write, again)
+                self._written(action.job, EffectKind.WRITE_STATUS, write, again)
 
         again()
 
@@ -352,8 +359,8 @@ class Effects:
         self.post(happened.TasksFenced(action.job))
 
     def _not_fenced(self, action: todo.FenceTasks, error: Exception) -> None:
-        _log.error("%s cannot be fenced: %s", action.job, told(error))
-        self.post(happened.FencingFailed(action.job, told(error)))
+        _log.error("%s cannot be fenced: %s", action.job, describe_error(error))
+        self.post(happened.FencingFailed(action.job, describe_error(error)))
 
 
 def _served_by(view: ClusterView, container: str) -> str:
@@ -399,7 +406,7 @@ class Replies:
             waiting.set_result(answer)
 
 
-def as_recorded(changes: Sequence[Change], present: Sequence[Recorded]) -> tuple[Recorded, ...]:
+def as_recorded(changes: Sequence[RecordWrite], present: Sequence[Recorded]) -> tuple[Recorded, ...]:
     """Return the records of the tasks in ``changes``; a task without one gets a blank record.
 
     A blank record has version -1: the planner then creates it.

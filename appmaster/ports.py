@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from appmaster.planning.state.actions import Change
+from appmaster.planning.state.actions import RecordWrite
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
 from appmaster.records import JobRecord, StatusRecord
@@ -23,11 +23,11 @@ class LeaderRecords(Protocol):
     Each call raises `Fenced` if another candidate leads, `Transient` if the outcome is unknown.
     """
 
-    def write_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...] | None:
+    def write_tasks(self, changes: Sequence[RecordWrite]) -> tuple[Recorded, ...] | None:
         """Write a decision's records at once; return them with their new versions, None if one had changed."""
         ...
 
-    def read_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...]:
+    def read_tasks(self, changes: Sequence[RecordWrite]) -> tuple[Recorded, ...]:
         """Return the present records of the tasks in ``changes``; those without one are left out."""
         ...
 
@@ -79,7 +79,7 @@ class JobUpdates(Protocol):
 # ---- a rotation ----
 
 
-class Pair(Protocol):
+class CertificateKeyPair(Protocol):
     """A certificate and its key, in PEM."""
 
     @property
@@ -101,7 +101,7 @@ class Ring(Protocol):
         """The number under which its credentials were last given out."""
         ...
 
-    def pair(self, role: PeerRole) -> Pair:
+    def pair(self, role: PeerRole) -> CertificateKeyPair:
         """Return the certificate of a role."""
         ...
 
@@ -119,7 +119,7 @@ class Ring(Protocol):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Process:
+class ClusterProcess:
     """A candidate or a container, and the address at which it answers its peers."""
 
     role: PeerRole
@@ -142,6 +142,6 @@ class Processes(Protocol):
         """Give credentials out to a role."""
         ...
 
-    def running(self) -> tuple[Process, ...]:
+    def running(self) -> tuple[ClusterProcess, ...]:
         """Return the registered processes."""
         ...

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from appmaster.planning.state.model import JobModel, Processor
-from appmaster.planning.state.reasons import Failure, Reason
+from appmaster.planning.state.reasons import FailureReason, Reason
 from appmaster.planning.state.view import Recorded
 from standby.shared.model import ProcessorId, TaskId
 from standby.shared.records import decoded
@@ -51,7 +51,7 @@ class ProcessorRecord(msgspec.Struct, frozen=True):
     parked: str = ""
     """Why it is parked, in words; empty: it is not."""
     parked_for: str = ""
-    """The kind of that reason (`Failure`); empty: written by a release without kinds."""
+    """The kind of that reason (`FailureReason`); empty: written by a release without kinds."""
 
 
 class ModelRecord(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ class StatusRecord(msgspec.Struct, frozen=True):
     """The failed job once every task of it is fenced; None: it has not failed, or a leader still works on it."""
     version: int = VERSION
     failure: str = ""
-    """The kind (`Failure`) of a failed job's first reason; empty: written by a release without kinds."""
+    """The kind (`FailureReason`) of a failed job's first reason; empty: written by a release without kinds."""
     is_unfenceable: bool | None = None
     """Whether its tasks cannot be fenced, so that a container of it might still commit; None: written by a release
     without this field."""
@@ -167,7 +167,7 @@ class ChangeRecord(msgspec.Struct, frozen=True):
 
 _Body = TypeVar("_Body")
 
-_FAILURES: Final = frozenset(each.value for each in Failure)
+_FAILURES: Final = frozenset(each.value for each in FailureReason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +221,9 @@ def model_of(record: ModelRecord, znode: int) -> JobModel:
     )
 
 
-def failure_of(kind: str, said: str) -> Reason[Failure]:
+def failure_of(kind: str, said: str) -> Reason[FailureReason]:
     """Return the recorded reason why a job failed or a processor was parked; ``kind`` may be of a later release."""
-    return Reason(Failure(kind) if kind in _FAILURES else Failure.OTHER, said)
+    return Reason(FailureReason(kind) if kind in _FAILURES else FailureReason.OTHER, said)
 
 
 def encode(

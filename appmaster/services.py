@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from appmaster.adapters.code.distributors import code_distributor
 from appmaster.adapters.code.routes import code_route
-from appmaster.adapters.code.ways import code_ways
 from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
 from appmaster.adapters.zookeeper.code import ZooKeeperCodeDirectory
 from appmaster.adapters.zookeeper.watched_tree import WatchedTree
-from appmaster.api.server import Answer, ApiServer, Audit, shown
+from appmaster.api.server import ApiCall, ApiServer, Audit, change_document
 from appmaster.changes.queue import PATTERNS, ChangeQueue
-from appmaster.code.rules import Trouble
+from appmaster.code.rules import CodeTrouble
 from appmaster.code.service import SYNC_SECONDS, CodeService
 from appmaster.code.store import BundleStore
-from standby.adapters.gate import Gate
+from standby.adapters.acceptor import Acceptor
 from standby.adapters.peers.server import PeerServer
-from standby.adapters.tls import Keys
+from standby.adapters.tls import TlsCredentials
 from standby.cluster import ClusterConfig
 from standby.shared.clock import Clock
 from standby.shared.naming import cluster_path, escape
@@ -45,7 +45,7 @@ class CandidateServices:
         candidate: str,
         host: str,
         directory: Path,
-        keys: Keys,
+        keys: TlsCredentials,
         clock: Clock,
         fenced: Callable[[str], None],
         troubled: Callable[[], None],
@@ -61,7 +61,7 @@ class CandidateServices:
             BundleSource(candidate, host, self._peers.port),
             store,
             ZooKeeperCodeDirectory(client, config.name),
-            code_ways(config, client, keys.client_context),
+            code_distributor(config, client, keys.client_context),
             clock,
             sync_seconds=SYNC_SECONDS,
             delete_delay_ms=config.stray_delay_ms,
@@ -80,7 +80,7 @@ class CandidateServices:
         self._routes = {CODE_ROUTE: code_route(store, self.code.received, self._uploaded)}
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> Acceptor:
         """What limits the connections to that port."""
         return self._peers.gate
 
@@ -89,7 +89,7 @@ class CandidateServices:
         """The port at which it transfers code; part of the candidate's record."""
         return self._peers.port
 
-    def api(self, leads: Callable[[], bool], leader_api: Answer) -> ApiServer:
+    def api(self, leads: Callable[[], bool], leader_api: ApiCall) -> ApiServer:
         """Return the server of clients' calls; ``leader_api`` serves the leader's while ``leads`` returns True."""
         return ApiServer(self._cluster, self._candidate, self.changes, leads, leader_api, self._audit)
 
@@ -99,7 +99,7 @@ class CandidateServices:
 
     def change(self, change: str) -> Mapping[str, Any]:
         """Return a queued change as everyone may see it, as last seen by this candidate."""
-        return shown(change, self.changes.seen(change))
+        return change_document(change, self.changes.seen(change))
 
     def start(self) -> None:
         """Start; the candidate may be registered only after this."""
@@ -121,10 +121,10 @@ class CandidateServices:
         """Return the jobs whose present revision is not active yet: what it waits for, and since when."""
         return {job: self._told(each) for job, each in self.code.waiting().items()}
 
-    def _told(self, trouble: Trouble) -> str:
+    def _told(self, trouble: CodeTrouble) -> str:
         return f"{trouble.why}, since {utc(self._wall(trouble))}"
 
-    def _wall(self, trouble: Trouble) -> int:
+    def _wall(self, trouble: CodeTrouble) -> int:
         return self._clock.now_ms() - (self._clock.monotonic_ms() - trouble.since_ms)
 
     def _of_code(self) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ from standby.adapters.kafka.broker import connect
 from standby.adapters.peers.client import open_sources
 from standby.adapters.peers.server import PeerServer
 from standby.adapters.rocksdict import open_database
-from standby.adapters.tls import Keys
+from standby.adapters.tls import TlsCredentials
 from standby.feed.functions import step_of
 from standby.feed.plain import PlainFeed
 from standby.kernel.environment import Environment
@@ -102,10 +102,10 @@ class FixedPeers:
         return self._address if container == self._address.container else None
 
 
-def keys_in(directory: Path) -> Keys:
+def keys_in(directory: Path) -> TlsCredentials:
     """Return what a cluster's containers present and trust; the credentials are first created in ``directory``."""
     os.environ[VARIABLE] = str(directory)
-    return Keys(make_sure("bench").credentials(PeerRole.CONTAINER))
+    return TlsCredentials(make_sure("bench").credentials(PeerRole.CONTAINER))
 
 
 class Container:
@@ -139,7 +139,7 @@ class Container:
         self._server: PeerServer | None = None
         self._snapshots: Snapshots | None = None
 
-    def give(self, keys: Keys) -> int:
+    def give(self, keys: TlsCredentials) -> int:
         """Provide copies of its states to peers; return the port."""
         self._snapshots = Snapshots(self.replicas.offer, self._restores)
         self._server = PeerServer("127.0.0.1", keys)
@@ -175,7 +175,7 @@ class Container:
             raise RuntimeError("the container does not close")
 
 
-def fetching_from(keys: Keys, container: str, port: int) -> Peers:
+def fetching_from(keys: TlsCredentials, container: str, port: int) -> Peers:
     """Return what the container ``taker`` needs to fetch state from ``container``."""
     return Peers("taker", FixedPeers(container, port), open_sources(keys))
 

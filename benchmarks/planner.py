@@ -27,7 +27,7 @@ from appmaster.planning.fold.apply import apply
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.job import JobState, Policy
+from appmaster.planning.state.job import JobState, PlannerPolicy
 from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import ClusterView, Recorded
 from demo.versions import versions
@@ -66,7 +66,7 @@ class World:
         for cell in _CELLS:
             found = happened.CellFound(cell, f"attempt{cell}", self.hosts, self.now_ms, self.hosts[cell])
             self.tell(found)
-        self.tell(happened.JobLoaded("job", "run", spec, None, Policy()))
+        self.tell(happened.JobLoaded("job", "run", spec, None, PlannerPolicy()))
 
     def tell(self, event: happened.Event) -> None:
         """Pass an event to the planner."""

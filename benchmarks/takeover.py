@@ -26,15 +26,15 @@ from appmaster.adapters.zookeeper.jobs import ZooKeeperJobs
 from appmaster.adapters.zookeeper.registry import ZooKeeperRegistry
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.driver import Driver
-from appmaster.effects import Effects, Replies
+from appmaster.effects import LeaderEffects, Replies
 from appmaster.eventlog.entries import LogEntry
 from appmaster.leadership.candidate import Candidate
 from appmaster.leadership.cells import Cells
 from appmaster.leadership.election import Election
-from appmaster.leadership.ports import Registration
+from appmaster.leadership.ports import RegisteredContainer
 from appmaster.leadership.yarn_ids import attempt_of, grant_id
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.actions import Action, Change
+from appmaster.planning.state.actions import Action, RecordWrite
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.view import ClusterView
 from appmaster.records import CellRecord, Loaded, StatusRecord
@@ -164,7 +164,7 @@ class Stage:
         assert leader.records.write_model(replace(self._job.model, znode=-1), "main") is not None
         leader.records.write_status("job", StatusRecord("deployed"))
         for first in range(0, len(self._records), _WRITES):
-            some = [Change(each, None) for each in self._records[first : first + _WRITES]]
+            some = [RecordWrite(each, None) for each in self._records[first : first + _WRITES]]
             assert leader.records.write_tasks(some) is not None
         pending = []
         for number, (container, host) in enumerate(self._hosts.items()):
@@ -207,7 +207,7 @@ class TimedRegistry(ZooKeeperRegistry):
         super().__init__(client, cluster)
         self._spent = spent
 
-    def registrations(self) -> tuple[Registration, ...]:
+    def registrations(self) -> tuple[RegisteredContainer, ...]:
         """Return who is registered."""
         with self._spent.timed("registrations_ms"):
             return super().registrations()
@@ -258,7 +258,7 @@ def take_over(stage: Stage, leaders: ExitStack) -> dict[str, float]:
 
         cells = Cells(zookeeper.cells, connection, inbox.post, REAL, own=1)
         control: Any = Silent()
-        effects = Effects(
+        effects = LeaderEffects(
             inbox.post,
             REAL,
             zookeeper.records,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from benchmarks.lags import Written
 from standby.adapters.rocksdict import open_database
-from standby.kernel.ports import Change, Database, Profile
+from standby.kernel.ports import ChangelogRecord, Database, Profile
 from standby.replica.store.keys import POSITION
 from standby.replica.store.origin import decode_position
-from standby.replica.store.scan import Page
+from standby.replica.store.scan import ScanPage
 
 
 class Trace:
@@ -41,7 +41,7 @@ class _Traced:
         self._database = database
         self._notes = notes
 
-    def write(self, changes: Iterable[Change]) -> None:
+    def write(self, changes: Iterable[ChangelogRecord]) -> None:
         batch = list(changes)
         self._database.write(batch)
         now = time.monotonic()
@@ -52,7 +52,7 @@ class _Traced:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._database.get_many(keys)
 
-    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> ScanPage:
         return self._database.page(start, stop, limit, reverse=reverse)
 
     def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -19,7 +19,7 @@ import msgspec
 
 from embedded.cluster import HOST_MEMORY_MB, HOST_VCORES, ClusterStatus, LocalCluster
 from embedded.registry import end
-from embedded.terminal import Progress
+from embedded.terminal import ProgressLine
 from standby.errors import BadConfiguration
 
 _FOLLOW_SECONDS: Final = 0.3
@@ -107,7 +107,7 @@ def _command(
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    progress = Progress()
+    progress = ProgressLine()
     begin = time.monotonic()
     try:
         cluster = LocalCluster.start(

@@ -24,15 +24,15 @@ from embedded.java import Java, find_java
 from embedded.machine.aliases import alias
 from embedded.machine.ports import free_ports
 from embedded.machine.processes import (
-    Identity,
     Owned,
-    Process,
+    ProcessIdentity,
+    ProcessInfo,
     boot_id,
     command_of,
     environment_of,
     is_alive,
-    look,
-    send,
+    process_info,
+    send_signal,
     start_detached,
     uptime_seconds,
 )
@@ -58,7 +58,7 @@ from embedded.servers import (
     kafka_brokers,
     node_manager,
 )
-from embedded.state import ClusterStatus, ContainerProcess, HostStatus, ServerStatus, State, load, save
+from embedded.state import ClusterState, ClusterStatus, ContainerProcess, HostStatus, ServerStatus, load, save
 from standby.errors import BadConfiguration, Unavailable
 
 __all__ = [
@@ -96,7 +96,7 @@ class LocalCluster:
     it ends with the block. Every method may be called from several processes; one at a time changes it.
     """
 
-    def __init__(self, directory: Path, state: State, environment: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, state: ClusterState, environment: Mapping[str, str]) -> None:
         self.name = state.name
         self.directory = directory
         self.hosts = state.hosts
@@ -142,9 +142,9 @@ class LocalCluster:
         with locked(directory):
             remove_leftover(directory, name)
             hosts = tuple(f"127.0.0.{_FIRST_HOST + number}" for number in range(nodes))
-            own = look(os.getpid())
+            own = process_info(os.getpid())
             assert own is not None
-            state = State(
+            state = ClusterState(
                 name=name,
                 cluster_id=str(uuid.uuid4()),
                 boot_id=boot_id(),
@@ -312,7 +312,7 @@ class LocalCluster:
         server = node_manager(self._known(host))
         with self._changing():
             identity = self._state.servers.get(server)
-            process = look(identity.pid) if identity and is_alive(identity) else None
+            process = process_info(identity.pid) if identity and is_alive(identity) else None
             if process is not None and not process.is_stopped:
                 raise BadConfiguration(f"the host {host} runs: standfast local kill-host {host}")
             self._owned.kill(host)
@@ -324,7 +324,7 @@ class LocalCluster:
                 raise Unavailable(f"the ResourceManager does not answer: {error}") from error
             self._launch(server, self._blueprint().node_manager(host))
 
-        def has_come(nodes: Mapping[str, probes.Node]) -> bool:
+        def has_come(nodes: Mapping[str, probes.YarnNode]) -> bool:
             node = nodes.get(host)
             # YARN may not have noticed the death yet; then it still lists the old NodeManager's page.
             is_new = before is None or (node is not None and node.web_address != before.web_address)
@@ -342,7 +342,7 @@ class LocalCluster:
         self.log(server)
         with self._changing():
             identity = self._state.servers.get(server)
-            if identity is None or not send(identity, signal.SIGKILL):
+            if identity is None or not send_signal(identity, signal.SIGKILL):
                 return
             _await_process(identity, lambda each: each is None or not each.is_alive, signal.SIGKILL)
 
@@ -458,7 +458,7 @@ class LocalCluster:
             return lambda patience: probes.kafka(addresses, patience)
         alive = [host for host in self.hosts if node_manager(host) in self._servers_alive()]
 
-        def all_run(nodes: Mapping[str, probes.Node]) -> bool:
+        def all_run(nodes: Mapping[str, probes.YarnNode]) -> bool:
             return all(host in nodes and nodes[host].state == "RUNNING" for host in alive)
 
         return lambda patience: probes.yarn(self.resource_manager_url, all_run, patience)
@@ -501,11 +501,11 @@ class LocalCluster:
         self.log(server)
         self._refresh()
         identity = self._state.servers.get(server)
-        if identity is None or not send(identity, number):
+        if identity is None or not send_signal(identity, number):
             raise BadConfiguration(f"{server} does not run")
         _await_process(identity, lambda each: each is not None and each.is_stopped == is_stopped, number)
 
-    def _servers_alive(self) -> dict[str, Identity]:
+    def _servers_alive(self) -> dict[str, ProcessIdentity]:
         return {name: identity for name, identity in self._state.servers.items() if is_alive(identity)}
 
     def _server_status(self, server: str) -> ServerStatus:
@@ -515,7 +515,7 @@ class LocalCluster:
             if name.startswith(f"{server}.")
         }
         identity = self._state.servers.get(server)
-        process = look(identity.pid) if identity and is_alive(identity) else None
+        process = process_info(identity.pid) if identity and is_alive(identity) else None
         if process is None:
             return ServerStatus(server, "dead", None, ports, 0, 0.0)
         return ServerStatus(
@@ -570,12 +570,15 @@ class LocalCluster:
 
 
 def _await_process(
-    identity: Identity, is_so: Callable[[Process | None], bool], number: signal.Signals, seconds: float = 20
+    identity: ProcessIdentity,
+    is_so: Callable[[ProcessInfo | None], bool],
+    number: signal.Signals,
+    seconds: float = 20,
 ) -> None:
     """Wait for what a signal does to a process, which is not done when it is sent; raises :class:`Unavailable`."""
     deadline = time.monotonic() + seconds
     while True:
-        process = look(identity.pid)
+        process = process_info(identity.pid)
         if is_so(process if process is not None and process.identity == identity else None):
             return
         if time.monotonic() > deadline:

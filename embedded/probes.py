@@ -100,7 +100,9 @@ def kafka(bootstrap: str, patience: Patience) -> None:
         consumer.close()
 
 
-def yarn(resource_manager_url: str, is_ready: Callable[[dict[str, Node]], bool], patience: Patience) -> None:
+def yarn(
+    resource_manager_url: str, is_ready: Callable[[dict[str, YarnNode]], bool], patience: Patience
+) -> None:
     """Return when the ResourceManager's list of hosts is as wanted."""
     while True:
         try:
@@ -112,7 +114,7 @@ def yarn(resource_manager_url: str, is_ready: Callable[[dict[str, Node]], bool],
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class YarnNode:
     """A host as the ResourceManager sees it."""
 
     host: str
@@ -123,10 +125,10 @@ class Node:
     containers: int
 
 
-def nodes(resource_manager_url: str) -> dict[str, Node]:
+def nodes(resource_manager_url: str) -> dict[str, YarnNode]:
     """Return the ResourceManager's hosts by name; raises :class:`OSError` when it does not answer."""
     return {
-        each["nodeHostName"]: Node(
+        each["nodeHostName"]: YarnNode(
             host=each["nodeHostName"],
             state=each["state"],
             web_address=each.get("nodeHTTPAddress", ""),

@@ -65,7 +65,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class EnsembleMember:
     """One server of a ZooKeeper ensemble, and its ports on loopback."""
 
     number: int
@@ -109,7 +109,7 @@ class Blueprint:
         """Where everything of a host lies: all hosts share one disk."""
         return self.directory / "hosts" / host
 
-    def zookeeper(self, number: int = 1, members: Sequence[Member] = (), further: str = "") -> Launch:
+    def zookeeper(self, number: int = 1, members: Sequence[EnsembleMember] = (), further: str = "") -> Launch:
         """Write ZooKeeper's configuration; return how to start it: alone, or as ``number`` of an ensemble.
 
         ``further`` are more lines of the configuration.

@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-from embedded.machine.processes import Identity, send
+from embedded.machine.processes import ProcessIdentity, send_signal
 from standby.errors import Unavailable
 
 FILE_NAME: Final = "cluster.json"
 
 
-class State(msgspec.Struct, frozen=True):
+class ClusterState(msgspec.Struct, frozen=True):
     """All that another process needs to use, watch and end the cluster."""
 
     name: str
@@ -24,7 +24,7 @@ class State(msgspec.Struct, frozen=True):
     #: The run of the machine in which it was started.
     boot_id: str
     #: Who started it.
-    owner: Identity
+    owner: ProcessIdentity
     #: Whether the end of its owner should be its own (clusters of tests).
     is_temporary: bool
     hosts: tuple[str, ...]
@@ -35,21 +35,21 @@ class State(msgspec.Struct, frozen=True):
     #: How many Kafka brokers there are.
     brokers: int = 1
     #: Of each server's name, the process that it was last started as.
-    servers: dict[str, Identity] = {}
+    servers: dict[str, ProcessIdentity] = {}
     #: Every server answered once.
     is_complete: bool = False
 
 
-def load(directory: Path) -> State | None:
+def load(directory: Path) -> ClusterState | None:
     """Return what is written down in a cluster's directory; None when there is nothing that can be read."""
     try:
-        return msgspec.json.decode((directory / FILE_NAME).read_bytes(), type=State)
+        return msgspec.json.decode((directory / FILE_NAME).read_bytes(), type=ClusterState)
     except (OSError, msgspec.DecodeError):
         # Written in one step, so what cannot be read is of another version of this program.
         return None
 
 
-def save(directory: Path, state: State) -> None:
+def save(directory: Path, state: ClusterState) -> None:
     """Write the state down in one step; raises :class:`Unavailable`."""
     fresh = directory / f"{FILE_NAME}.new"
     try:
@@ -102,7 +102,7 @@ class ClusterStatus(msgspec.Struct, frozen=True):
 class ContainerProcess:
     """A process inside a YARN container."""
 
-    identity: Identity
+    identity: ProcessIdentity
     host: str
     container_id: str
     command: tuple[str, ...]
@@ -116,4 +116,4 @@ class ContainerProcess:
 
     def send(self, number: signal.Signals) -> bool:
         """Send it a signal; return whether it was there to get it."""
-        return send(self.identity, number)
+        return send_signal(self.identity, number)

@@ -10,7 +10,7 @@ from typing import Final, TextIO
 QUIET_SECONDS: Final = 5.0
 
 
-class Progress:
+class ProgressLine:
     """One line that is written over as things go on.
 
     Where the stream is no terminal, a line of its own at most every :data:`QUIET_SECONDS`.

@@ -51,7 +51,7 @@ def forget(history: History, host: str) -> History:
     return tuple(each for each in history if each.host != host)
 
 
-class Found(NamedTuple):
+class StateOnDisk(NamedTuple):
     """State of a task that a container found on a disk of its host, and that no process had open."""
 
     host: str
@@ -61,7 +61,7 @@ class Found(NamedTuple):
     """When it was found; Unix ms."""
 
 
-def merge(history: History, found: Iterable[Found]) -> History:
+def merge(history: History, found: Iterable[StateOnDisk]) -> History:
     """Return ``history`` combined with what was ``found`` on disks, at most one entry per host; in no order.
 
     For a host in both, the later information counts. State found after the copy had left shows what really is there: a
@@ -95,7 +95,7 @@ NOTHING: Final = Freshness(nothing=True, behind=0, missing=0, age=0)
 
 
 def freshness(
-    histories: Mapping[TaskId, History], leftovers: Mapping[TaskId, Iterable[Found]]
+    histories: Mapping[TaskId, History], leftovers: Mapping[TaskId, Iterable[StateOnDisk]]
 ) -> dict[str, Freshness]:
     """Return each host with some state of the tasks in ``histories`` → how much.
 

@@ -15,10 +15,10 @@ UNKNOWN_RACK: Final = "/default-rack"
 _DIGITS: Final = re.compile(r"([0-9]+)")
 
 #: Texts and numbers alternate, then the name itself follows: "node01" and "node1" are two hosts.
-Order = tuple[tuple[str | int, ...], str]
+NaturalOrder = tuple[tuple[str | int, ...], str]
 
 
-def natural(name: str) -> Order:
+def natural(name: str) -> NaturalOrder:
     """Return a sort key that orders host names as people do: node2 before node10."""
     # Splitting at a group always gives text, digits, text …, so that elements of the same type are compared.
     return tuple(int(part) if at % 2 else part for at, part in enumerate(_DIGITS.split(name))), name
@@ -36,7 +36,7 @@ class HostInfo:
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
     master_of: int = 0
     """Another cell that has its master here, and is lost with the host; 0: none."""
-    order: Order = field(init=False, repr=False, compare=False)
+    order: NaturalOrder = field(init=False, repr=False, compare=False)
     """`natural` of the name, computed once because every judgement uses it."""
 
     place: tuple[int, str] = field(init=False, repr=False, compare=False)

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from locality.hosts import HostInfo
-from locality.question import Question, Verdict
+from locality.question import PlacementQuestion, Verdict
 from locality.rules import FILTERS, RANKINGS, Ranking, Survey, Weight
 
 
-def best(question: Question, hosts: Sequence[HostInfo]) -> Verdict | None:
+def best(question: PlacementQuestion, hosts: Sequence[HostInfo]) -> Verdict | None:
     """Return the first verdict of `Judgement.verdicts`, without computing the others; None if no host is allowed."""
     judgement = Judgement(question, hosts)
     field: Sequence[HostInfo] = judgement.allowed
@@ -24,7 +24,9 @@ def best(question: Question, hosts: Sequence[HostInfo]) -> Verdict | None:
     return judgement.verdict(field[0]) if field else None
 
 
-def explain(question: Question, hosts: Sequence[HostInfo], present: HostInfo | None) -> tuple[str, ...]:
+def explain(
+    question: PlacementQuestion, hosts: Sequence[HostInfo], present: HostInfo | None
+) -> tuple[str, ...]:
     """Return why a copy is where it is, and why no other host is better: one line per host, its own first.
 
     A host that can be requested from several cells has a line for each of them, with the cell, if the texts differ; a
@@ -47,7 +49,7 @@ def explain(question: Question, hosts: Sequence[HostInfo], present: HostInfo | N
             and each.host == standard.host
         ):
             continue
-        text = judgement.told(each, standard, is_placed=present is not None)
+        text = judgement.describe(each, standard, is_placed=present is not None)
         lines.setdefault((each.host, text), []).append(each.cell)
     several = Counter(host for host, _ in lines)
     return tuple(
@@ -69,7 +71,7 @@ def _with(hosts: Sequence[HostInfo], host: HostInfo) -> Sequence[HostInfo]:
 class Judgement:
     """The rules prepared for one question about some hosts, whose order makes no difference."""
 
-    def __init__(self, question: Question, hosts: Sequence[HostInfo]) -> None:
+    def __init__(self, question: PlacementQuestion, hosts: Sequence[HostInfo]) -> None:
         self._hosts = {(each.name, each.cell): each for each in hosts}
         self._refusals: list[Mapping[str, str]] = [each.refuse(question) for each in FILTERS]
         self._refused = set().union(*self._refusals)
@@ -99,7 +101,7 @@ class Judgement:
             told.extend(weight.reasons(host))
         return Verdict(host.name, True, tuple(told), tuple(ranks), host.cell)
 
-    def told(self, verdict: Verdict, standard: Verdict | None, *, is_placed: bool) -> str:
+    def describe(self, verdict: Verdict, standard: Verdict | None, *, is_placed: bool) -> str:
         """Return the text of a verdict, compared with the ``standard``: the copy's host, or else the best."""
         reasons = "; ".join(verdict.reasons)
         if verdict is standard and verdict.is_allowed:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from locality.history import Found
+from locality.history import StateOnDisk
 from locality.hosts import HostInfo
 from standby.shared.model import Held, TaskId
 
@@ -21,14 +21,14 @@ class Sibling:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlacementQuestion:
     """Where should one copy of some tasks go? Everything that the rules look at, except the hosts."""
 
     siblings: tuple[Sibling, ...] = ()
     """The other copies of its tasks: placed, kept for a suspect, moving, or requested on a named host."""
     histories: Mapping[TaskId, tuple[Held, ...]] = field(default_factory=dict)
     """Each task in question → hosts that held it; empty if there is no history."""
-    leftovers: Mapping[TaskId, tuple[Found, ...]] = field(default_factory=dict)
+    leftovers: Mapping[TaskId, tuple[StateOnDisk, ...]] = field(default_factory=dict)
     """Task → its state as found by containers on their hosts' disks, at most one entry per host."""
     preferred: str | None = None
     """The last host of this copy; None if it never had one, like the standbys of a first deployment."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from locality.history import NOTHING, Freshness, freshness
 from locality.hosts import HostInfo
-from locality.question import Question
+from locality.question import PlacementQuestion
 from locality.samehost import closed_by
 
 
@@ -21,7 +21,7 @@ from locality.samehost import closed_by
 class Survey:
     """A question with the hosts that are possible answers."""
 
-    question: Question
+    question: PlacementQuestion
     hosts: Sequence[HostInfo]
     allowed: Sequence[HostInfo]
     """The hosts that no filter refuses."""
@@ -49,7 +49,7 @@ class Filter:
     """A hard rule: a host that it refuses is never chosen."""
 
     name: str
-    refuse: Callable[[Question], Mapping[str, str]]
+    refuse: Callable[[PlacementQuestion], Mapping[str, str]]
     """Returns the refused hosts → the reason."""
     says: str
     """What its reason says, for the documentation."""
@@ -160,7 +160,7 @@ class Masters:
         return (f"has the master of cell {host.master_of}",) if host.master_of else ()
 
 
-class State:
+class StateFreshness:
     """The fewest changelog records to replay, then the fewest tasks without any state, then the latest use."""
 
     otherwise: ClassVar[str] = "holds none of its state"
@@ -291,7 +291,7 @@ RULES: Final[tuple[Filter | Ranking, ...]] = (
     ),
     Ranking(
         "state",
-        lambda survey: State(survey) if survey.question.histories else None,
+        lambda survey: StateFreshness(survey) if survey.question.histories else None,
         "how much of the state is there, whether it was seen on the disk, and how far behind the freshest it is",
     ),
     Ranking(

@@ -12,9 +12,9 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
 
     ``probe`` is called at each named point (`standby.shared.probes`, `standby.kernel.probes`).
     """
-    from standby.process.witness import split
+    from standby.process.witness import fork_witness
 
-    witnessed = split(os.environ)
+    witnessed = fork_witness(os.environ)
     # gRPC reads these when it is imported. Its fork support waits for threads that never stop here, and is not
     # needed, because a child execs Java at once.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

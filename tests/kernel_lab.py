@@ -32,7 +32,7 @@ from standby.config import CHANGELOG_RECORD_BYTES
 from standby.feed.functions import step_of
 from standby.feed.plain import PlainFeed
 from standby.kernel.environment import Environment
-from standby.kernel.ports import OpenDatabase, Profile, Step
+from standby.kernel.ports import OpenDatabase, Profile, StepFunction
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
 from standby.kernel.restore.counters import RestoreCounters
@@ -357,7 +357,7 @@ class Lab:
         records: RecordReader | None = None,
         clock: Callable[[], int] | None = None,
         make_feed: MakeFeed = PlainFeed,
-        step: Step | None = None,
+        step: StepFunction | None = None,
         databases: OpenDatabase = open_database,
         peers: Peers | None = None,
     ) -> Container:

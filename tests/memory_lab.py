@@ -13,9 +13,9 @@ import pytest
 
 from standby.config import parse
 from standby.feeding import preparation, state
-from standby.kernel.codes import LoadCode, load_nothing
 from standby.kernel.environment import Environment
-from standby.kernel.ports import OpenDatabase, Step
+from standby.kernel.loaded_code import LoadCode, load_nothing
+from standby.kernel.ports import OpenDatabase, StepFunction
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
 from standby.kernel.restore.counters import RestoreCounters
@@ -108,11 +108,11 @@ class MemoryLab:
         host: str,
         probe: Probe = no_probe,
         script: Callable[[MemoryFeed], None] = lambda _: None,
-        step: Step = ledger_job.step,
+        step: StepFunction = ledger_job.step,
         load_code: LoadCode = load_nothing,
         peers: Peers | None = None,
         databases: OpenDatabase | None = None,
-        find_step: Callable[[], Step] | None = None,
+        find_step: Callable[[], StepFunction] | None = None,
     ) -> MemoryContainer:
         find = find_step or (lambda: step)
         return MemoryContainer(self, host, probe, script, find, load_code, peers, databases)
@@ -188,7 +188,7 @@ class MemoryContainer:
         host: str,
         probe: Probe,
         script: Callable[[MemoryFeed], None],
-        find_step: Callable[[], Step],
+        find_step: Callable[[], StepFunction],
         load_code: LoadCode,
         peers: Peers | None,
         databases: OpenDatabase | None,

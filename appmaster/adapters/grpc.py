@@ -23,7 +23,7 @@ from appmaster.adapters.look import NOT_ASKED, look_at
 from appmaster.leadership.yarn_ids import attempt_of, grant_id
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
-from standby.adapters.tls import Keys
+from standby.adapters.tls import TlsCredentials
 from standby.errors import StandfastError, Unavailable
 from standby.shared import wire
 from standby.shared.roles import Caller, PeerRole, caller_of
@@ -50,7 +50,7 @@ _HANDSHAKE_MS: Final = 3_000
 _MOST_STREAMS: Final = 64
 _MOST_HEADER_BYTES: Final = 16 << 10
 
-Answer = Callable[[Caller, Mapping[str, Any]], Mapping[str, Any]]
+ControlCall = Callable[[Caller, Mapping[str, Any]], Mapping[str, Any]]
 
 
 def _options() -> list[tuple[str, int]]:
@@ -80,10 +80,10 @@ class ControlServer:
     def __init__(
         self,
         post: Callable[[Event], None],
-        answer: Answer,
+        answer: ControlCall,
         now_ms: Callable[[], int],
         epoch: Callable[[], int],
-        keys: Keys,
+        keys: TlsCredentials,
         outdated: Callable[[int], None] = lambda seen: None,
         refused: Callable[[Caller, str], None] = lambda caller, what: None,
     ) -> None:
@@ -247,7 +247,7 @@ class ControlServer:
             reader.cancel()
             if self._streams.get(hello.container) is stream:
                 del self._streams[hello.container]
-                self._post(happened.StreamBroken(hello.container, hello.incarnation, self._now_ms()))
+                self._post(happened.ContainerStreamBroken(hello.container, hello.incarnation, self._now_ms()))
 
     async def _read(self, stream: _Stream, requests: AsyncIterator[bytes]) -> None:
         hello = stream.hello

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from appmaster.adapters.prometheus import Metrics
 from standby.adapters import http_port
-from standby.adapters.gate import Gate
-from standby.adapters.http_port import HttpPages, Page
+from standby.adapters.acceptor import Acceptor
+from standby.adapters.http_port import HttpPages, HttpResponse
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
 Status = Callable[[], Mapping[str, Any]]
 
 #: Returns a queued change by its id; raises `StandfastError` if there is none.
-Change = Callable[[str], Mapping[str, Any]]
+ChangeStatus = Callable[[str], Mapping[str, Any]]
 
 #: Returns the targets to scrape; raises `StandfastError` if they are not known at the moment.
 Targets = Callable[[], Sequence[Mapping[str, Any]]]
@@ -46,7 +46,7 @@ class HttpPort:
         wanted_port: int = 0,
         *,
         info: Status = dict,
-        change: Change = lambda _: {},
+        change: ChangeStatus = lambda _: {},
         shows_all: bool = True,
     ) -> None:
         """Start serving on ``wanted_port``, or on a free port if it is 0 or taken.
@@ -66,7 +66,7 @@ class HttpPort:
         below: dict[str, _Page] = {_CHANGES: lambda name: (_JSON, json.dumps(change(name)).encode())}
         self._pages = {path: each for path, each in pages.items() if shows_all or _API not in path}
         self._below = below if shows_all else {}
-        self.gate: Gate = self._http.gate
+        self.gate: Acceptor = self._http.gate
         self.port: int = self._http.port
         self._http.start(self._answer)
 
@@ -74,7 +74,7 @@ class HttpPort:
         """Stop serving."""
         self._http.close()
 
-    def _answer(self, request: http_port.Request) -> Page:
+    def _answer(self, request: http_port.HttpRequest) -> HttpResponse:
         """Answer with a page; 503 if its content is not known now, so that Prometheus keeps what it has."""
         page, asked = self._pages.get(request.path), request.accept
         for beginning, answer in self._below.items():
@@ -82,14 +82,14 @@ class HttpPort:
                 page, asked = answer, request.path[len(beginning) :]
         if page is None:
             known = " ".join((*self._pages, *(f"{each}<id>" for each in self._below)))
-            return Page(HTTPStatus.NOT_FOUND, "text/plain", known.encode() + b"\n")
+            return HttpResponse(HTTPStatus.NOT_FOUND, "text/plain", known.encode() + b"\n")
         try:
             content_type, body = page(asked)
         except BadConfiguration as error:
-            return Page(HTTPStatus.NOT_FOUND, "text/plain", f"{error}\n".encode())
+            return HttpResponse(HTTPStatus.NOT_FOUND, "text/plain", f"{error}\n".encode())
         except StandfastError as error:
-            return Page(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n".encode())
-        return Page(HTTPStatus.OK, content_type, body)
+            return HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n".encode())
+        return HttpResponse(HTTPStatus.OK, content_type, body)
 
 
 def _listening(host: str, port: int) -> HttpPages:

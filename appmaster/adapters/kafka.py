@@ -28,7 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from appmaster.topics.ports import TopicShape
 from standby.adapters.kafka import clients
-from standby.adapters.kafka.clients import Names
+from standby.adapters.kafka.clients import ClientNames
 from standby.adapters.kafka.offsets import EARLIEST, offset_in
 from standby.adapters.kafka.refusals import Refusals
 from standby.config import JobConfig, KafkaSettings, kafka_settings, parse_recorded
@@ -111,7 +111,7 @@ def read_events(
                 position = offset + 1
                 yield json.loads(value)
     finally:
-        clients.close(consumer)
+        clients.close_consumer(consumer)
 
 
 class Topics:
@@ -211,7 +211,7 @@ class Topics:
                 f"offsets of {topic} cannot be committed for {group}: {self._said(error)}"
             ) from error
         finally:
-            clients.close(member)
+            clients.close_consumer(member)
 
     @staticmethod
     def _committed(member: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
@@ -292,7 +292,7 @@ def fence(config: JobConfig, transactional_ids: tuple[str, ...], timeout_seconds
 
     def one(transactional_id: str) -> None:
         refusals = Refusals()
-        own = clients.FENCE.of_job(config, Names("", transactional_id))
+        own = clients.FENCE.of_job(config, ClientNames("", transactional_id))
         producer = clients.FENCE.make(settings, own, error_cb=refusals.note, logger=clients.LIBRARY_LOG)
         try:
             producer.init_transactions(timeout_seconds)

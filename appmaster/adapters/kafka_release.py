@@ -28,7 +28,7 @@ _API_VERSIONS: Final = 18
 _NAME: Final = b"standfast"
 
 
-def look(settings: Mapping[str, Any], topics: Sequence[str]) -> Brokers:
+def inspect_brokers(settings: Mapping[str, Any], topics: Sequence[str]) -> Brokers:
     """Return what can be found out about the brokers, and about those of ``topics`` and Kafka's own that exist.
 
     What is refused, or not answered in time, is left out: the caller has already asked for what it needs.

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from standby.adapters.peers.connection import PeerConnection
-from standby.adapters.tls import Keys
+from standby.adapters.tls import TlsCredentials
 from standby.errors import BadConfiguration, Transient
 from standby.shared.peers import STATE_ROUTE, PeerAddress
 from standby.shared.roles import PeerRole
@@ -21,7 +21,7 @@ _SECONDS: Final = 3.0
 class StateClient:
     """Asks any number of containers, from any thread."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: TlsCredentials) -> None:
         self._keys = keys
 
     def look_up(self, address: PeerAddress, job: str, store: str, query: Mapping[str, str]) -> dict[str, Any]:

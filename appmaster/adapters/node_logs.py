@@ -50,7 +50,7 @@ def collect(client: Any, application: str, tracking_url: str, container: str | N
 
     ``tracking_url`` is the one in the application's report, empty if there is none. A node that does not answer (it may
     be dead) is represented by the error in place of its logs. Of an application that has ended, the NodeManagers list
-    no containers; those of its masters are known to the ResourceManager, and `of_containers` asks for others by their
+    no containers; those of its masters are known to the ResourceManager, and `container_logs` asks for others by their
     ids.
     """
     found: list[Log] = []
@@ -65,10 +65,10 @@ def collect(client: Any, application: str, tracking_url: str, container: str | N
     if container is not None and of_this in container and not found:
         # A container that has ended is not listed, but the node that has its log still returns it.
         found = [log for node in nodes for log in _of_container(node.http_address, container, lines)]
-    return in_order(found)
+    return masters_first(found)
 
 
-def of_containers(client: Any, hosts: Mapping[str, str], lines: int) -> list[Log]:
+def container_logs(client: Any, hosts: Mapping[str, str], lines: int) -> list[Log]:
     """Return the ends of the logs of containers, by the hosts where they ran, as far as those still have them."""
     addresses = {node.host: node.http_address for node in client.get_nodes()}
     return [
@@ -79,7 +79,7 @@ def of_containers(client: Any, hosts: Mapping[str, str], lines: int) -> list[Log
     ]
 
 
-def in_order(logs: Iterable[Log]) -> list[Log]:
+def masters_first(logs: Iterable[Log]) -> list[Log]:
     """Return logs by container, the master's first."""
     return sorted(logs, key=lambda each: ("_000001" not in each.container[-7:], each.container, each.name))
 

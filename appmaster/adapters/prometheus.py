@@ -12,7 +12,7 @@ from appmaster.eventlog.counting import counts
 from appmaster.eventlog.entries import LogEntry
 from appmaster.metrics import counters, gauges
 from appmaster.planning.state.view import ClusterView
-from standby.adapters.prometheus import Present
+from standby.adapters.prometheus import MetricsCollector
 from standby.shared.metric import Samples
 
 #: By the library's default, the start time of each series is an additional series, which is of no use here.
@@ -29,7 +29,7 @@ class Metrics:
         self._view = view
         self._registry = client.CollectorRegistry()
         client.ProcessCollector(registry=self._registry)
-        self._registry.register(Present(lambda: (*gauges.of_view(view()), *further())))
+        self._registry.register(MetricsCollector(lambda: (*gauges.view_gauges(view()), *further())))
         self._counters: Final = {
             each.name: client.Counter(each.name, each.help, tuple(each.labels), registry=self._registry)
             for each in counters.COUNTERS

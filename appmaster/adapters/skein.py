@@ -18,13 +18,13 @@ from skein.exceptions import SkeinError
 from skein.model import ContainerState
 
 from appmaster.adapters.skein_library import ApplicationClient
-from appmaster.blame import going_on, is_of_job, told
+from appmaster.blame import describe_error, going_on, is_of_job
 from appmaster.leadership.cells import SILENT_SECONDS
 from appmaster.leadership.port_probe import host_of, port_of, refuses
 from appmaster.leadership.yarn_ids import grant_id
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
-from appmaster.planning.state.job import Policy
+from appmaster.planning.state.job import PlannerPolicy
 from standby.errors import Unavailable
 from standby.process.last_words import LastWords, last_words
 from standby.shared.clock import Clock
@@ -42,7 +42,7 @@ _IDLE_SECONDS = 0.5
 
 #: A container that ends within this time of its start may never have registered; its log says why, seconds. One that
 #: takes longer is given back.
-_YOUNG_SECONDS: Final = Policy().launch_timeout_ms / 1000
+_YOUNG_SECONDS: Final = PlannerPolicy().launch_timeout_ms / 1000
 
 _NO_WORDS: Final = LastWords()
 
@@ -186,7 +186,7 @@ class SkeinCell:
             try:
                 container = self._client.add_container(service)
             except Exception as error:  # noqa: BLE001 - a request without an outcome would wait for ever
-                said = str(error) if isinstance(error, SkeinError) else told(error)
+                said = str(error) if isinstance(error, SkeinError) else describe_error(error)
                 self.post(happened.RequestRefused(number, said, self.clock.monotonic_ms()))
                 return
             self._known[container.id] = container

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from appmaster.eventlog.entries import Asked, EntryKind, LogEntry, written
+from appmaster.eventlog.entries import AuditData, EntryKind, LogEntry, entry_document
 from standby.shared.clock import Clock
 from standby.shared.roles import Caller, PeerRole
 
@@ -47,7 +47,7 @@ class Auditor:
             before = self._refused_before(caller.role)
             if before is None:
                 return
-        details = Asked(
+        details = AuditData(
             caller.name,
             caller.role.value,
             operation,
@@ -59,7 +59,7 @@ class Auditor:
         job = about.get("job")
         _log.info("%s asked for %s of %s: %s", caller, operation, job or "the cluster", said)
         entry = LogEntry(EntryKind.ASKED, details, job=job if isinstance(job, str) else None, host=self._host)
-        self._append(written(entry, self._clock.now_ms(), self._epoch()))
+        self._append(entry_document(entry, self._clock.now_ms(), self._epoch()))
 
     def _refused_before(self, role: PeerRole) -> int | None:
         """Return how many refusals were skipped since the last entry; None: this one is skipped, too."""

@@ -22,7 +22,7 @@ import msgspec
 from appmaster.adapters.credentials.keyring import Keyring, require
 from appmaster.adapters.grpc import CALL
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from appmaster.changes.operations import Present
+from appmaster.changes.operations import CurrentJob
 from appmaster.records import JobRecord
 from standby.adapters.channels import open_channel
 from standby.adapters.tls import channel_options
@@ -47,7 +47,7 @@ _OPTIONS: Final = [
 DECIDED_SECONDS: Final = 30.0
 
 
-class Refused(StandfastError):
+class ChangeRefused(StandfastError):
     """A change was refused, and will not be made."""
 
 
@@ -73,7 +73,7 @@ class ClusterClient:
         #: Its name.
         self.cluster = cluster
         ring = keyring or require(cluster)
-        ring.told_of_end()
+        ring.expiry_warning()
         self._keys = ring.keys
         self._zookeeper = ZooKeeper(zookeeper, cluster, access=ring.access(tls=tls))
         self._is_connected = False
@@ -125,7 +125,7 @@ class ClusterClient:
         self.call_any("queue", change=change, arguments=arguments, id=queued)
         return queued
 
-    def present(self, job: str, *, with_tasks: bool = False) -> Present | None:
+    def present(self, job: str, *, with_tasks: bool = False) -> CurrentJob | None:
         """Return a job as it is now, None if there is no such job; its actives' revisions only ``with_tasks``.
 
         Any candidate is asked, or ZooKeeper if none answers: commands also read from a cluster that does not run.
@@ -134,7 +134,7 @@ class ClusterClient:
             found = self.call_any("job", job=job, with_tasks=with_tasks)["present"]
         except Unavailable:
             return self.zookeeper.changes.present(job, with_tasks=with_tasks)
-        return msgspec.convert(found, Present) if found is not None else None
+        return msgspec.convert(found, CurrentJob) if found is not None else None
 
     def job(self, name: str) -> JobRecord | None:
         """Return a job's record as it is now; None if there is no such job."""
@@ -148,9 +148,11 @@ class ClusterClient:
         return self.result(self.queue(change, **arguments), timeout_seconds)
 
     def result(self, queued: str, timeout_seconds: float) -> dict[str, Any]:
-        """Return a settled change (`appmaster.api.server.shown`); candidates are asked until it is, or time is over.
+        """Return a settled change (`appmaster.api.server.change_document`).
 
-        Raises `Refused`, or `StillQueued` if it is not settled in time.
+        Candidates are asked until it is, or time is over.
+
+        Raises `ChangeRefused`, or `StillQueued` if it is not settled in time.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
@@ -166,7 +168,7 @@ class ClusterClient:
             if answer["state"] == "done":
                 return answer
             if answer["state"] == "refused":
-                raise Refused(str(answer["said"]))
+                raise ChangeRefused(str(answer["said"]))
             if left <= 0:
                 why = f" ({answer['said']})" if answer.get("said") else ""
                 raise StillQueued(

@@ -9,7 +9,7 @@ from appmaster.effects import Replies
 from appmaster.planning.placement.left_state import histories
 from appmaster.planning.placement.turn import Turn
 from appmaster.planning.requests.needs import Need
-from appmaster.planning.requests.requests import cell_loads, host_loads, question
+from appmaster.planning.requests.requests import cell_loads, host_loads, placement_question
 from appmaster.planning.state.view import ClusterView, Command, Operation
 from locality.judging import explain
 from standby.errors import BadConfiguration
@@ -25,7 +25,7 @@ _COMMANDS: Final = {
     "unpark": Operation.UNPARK,
 }
 
-Answer = Callable[[Mapping[str, Any]], Mapping[str, Any] | bytes]
+LeaderCall = Callable[[Mapping[str, Any]], Mapping[str, Any] | bytes]
 
 
 class LeaderApi:
@@ -92,7 +92,7 @@ class LeaderApi:
             )
             # The load that the copy itself adds to its host and cell does not count.
             own = holder.id if holder is not None else ""
-            asked = question(turn, need, host_loads(turn, own), cell_loads(turn, own))
+            asked = placement_question(turn, need, host_loads(turn, own), cell_loads(turn, own))
             present = turn.host(holder.host, holder.cell) if holder is not None else None
             copies.append(
                 {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from appmaster.changes.operations import Present
+from appmaster.changes.operations import CurrentJob
 from appmaster.records import ChangeRecord
 
 
@@ -24,7 +24,7 @@ class ClusterQueries(Protocol):
         """Return the id of a queued change."""
         ...
 
-    def present(self, job: str, with_tasks: bool) -> Present | None:
+    def present(self, job: str, with_tasks: bool) -> CurrentJob | None:
         """Return a job as it is now; its actives' revisions only ``with_tasks``."""
         ...
 

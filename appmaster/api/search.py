@@ -15,7 +15,7 @@ from standby.shared.peers import PeerAddress
 _THREADS: Final = 16
 
 #: A replica's answer, as JSON (`standby.process.lookup`), and the ``container`` it is in.
-Answer = dict[str, Any]
+SearchAnswer = dict[str, Any]
 
 #: Asks a container: address, job, store, parameters. Raises `Transient` if it does not answer.
 LookUp = Callable[[PeerAddress, str, str, Mapping[str, str]], Mapping[str, Any]]
@@ -64,10 +64,10 @@ class Search:
         self._status = status
         self._containers = containers
         self._look_up = look_up
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, SearchAnswer] = {}
         self._missing: dict[int, str] = {}
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[SearchAnswer]:
         """Return the answers that have the key; if none has, the answer of every task."""
         answers = [answer for _, answer in sorted(self._answers.items())]
         return [each for each in answers if each["found"]] or answers
@@ -86,7 +86,7 @@ class Search:
         status = self._status()
         holders = self._holders(status)
         addresses = {each.container: each for each in self._containers()}
-        said: list[Answer] = []
+        said: list[SearchAnswer] = []
         with ThreadPoolExecutor(max_workers=_THREADS) as pool:
             asked = {
                 container: pool.submit(
@@ -132,7 +132,7 @@ class Search:
                         holders.setdefault(each["container"], []).append(partition)
         return holders
 
-    def _believe(self, said: Iterable[Answer], status: Mapping[str, Any]) -> None:
+    def _believe(self, said: Iterable[SearchAnswer], status: Mapping[str, Any]) -> None:
         run = next((each["run"] for each in status["jobs"] if each["name"] == self._wanted.job), None)
         current = {each["task"]["partition"]: each for each in _tasks(status, self._wanted.job)}
         for answer in said:

@@ -27,7 +27,7 @@ READING: Final = frozenset({"cluster", "job", "result", "status", "explain"})
 HARMLESS: Final = KEPT_ARGUMENTS | {"id", "partition", "copy", "container", "processor"}
 
 #: Answers what only the leader can answer.
-Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+ApiCall = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 Audit = Callable[[Caller, str, Mapping[str, Any], str], None]
 
@@ -41,7 +41,7 @@ class ApiServer:
         me: str,
         changes: ClusterQueries,
         leads: Callable[[], bool],
-        leader_api: Answer,
+        leader_api: ApiCall,
         audit: Audit = lambda caller, operation, about, said: None,
     ) -> None:
         """``audit`` is called for each call that asks for a change: caller, operation, what it is about, answer."""
@@ -81,7 +81,7 @@ class ApiServer:
         if operation == "queue":
             return self._queue(caller, asked)
         if operation == "result":
-            return shown(_text(asked, "id"), self._result(asked))
+            return change_document(_text(asked, "id"), self._result(asked))
         if not self._leads():
             return self._refusal()
         return self._leader_api(asked)
@@ -112,7 +112,7 @@ class ApiServer:
         return {"error": said, "status": Unavailable.exit_status, "is_leader": False, "leader": leader}
 
 
-def shown(change: str, record: ChangeRecord) -> dict[str, Any]:
+def change_document(change: str, record: ChangeRecord) -> dict[str, Any]:
     """Return a queued change as clients see it."""
     return {
         "id": change,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from appmaster.planning.state.job import Policy
+from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import ClusterView, Container
 from standby.shared.model import ReplicaId, ReplicaStatus, Role, TaskRecord
@@ -31,7 +31,7 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "revision": job.revision,
                 "policy": "restart" if job.policy.restarts else "promote",
                 "mixed": job.model.is_mixed,
-                "asked": asked(job.spec, job.policy),
+                "asked": requested_document(job.spec, job.policy),
                 "is_modelling": job.is_modelling,
                 "settled": job.name not in unsettled,
                 "notes": list(job.notes),
@@ -115,7 +115,7 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
     }
 
 
-def asked(spec: JobSpec, policy: Policy) -> dict[str, Any]:
+def requested_document(spec: JobSpec, policy: PlannerPolicy) -> dict[str, Any]:
     """Return a job's requested settings, JSON-ready: a command compares them to see that the leader knows a change."""
     named = {name: value for name, value in asdict(spec).items() if name != "grouper"}
     settings = {

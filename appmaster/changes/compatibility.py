@@ -21,7 +21,7 @@ _FEED: Final = "task.feed"
 _NO_CONNECTOR: Final = "spark, but the job that started the cluster brought no Spark connector"
 
 
-def of_the_cluster(config: JobConfig) -> dict[str, str]:
+def cluster_settings(config: JobConfig) -> dict[str, str]:
     """Return the settings of a job that apply to the cluster it starts: key → value, as text."""
     fields = {key.name: field.name for key, field in keys()}
     return {name: written(getattr(config, fields[name])) for name in (*OF_THE_CLUSTER, _FEED)}
@@ -30,10 +30,10 @@ def of_the_cluster(config: JobConfig) -> dict[str, str]:
 def check_joins(cluster: str, settings: Mapping[str, str], flat: Mapping[str, str]) -> None:
     """Raise `BadConfiguration` naming each key that a job sets to another value than the running cluster has.
 
-    ``settings`` come from `of_the_cluster` when the cluster was started, ``flat`` is what the job sets. Keys that the
+    ``settings`` come from `cluster_settings` when the cluster was started, ``flat`` is what the job sets. Keys that the
     job leaves out it takes from the cluster, and its other keys have to be valid with them.
     """
-    asked = of_the_cluster(parse(flat))
+    asked = cluster_settings(parse(flat))
     wrong = [
         f"{name}: {asked[name] or '(nothing)'}, and the cluster has {settings[name] or '(nothing)'}"
         for name in OF_THE_CLUSTER
@@ -61,9 +61,9 @@ def check_restores(
 ) -> None:
     """Raise `BadConfiguration` for each of the keys ``names`` that differs between a running cluster and ``config``.
 
-    ``settings`` come from `of_the_cluster` when the cluster was started: its cells are restored with them.
+    ``settings`` come from `cluster_settings` when the cluster was started: its cells are restored with them.
     """
-    asked = of_the_cluster(config)
+    asked = cluster_settings(config)
     wrong = [
         f"{name}: {asked[name] or '(nothing)'}, and the cluster has {settings[name] or '(nothing)'}"
         for name in dict.fromkeys(names)

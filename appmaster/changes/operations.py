@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from appmaster.changes import revisions
-from appmaster.config import spec
+from appmaster.config import job_spec
 from appmaster.planning.state.job import JobState
 from appmaster.records import ChangeRecord, JobRecord
 from standby.config import parse
@@ -47,7 +47,7 @@ class NotYet(Transient):
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class CurrentJob:
     """A job at the time when a change is to be made."""
 
     record: JobRecord
@@ -65,7 +65,7 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class JobAfterChange:
     """A job's record after a change, and a text that says what was done."""
 
     record: JobRecord | None
@@ -76,7 +76,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainedHosts:
+class HostsAfterChange:
     """The drained hosts after a change, and a text that says what was done."""
 
     hosts: Mapping[str, str]
@@ -86,7 +86,7 @@ class DrainedHosts:
 Arguments = Mapping[str, Any]
 
 
-def submit(present: Present | None, arguments: Arguments) -> Made:
+def submit(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange:
     """Return a job as it is submitted, once its last deployment has ended.
 
     Raises `StandfastError` if it already runs with another definition or `submitted` refuses it, and `NotYet`.
@@ -102,20 +102,20 @@ def submit(present: Present | None, arguments: Arguments) -> Made:
     return made
 
 
-def submitted(former: JobRecord | None, definition: JobDefinition) -> Made:
+def submitted(former: JobRecord | None, definition: JobDefinition) -> JobAfterChange:
     """Return a job as it is submitted in place of a ``former`` record that no longer runs; None: there is no record.
 
     A definition continues the record that its submit has read: the same run, and a higher revision. Raises
     `StandfastError` if the record is another one now: a revision has one code and one configuration.
     """
     name = definition.name
-    new = Made(JobRecord(definition), f"{name} is submitted", is_new_chance=True)
+    new = JobAfterChange(JobRecord(definition), f"{name} is submitted", is_new_chance=True)
     if former is None:
         if definition.revision > _FIRST_REVISION:
             raise StandfastError(f"{name} was deleted by another client meanwhile; submit it again")
         return new
     if _is_submitted(former, definition):
-        return Made(former, f"{name} is submitted already")
+        return JobAfterChange(former, f"{name} is submitted already")
     if former.definition.run != definition.run:
         raise StandfastError(f"{name} has another run with its own state; delete it first")
     if definition.revision <= max(each.revision for each in (former.definition, *former.former)):
@@ -132,19 +132,19 @@ def _is_submitted(record: JobRecord, definition: JobDefinition) -> bool:
     return record.definition == definition and record.is_wanted
 
 
-def deploy(present: Present | None, arguments: Arguments) -> Made:
+def deploy(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange:
     """Return a job that is to run again, once its last deployment has ended; raises `NotYet` until then."""
     known = _known(present, arguments)
     if not known.record.is_wanted:
         _await_end(known)
         record = replace(known.record, is_wanted=True, purge=False, is_fence_waived=False)
-        return Made(record, "it is to run", is_new_chance=True)
+        return JobAfterChange(record, "it is to run", is_new_chance=True)
     if not known.runs:
         raise StandfastError(f"it has failed ({known.failure}); submit its job file again")
-    return Made(known.record, "it runs already")
+    return JobAfterChange(known.record, "it runs already")
 
 
-def undeploy(present: Present | None, arguments: Arguments) -> Made:
+def undeploy(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange:
     """Return a job that is to end; ``purge``: with its local state; ``unfenced``: even if its tasks are not fenced.
 
     Raises `NotYet` until a leader has loaded the job as wanted: a leader that never saw it wanted would not report its
@@ -155,12 +155,12 @@ def undeploy(present: Present | None, arguments: Arguments) -> Made:
     if known.record.is_wanted and not known.state:
         raise NotYet(f"{known.record.definition.name} was just submitted; the leader has to load it first")
     is_waived = bool(arguments.get("unfenced", False))
-    return Made(
+    return JobAfterChange(
         replace(known.record, is_wanted=False, purge=purge, is_fence_waived=is_waived), "it is to end"
     )
 
 
-def update(present: Present | None, arguments: Arguments) -> Made:
+def update(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange:
     """Return a running job with another configuration (``config``, flat) or another bundle (``code``)."""
     record = _running(present, arguments).record
     wanted = arguments.get("config")
@@ -169,10 +169,10 @@ def update(present: Present | None, arguments: Arguments) -> Made:
     settings = {str(name): str(value) for name, value in wanted.items()}
     code = _code(arguments)
     found = revisions.update(record, settings, record.definition.code if code is None else code)
-    return Made(found.record, "; ".join(found.described()) or "it is already as requested")
+    return JobAfterChange(found.record, "; ".join(found.described()) or "it is already as requested")
 
 
-def rollback(present: Present | None, arguments: Arguments) -> Made:
+def rollback(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange:
     """Return a running job as it was before ``revision``, which has to be its present one.
 
     Decided by the task records (`appmaster.changes.revisions.rollback`): a record names an active before that active
@@ -183,34 +183,34 @@ def rollback(present: Present | None, arguments: Arguments) -> Made:
     if known.record.definition.revision != bad:
         raise StandfastError(f"it is revision {known.record.definition.revision} now, no longer {bad}")
     returned = revisions.rollback(known.record, known.active_revisions)
-    return Made(returned, f"it returns to revision {known.record.former[0].revision}")
+    return JobAfterChange(returned, f"it returns to revision {known.record.former[0].revision}")
 
 
-def delete(present: Present | None, arguments: Arguments) -> Made:
+def delete(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange:
     """Return no job, once its last deployment has ended; ``unfenced``: without waiting for that. Raises `NotYet`."""
     known = _known(present, arguments)
     if known.record.is_wanted:
         raise StandfastError("it is to run; undeploy it first")
     if not arguments.get("unfenced", False):
         _await_end(known)
-    return Made(None, "it is deleted")
+    return JobAfterChange(None, "it is deleted")
 
 
-def drain(hosts: Mapping[str, str], arguments: Arguments) -> DrainedHosts:
+def drain(hosts: Mapping[str, str], arguments: Arguments) -> HostsAfterChange:
     """Return the drained hosts with the named ones added."""
     named, why = _hosts(arguments), str(arguments.get("reason", ""))
-    return DrainedHosts({**hosts, **dict.fromkeys(named, why)}, f"{', '.join(named)} are to be drained")
+    return HostsAfterChange({**hosts, **dict.fromkeys(named, why)}, f"{', '.join(named)} are to be drained")
 
 
-def admit(hosts: Mapping[str, str], arguments: Arguments) -> DrainedHosts:
+def admit(hosts: Mapping[str, str], arguments: Arguments) -> HostsAfterChange:
     """Return the drained hosts without the named ones."""
     named = _hosts(arguments)
     left = {host: why for host, why in hosts.items() if host not in named}
-    return DrainedHosts(left, f"{', '.join(named)} are used again")
+    return HostsAfterChange(left, f"{', '.join(named)} are used again")
 
 
 #: Changes of one job's record.
-JOB_CHANGES: Final[Mapping[str, Callable[[Present | None, Arguments], Made]]] = {
+JOB_CHANGES: Final[Mapping[str, Callable[[CurrentJob | None, Arguments], JobAfterChange]]] = {
     "submit": submit,
     "deploy": deploy,
     "undeploy": undeploy,
@@ -223,7 +223,7 @@ JOB_CHANGES: Final[Mapping[str, Callable[[Present | None, Arguments], Made]]] = 
 NEEDS_TASKS: Final = frozenset({"rollback"})
 
 #: Changes of the drained hosts.
-HOST_CHANGES: Final[Mapping[str, Callable[[Mapping[str, str], Arguments], DrainedHosts]]] = {
+HOST_CHANGES: Final[Mapping[str, Callable[[Mapping[str, str], Arguments], HostsAfterChange]]] = {
     "drain": drain,
     "admit": admit,
 }
@@ -287,13 +287,13 @@ def _inside(value: object) -> Iterable[object]:
     return value if isinstance(value, (list, tuple)) else ()
 
 
-def _known(present: Present | None, arguments: Arguments) -> Present:
+def _known(present: CurrentJob | None, arguments: Arguments) -> CurrentJob:
     if present is None:
         raise BadConfiguration(f"there is no job {arguments.get('job')} in this cluster")
     return present
 
 
-def _running(present: Present | None, arguments: Arguments) -> Present:
+def _running(present: CurrentJob | None, arguments: Arguments) -> CurrentJob:
     known = _known(present, arguments)
     if not known.record.is_wanted:
         raise BadConfiguration("it does not run; submit its job file again")
@@ -302,7 +302,7 @@ def _running(present: Present | None, arguments: Arguments) -> Present:
     return known
 
 
-def _await_end(present: Present) -> None:
+def _await_end(present: CurrentJob) -> None:
     """Raise `NotYet` while a deployment that is no longer wanted has not ended: its tasks are being fenced."""
     if not present.record.is_wanted and present.state != JobState.UNDEPLOYED:
         raise NotYet(f"{present.record.definition.name} is still being undeployed")
@@ -318,7 +318,7 @@ def _definition(arguments: Arguments) -> JobDefinition:
     if found.name != config.job_name:
         raise BadConfiguration(f"definition: its name is {found.name!r}, and its job.name {config.job_name}")
     _code({"code": found.code})
-    spec(config, found.tasks)
+    job_spec(config, found.tasks)
     return found
 
 

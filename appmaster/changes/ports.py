@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from appmaster.changes.operations import Present
+from appmaster.changes.operations import CurrentJob
 from appmaster.records import ChangeRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Znode:
     """A znode."""
 
     data: bytes
@@ -22,7 +22,7 @@ class Node:
     """The session with which it ends; 0: none."""
 
 
-Nodes = Mapping[str, Node]
+Nodes = Mapping[str, Znode]
 """Path below the root, without a leading slash → its node."""
 
 
@@ -63,7 +63,7 @@ class ClusterTree(Protocol):
 class ChangeRecords(Protocol):
     """The queue of changes in ZooKeeper."""
 
-    def present(self, job: str, *, with_tasks: bool = False) -> Present | None:
+    def present(self, job: str, *, with_tasks: bool = False) -> CurrentJob | None:
         """Return a job as it is now, read with a sync; its actives' revisions only ``with_tasks``."""
         ...
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from appmaster.blame import going_on, is_of_job, told
+from appmaster.blame import describe_error, going_on, is_of_job
 from appmaster.changes import cluster_info, operations
-from appmaster.changes.operations import NotYet, Present
+from appmaster.changes.operations import CurrentJob, NotYet
 from appmaster.changes.ports import ChangeRecords, ClusterTree
-from appmaster.changes.waiting import change_of, outlived, queued
+from appmaster.changes.waiting import change_of, expired_changes, queued_changes
 from appmaster.records import ChangeRecord
 from standby.errors import BadConfiguration, Fenced, Transient, Unavailable
 from standby.replica.failing import doubled_seconds
@@ -129,7 +129,7 @@ class ChangeQueue:
         self._records.put(change, ChangeRecord(operation, arguments, submitter, self._clock.now_ms()))
         return change
 
-    def present(self, job: str, with_tasks: bool) -> Present | None:
+    def present(self, job: str, with_tasks: bool) -> CurrentJob | None:
         """Return a job as it is now, read with a sync; None if there is no such job. Raises `Transient`."""
         return self._records.present(job, with_tasks=with_tasks)
 
@@ -220,7 +220,7 @@ class ChangeQueue:
             return held is None or is_due(held)
 
         nodes = self._tree.nodes
-        changes = queued(nodes)
+        changes = queued_changes(nodes)
         known = {_REMOVAL, *(change for change, _ in changes)}
         self._held = {what: held for what, held in self._held.items() if what in known}
         waiting: set[str] = set()
@@ -229,7 +229,7 @@ class ChangeQueue:
                 if job not in waiting and not (is_tried(change) and self._is_settled(change)):
                     waiting.add(job)
             if is_tried(_REMOVAL):
-                self._remove(outlived(nodes))
+                self._remove(expired_changes(nodes))
         except Fenced as error:
             self._epoch = 0
             self._fenced(str(error))
@@ -244,8 +244,8 @@ class ChangeQueue:
         except Exception as error:
             if not is_of_job(error):
                 raise
-            if self._hold(change, told(error), error):
-                self._tell(change, told(error))
+            if self._hold(change, describe_error(error), error):
+                self._tell(change, describe_error(error))
             return False
         self._held.pop(change, None)
         _log.info("change %s is settled", change)
@@ -291,4 +291,6 @@ class ChangeQueue:
         except Exception as error:
             if not is_of_job(error):
                 raise
-            _log.warning("change %s: the reason why it waits could not be recorded: %s", change, told(error))
+            _log.warning(
+                "change %s: the reason why it waits could not be recorded: %s", change, describe_error(error)
+            )

@@ -1,8 +1,8 @@
 """How a change of a running job is applied: by the leader alone, by a new revision, or by a new start. Pure.
 
-A revision is what a container loads once: the job's code and the keys that `standby.config.keys.Key.applies` calls
-``start``. Its number only rises, even when the job returns to an earlier revision: containers and records distinguish
-revisions by the number alone.
+A revision is what a container loads once: the job's code and the keys that `standby.config.keys.ConfigKey.applies`
+calls ``start``. Its number only rises, even when the job returns to an earlier revision: containers and records
+distinguish revisions by the number alone.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def is_active(record: JobRecord, revision: JobDefinition) -> bool:
     return not revision.code or revision.revision <= record.activated
 
 
-def asked_of(record: JobRecord) -> Mapping[str, str]:
+def requested_settings(record: JobRecord) -> Mapping[str, str]:
     """Return the flat configuration as it is requested now."""
     return record.settings or record.definition.config
 
@@ -108,7 +108,7 @@ def update(record: JobRecord, wanted: Mapping[str, str], code: str) -> Update:
 
     Raises `BadConfiguration` naming every key that cannot change while the job runs, and what to do instead.
     """
-    differences = compare(asked_of(record), wanted)
+    differences = compare(requested_settings(record), wanted)
     refuse_fixed(differences)
     definition = record.definition
     found = Update(differences, code != definition.code, record)
@@ -161,7 +161,7 @@ def rollback(record: JobRecord, active_revisions: Iterable[int]) -> JobRecord:
             f"revision {old.revision} cannot read: task.stores.version is {now} now and was {before}. Use "
             f"`standfast update` with code that can read it and with {kept}"
         )
-    settings = _with_live_keys(old.config, asked_of(record))
+    settings = _with_live_keys(old.config, requested_settings(record))
     parse_recorded(settings)
     returned = replace(old, revision=_next_revision(record), tasks=definition.tasks, topics=definition.topics)
     return _revised(record, returned, {} if settings == dict(old.config) else settings)

@@ -11,7 +11,7 @@ from appmaster.records import ChangeRecord
 from standby.errors import BadConfiguration
 
 
-def queued(nodes: Nodes) -> tuple[tuple[str, str], ...]:
+def queued_changes(nodes: Nodes) -> tuple[tuple[str, str], ...]:
     """Return id and job of the waiting changes, oldest first.
 
     The job is empty for a change that is about none, or that this version does not know.
@@ -26,7 +26,7 @@ def _job_of(record: ChangeRecord) -> str:
     return ""
 
 
-def outlived(nodes: Nodes) -> tuple[tuple[str, int], ...]:
+def expired_changes(nodes: Nodes) -> tuple[tuple[str, int], ...]:
     """Return id and version of the settled changes that are beyond the number to keep."""
     done = [(name, version) for name, version, record in _changes(nodes) if record.state != "queued"]
     return tuple(done[: max(0, len(done) - operations.KEPT)])

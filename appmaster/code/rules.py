@@ -3,7 +3,7 @@
 From Storm's highly available Nimbus: the list of active jobs in ZooKeeper determines the code that a leader must hold.
 A candidate that lacks any of it declines, fetches it and enters the election again. A job becomes active only when
 enough candidates hold its code. Storm's design leaves the rest open. Here nothing is deleted because it is absent
-somewhere, and code that no candidate can give stops one job, never the election (`set_aside`).
+somewhere, and code that no candidate can give stops one job, never the election (`quarantined_jobs`).
 
 Time is the candidate's own monotonic clock in milliseconds. A view is changed only by the functions that fold in what
 has happened; `plan` returns what is to be done.
@@ -84,7 +84,7 @@ class Directory:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class CodeTrouble:
     """A problem with a job's code, and since when this candidate has seen it."""
 
     why: str
@@ -93,7 +93,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class BundleFailures:
     """Repeated failures with a bundle."""
 
     count: int
@@ -118,7 +118,7 @@ class CodeView:
     published: frozenset[str] = frozenset()
     fetching: frozenset[str] = frozenset()
     publishing: frozenset[str] = frozenset()
-    failures: Mapping[str, Failure] = field(default_factory=dict)
+    failures: Mapping[str, BundleFailures] = field(default_factory=dict)
     departed: Mapping[str, tuple[BundleSource, ...]] = field(default_factory=dict)
     """Bundle → sources that are no longer in ZooKeeper; their processes may still exist and give it."""
     lacked_since: Mapping[str, int] = field(default_factory=dict)
@@ -189,7 +189,7 @@ def published(view: CodeView, bundle: str, now_ms: int) -> CodeView:
 def failed(view: CodeView, bundle: str, why: str, now_ms: int) -> CodeView:
     """Return the view after a bundle could not be fetched, published or deleted."""
     known = view.failures.get(bundle)
-    failure = Failure(known.count + 1 if known is not None else 1, now_ms, why)
+    failure = BundleFailures(known.count + 1 if known is not None else 1, now_ms, why)
     return _timed(
         replace(
             view,
@@ -256,32 +256,32 @@ def required(view: CodeView) -> Mapping[str, str]:
     return {each.job: each.active_code for each in view.directory.jobs if each.active_code}
 
 
-def set_aside(view: CodeView) -> Mapping[str, Trouble]:
+def quarantined_jobs(view: CodeView) -> Mapping[str, CodeTrouble]:
     """Return the jobs that this candidate has quarantined, and why.
 
     Each candidate decides this by itself, by what it sees and its own clock: a quarantine that a leader had to declare
     would need a leader, which no candidate may become.
     """
-    found: dict[str, Trouble] = {}
+    found: dict[str, CodeTrouble] = {}
     for job, bundle in required(view).items():
         if bundle in view.held:
             continue
         gone_ms = view.gone_since.get(bundle, view.now_ms)
         lacked_ms = view.lacked_since.get(bundle, view.now_ms)
         if bundle in view.gone_since and view.now_ms - gone_ms >= GONE_SYNCS * view.sync_ms:
-            found[job] = Trouble(f"no live candidate holds its code {bundle}", gone_ms)
+            found[job] = CodeTrouble(f"no live candidate holds its code {bundle}", gone_ms)
         elif view.now_ms - lacked_ms >= UNREACHABLE_SYNCS * view.sync_ms:
             why = view.failures[bundle].why if bundle in view.failures else "no answer"
-            found[job] = Trouble(f"its code {bundle} cannot be fetched: {why}", lacked_ms)
+            found[job] = CodeTrouble(f"its code {bundle} cannot be fetched: {why}", lacked_ms)
     return found
 
 
-def held_up(view: CodeView) -> Mapping[str, Trouble]:
+def code_troubles(view: CodeView) -> Mapping[str, CodeTrouble]:
     """Return the jobs whose present revision is not active yet, and what it waits for."""
     if view.directory is None:
         return {}
     return {
-        each.job: Trouble(readiness(view, each)[1], _waiting_since(view, each))
+        each.job: CodeTrouble(readiness(view, each)[1], _waiting_since(view, each))
         for each in view.directory.jobs
         if each.is_waiting
     }
@@ -291,7 +291,7 @@ def missing(view: CodeView) -> tuple[str, ...]:
     """Return the bundles without which this candidate may not lead; empty: it may."""
     if view.directory is None:
         return (UNKNOWN,)
-    aside = set_aside(view)
+    aside = quarantined_jobs(view)
     lacked = {code for job, code in required(view).items() if code not in view.held and job not in aside}
     return tuple(sorted(lacked))
 

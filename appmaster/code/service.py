@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from appmaster.blame import is_of_job, told
+from appmaster.blame import describe_error, is_of_job
 from appmaster.code import rules, steps
 from appmaster.code.ports import CodeDirectory, CodeDistributor
-from appmaster.code.rules import CodeView, Trouble
+from appmaster.code.rules import CodeTrouble, CodeView
 from appmaster.code.store import BundleStore
 from standby.errors import Fenced, Transient
 from standby.shared.clock import Clock
@@ -57,7 +57,7 @@ class CodeService:
         self._clock = clock
         self._fenced = fenced
         self._troubled = troubled
-        self._troubles: tuple[Mapping[str, Trouble], ...] = ()
+        self._troubles: tuple[Mapping[str, CodeTrouble], ...] = ()
         self._epoch = 0
         self._worker = Worker("code", self._turn, failed=fatal)
         self._carrier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="carrier")
@@ -85,13 +85,13 @@ class CodeService:
             _log.info("not standing for leader: code of active jobs is missing: %s", ", ".join(lacked))
         return lacked
 
-    def quarantined(self) -> Mapping[str, Trouble]:
+    def quarantined(self) -> Mapping[str, CodeTrouble]:
         """Return the active jobs whose code is unavailable, and why."""
-        return rules.set_aside(self.view)
+        return rules.quarantined_jobs(self.view)
 
-    def waiting(self) -> Mapping[str, Trouble]:
+    def waiting(self) -> Mapping[str, CodeTrouble]:
         """Return the jobs whose present revision is not active yet, and what it waits for."""
-        return rules.held_up(self.view)
+        return rules.code_troubles(self.view)
 
     def lead(self, epoch: int) -> None:
         """Activate jobs from now on, under ``epoch``; 0: stop. Returns at once."""
@@ -137,9 +137,9 @@ class CodeService:
                 if not is_of_job(error):
                     raise
                 # A later turn plans it again.
-                _log.warning("%s: %s", step, told(error))
+                _log.warning("%s: %s", step, describe_error(error))
                 if isinstance(step, (steps.Condemn, steps.Remove, steps.Bury)):
-                    self._failed(step.bundle, told(error))
+                    self._failed(step.bundle, describe_error(error))
         troubles = self.quarantined(), self.waiting()
         if troubles != self._troubles:
             self._troubles = troubles
@@ -167,7 +167,7 @@ class CodeService:
     def _failed(self, bundle: str, why: str) -> None:
         self.view = rules.failed(self.view, bundle, why, self._clock.monotonic_ms())
 
-    def _carry_out(self, step: steps.Step) -> None:
+    def _carry_out(self, step: steps.CodeStep) -> None:
         if isinstance(step, steps.Fetch):
             self.view = steps.began(self.view, step)
             self._carrier.submit(self._fetch, step)
@@ -203,7 +203,7 @@ class CodeService:
                 self._distributor.fetch(step.bundle, step.sources, part)
                 self._store.complete(step.bundle, part)
         except Exception as error:  # noqa: BLE001 - without an outcome the job would wait for this fetch for ever
-            why = told(error)
+            why = describe_error(error)
             _log.info("bundle %s: %s", step.bundle, why)
             self._worker.put(lambda: self._failed(step.bundle, why))
         else:
@@ -214,7 +214,7 @@ class CodeService:
         try:
             self._distributor.publish(bundle, self._store.path(bundle))
         except Exception as error:  # noqa: BLE001 - as with a fetch
-            why = told(error)
+            why = describe_error(error)
             _log.warning("bundle %s could not be published: %s", bundle, why)
             self._worker.put(lambda: self._failed(bundle, why))
         else:

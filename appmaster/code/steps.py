@@ -77,7 +77,7 @@ class Activate:
     """How many candidates hold its code."""
 
 
-Step = Announce | Fetch | Publish | Revive | Condemn | Remove | Bury | Activate
+CodeStep = Announce | Fetch | Publish | Revive | Condemn | Remove | Bury | Activate
 
 
 def began(view: CodeView, step: Fetch | Publish) -> CodeView:
@@ -87,7 +87,7 @@ def began(view: CodeView, step: Fetch | Publish) -> CodeView:
     return replace(view, publishing=view.publishing | {step.bundle})
 
 
-def plan(view: CodeView) -> tuple[Step, ...]:
+def plan(view: CodeView) -> tuple[CodeStep, ...]:
     """Return what this candidate has to do now; the same again until it is done, which does no harm."""
     if view.directory is None:
         return ()
@@ -95,7 +95,7 @@ def plan(view: CodeView) -> tuple[Step, ...]:
     return (*_announced(view), *_fetched(view), *_published(view), *_activated(view), *_deleted(view))
 
 
-def _announced(view: CodeView) -> Iterator[Step]:
+def _announced(view: CodeView) -> Iterator[CodeStep]:
     assert view.directory is not None
     for bundle in sorted(view.reviving):
         yield Revive(bundle)
@@ -105,13 +105,13 @@ def _announced(view: CodeView) -> Iterator[Step]:
             yield Announce(bundle)
 
 
-def _fetched(view: CodeView) -> Iterator[Step]:
+def _fetched(view: CodeView) -> Iterator[CodeStep]:
     for bundle in sorted(wanted_bundles(view) - view.held - view.fetching):
         if _is_due(view, bundle):
             yield Fetch(bundle, sources(view, bundle))
 
 
-def _published(view: CodeView) -> Iterator[Step]:
+def _published(view: CodeView) -> Iterator[CodeStep]:
     for bundle in sorted((wanted_bundles(view) & view.held) - view.published - view.publishing):
         if _is_due(view, bundle):
             yield Publish(bundle)
@@ -136,7 +136,7 @@ def _expired(view: CodeView) -> frozenset[str]:
     )
 
 
-def _deleted(view: CodeView) -> Iterator[Step]:
+def _deleted(view: CodeView) -> Iterator[CodeStep]:
     assert view.directory is not None
     if view.leads:
         for bundle, since_ms in sorted(view.unnamed_since.items()):
@@ -151,7 +151,7 @@ def _deleted(view: CodeView) -> Iterator[Step]:
             yield Bury(bundle, view.directory.deleted[bundle])
 
 
-def _activated(view: CodeView) -> Iterator[Step]:
+def _activated(view: CodeView) -> Iterator[CodeStep]:
     if view.directory is None or not view.leads:
         return
     for each in view.directory.jobs:

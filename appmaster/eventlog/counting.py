@@ -10,8 +10,8 @@ from appmaster.eventlog import entries
 from appmaster.eventlog.entries import DECIDED, EntryKind, LogEntry
 from appmaster.metrics import counters as m
 from appmaster.metrics.counters import OTHER, PHASES, Counter, Histogram
-from appmaster.planning.state.actions import Kind
-from appmaster.planning.state.reasons import Basis, Loss, Reason, Without
+from appmaster.planning.state.actions import DecisionKind
+from appmaster.planning.state.reasons import DecisionBasis, Loss, NoStandbyReason, Reason
 from appmaster.planning.state.view import RequestKind
 
 
@@ -26,7 +26,7 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MetricSource:
     """The entries that contribute to a metric."""
 
     metric: Counter | Histogram
@@ -45,7 +45,9 @@ def sources(metric: Counter | Histogram) -> tuple[EntryKind, ...]:
     return tuple(kind for each in _SOURCES if each.metric is metric for kind in each.kinds)
 
 
-def _one(counter: Counter, labels: Callable[[LogEntry], tuple[str, ...] | None], *kinds: EntryKind) -> Source:
+def _one(
+    counter: Counter, labels: Callable[[LogEntry], tuple[str, ...] | None], *kinds: EntryKind
+) -> MetricSource:
     """Declare that each entry adds 1; an entry without labels adds nothing."""
 
     def added(entry: LogEntry) -> Iterator[Added]:
@@ -53,7 +55,7 @@ def _one(counter: Counter, labels: Callable[[LogEntry], tuple[str, ...] | None],
         if values is not None:
             yield Added(counter, values)
 
-    return Source(counter, kinds, added)
+    return MetricSource(counter, kinds, added)
 
 
 def _plain(_: LogEntry) -> tuple[str, ...]:
@@ -64,7 +66,7 @@ def _job(entry: LogEntry) -> tuple[str, ...]:
     return (entry.job or "",)
 
 
-def _reason(entry: LogEntry, kinds: type[Loss | Without | Basis]) -> str:
+def _reason(entry: LogEntry, kinds: type[Loss | NoStandbyReason | DecisionBasis]) -> str:
     """Return the kind of an entry's reason, if it is one of ``kinds``; else ``other``."""
     reason = entry.reason
     known = isinstance(reason, Reason) and isinstance(reason.kind, kinds)
@@ -73,23 +75,23 @@ def _reason(entry: LogEntry, kinds: type[Loss | Without | Basis]) -> str:
 
 def _lost(entry: LogEntry) -> tuple[str, ...]:
     lost = entry.details
-    assert isinstance(lost, entries.Lost)
+    assert isinstance(lost, entries.LostData)
     return (*_job(entry), lost.role or "none", _reason(entry, Loss))
 
 
 def _to_in_sync(entry: LogEntry) -> tuple[str, ...] | None:
     started = entry.details
-    assert isinstance(started, entries.FailoverStarted)
+    assert isinstance(started, entries.FailoverStartedData)
     return (*_job(entry), started.policy.value) if started.to_in_sync else None
 
 
 def _without_standby(entry: LogEntry) -> tuple[str, ...]:
-    return (*_job(entry), _reason(entry, Without))
+    return (*_job(entry), _reason(entry, NoStandbyReason))
 
 
 def _kind(entry: LogEntry) -> RequestKind:
     request = entry.details
-    assert isinstance(request, entries.Request)
+    assert isinstance(request, entries.RequestData)
     return request.kind
 
 
@@ -112,55 +114,55 @@ _ENDS: Final[Mapping[EntryKind, str]] = {
 
 def _request_ended(entry: LogEntry) -> tuple[str, ...]:
     request = entry.details
-    assert isinstance(request, entries.Request)
+    assert isinstance(request, entries.RequestData)
     return (request.kind.value, request.outcome.value if request.outcome is not None else _ENDS[entry.kind])
 
 
 def _released(entry: LogEntry) -> tuple[str, ...]:
     released = entry.details
-    assert isinstance(released, entries.Released)
+    assert isinstance(released, entries.ReleasedData)
     return (released.outcome.value,)
 
 
 #: The kind of decision of each entry.
-_KINDS: Final[Mapping[EntryKind, Kind]] = {entry: kind for kind, entry in DECIDED.items()}
+_KINDS: Final[Mapping[EntryKind, DecisionKind]] = {entry: kind for kind, entry in DECIDED.items()}
 
 
 def _decided(entry: LogEntry) -> tuple[str, ...]:
     decision = entry.details
-    assert isinstance(decision, entries.Decision)
-    in_sync = {True: "in-sync", False: "not-in-sync", None: _reason(entry, Basis)}
+    assert isinstance(decision, entries.DecisionData)
+    in_sync = {True: "in-sync", False: "not-in-sync", None: _reason(entry, DecisionBasis)}
     return (_KINDS[entry.kind].value.replace("-", "_"), in_sync[decision.facts.in_sync])
 
 
 def _task_failed(entry: LogEntry) -> tuple[str, ...] | None:
     decision = entry.details
-    assert isinstance(decision, entries.Decision)
+    assert isinstance(decision, entries.DecisionData)
     # Failures without a count are being forgotten: the task has got past that record.
     return _job(entry) if decision.facts.count else None
 
 
 def _effect_failed(entry: LogEntry) -> tuple[str, ...]:
     details = entry.details
-    return (*_job(entry), details.effect.value if isinstance(details, entries.OfEffect) else OTHER)
+    return (*_job(entry), details.effect.value if isinstance(details, entries.EffectData) else OTHER)
 
 
 def _detected(entry: LogEntry) -> Iterator[Added]:
     lost = entry.details
-    assert isinstance(lost, entries.Lost)
+    assert isinstance(lost, entries.LostData)
     if lost.silent_ms is not None and lost.actives:
         # From its last message to the verdict; the other phases begin there.
         yield Added(m.FAILOVER_SECONDS, ("detected",), lost.silent_ms / 1000)
 
 
-def _finished(histogram: Histogram, kind: EntryKind) -> Source:
+def _finished(histogram: Histogram, kind: EntryKind) -> MetricSource:
     def added(entry: LogEntry) -> Iterator[Added]:
         finished = entry.details
-        assert isinstance(finished, entries.Finished)
+        assert isinstance(finished, entries.FinishedData)
         for times in finished.tasks.values():
             yield from _phases(histogram, times)
 
-    return Source(histogram, (kind,), added)
+    return MetricSource(histogram, (kind,), added)
 
 
 def _phases(histogram: Histogram, times: Mapping[str, int | None]) -> Iterator[Added]:
@@ -195,19 +197,19 @@ _SOURCES: Final = (
     _one(m.RELEASED, _released, EntryKind.CONTAINER_RELEASED),
     _one(m.DECIDED, _decided, *_KINDS),
     _one(m.DECISIONS_REFUSED, _plain, EntryKind.DECISION_REFUSED),
-    _one(m.MOVES_STARTED, _job, DECIDED[Kind.MOVE]),
-    _one(m.MOVES, _job, DECIDED[Kind.MOVED]),
-    _one(m.MOVES_GIVEN_UP, _job, DECIDED[Kind.STAY]),
+    _one(m.MOVES_STARTED, _job, DECIDED[DecisionKind.MOVE]),
+    _one(m.MOVES, _job, DECIDED[DecisionKind.MOVED]),
+    _one(m.MOVES_GIVEN_UP, _job, DECIDED[DecisionKind.STAY]),
     _one(m.PARKED, _job, EntryKind.PROCESSOR_PARKED),
     _one(m.UNPARKED, _job, EntryKind.PROCESSOR_UNPARKED),
     _one(m.DRAINED, _plain, EntryKind.HOST_DRAINED),
     _one(m.ADMITTED, _plain, EntryKind.HOST_ADMITTED),
     _one(m.MODEL_CHANGES, _job, EntryKind.MODEL_CHANGED),
-    _one(m.TASK_FAILURES, _task_failed, DECIDED[Kind.FAILURES]),
+    _one(m.TASK_FAILURES, _task_failed, DECIDED[DecisionKind.FAILURES]),
     _one(m.FENCING_FAILED, _job, EntryKind.FENCING_FAILED),
     _one(m.EFFECTS_FAILED, _effect_failed, EntryKind.EFFECT_FAILED),
     _one(m.DOUBTS, _plain, EntryKind.LEADER_DOUBTS_ITSELF),
-    Source(m.FAILOVER_SECONDS, (EntryKind.CONTAINER_LOST,), _detected),
+    MetricSource(m.FAILOVER_SECONDS, (EntryKind.CONTAINER_LOST,), _detected),
     _finished(m.FAILOVER_SECONDS, EntryKind.FAILOVER_FINISHED),
     _finished(m.HANDOVER_SECONDS, EntryKind.HANDOVER_FINISHED),
 )

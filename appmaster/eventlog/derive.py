@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from appmaster.eventlog import entries, of_containers
 from appmaster.eventlog.entries import EntryKind, LogEntry
-from appmaster.eventlog.of_actions import handover_given_up, of_action
+from appmaster.eventlog.of_actions import entries_of, handover_given_up
 from appmaster.eventlog.of_containers import Entries
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
@@ -32,13 +32,13 @@ def derive(before: ClusterView, event: Event, after: ClusterView) -> tuple[LogEn
 
 
 def _started(before: ClusterView, event: happened.Started, after: ClusterView) -> Entries:
-    return of_action(before, event.action, after, event.at_ms)
+    return entries_of(before, event.action, after, event.at_ms)
 
 
 def _topic_noted(before: ClusterView, event: happened.TopicNoted, after: ClusterView) -> Entries:
     yield LogEntry(
         EntryKind.TOPIC_CHANGED if event.is_changed else EntryKind.TOPIC_RECORDED,
-        entries.Topic(event.topic, event.kind, event.recorded_id or None, event.topic_id),
+        entries.TopicData(event.topic, event.kind, event.recorded_id or None, event.topic_id),
         job=event.job,
         reason=event.reason,
     )
@@ -84,13 +84,15 @@ def _hosts_drained(before: ClusterView, event: happened.HostsDrained, after: Clu
 def _cell_found(before: ClusterView, event: happened.CellFound, after: ClusterView) -> Entries:
     known = before.cells.get(event.cell)
     if known is None or not known.is_up or known.attempt != event.attempt:
-        yield LogEntry(EntryKind.CELL_FOUND, entries.CellFound(event.cell, event.attempt, len(event.hosts)))
+        yield LogEntry(
+            EntryKind.CELL_FOUND, entries.CellFoundData(event.cell, event.attempt, len(event.hosts))
+        )
 
 
 def _cell_lost(before: ClusterView, event: happened.CellLost, after: ClusterView) -> Entries:
     if after is not before:
         held = sum(each.cell == event.cell for each in before.containers.values())
-        details = entries.CellLost(event.cell, event.attempt, held)
+        details = entries.CellLostData(event.cell, event.attempt, held)
         yield LogEntry(EntryKind.CELL_LOST, details, reason=event.reason)
 
 
@@ -99,7 +101,7 @@ def _request_refused(before: ClusterView, event: happened.RequestRefused, after:
     if request is not None:
         yield LogEntry(
             EntryKind.REQUEST_REFUSED,
-            entries.Request(str(request.slot), request.kind),
+            entries.RequestData(str(request.slot), request.kind),
             job=job_of(request.slot),
             host=request.host,
             reason=event.reason,
@@ -119,13 +121,13 @@ def _fencing_failed(before: ClusterView, event: happened.FencingFailed, after: C
 def _effect_failed(before: ClusterView, event: happened.EffectFailed, after: ClusterView) -> Entries:
     if event.job in before.jobs:
         yield LogEntry(
-            EntryKind.EFFECT_FAILED, entries.OfEffect(event.effect), job=event.job, reason=event.reason
+            EntryKind.EFFECT_FAILED, entries.EffectData(event.effect), job=event.job, reason=event.reason
         )
 
 
 def _effect_done(before: ClusterView, event: happened.EffectDone, after: ClusterView) -> Entries:
     if event.job in before.jobs:
-        yield LogEntry(EntryKind.EFFECT_DONE, entries.OfEffect(event.effect), job=event.job)
+        yield LogEntry(EntryKind.EFFECT_DONE, entries.EffectData(event.effect), job=event.job)
 
 
 #: Events that are not listed here have no entries.
@@ -145,7 +147,7 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any, ClusterView], Entries]]]
     happened.ContainerUnregistered: of_containers.unregistered,
     happened.ContainerRegistered: of_containers.registered,
     happened.ReportReceived: of_containers.reported,
-    happened.StreamBroken: of_containers.stream_broken,
+    happened.ContainerStreamBroken: of_containers.stream_broken,
     happened.PortProbed: of_containers.port_probed,
     happened.TasksFenced: _tasks_fenced,
     happened.FencingFailed: _fencing_failed,

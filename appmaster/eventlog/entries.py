@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, Outcome
-from appmaster.planning.state.job import Effect, JobState
+from appmaster.planning.state.actions import DecisionKind, Facts, FailoverPolicy, Outcome
+from appmaster.planning.state.job import EffectKind, JobState
 from appmaster.planning.state.reasons import Reason
 from appmaster.planning.state.view import RequestKind
 from standby.shared.model import LeftOut, TaskId
@@ -87,8 +87,8 @@ class EntryKind(str, enum.Enum):
 
 
 #: The entry of each kind of decision.
-DECIDED: Final[Mapping[Kind, EntryKind]] = {
-    each: EntryKind(f"decided_{each.value.replace('-', '_')}") for each in Kind
+DECIDED: Final[Mapping[DecisionKind, EntryKind]] = {
+    each: EntryKind(f"decided_{each.value.replace('-', '_')}") for each in DecisionKind
 }
 
 
@@ -101,7 +101,7 @@ def _doc(text: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Details:
+class EntryData:
     """The contents of ``data``: nothing."""
 
     def as_data(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _plain(value: object) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderElected(Details):
+class LeaderElectedData(EntryData):
     """A leadership begins."""
 
     candidate: str = field(metadata=_doc("the candidate that leads"))
@@ -142,7 +142,7 @@ class LeaderElected(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class JobStatus(Details):
+class JobStatusData(EntryData):
     """The status of a job."""
 
     status: JobState = field(metadata=_doc("as `standfast status` shows it"))
@@ -152,7 +152,7 @@ class JobStatus(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelChanged(Details):
+class ModelChangedData(EntryData):
     """A job's next model."""
 
     version: int = field(metadata=_doc("of the model"))
@@ -162,14 +162,14 @@ class ModelChanged(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class OfProcessor(Details):
+class ProcessorData(EntryData):
     """About one processor."""
 
     processor: int = field(metadata=_doc("its number"))
 
 
 @dataclass(frozen=True, slots=True)
-class Topic(Details):
+class TopicData(EntryData):
     """A topic of a job."""
 
     topic: str = field(metadata=_doc("its name"))
@@ -179,7 +179,7 @@ class Topic(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class CellFound(Details):
+class CellFoundData(EntryData):
     """A cell's Skein application master answers."""
 
     cell: int = field(metadata=_doc("its number"))
@@ -188,7 +188,7 @@ class CellFound(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class CellLost(Details):
+class CellLostData(EntryData):
     """A cell's Skein application master is gone."""
 
     cell: int = field(metadata=_doc("its number"))
@@ -197,7 +197,7 @@ class CellLost(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Details):
+class RequestData(EntryData):
     """A request for a container."""
 
     slot: str = field(
@@ -212,7 +212,7 @@ class Request(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class Registered(Details):
+class RegisteredData(EntryData):
     """A container that has registered."""
 
     skein_id: str = field(metadata=_doc("its id in its cell"))
@@ -222,7 +222,7 @@ class Registered(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class Lost(Details):
+class LostData(EntryData):
     """A container that is lost."""
 
     role: str | None = field(
@@ -234,7 +234,7 @@ class Lost(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class Released(Details):
+class ReleasedData(EntryData):
     """A container that is given back."""
 
     outcome: Outcome = field(metadata=_doc("why: see the metric `standfast_containers_released_total`"))
@@ -242,7 +242,7 @@ class Released(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision(Details):
+class DecisionData(EntryData):
     """A decision about task records."""
 
     processor: int = field(metadata=_doc("the processor whose tasks it is about"))
@@ -251,7 +251,7 @@ class Decision(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class Replica(Details):
+class PhaseData(EntryData):
     """A replica that entered a phase."""
 
     since_ms: int = field(metadata=_doc("when it did, by the container's clock"))
@@ -260,7 +260,7 @@ class Replica(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordGivenUp(Details):
+class RecordGivenUpData(EntryData):
     """Input that was given up."""
 
     topic: str = field(metadata=_doc("of the input"))
@@ -278,7 +278,7 @@ class RecordGivenUp(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class FailoverStarted(Details):
+class FailoverStartedData(EntryData):
     """A lost active is being replaced."""
 
     tasks: Sequence[int] = field(metadata=_doc("their numbers"))
@@ -293,7 +293,7 @@ class FailoverStarted(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class Finished(Details):
+class FinishedData(EntryData):
     """A failover or hand-over that has finished."""
 
     tasks: Mapping[str, Mapping[str, int | None]] = field(
@@ -309,28 +309,28 @@ class Finished(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class CommandAnswered(Details):
+class CommandAnsweredData(EntryData):
     """The outcome of a command."""
 
     is_refused: bool = field(metadata=_doc("whether the command was refused"))
 
 
 @dataclass(frozen=True, slots=True)
-class FencingTasks(Details):
+class FencingData(EntryData):
     """The writers of a job are being fenced."""
 
     tasks: int = field(metadata=_doc("how many"))
 
 
 @dataclass(frozen=True, slots=True)
-class OfEffect(Details):
+class EffectData(EntryData):
     """An effect that is carried out for a job."""
 
-    effect: Effect = field(metadata=_doc("which"))
+    effect: EffectKind = field(metadata=_doc("which"))
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Details):
+class AuditData(EntryData):
     """The audit: who asked for a change."""
 
     caller: str = field(
@@ -350,7 +350,7 @@ class Asked(Details):
 
 
 @dataclass(frozen=True, slots=True)
-class ApplicationEnded(Details):
+class ApplicationEndedData(EntryData):
     """YARN's report about an application."""
 
     application: str = field(metadata=_doc("YARN's id of it"))
@@ -365,7 +365,7 @@ class LogEntry:
     """Something that happened or was decided, for the event log, the metrics and the log."""
 
     kind: EntryKind
-    details: Details = Details()
+    details: EntryData = EntryData()
     job: str | None = None
     task: TaskId | None = None
     copy: int | None = None
@@ -391,7 +391,7 @@ class Described:
     """The description of a kind of entry."""
 
     meaning: str
-    details: type[Details] = Details
+    details: type[EntryData] = EntryData
     about: tuple[str, ...] = ()
     """The common fields that may be set in it, in addition to time and epoch."""
 
@@ -404,39 +404,39 @@ _OF_CONTAINER: Final = ("container", "host", "reason")
 
 
 def _decided(meaning: str) -> Described:
-    return Described(meaning, Decision, _OF_DECISION)
+    return Described(meaning, DecisionData, _OF_DECISION)
 
 
 #: Every entry of the event log.
 CATALOGUE: Final[Mapping[EntryKind, Described]] = {
     EntryKind.LEADER_ELECTED: Described(
-        "A candidate leads from now on.", LeaderElected, ("container", "host")
+        "A candidate leads from now on.", LeaderElectedData, ("container", "host")
     ),
     EntryKind.LEADER_DOUBTS_ITSELF: Described(
         "So many containers fell silent at once that the leader gives all of them one more time-out.",
         about=("reason",),
     ),
     EntryKind.JOB_STATUS: Described(
-        "A job's status, or its reasons, have changed.", JobStatus, ("job", "reason")
+        "A job's status, or its reasons, have changed.", JobStatusData, ("job", "reason")
     ),
     EntryKind.MODEL_CHANGED: Described(
-        "A job's model is being written: the first one, or the next.", ModelChanged, ("job", "reason")
+        "A job's model is being written: the first one, or the next.", ModelChangedData, ("job", "reason")
     ),
     EntryKind.MODEL_REFUSED: Described(
         "A job's model was not written, because it was changed meanwhile.", about=("job", "reason")
     ),
     EntryKind.PROCESSOR_PARKED: Described(
         "A processor failed too often and is withdrawn until `standfast unpark`.",
-        OfProcessor,
+        ProcessorData,
         ("job", "reason"),
     ),
-    EntryKind.PROCESSOR_UNPARKED: Described("The processor runs again.", OfProcessor, ("job", "reason")),
+    EntryKind.PROCESSOR_UNPARKED: Described("The processor runs again.", ProcessorData, ("job", "reason")),
     EntryKind.TOPIC_RECORDED: Described(
         "A topic's id was recorded later than at the submit, as for a run of an earlier release.",
-        Topic,
+        TopicData,
         ("job", "reason"),
     ),
-    EntryKind.TOPIC_CHANGED: Described("An output topic was made again.", Topic, ("job", "reason")),
+    EntryKind.TOPIC_CHANGED: Described("An output topic was made again.", TopicData, ("job", "reason")),
     EntryKind.CHANGELOG_AT_RISK: Described(
         "Brokers delete records of a job's changelog: its `cleanup.policy` is not `compact`.",
         about=("job", "reason"),
@@ -444,39 +444,39 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
     EntryKind.CHANGELOG_SAFE: Described("They no longer do; what is deleted stays lost.", about=("job",)),
     EntryKind.HOST_DRAINED: Described("A host is drained: `standfast drain`.", about=("host", "reason")),
     EntryKind.HOST_ADMITTED: Described("A host may be used again.", about=("host",)),
-    EntryKind.CELL_FOUND: Described("A cell can be asked for containers.", CellFound),
+    EntryKind.CELL_FOUND: Described("A cell can be asked for containers.", CellFoundData),
     EntryKind.CELL_LOST: Described(
-        "A cell's application master is gone: what the cell holds is handed over.", CellLost, ("reason",)
+        "A cell's application master is gone: what the cell holds is handed over.", CellLostData, ("reason",)
     ),
-    EntryKind.CONTAINER_REQUESTED: Described("A container is requested from YARN.", Request, _OF_REQUEST),
+    EntryKind.CONTAINER_REQUESTED: Described("A container is requested from YARN.", RequestData, _OF_REQUEST),
     EntryKind.REQUEST_GRANTED: Described(
-        "YARN granted a container; its process is about to start.", Request, ("job", "host")
+        "YARN granted a container; its process is about to start.", RequestData, ("job", "host")
     ),
     EntryKind.REQUEST_REFUSED: Described(
-        "A request could not be made; the next one waits.", Request, ("job", "host", "reason")
+        "A request could not be made; the next one waits.", RequestData, ("job", "host", "reason")
     ),
     EntryKind.REQUEST_CANCELLED: Described(
-        "A request is cancelled; `outcome` says why.", Request, ("job", "host", "reason")
+        "A request is cancelled; `outcome` says why.", RequestData, ("job", "host", "reason")
     ),
     EntryKind.LAUNCH_FAILED: Described(
         "A granted container ended before it registered; unless it was ended from outside, this spends retry budget.",
-        Request,
+        RequestData,
         _OF_REQUEST,
     ),
     EntryKind.CONTAINER_REGISTERED: Described(
         "A container opened its stream; the reason is `new` or `returned`.",
-        Registered,
+        RegisteredData,
         ("job", *_OF_CONTAINER),
     ),
     EntryKind.CONTAINER_LOST: Described(
         "A container is considered lost. The reason begins with how that was noticed.",
-        Lost,
+        LostData,
         ("job", "copy", *_OF_CONTAINER),
     ),
     EntryKind.CONTAINER_GONE: Described("A container has ended, or counts as ended.", about=_OF_CONTAINER),
     EntryKind.CONTAINER_DISMISSED: Described("A container is told to exit.", about=_OF_CONTAINER),
     EntryKind.CONTAINER_RELEASED: Described(
-        "A container is given back to YARN, which ends its process.", Released, _OF_CONTAINER
+        "A container is given back to YARN, which ends its process.", ReleasedData, _OF_CONTAINER
     ),
     EntryKind.SAME_HOST_REFUSED: Described(
         "A container was started on a host that holds another copy of its tasks.", about=_OF_CONTAINER
@@ -503,54 +503,54 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
     EntryKind.DECISION_REFUSED: Described(
         "A decision was not written: its records had changed.", about=("reason", "decision")
     ),
-    EntryKind.REPLICA_RESTORED: Described("A standby is in step with its changelog.", Replica, _OF_REPLICA),
-    EntryKind.REPLICA_ACTIVE: Described("A replica has become active.", Replica, _OF_REPLICA),
-    EntryKind.REPLICA_FENCED: Described("A replica was fenced by a newer epoch.", Replica, _OF_REPLICA),
-    EntryKind.REPLICA_FAILED: Described("A replica has failed.", Replica, _OF_REPLICA),
+    EntryKind.REPLICA_RESTORED: Described("A standby is in step with its changelog.", PhaseData, _OF_REPLICA),
+    EntryKind.REPLICA_ACTIVE: Described("A replica has become active.", PhaseData, _OF_REPLICA),
+    EntryKind.REPLICA_FENCED: Described("A replica was fenced by a newer epoch.", PhaseData, _OF_REPLICA),
+    EntryKind.REPLICA_FAILED: Described("A replica has failed.", PhaseData, _OF_REPLICA),
     EntryKind.RECORD_GIVEN_UP: Described(
         "Input was given up; `reason` has the exception's type and first line. A report names the last eight per task. "
         "After a change of leader those of the last 30 s may be logged twice, with equal topic, partition and offset.",
-        RecordGivenUp,
+        RecordGivenUpData,
         _OF_REPLICA,
     ),
     EntryKind.STANDBY_STOPPED: Described(
         "Policy `restart`: a displaced standby has stopped, as its container confirms.",
-        OfProcessor,
+        ProcessorData,
         ("job", "copy", *_OF_CONTAINER),
     ),
     EntryKind.FAILOVER_STARTED: Described(
-        "It is decided which copy replaces a lost active.", FailoverStarted, _OF_FAILOVER
+        "It is decided which copy replaces a lost active.", FailoverStartedData, _OF_FAILOVER
     ),
     EntryKind.FAILOVER_WITHOUT_STANDBY: Described(
         "No standby in sync replaced it: `restoring`, `no other copy lives`, or `standby-stayed` begins the reason.",
-        FailoverStarted,
+        FailoverStartedData,
         _OF_FAILOVER,
     ),
     EntryKind.FAILOVER_FINISHED: Described(
         "Every task is active again, and each has committed input or has none to commit.",
-        Finished,
+        FinishedData,
         ("job", "copy", *_OF_CONTAINER),
     ),
     EntryKind.HANDOVER_STARTED: Described(
-        "A standby gets ready to become active as planned.", OfProcessor, ("job", "copy", *_OF_CONTAINER)
+        "A standby gets ready to become active as planned.", ProcessorData, ("job", "copy", *_OF_CONTAINER)
     ),
     EntryKind.HANDOVER_FINISHED: Described(
         "The standby is active, and has committed input or has none to commit.",
-        Finished,
+        FinishedData,
         ("job", "copy", *_OF_CONTAINER),
     ),
     EntryKind.HANDOVER_GIVEN_UP: Described(
         "The hand-over is given up; it is begun again if it is still called for.",
-        OfProcessor,
+        ProcessorData,
         ("job", "reason"),
     ),
     EntryKind.COMMAND_ANSWERED: Described(
         "An operator asked for a hand-over or for unparking; the reason is the answer.",
-        CommandAnswered,
+        CommandAnsweredData,
         ("reason",),
     ),
     EntryKind.FENCING_TASKS: Described(
-        "The writers of a job that ends are being fenced.", FencingTasks, ("job",)
+        "The writers of a job that ends are being fenced.", FencingData, ("job",)
     ),
     EntryKind.TASKS_FENCED: Described("The writers have been fenced.", about=("job",)),
     EntryKind.FENCING_FAILED: Described("Fencing failed and is tried again.", about=("job", "reason")),
@@ -561,27 +561,27 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
     EntryKind.EFFECT_FAILED: Described(
         "Something could not be done for a job, because of an error that concerns only that job. The job is set aside "
         "to that extent: the attempt is repeated, and the other jobs are led.",
-        OfEffect,
+        EffectData,
         ("job", "reason"),
     ),
-    EntryKind.EFFECT_DONE: Described("What had failed has succeeded.", OfEffect, ("job",)),
+    EntryKind.EFFECT_DONE: Described("What had failed has succeeded.", EffectData, ("job",)),
     EntryKind.ASKED: Described(
         "The audit: a client asked a candidate for a change, by a command or an upload of code. `epoch` is 0 if the "
         "candidate does not lead.",
-        Asked,
+        AuditData,
         ("job", "host"),
     ),
     EntryKind.APPLICATION_ENDED: Described(
         "YARN's report, which only the command line sees: a `submit` that waits writes it, with `epoch` 0. If no "
         "candidate answers, `events` (without `--follow`) shows those of the last deployment that are not in the log. "
         "`status` shows the same as reasons while there is no leader.",
-        ApplicationEnded,
+        ApplicationEndedData,
         ("job", "host", "reason"),
     ),
 }
 
 
-def written(entry: LogEntry, at_ms: int, epoch: int) -> dict[str, Any]:
+def entry_document(entry: LogEntry, at_ms: int, epoch: int) -> dict[str, Any]:
     """Return an entry as it is written to the event log, JSON-ready; ``at_ms`` is Unix time."""
     return {
         "at_ms": at_ms,

@@ -20,7 +20,7 @@ from appmaster.planning.state.view import ClusterView, Failover
 from standby.shared.model import SlotId
 
 
-def of_action(before: ClusterView, action: todo.Action, after: ClusterView, at_ms: int) -> Entries:
+def entries_of(before: ClusterView, action: todo.Action, after: ClusterView, at_ms: int) -> Entries:
     """Yield the entries of ``action``, which was started at ``at_ms`` of the leader's clock."""
     rule = _RULES.get(type(action))
     if rule is not None:
@@ -31,7 +31,7 @@ def _write_records(before: ClusterView, action: todo.WriteRecords, after: Cluste
     numbers = [each.record.task.partition for each in action.changes]
     yield LogEntry(
         DECIDED[action.kind],
-        entries.Decision(action.processor.number, numbers, action.facts),
+        entries.DecisionData(action.processor.number, numbers, action.facts),
         job=action.processor.job,
         container=action.container or None,
         copy=action.copy,
@@ -56,7 +56,7 @@ def _failover(before: ClusterView, action: todo.WriteRecords, failover: Failover
         yield handover_given_up(
             action.processor.job, action.processor.number, "the active was lost meanwhile"
         )
-    details = entries.FailoverStarted(
+    details = entries.FailoverStartedData(
         [each.partition for each in failover.tasks],
         action.processor.number,
         failover.lost,
@@ -88,14 +88,14 @@ def _failover(before: ClusterView, action: todo.WriteRecords, failover: Failover
 
 def _write_model(before: ClusterView, action: todo.WriteModel, after: ClusterView, at_ms: int) -> Entries:
     model, known = action.model, before.jobs[action.job].model
-    details = entries.ModelChanged(model.version, len(model.processors), len(model.tasks), model.copies)
+    details = entries.ModelChangedData(model.version, len(model.processors), len(model.tasks), model.copies)
     yield LogEntry(EntryKind.MODEL_CHANGED, details, job=action.job, reason=action.reason)
     for processor, each in model.processors.items():
         former = known.processors.get(processor)
         if each.parked != (former.parked if former is not None else None):
             yield LogEntry(
                 EntryKind.PROCESSOR_PARKED if each.parked is not None else EntryKind.PROCESSOR_UNPARKED,
-                entries.OfProcessor(processor.number),
+                entries.ProcessorData(processor.number),
                 job=action.job,
                 reason=each.parked or action.reason,
             )
@@ -107,7 +107,7 @@ def _write_status(before: ClusterView, action: todo.WriteStatus, after: ClusterV
         has_failed = action.failure is not None and job.failure is None
         yield LogEntry(
             EntryKind.JOB_STATUS,
-            entries.JobStatus(state, action.traceback if has_failed else ""),
+            entries.JobStatusData(state, action.traceback if has_failed else ""),
             job=job.name,
             reason="; ".join(action.reasons) or None,
         )
@@ -138,7 +138,7 @@ def _miss_active(before: ClusterView, action: todo.MissActive, after: ClusterVie
     copy = held[0].active or 0
     yield LogEntry(
         EntryKind.CONTAINER_LOST,
-        entries.Lost("active", len(held), len(held)),
+        entries.LostData("active", len(held), len(held)),
         job=action.processor.job,
         copy=copy,
         container=action.missed.container,
@@ -152,7 +152,7 @@ def _prepare_handover(
 ) -> Entries:
     yield LogEntry(
         EntryKind.HANDOVER_STARTED,
-        entries.OfProcessor(action.processor.number),
+        entries.ProcessorData(action.processor.number),
         job=action.processor.job,
         copy=action.to_copy,
         container=action.container,
@@ -169,16 +169,16 @@ def _forget_handover(
 
 def handover_given_up(job: str, processor: int, reason: str) -> LogEntry:
     """Return the entry of a hand-over that was given up while it was being prepared."""
-    return LogEntry(EntryKind.HANDOVER_GIVEN_UP, entries.OfProcessor(processor), job=job, reason=reason)
+    return LogEntry(EntryKind.HANDOVER_GIVEN_UP, entries.ProcessorData(processor), job=job, reason=reason)
 
 
 def _answer(before: ClusterView, action: todo.Answer, after: ClusterView, at_ms: int) -> Entries:
-    details = entries.CommandAnswered(action.is_refused)
+    details = entries.CommandAnsweredData(action.is_refused)
     yield LogEntry(EntryKind.COMMAND_ANSWERED, details, reason=action.said)
 
 
 def _fence_tasks(before: ClusterView, action: todo.FenceTasks, after: ClusterView, at_ms: int) -> Entries:
-    yield LogEntry(EntryKind.FENCING_TASKS, entries.FencingTasks(len(action.tasks)), job=action.job)
+    yield LogEntry(EntryKind.FENCING_TASKS, entries.FencingData(len(action.tasks)), job=action.job)
 
 
 def _waive_fence(before: ClusterView, action: todo.WaiveFence, after: ClusterView, at_ms: int) -> Entries:
@@ -196,7 +196,7 @@ def _cancel_request(
     request = before.requests[action.number]
     yield LogEntry(
         EntryKind.REQUEST_CANCELLED,
-        entries.Request(str(request.slot), request.kind, outcome=action.outcome),
+        entries.RequestData(str(request.slot), request.kind, outcome=action.outcome),
         job=job_of(request.slot),
         host=request.host,
         reason=str(action.reason),
@@ -207,7 +207,7 @@ def _release_container(
     before: ClusterView, action: todo.ReleaseContainer, after: ClusterView, at_ms: int
 ) -> Entries:
     known = before.containers[action.container]
-    details = entries.Released(action.outcome, str(known.slot) if known.slot is not None else None)
+    details = entries.ReleasedData(action.outcome, str(known.slot) if known.slot is not None else None)
     yield LogEntry(
         EntryKind.CONTAINER_RELEASED, details, container=known.id, host=known.host, reason=action.reason
     )
@@ -221,7 +221,7 @@ def _request_container(
 ) -> Entries:
     yield LogEntry(
         EntryKind.CONTAINER_REQUESTED,
-        entries.Request(str(action.slot), action.kind, cell=action.cell),
+        entries.RequestData(str(action.slot), action.kind, cell=action.cell),
         job=job_of(action.slot),
         copy=action.slot.copy if isinstance(action.slot, SlotId) else None,
         host=action.host,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from appmaster.eventlog import entries
-from appmaster.eventlog.entries import Details, EntryKind, LogEntry
+from appmaster.eventlog.entries import EntryData, EntryKind, LogEntry
 from appmaster.planning.containers.assignments import has_closed
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.model import job_of
@@ -54,7 +54,7 @@ def _lost(view: ClusterView, container: Container, loss: Reason[Loss], at_ms: in
     job, home = view.job_of(container), view.home(container.id)
     return LogEntry(
         EntryKind.CONTAINER_LOST,
-        entries.Lost(
+        entries.LostData(
             "active" if actives else "standby" if assigned else None,
             len(actives),
             len(assigned),
@@ -81,7 +81,7 @@ def completed(before: ClusterView, event: happened.ContainerCompleted, after: Cl
         if request.skein_id == event.skein_id:
             yield LogEntry(
                 EntryKind.LAUNCH_FAILED,
-                entries.Request(str(request.slot), request.kind),
+                entries.RequestData(str(request.slot), request.kind),
                 job=job_of(request.slot),
                 copy=request.slot.copy if isinstance(request.slot, SlotId) else None,
                 host=request.host,
@@ -94,7 +94,7 @@ def completed(before: ClusterView, event: happened.ContainerCompleted, after: Cl
             return
 
 
-def stream_broken(before: ClusterView, event: happened.StreamBroken, after: ClusterView) -> Entries:
+def stream_broken(before: ClusterView, event: happened.ContainerStreamBroken, after: ClusterView) -> Entries:
     """Yield the end of a container that is unknown to this leader."""
     if event.container in before.containers and event.container not in after.containers:
         yield from ended(before, after, event.container)
@@ -114,7 +114,7 @@ def granted(before: ClusterView, event: happened.ContainerGranted, after: Cluste
             waited = event.at_ms - request.since_ms
             yield LogEntry(
                 EntryKind.REQUEST_GRANTED,
-                entries.Request(str(request.slot), request.kind, waited_ms=waited),
+                entries.RequestData(str(request.slot), request.kind, waited_ms=waited),
                 job=job_of(request.slot),
                 host=request.host,
             )
@@ -130,7 +130,7 @@ def registered(before: ClusterView, event: happened.ContainerRegistered, after: 
     job = after.job_of(container)
     yield LogEntry(
         EntryKind.CONTAINER_REGISTERED,
-        entries.Registered(
+        entries.RegisteredData(
             event.skein_id,
             event.pid,
             len(event.replicas),
@@ -162,12 +162,12 @@ def _phases(before: Container, container: Container) -> Entries:
         if kind is None or (old is not None and (old.phase, old.epoch) == (each.phase, each.epoch)):
             continue
         yield _of_replica(
-            kind, container, each, each.detail, entries.Replica(each.since_ms, each.applied, each.traceback)
+            kind, container, each, each.detail, entries.PhaseData(each.since_ms, each.applied, each.traceback)
         )
 
 
 def _of_replica(
-    kind: EntryKind, container: Container, status: ReplicaStatus, reason: str, details: Details
+    kind: EntryKind, container: Container, status: ReplicaStatus, reason: str, details: EntryData
 ) -> LogEntry:
     return LogEntry(
         kind,
@@ -197,7 +197,7 @@ def _given_up(before: Container | None, container: Container) -> Entries:
         if old is not None:
             unnamed = max(0, each.skipped - old.skipped - sum(one.offsets for one in fresh))
         for one in fresh:
-            details = entries.RecordGivenUp(
+            details = entries.RecordGivenUpData(
                 one.topic,
                 each.replica.task.partition,
                 one.offset,
@@ -222,7 +222,7 @@ def _stopped(view: ClusterView, before: Container, container: Container) -> Entr
         if has_closed(view, container, tasks, copy) and not has_closed(view, before, tasks, copy):
             found[processor] = LogEntry(
                 EntryKind.STANDBY_STOPPED,
-                entries.OfProcessor(processor.number),
+                entries.ProcessorData(processor.number),
                 job=task.job,
                 copy=copy,
                 container=container.id,
@@ -241,7 +241,7 @@ def _finished(before: ClusterView, after: ClusterView, container: Container) -> 
         if found is not None and found.is_finished:
             yield LogEntry(
                 EntryKind.HANDOVER_FINISHED if failover.is_planned else EntryKind.FAILOVER_FINISHED,
-                entries.Finished(found.times, failover.lost, processor.number),
+                entries.FinishedData(found.times, failover.lost, processor.number),
                 job=processor.job,
                 copy=failover.to_copy,
                 container=container.id,

@@ -6,15 +6,17 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from appmaster.eventlog.entries import LogEntry, written
+from appmaster.eventlog.entries import LogEntry, entry_document
 from appmaster.planning.state.view import ClusterView
 
 _log = logging.getLogger("appmaster.events")
 
 
-def as_written(entry: LogEntry, view: ClusterView) -> dict[str, Any]:
+def published_document(entry: LogEntry, view: ClusterView) -> dict[str, Any]:
     """Return an entry of the leader in its written form; docs/events.md describes it."""
-    return written(entry, view.wall(entry.at_ms if entry.at_ms is not None else view.now_ms), view.epoch)
+    return entry_document(
+        entry, view.wall(entry.at_ms if entry.at_ms is not None else view.now_ms), view.epoch
+    )
 
 
 def publisher(
@@ -23,7 +25,7 @@ def publisher(
     """Return a function that counts and logs each entry, and passes its written form to every listener."""
 
     def publish(entry: LogEntry, view: ClusterView) -> None:
-        record = as_written(entry, view)
+        record = published_document(entry, view)
         _log.info(
             "%s %s",
             entry.kind.value,

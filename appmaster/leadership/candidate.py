@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from appmaster.blame import is_of_job, is_of_record, told
+from appmaster.blame import describe_error, is_of_job, is_of_record
 from appmaster.driver import Driver, is_finished
-from appmaster.effects import Effects
+from appmaster.effects import LeaderEffects
 from appmaster.leadership.cells import Cells
 from appmaster.leadership.election import Election
-from appmaster.leadership.loading import JobLoading, asks_more
+from appmaster.leadership.loading import JobLoading, has_new_work
 from appmaster.leadership.ports import LeaderSession
 from appmaster.leadership.registered import Departures, with_registered
 from appmaster.planning.state.events import Elected, Event, HostsDrained
@@ -53,7 +53,7 @@ class Candidate:
 
     zookeeper: LeaderSession
     cells: Cells
-    effects: Effects
+    effects: LeaderEffects
     driver: Driver
     inbox: Inbox[Event]
     election: Election
@@ -107,11 +107,11 @@ class Candidate:
             except Exception as error:
                 if not is_of_record(error):
                     raise
-                _log.error("job %s cannot be led, and ends with the others: %s", name, told(error))
+                _log.error("job %s cannot be led, and ends with the others: %s", name, describe_error(error))
                 continue
             if record is not None:
                 found[name] = record
-        return asks_more(found, view)
+        return has_new_work(found, view)
 
     def resign(self, reason: str) -> None:
         """Stop leading, and leave the election (any thread): another candidate leads, or this session is over."""

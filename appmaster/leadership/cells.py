@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from appmaster.blame import is_of_job, is_of_record, told
+from appmaster.blame import describe_error, is_of_job, is_of_record
 from appmaster.leadership.port_probe import host_of, port_of, refuses
 from appmaster.leadership.ports import CellConnection, CellRecords
 from appmaster.planning.state import events as happened
@@ -41,7 +41,7 @@ _LOOK_SECONDS: Final = 0.2
 
 
 #: Makes a connection for a cell's number and record; the last argument is called with the reason when it is lost.
-Connect = Callable[[int, CellRecord, Callable[[str], None]], CellConnection]
+ConnectCell = Callable[[int, CellRecord, Callable[[str], None]], CellConnection]
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Cells:
     """The cells of a leader; `request` and `release` return at once, on any thread."""
 
     records: CellRecords
-    connect: Connect
+    connect: ConnectCell
     post: Callable[[Event], None]
     clock: Clock
     own: int
@@ -216,7 +216,7 @@ class Cells:
             self._is_fresh = False
             if not is_of_record(error):
                 raise
-            if (said := told(error)) != self._unreadable:
+            if (said := describe_error(error)) != self._unreadable:
                 self._unreadable = said
                 _log.error("the cells could not be read: those last known are led: %s", said, exc_info=error)
         else:
@@ -294,7 +294,7 @@ class Cells:
                 _log.error("cell %d cannot be connected to", number, exc_info=error)
             if connection is not None:
                 connection.close()
-            return self._silent(number, held, told(error))
+            return self._silent(number, held, describe_error(error))
         with self._lock:
             if self._held.get(number) is not held or self._over.is_set():
                 connection.close()

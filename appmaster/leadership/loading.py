@@ -11,16 +11,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from appmaster.blame import is_of_job, told
-from appmaster.changes.revisions import asked_of
+from appmaster.blame import describe_error, is_of_job
+from appmaster.changes.revisions import requested_settings
 from appmaster.code.activation import effective
-from appmaster.config import policy, spec
+from appmaster.config import job_spec, planner_policy
 from appmaster.planning.state.events import Event, HostsKnown, JobForgotten, JobLoaded, RecordsLoaded
 from appmaster.planning.state.job import JobState
 from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import ClusterView
 from appmaster.records import JobRecord, Loaded, failure_of
-from appmaster.topics.ids import Obstacle
+from appmaster.topics.ids import TopicObstacle
 from locality.hosts import HostInfo, parse_table
 from standby.config import JobConfig, parse_recorded
 from standby.errors import BadConfiguration
@@ -51,7 +51,7 @@ class JobLoading:
     """Returns what operators should know about a job's input."""
     quarantined: _Texts = _none
     """Returns the jobs whose code no container can load now, and why."""
-    obstacles: Callable[[], Mapping[str, Obstacle]] = dict
+    obstacles: Callable[[], Mapping[str, TopicObstacle]] = dict
     """Returns the jobs that cannot continue because of a topic."""
     risks: _Texts = _none
     """Returns the jobs whose changelogs delete records, and how to correct that."""
@@ -84,9 +84,12 @@ class JobLoading:
                     raise
                 has_reason = isinstance(error, BadConfiguration)
                 _log.error(
-                    "job %s cannot be led: %s", name, told(error), exc_info=None if has_reason else error
+                    "job %s cannot be led: %s",
+                    name,
+                    describe_error(error),
+                    exc_info=None if has_reason else error,
                 )
-                unreadable[name] = told(error)
+                unreadable[name] = describe_error(error)
                 continue
             found += more
             records[name] = record
@@ -111,7 +114,7 @@ class JobLoading:
                 f"revision {loaded.job.definition.revision}: {self.waiting().get(name, _NOT_ACTIVE)}"
             )
         definition = record.definition
-        config = parse_recorded(asked_of(record))
+        config = parse_recorded(requested_settings(record))
         asked, problem = self._spec(name, config, definition.tasks)
         revisions = {each.revision: each for each in (*reversed(record.former), definition)}
         kept = self.definitions.get(name, {}).items()
@@ -126,7 +129,7 @@ class JobLoading:
                 definition.run,
                 asked,
                 loaded.model,
-                policy(config),
+                planner_policy(config),
                 definition.revision,
                 record.is_wanted,
                 record.purge,
@@ -152,7 +155,7 @@ class JobLoading:
     def _spec(self, name: str, config: JobConfig, tasks: int) -> tuple[JobSpec, str]:
         """Return what the job asks of its model; if that is invalid, what a running job has, and the error."""
         try:
-            return spec(config, tasks), ""
+            return job_spec(config, tasks), ""
         except BadConfiguration as error:
             known = self.view().jobs.get(name)
             if known is None:
@@ -160,7 +163,7 @@ class JobLoading:
             return known.spec, str(error)
 
 
-def asks_more(records: Mapping[str, JobRecord], view: ClusterView) -> bool:
+def has_new_work(records: Mapping[str, JobRecord], view: ClusterView) -> bool:
     """Return whether a job's record asks for more than the leader had seen when every job had ended. Pure."""
     for name, record in records.items():
         known = view.jobs.get(name)

@@ -66,7 +66,7 @@ def enter(cells: OwnCellRecords, registry: Registry, mine: Attempt, clock: Clock
     present = _recorded(cells, mine, clock)
     if present.attempt != mine.attempt:
         # Nothing runs in this attempt yet. A candidate that is restarted within it stays: it has containers then.
-        other = in_the_way(
+        other = cell_sharing_host(
             mine,
             cells.read_all(),
             lambda: (each.record.host for each in registry.registrations()),
@@ -89,7 +89,7 @@ def enter(cells: OwnCellRecords, registry: Registry, mine: Attempt, clock: Clock
         raise Superseded(f"cell {mine.cell} has a later attempt than {mine.attempt}")
 
 
-def in_the_way(
+def cell_sharing_host(
     mine: Attempt,
     cells: Mapping[int, CellRecord],
     alive: Callable[[], Iterable[str]],

@@ -119,7 +119,7 @@ class OwnCellRecords(CellRecords, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class RegisteredContainer:
     """A container as it registered itself."""
 
     record: ContainerRecord
@@ -130,7 +130,7 @@ class Registration:
 class Registry(Protocol):
     """The registered containers; every call may raise `Transient`."""
 
-    def registrations(self) -> Sequence[Registration]:
+    def registrations(self) -> Sequence[RegisteredContainer]:
         """Return every registered container."""
         ...
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from appmaster.leadership.ports import Registration, Registry
+from appmaster.leadership.ports import RegisteredContainer, Registry
 from appmaster.leadership.yarn_ids import attempt_of, grant_id
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
@@ -21,7 +21,9 @@ from standby.errors import Transient
 _log = logging.getLogger(__name__)
 
 
-def with_registered(found: Iterable[Event], registered: Iterable[Registration], at_ms: int) -> list[Event]:
+def with_registered(
+    found: Iterable[Event], registered: Iterable[RegisteredContainer], at_ms: int
+) -> list[Event]:
     """Return what a take-over found in the cells, completed by the registrations.
 
     A container that its AM lists is expected at the address that it registered. For a cell that does not answer, the

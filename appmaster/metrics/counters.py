@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from appmaster.planning.state.actions import Kind, Outcome
-from appmaster.planning.state.job import Effect
-from appmaster.planning.state.reasons import Basis, Loss, Without
+from appmaster.planning.state.actions import DecisionKind, Outcome
+from appmaster.planning.state.job import EffectKind
+from appmaster.planning.state.reasons import DecisionBasis, Loss, NoStandbyReason
 from appmaster.planning.state.view import RequestKind
 
 #: Stands for every value outside a label's closed set.
@@ -74,15 +74,15 @@ RELEASE_REASONS: Final = (*(each.value for each in Outcome), OTHER)
 
 #: Why no standby could take over: a live one was still restoring, no copy was alive, or (policy ``restart``) the host
 #: of a live one could not be reserved.
-WITHOUT_REASONS: Final = (*(each.value for each in Without), OTHER)
+WITHOUT_REASONS: Final = (*(each.value for each in NoStandbyReason), OTHER)
 
 #: Milestones of a failover, in order: each phase ends with the milestone of its name.
 PHASES: Final = ("recorded", "ordered", "fenced", "drained", "active", "first_commit")
 
-DECISIONS: Final = (*(each.value.replace("-", "_") for each in Kind), OTHER)
+DECISIONS: Final = (*(each.value.replace("-", "_") for each in DecisionKind), OTHER)
 
 #: Whether the copy that becomes active was in sync, if one does; else the basis of the decision.
-DECISION_REASONS: Final = ("in-sync", "not-in-sync", *(each.value for each in Basis))
+DECISION_REASONS: Final = ("in-sync", "not-in-sync", *(each.value for each in DecisionBasis))
 
 CONTAINER_FAILURES: Final = Counter(
     "standfast_container_failures_total",
@@ -174,7 +174,7 @@ FENCING_FAILED: Final = Counter(
 EFFECTS_FAILED: Final = Counter(
     "standfast_effect_failures_total",
     "Attempts to do something for a job that failed because of an error that concerns only that job.",
-    {"job": _JOB, "effect": (*(each.value for each in Effect), OTHER)},
+    {"job": _JOB, "effect": (*(each.value for each in EffectKind), OTHER)},
 )
 DOUBTS: Final = Counter(
     "standfast_leader_doubts_total",

@@ -138,7 +138,7 @@ OF_VIEW: Final[tuple[Metric[ClusterView], ...]] = (
 )
 
 
-def of_view(view: ClusterView) -> Iterator[Samples]:
+def view_gauges(view: ClusterView) -> Iterator[Samples]:
     """Yield every gauge of the leader; of a candidate that does not lead, only its identity and role."""
     yield from (each.of(view) for each in OF_CANDIDATE)
     if view.epoch == 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from appmaster.planning.state.actions import Action, Change, SendAssignment, WriteRecords
+from appmaster.planning.state.actions import Action, RecordWrite, SendAssignment, WriteRecords
 from appmaster.planning.state.view import ClusterView, places
 from standby.errors import BrokenInvariant
 from standby.shared.model import Role, TaskId, TaskRecord, Wanted
@@ -92,7 +92,7 @@ def lawful(view: ClusterView, actions: tuple[Action, ...]) -> Iterator[str]:
                     yield from _lawful_assignment(view, action.container, each, told)
 
 
-def _lawful_change(view: ClusterView, change: Change) -> Iterator[str]:
+def _lawful_change(view: ClusterView, change: RecordWrite) -> Iterator[str]:
     """Yield what writing ``change`` would break: epochs never fall, a new active has a new epoch, claims stay."""
     recorded = view.records.get(change.record.task)
     if recorded is None:

@@ -21,15 +21,15 @@ from standby.shared.model import TopicIdentity
 from standby.shared.wire import JobDefinition
 
 #: The use of a topic in a job.
-Kind = Literal["input", "changelog", "output", "dead letters"]
+TopicKind = Literal["input", "changelog", "output", "dead letters"]
 
 #: Topics that offsets and state depend on.
 OF_THE_RUN: Final = ("input", "changelog")
 
 
-def kinds(definition: JobDefinition, config: JobConfig) -> dict[str, Kind]:
+def kinds(definition: JobDefinition, config: JobConfig) -> dict[str, TopicKind]:
     """Return the topics of a job, each with its use."""
-    found: dict[str, Kind] = dict.fromkeys(config.inputs, "input")
+    found: dict[str, TopicKind] = dict.fromkeys(config.inputs, "input")
     found[definition.changelog] = "changelog"
     found |= {each: "output" for each in config.outputs if each not in found}
     if config.on_error == "dead-letter" and config.dead_letter:
@@ -38,7 +38,7 @@ def kinds(definition: JobDefinition, config: JobConfig) -> dict[str, Kind]:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class TopicFindings:
     """The result of comparing a job's topics with their records."""
 
     topics: Mapping[str, TopicIdentity]
@@ -52,7 +52,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class TopicObstacle:
     """Why a job cannot continue: one of its topics is not the one of its run."""
 
     run: str
@@ -65,7 +65,7 @@ class Obstacle:
         return self.why if (definition.run, definition.topics) == (self.run, self.topics) else ""
 
 
-def judge(definition: JobDefinition, config: JobConfig, found: Mapping[str, str]) -> Judged:
+def judge(definition: JobDefinition, config: JobConfig, found: Mapping[str, str]) -> TopicFindings:
     """Return what follows from the ids ``found`` for existing topics; topics that do not exist are missing there."""
     job, topics = definition.name, dict(definition.topics)
     run = RunTopics(job, definition.changelog, config.inputs, topics)
@@ -87,7 +87,7 @@ def judge(definition: JobDefinition, config: JobConfig, found: Mapping[str, str]
                 "what it had written to the former one is gone"
             )
             events.append(TopicNoted(job, topic, kind, said, known.id, present, is_changed=True))
-    return Judged(topics, tuple(events), obstacle, tuple(missing))
+    return TopicFindings(topics, tuple(events), obstacle, tuple(missing))
 
 
 def with_topics(
@@ -137,7 +137,7 @@ def accept(
     return topics
 
 
-def _article(kind: Kind, config: JobConfig) -> str:
+def _article(kind: TopicKind, config: JobConfig) -> str:
     if kind == "input":
         return "the input" if len(config.inputs) == 1 else "an input"
     return {"changelog": "the changelog", "output": "an output"}.get(kind, "the topic of dead letters")

@@ -22,13 +22,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from appmaster.blame import is_of_job, told
-from appmaster.changes.revisions import asked_of, grown
+from appmaster.blame import describe_error, is_of_job
+from appmaster.changes.revisions import grown, requested_settings
 from appmaster.planning.state.events import TopicNoted
 from appmaster.ports import JobUpdates
 from appmaster.records import JobRecord
 from appmaster.topics import changelog
-from appmaster.topics.ids import Judged, Obstacle, judge, kinds, with_topics
+from appmaster.topics.ids import TopicFindings, TopicObstacle, judge, kinds, with_topics
 from appmaster.topics.ports import InputTopics
 from standby.config import JobConfig, KafkaSettings, kafka_settings, parse_recorded
 from standby.errors import StandfastError
@@ -44,7 +44,7 @@ LOOK_SECONDS: Final = 5.0
 _POLICY_LOOKS: Final = 12
 
 
-def note(config: JobConfig, tasks: int, counts: Mapping[str, int]) -> str:
+def growth_note(config: JobConfig, tasks: int, counts: Mapping[str, int]) -> str:
     """Return what operators should know about inputs whose number of partitions differs from the number of tasks.
 
     ``counts`` has the number of partitions of each input. Empty if the numbers agree, or if the job adopts what was
@@ -77,7 +77,7 @@ class _Found:
     run: str
     note: str = ""
     """What operators should know about them, apart from `risk`."""
-    obstacle: Obstacle | None = None
+    obstacle: TopicObstacle | None = None
     risk: str = ""
     is_policy_known: bool = False
     """Whether the changelog's policy was checked."""
@@ -130,7 +130,10 @@ class InputGrowth:
                     raise
                 has_reason = isinstance(error, StandfastError)
                 _log.warning(
-                    "the topics of %s: %s", name, told(error), exc_info=None if has_reason else error
+                    "the topics of %s: %s",
+                    name,
+                    describe_error(error),
+                    exc_info=None if has_reason else error,
                 )
                 found[name] = before
                 continue
@@ -151,7 +154,7 @@ class InputGrowth:
         return {name: text for name, text in found.items() if text}
 
     @property
-    def obstacles(self) -> dict[str, Obstacle]:
+    def obstacles(self) -> dict[str, TopicObstacle]:
         """Job → why it cannot continue with its topics."""
         return {name: each.obstacle for name, each in self._found.items() if each.obstacle is not None}
 
@@ -171,13 +174,13 @@ class InputGrowth:
             _log.warning("the policy of %s is not known: %s", topic, error)
             return before
 
-    def _look_at(self, name: str, record: JobRecord) -> tuple[str, Obstacle | None]:
-        definition, config = record.definition, parse_recorded(asked_of(record))
+    def _look_at(self, name: str, record: JobRecord) -> tuple[str, TopicObstacle | None]:
+        definition, config = record.definition, parse_recorded(requested_settings(record))
         topics = self._connected(name, config)
         judged = judge(definition, config, topics.ids(kinds(definition, config)))
         if judged.obstacle:
             # Its content does not belong to the run, so nothing else follows.
-            return "", Obstacle(definition.run, definition.topics, judged.obstacle)
+            return "", TopicObstacle(definition.run, definition.topics, judged.obstacle)
         if judged.events:
             self._record(name, definition, judged)
         if judged.missing:
@@ -191,7 +194,7 @@ class InputGrowth:
             )
             prepare(topics, record, config, partitions)
             self.records.update(name, lambda present: grown(present, partitions))
-        return note(config, definition.tasks, counts), None
+        return growth_note(config, definition.tasks, counts), None
 
     def _connected(self, name: str, config: JobConfig) -> InputTopics:
         """Return the connection to a job's brokers, a new one if a change has given it other settings."""
@@ -203,7 +206,7 @@ class InputGrowth:
         self._topics[name] = (settings, topics)
         return topics
 
-    def _record(self, name: str, definition: JobDefinition, judged: Judged) -> None:
+    def _record(self, name: str, definition: JobDefinition, judged: TopicFindings) -> None:
         """Record what was found out about topics, and post it once."""
         self.records.update(
             name,

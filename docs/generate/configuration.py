@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from standby.config import OWNED_BY_KERNEL, REMOVED, Key, keys
+from standby.config import OWNED_BY_KERNEL, REMOVED, ConfigKey, keys
 from standby.config.keys import Applies
 
 _HEAD = """\
@@ -130,7 +130,7 @@ def _section(name: str) -> str:
     return _SECTIONS[max(fits, key=len)]
 
 
-def _row(key: Key, field: dataclasses.Field[Any]) -> str:
+def _row(key: ConfigKey, field: dataclasses.Field[Any]) -> str:
     if field.default is dataclasses.MISSING:
         default = "required"
     elif field.default in ("", ()):
@@ -153,7 +153,7 @@ def _row(key: Key, field: dataclasses.Field[Any]) -> str:
     return f"| `{key.name}` | {default} | {allowed} | {doc} | {key.scope} | {_CHANGE[key.applies]} |"
 
 
-def _number(key: Key) -> str:
+def _number(key: ConfigKey) -> str:
     """Return in words what numbers a key takes, and in which unit."""
     bounds = f"≥ {key.minimum}" if key.maximum is None else f"{key.minimum} to {key.maximum}"
     return f"whole number {bounds}" + (f", {key.unit}" if key.unit else "")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, Final
 
-from appmaster.eventlog.entries import CATALOGUE, DECIDED, Decision, Described, Details
+from appmaster.eventlog.entries import CATALOGUE, DECIDED, DecisionData, Described, EntryData
 from appmaster.planning.state.actions import Facts
 
 _HEAD: Final = """\
@@ -61,7 +61,7 @@ def _kinds() -> Iterator[str]:
 
 
 def _data(described: Described) -> str:
-    if described.details is Decision:
+    if described.details is DecisionData:
         return "[of a decision](#decisions)"
     return ", ".join(_name(each) for each in _all(described.details)) or "–"
 
@@ -71,8 +71,8 @@ def _fields() -> Iterator[str]:
     yield ""
     yield "Every entry `decided_…` may have these fields."
     yield ""
-    yield from _table((*_all(Decision), *dataclasses.fields(Facts)))
-    seen: set[type[Details]] = {Decision, Details}
+    yield from _table((*_all(DecisionData), *dataclasses.fields(Facts)))
+    seen: set[type[EntryData]] = {DecisionData, EntryData}
     for kind, each in CATALOGUE.items():
         if each.details in seen or kind in DECIDED.values():
             continue
@@ -91,7 +91,7 @@ def _table(fields: tuple[dataclasses.Field[Any], ...]) -> Iterator[str]:
         yield f"| {_name(each)} | {each.metadata['doc']} |"
 
 
-def _all(details: type[Details]) -> tuple[dataclasses.Field[Any], ...]:
+def _all(details: type[EntryData]) -> tuple[dataclasses.Field[Any], ...]:
     return tuple(each for each in dataclasses.fields(details) if each.metadata)
 
 

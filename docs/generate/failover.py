@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
-from appmaster.planning.rules.table import STAGES, Decided, Rule, Stage
-from appmaster.planning.state.actions import ForgetHandover, Kind
-from appmaster.planning.state.job import Policy
+from appmaster.planning.rules.table import STAGES, Decided, Rule, RuleStage
+from appmaster.planning.state.actions import DecisionKind, ForgetHandover
+from appmaster.planning.state.job import PlannerPolicy
 from docs.generate.waits import WAITS
 from standby.config import JobConfig
 
@@ -149,14 +149,14 @@ def _rules() -> Iterator[str]:
             )
 
 
-def _stage(stage: Stage, rule: Rule) -> str:
+def _stage(stage: RuleStage, rule: Rule) -> str:
     if rule is not stage.rules[0]:
         return ""
     return f"**{stage.name}**" + (": nothing below is checked" if stage.is_last else "")
 
 
 def _decided(decided: Decided) -> str:
-    if isinstance(decided, Kind):
+    if isinstance(decided, DecisionKind):
         return f"`decided_{decided.value.replace('-', '_')}`"
     return "the hand-over's end" if decided is ForgetHandover else "the hand-over's beginning"
 
@@ -173,7 +173,7 @@ def _deadline(name: str) -> str:
     for each in dataclasses.fields(JobConfig):
         if each.name == name and "key" in each.metadata:
             return f"`{each.metadata['key'].name}`"
-    return f"{getattr(Policy(), name)} ms"
+    return f"{getattr(PlannerPolicy(), name)} ms"
 
 
 def _waits() -> Iterator[str]:

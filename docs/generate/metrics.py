@@ -12,7 +12,7 @@ from appmaster.eventlog.counting import sources
 from appmaster.eventlog.entries import DECIDED
 from appmaster.metrics.counters import COUNTERS, HISTOGRAMS, Counter, Histogram
 from appmaster.metrics.gauges import OF_CANDIDATE, OF_VIEW
-from standby.adapters.gate import REFUSED_CONNECTIONS
+from standby.adapters.acceptor import REFUSED_CONNECTIONS
 from standby.adapters.prometheus import OF_PROCESS
 from standby.kernel.restore.counters import OF_RESTORES
 from standby.process.metrics import OF_CONTROL, OF_REPLICA

@@ -16,7 +16,7 @@ class Wait:
 
     awaited: str
     deadline: str
-    """The field of `Policy`."""
+    """The field of `PlannerPolicy`."""
     comes: str
     otherwise: str
     events: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ from embedded.jars.ivy import download
 from embedded.jars.lock import Coordinate, Jar, JarSet, distinct, measure, read_lock, relock, sha256_of
 from embedded.java import find_java
 from embedded.places import cache_directory, yarn_conf
-from embedded.terminal import Progress
+from embedded.terminal import ProgressLine
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
 #: Room beside the jars themselves, for Ivy's own notes.
@@ -211,7 +211,7 @@ def classpath(name: str) -> list[Path]:
 
 def require(*names: str) -> None:
     """Make sure that the sets ``names`` (default: all) are in the cache, with progress on standard error."""
-    progress = Progress()
+    progress = ProgressLine()
     try:
         open_cache().require(*names, show=progress.show)
     finally:
@@ -252,7 +252,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "lock", help="download everything and write new sizes and checksums into the lock file"
     )
     arguments = parser.parse_args(argv)
-    progress = Progress()
+    progress = ProgressLine()
     try:
         cache = open_cache()
         if arguments.command == "fetch":

@@ -29,7 +29,7 @@ _POLL_SECONDS: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProcessIdentity:
     """A process and nobody else: its number may be used again, its number and birth may not."""
 
     pid: int
@@ -38,10 +38,10 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessInfo:
     """What ``/proc`` said of a process."""
 
-    identity: Identity
+    identity: ProcessIdentity
     parent: int
     #: One letter, as in ``ps``: T is stopped, Z is dead and not yet reaped by its parent.
     state: str
@@ -68,7 +68,7 @@ class Process:
         return self.state == "T"
 
 
-def look(pid: int) -> Process | None:
+def process_info(pid: int) -> ProcessInfo | None:
     """Return the process with that number, or None when there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -76,8 +76,8 @@ def look(pid: int) -> Process | None:
         return None
     # The second field is the command in brackets, and may hold anything, brackets too.
     fields = text[text.rindex(")") + 2 :].split()
-    return Process(
-        identity=Identity(pid, int(fields[19])),
+    return ProcessInfo(
+        identity=ProcessIdentity(pid, int(fields[19])),
         parent=int(fields[1]),
         state=fields[0],
         threads=int(fields[17]),
@@ -86,19 +86,19 @@ def look(pid: int) -> Process | None:
     )
 
 
-def is_alive(identity: Identity) -> bool:
+def is_alive(identity: ProcessIdentity) -> bool:
     """Whether exactly this process still runs."""
-    process = look(identity.pid)
+    process = process_info(identity.pid)
     return process is not None and process.identity == identity and process.is_alive
 
 
-def uptime_seconds(identity: Identity) -> float:
+def uptime_seconds(identity: ProcessIdentity) -> float:
     """Return how long ago the process was started."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - identity.started_ticks / _TICKS_PER_SECOND
 
 
 def boot_id() -> str:
-    """Return the id of the machine's present run; an :class:`Identity` of another run means nothing."""
+    """Return the id of the machine's present run; an :class:`ProcessIdentity` of another run means nothing."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
@@ -121,7 +121,7 @@ def command_of(pid: int) -> tuple[str, ...]:
     return tuple(os.fsdecode(each) for each in raw.rstrip(b"\0").split(b"\0"))
 
 
-def send(identity: Identity, number: signal.Signals) -> bool:
+def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
     """Send a signal to exactly this process; return whether it was there to get it."""
     try:
         handle = os.pidfd_open(identity.pid)
@@ -130,7 +130,7 @@ def send(identity: Identity, number: signal.Signals) -> bool:
     try:
         # The handle stays with the process that had the number when it was opened: looked at after that,
         # and before anything is sent, a number used again cannot slip in between.
-        process = look(identity.pid)
+        process = process_info(identity.pid)
         if process is None or process.identity != identity:
             return False
         signal.pidfd_send_signal(handle, number)
@@ -143,7 +143,7 @@ def send(identity: Identity, number: signal.Signals) -> bool:
 
 def start_detached(
     arguments: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path
-) -> Identity:
+) -> ProcessIdentity:
     """Start a process that nobody's end or Ctrl-C ends; return who it is.
 
     It is a session of its own and nobody's child: a shell in between starts it and goes at once, so that
@@ -165,7 +165,7 @@ def start_detached(
             )
     except (OSError, subprocess.SubprocessError) as error:
         raise Unavailable(f"{arguments[0]} cannot be started: {error}") from error
-    process = look(int(shell.stdout))
+    process = process_info(int(shell.stdout))
     if process is None:
         raise Unavailable(f"{arguments[0]} ended at once: see {log}")
     return process.identity
@@ -179,7 +179,7 @@ class Owned:
     #: The directory of each host; a container's working directory lies in it.
     host_directories: Mapping[str, Path]
 
-    def processes(self, host: str | None = None) -> list[Process]:
+    def processes(self, host: str | None = None) -> list[ProcessInfo]:
         """Return the living processes of the cluster (or of one host of it), oldest first."""
         alive = {each.pid: each for each in _all() if each.is_alive}
         hosts = [host] if host is not None else list(self.host_directories)
@@ -198,7 +198,7 @@ class Owned:
         return sorted((alive[pid] for pid in owned), key=lambda each: each.identity.started_ticks)
 
     def kill(
-        self, host: str | None = None, *, first: Iterable[Identity] = (), timeout_seconds: float = 20
+        self, host: str | None = None, *, first: Iterable[ProcessIdentity] = (), timeout_seconds: float = 20
     ) -> int:
         """Kill every process (or those of one host) until none is left; return how many there were.
 
@@ -214,7 +214,7 @@ class Owned:
             time.sleep(_POLL_SECONDS)
         return len(killed)
 
-    def stop(self, host: str, *, first: Iterable[Identity] = (), timeout_seconds: float = 20) -> int:
+    def stop(self, host: str, *, first: Iterable[ProcessIdentity] = (), timeout_seconds: float = 20) -> int:
         """Hold every process of a host with SIGSTOP until none runs, and its ports; return how many there were."""
         held = self._until_none(
             host, lambda each: not each.is_stopped, signal.SIGSTOP, first, timeout_seconds
@@ -225,12 +225,12 @@ class Owned:
     def _until_none(
         self,
         host: str | None,
-        concerns: Callable[[Process], bool],
+        concerns: Callable[[ProcessInfo], bool],
         number: signal.Signals,
-        first: Iterable[Identity],
+        first: Iterable[ProcessIdentity],
         timeout_seconds: float,
-    ) -> set[Identity]:
-        reached = {identity for identity in first if send(identity, number)}
+    ) -> set[ProcessIdentity]:
+        reached = {identity for identity in first if send_signal(identity, number)}
         deadline = time.monotonic() + timeout_seconds
         # Again and again, since one of them may have started another just before it was reached; and once more
         # when none is left, since one that is just becoming another program shows no environment meanwhile.
@@ -238,7 +238,7 @@ class Owned:
         while empty_looks < 2:
             left = [each.identity for each in self.processes(host) if concerns(each)]
             fresh = [identity for identity in left if identity not in reached]
-            reached.update(identity for identity in fresh if send(identity, number))
+            reached.update(identity for identity in fresh if send_signal(identity, number))
             empty_looks = 0 if left else empty_looks + 1
             if left and time.monotonic() > deadline:
                 raise Unavailable(f"the processes {_numbers(left)} do not react to {number.name}")
@@ -253,19 +253,19 @@ class Owned:
         )
 
 
-def _numbers(identities: Iterable[Identity]) -> str:
+def _numbers(identities: Iterable[ProcessIdentity]) -> str:
     return ", ".join(str(each.pid) for each in identities)
 
 
-def _all() -> Iterator[Process]:
+def _all() -> Iterator[ProcessInfo]:
     for name in os.listdir("/proc"):
         if name.isdigit():
-            process = look(int(name))
+            process = process_info(int(name))
             if process is not None:
                 yield process
 
 
-def _works_in(process: Process, directories: tuple[str, ...]) -> bool:
+def _works_in(process: ProcessInfo, directories: tuple[str, ...]) -> bool:
     """Whether the working directory is in one of these; a shell in which somebody looks around does not count."""
     if process.has_terminal or not directories:
         return False

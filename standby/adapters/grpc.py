@@ -14,10 +14,10 @@ from typing import Any, Final
 import grpc
 
 from standby.adapters.channels import open_channel
-from standby.adapters.tls import Keys, channel_options
+from standby.adapters.tls import TlsCredentials, channel_options
 from standby.control.effects import OpenStream
 from standby.control.events import AssignmentReceived, ExitReceived, StreamBroken, StreamConnected
-from standby.control.ports import Post
+from standby.control.ports import PostEvent
 from standby.errors import BadConfiguration
 from standby.shared.clock import REAL
 from standby.shared.roles import PeerRole
@@ -45,15 +45,15 @@ class ControlStreams:
     """Opens streams to leaders."""
 
     def __init__(
-        self, keys: Keys, heartbeat_interval_ms: int, clock: Callable[[], float] = REAL.monotonic
+        self, keys: TlsCredentials, heartbeat_interval_ms: int, clock: Callable[[], float] = REAL.monotonic
     ) -> None:
         """``clock`` returns seconds; it times the heartbeats."""
         self._keys = keys
         self._interval_seconds = heartbeat_interval_ms / 1000
         self._clock = clock
 
-    def open(self, order: OpenStream, post: Post) -> ControlStream:
-        """Return a stream that is connecting; see `standby.control.ports.Connect` for what it posts."""
+    def open(self, order: OpenStream, post: PostEvent) -> ControlStream:
+        """Return a stream that is connecting; see `standby.control.ports.ConnectStream` for what it posts."""
         leader = order.leader
         address = f"{leader.host}:{leader.port}"
         channel = open_channel(address, self._keys.channel_credentials(), _OPTIONS)
@@ -72,7 +72,7 @@ class ControlStream:
         channel: grpc.Channel,
         order: OpenStream,
         interval_seconds: float,
-        post: Post,
+        post: PostEvent,
         clock: Callable[[], float],
     ) -> None:
         self._number = order.stream

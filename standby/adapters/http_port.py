@@ -1,6 +1,6 @@
 """A public HTTP/1.0 port: read-only, with limits.
 
-One thread receives requests and sends answers (`standby.adapters.gate`), and a few others compute the answers. A
+One thread receives requests and sends answers (`standby.adapters.acceptor`), and a few others compute the answers. A
 slow or faulty client cannot block any of them.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
-from standby.adapters.gate import Connection, Gate, Limits, Refused, listening
+from standby.adapters.acceptor import Acceptor, Connection, Limits, MalformedRequest, listening
 from standby.shared.clock import REAL, Clock
 
 _log: Final = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _TOLD_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A GET request."""
 
     path: str
@@ -45,7 +45,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HttpResponse:
     """An answer."""
 
     status: HTTPStatus
@@ -53,7 +53,7 @@ class Page:
     body: bytes
 
 
-Answer = Callable[[Request], Page]
+Respond = Callable[[HttpRequest], HttpResponse]
 
 
 class HttpPages:
@@ -62,14 +62,14 @@ class HttpPages:
     def __init__(
         self, host: str, port: int = 0, name: str = "http", limits: Limits = LIMITS, clock: Clock = REAL
     ) -> None:
-        self.gate: Gate = listening(host, port, limits, name, clock)
+        self.gate: Acceptor = listening(host, port, limits, name, clock)
         self._clock = clock
         self.port = self.gate.port
-        self._answer: Answer = lambda _: Page(HTTPStatus.NOT_FOUND, "text/plain", b"")
+        self._answer: Respond = lambda _: HttpResponse(HTTPStatus.NOT_FOUND, "text/plain", b"")
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix=name)
         self._told = -_TOLD_SECONDS
 
-    def start(self, answer: Answer) -> None:
+    def start(self, answer: Respond) -> None:
         """Start serving; ``answer`` is called on threads of the port."""
         self._answer = answer
         self.gate.start(self._greet)
@@ -95,7 +95,7 @@ class HttpPages:
                 self._ask(connection, bytes(head[:end]))
                 return 0
             if len(head) > _MOST_HEAD_BYTES:
-                raise Refused("the head of the request is too long")
+                raise MalformedRequest("the head of the request is too long")
             return selectors.EVENT_READ
 
         connection.step = read
@@ -105,16 +105,16 @@ class HttpPages:
         self.gate.let_in(connection)
         if request is None:
             body = b"only GET is supported\n"
-            self._send(connection, Page(HTTPStatus.NOT_IMPLEMENTED, "text/plain", body))
+            self._send(connection, HttpResponse(HTTPStatus.NOT_IMPLEMENTED, "text/plain", body))
             return
 
-        def made(future: Future[Page]) -> None:
+        def made(future: Future[HttpResponse]) -> None:
             if not future.cancelled():
                 self.gate.post(lambda: self._send(connection, future.result()))
 
         self._pool.submit(self._make, request).add_done_callback(made)
 
-    def _make(self, request: Request) -> Page:
+    def _make(self, request: HttpRequest) -> HttpResponse:
         try:
             return self._answer(request)
         except Exception:  # noqa: BLE001 - the outermost level of a thread of the pool
@@ -122,9 +122,9 @@ class HttpPages:
             if now - self._told >= _TOLD_SECONDS:
                 self._told = now
                 _log.exception("%s: answering failed", request.path)
-            return Page(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", b"unexpected error\n")
+            return HttpResponse(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", b"unexpected error\n")
 
-    def _send(self, connection: Connection, page: Page) -> None:
+    def _send(self, connection: Connection, page: HttpResponse) -> None:
         head = (
             f"HTTP/1.0 {page.status.value} {page.status.phrase}\r\n"
             f"Content-Type: {page.content_type}\r\nContent-Length: {len(page.body)}\r\n"
@@ -151,12 +151,12 @@ def _end_of_head(head: bytearray) -> int:
     return min(ends, default=-1)
 
 
-def _parse(head: bytes) -> Request | None:
-    """Return the request; None for methods other than GET. Raises `Refused` for an invalid request."""
+def _parse(head: bytes) -> HttpRequest | None:
+    """Return the request; None for methods other than GET. Raises `MalformedRequest` for an invalid request."""
     first, _, rest = head.decode("latin-1").replace("\r\n", "\n").partition("\n")
     parts = first.split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1.") or not parts[1].startswith("/"):
-        raise Refused("not an HTTP/1 request")
+        raise MalformedRequest("not an HTTP/1 request")
     if parts[0] != "GET":
         return None
     accepts = (
@@ -164,4 +164,4 @@ def _parse(head: bytes) -> Request | None:
         for name, _, value in (each.partition(":") for each in rest.split("\n"))
         if name.lower() == "accept"
     )
-    return Request(parts[1].partition("?")[0], next(accepts, "").strip())
+    return HttpRequest(parts[1].partition("?")[0], next(accepts, "").strip())

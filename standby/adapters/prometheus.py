@@ -13,12 +13,12 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from standby.adapters.http_port import HttpPages, Page, Request
+from standby.adapters.http_port import HttpPages, HttpRequest, HttpResponse
 from standby.adapters.processes import ProcessFigures
-from standby.shared.metric import Kind, Metric, Samples, single
+from standby.shared.metric import Metric, MetricKind, Samples, single
 
 #: Returns whether the process is healthy, and further facts.
-Health = Callable[[], tuple[bool, Mapping[str, object]]]
+HealthCheck = Callable[[], tuple[bool, Mapping[str, object]]]
 
 
 #: Metrics of the process and its children; Prometheus' own collector does not cover children.
@@ -34,7 +34,7 @@ OF_PROCESS: Final[tuple[Metric[ProcessFigures], ...]] = (
         "CPU time used by the process itself, and by its children, those included that have ended.",
         ("of",),
         lambda figures: ((("self",), figures.cpu_seconds), (("children",), figures.children_cpu_seconds)),
-        Kind.COUNTER,
+        MetricKind.COUNTER,
     ),
     single("standfast_process_children", "Its children.", lambda figures: figures.children),
     single("standfast_process_threads", "Its threads.", lambda figures: figures.threads),
@@ -42,7 +42,7 @@ OF_PROCESS: Final[tuple[Metric[ProcessFigures], ...]] = (
 )
 
 
-class Present(Collector):
+class MetricsCollector(Collector):
     """Returns the values at the time of the scrape: a replica that left is no longer included."""
 
     def __init__(self, metrics: Callable[[], Iterable[Samples]]) -> None:
@@ -56,7 +56,7 @@ class Present(Collector):
         """Yield every metric with its current values."""
         for samples in self._metrics():
             metric = samples.metric
-            make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+            make = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
             family = make(metric.name, metric.help, labels=metric.labels)
             for labels, value in samples.values:
                 family.add_metric(labels, value)
@@ -71,21 +71,21 @@ class MetricsServer:
         self.gate = self._pages.gate
         self.port: int = self._pages.port
 
-    def start(self, metrics: Callable[[], Iterable[Samples]], health: Health) -> None:
+    def start(self, metrics: Callable[[], Iterable[Samples]], health: HealthCheck) -> None:
         """Start serving; both functions are called on threads of the server."""
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        registry.register(Present(metrics))
+        registry.register(MetricsCollector(metrics))
 
-        def answer(request: Request) -> Page:
+        def answer(request: HttpRequest) -> HttpResponse:
             if request.path == "/metrics":
                 encode, content_type = choose_encoder(request.accept)
-                return Page(HTTPStatus.OK, content_type, encode(registry))
+                return HttpResponse(HTTPStatus.OK, content_type, encode(registry))
             if request.path == "/healthz":
                 is_well, facts = health()
                 status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
-                return Page(status, "application/json", json.dumps(facts).encode() + b"\n")
-            return Page(HTTPStatus.NOT_FOUND, "text/plain", b"/metrics or /healthz\n")
+                return HttpResponse(status, "application/json", json.dumps(facts).encode() + b"\n")
+            return HttpResponse(HTTPStatus.NOT_FOUND, "text/plain", b"/metrics or /healthz\n")
 
         self._pages.start(answer)
 

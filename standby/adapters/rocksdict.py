@@ -25,8 +25,8 @@ from rocksdict import (
 )
 
 from standby.errors import CorruptState, StandfastError, Unavailable
-from standby.kernel.ports import Change, InUse, Profile
-from standby.replica.store.scan import Page
+from standby.kernel.ports import ChangelogRecord, InUse, Profile
+from standby.replica.store.scan import ScanPage
 
 #: Shared by all databases of the process, so that many small tasks need no more memory than one large one.
 _CACHE: Final = Cache(64 << 20)
@@ -147,20 +147,20 @@ class RocksDatabase:
             raise self._failed(error) from error
         return values
 
-    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> ScanPage:
         """Return the first ``limit`` keys of [start, stop) with their values; with ``reverse`` the last ones."""
         items: list[tuple[bytes, bytes]] = []
         if start >= stop:
-            return Page(items, True)
+            return ScanPage(items, True)
         try:
             found = self._db.items(reverse, stop if reverse else start, _until(stop))
             size = 0
             for key, value in found:
                 assert isinstance(key, bytes), "raw mode"
                 if reverse and key < start:
-                    return Page(items, True)
+                    return ScanPage(items, True)
                 if len(items) >= limit or size >= _PAGE_BYTES:
-                    return Page(items, False)
+                    return ScanPage(items, False)
                 items.append((key, value))
                 size += len(key) + len(value)
             self._check_end(items[-1][0] if items else None, start, stop, reverse)
@@ -168,7 +168,7 @@ class RocksDatabase:
             raise
         except Exception as error:  # rocksdict raises nothing more specific
             raise self._failed(error) from error
-        return Page(items, True)
+        return ScanPage(items, True)
 
     def _check_end(self, last: bytes | None, start: bytes, stop: bytes, reverse: bool) -> None:
         """Raise `CorruptState` if there is data after ``last``.
@@ -187,7 +187,7 @@ class RocksDatabase:
         if iterator.valid() and iterator.key() >= start:
             raise CorruptState(f"{self._path}: a scan ended before {iterator.key()[:32]!r}")
 
-    def write(self, changes: Iterable[Change]) -> None:
+    def write(self, changes: Iterable[ChangelogRecord]) -> None:
         """Apply the changes as one atomic batch."""
         if self._is_sorting:
             # Sorted by the key only, because changes of one key must keep their order.

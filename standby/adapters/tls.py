@@ -20,7 +20,7 @@ from standby.shared.roles import PeerRole
 _TOO_OLD: Final = ssl.TLSVersion.TLSv1_2
 
 
-class Keys:
+class TlsCredentials:
     """The current credentials of a process. Thread-safe.
 
     Raises `BadConfiguration` when the first ones cannot be used.

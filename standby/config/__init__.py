@@ -12,7 +12,7 @@ from standby.config.kafka import (
     kafka_settings,
     librdkafka_settings,
 )
-from standby.config.keys import Applies, Key
+from standby.config.keys import Applies, ConfigKey
 from standby.config.parse import (
     REMOVED,
     flatten,
@@ -31,9 +31,9 @@ __all__ = [
     "OWNED_BY_KERNEL",
     "REMOVED",
     "Applies",
+    "ConfigKey",
     "JobConfig",
     "KafkaSettings",
-    "Key",
     "flatten",
     "in_one_form",
     "is_harmless",

@@ -4,7 +4,7 @@ A key is a dataclass field of one of the classes in this package, created by `ke
 value:
 
 ==================  ===================================================================
-`PlannerKeys`       the planner, in its `Policy`
+`PlannerKeys`       the planner, in its `PlannerPolicy`
 `ClusterKeys`       each process of a cluster from its start on, in its `ClusterConfig`
 every other class   whoever has the job's `JobConfig`, as the leader and its containers
 ==================  ===================================================================
@@ -60,7 +60,7 @@ OF_HOST: Final = Form(re.compile(r"[^=]+=."), "host=value")
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ConfigKey:
     """A documented key of the job file."""
 
     name: str
@@ -101,5 +101,5 @@ def key(
     if scope != "job" and applies is not None:
         raise ValueError(f"{name}: a key of the {scope} never changes while the job runs")
     change: Applies = applies or ("start" if scope == "job" else "never")
-    declared = Key(name, doc, unit, scope, change, minimum, maximum, choices, form, distinct, example)
+    declared = ConfigKey(name, doc, unit, scope, change, minimum, maximum, choices, form, distinct, example)
     return field(default=default, metadata={"key": declared})

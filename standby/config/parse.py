@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from standby.config.checks import contradictions, left_out
 from standby.config.kafka import OWNED_BY_KERNEL
-from standby.config.keys import Key
+from standby.config.keys import ConfigKey
 from standby.config.whole import JobConfig, keys
 from standby.errors import BadConfiguration
 from standby.security import disclosure
@@ -216,7 +216,7 @@ def _int(text: str) -> int:
     return int(found["hexadecimal"], 16) if found["hexadecimal"] else int(text)
 
 
-def _value(key: Key, kind: str, text: str) -> Any:
+def _value(key: ConfigKey, kind: str, text: str) -> Any:
     """Return ``text`` converted to the field's type. Raises ValueError with the expected format."""
     if kind == "bool":
         return _bool(text)

@@ -1,4 +1,4 @@
-"""The keys for the planner's decisions, all in `appmaster.planning.state.job.Policy`."""
+"""The keys for the planner's decisions, all in `appmaster.planning.state.job.PlannerPolicy`."""
 
 from __future__ import annotations
 

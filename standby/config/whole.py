@@ -10,7 +10,7 @@ from typing import Any
 
 from standby.config.cluster import ClusterKeys
 from standby.config.job import CodeKeys, HotStandbyKeys, JobKeys
-from standby.config.keys import Key
+from standby.config.keys import ConfigKey
 from standby.config.planner import PlannerKeys
 from standby.config.servers import ServerKeys
 from standby.config.state import StateKeys
@@ -62,7 +62,7 @@ class JobConfig(
 
 
 @cache
-def keys() -> tuple[tuple[Key, dataclasses.Field[Any]], ...]:
+def keys() -> tuple[tuple[ConfigKey, dataclasses.Field[Any]], ...]:
     """Return every documented key with its dataclass field, in the order of declaration."""
     return tuple(
         (each.metadata["key"], each)

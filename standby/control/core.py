@@ -6,8 +6,8 @@ It uses no clock, thread or library: `standby.control.loop` feeds events and exe
   for the container's own incarnation (rule `late-order`);
 - the replicas keep running without ZooKeeper and without a leader; a container without a leader for the orphan
   time-out closes in order and ends (rule `orphan-exit`);
-- time is evaluated only in `Turned`, which ends each turn after all other events: a deadline does not expire while
-  the event that would meet it is in the inbox.
+- time is evaluated only in `InboxDrained`, which ends each turn after all other events: a deadline does not expire
+  while the event that would meet it is in the inbox.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from standby.control.effects import (
     Assign,
     CloseReplicas,
     CloseStream,
-    Effect,
+    ControlEffect,
     LookUpLeader,
-    Note,
     Register,
+    WriteLog,
 )
 from standby.control.events import (
     AssignmentReceived,
-    Event,
+    ControlEvent,
     ExitReceived,
+    InboxDrained,
     LeaderChanged,
     LeaderMoved,
     LeaderUnknown,
@@ -44,67 +45,66 @@ from standby.control.events import (
     StreamBroken,
     StreamConnected,
     Terminated,
-    Turned,
 )
-from standby.control.state import Closing, ControlState, NoStream, Registration, Stream
+from standby.control.state import Closing, ControlState, NoStream, RegistrationState, Stream
 from standby.control.turn import turned
 from standby.errors import BadConfiguration
 from standby.shared import exits
 from standby.shared.wire import JobDefinition
 
-Step = tuple[ControlState, tuple[Effect, ...]]
+ControlStep = tuple[ControlState, tuple[ControlEffect, ...]]
 
 
-def step(state: ControlState, event: Event) -> Step:
+def step(state: ControlState, event: ControlEvent) -> ControlStep:
     """Return the state after ``event``, and the effects to execute, in order."""
     if state.has_quit:
         return state, ()
     return RULES[type(event)](state, event)
 
 
-def begin_closing(state: ControlState, code: int, reason: str, *, purge: bool = False) -> Step:
+def begin_closing(state: ControlState, code: int, reason: str, *, purge: bool = False) -> ControlStep:
     """Return the state in which the container closes, and the effects that start it; none if it is closing already."""
     if state.closing is not None:
         return state, ()
     return (
         replace(state, closing=Closing(code, reason, purge=purge)),
-        (Note(f"closing: {reason}"), CloseReplicas(state.policy.close_deadline_ms)),
+        (WriteLog(f"closing: {reason}"), CloseReplicas(state.policy.close_deadline_ms)),
     )
 
 
-def _session_connected(state: ControlState, event: SessionConnected) -> Step:
+def _session_connected(state: ControlState, event: SessionConnected) -> ControlStep:
     # A broken connection loses every watch, so the leader is read again each time.
-    effects: list[Effect] = [Note("ZooKeeper: connected"), LookUpLeader()]
+    effects: list[ControlEffect] = [WriteLog("ZooKeeper: connected"), LookUpLeader()]
     registration = state.registration
-    if registration in {Registration.ABSENT, Registration.FAILED}:
-        registration = Registration.ASKED
+    if registration in {RegistrationState.ABSENT, RegistrationState.FAILED}:
+        registration = RegistrationState.ASKED
         effects.append(Register())
     return replace(state, is_session_up=True, registration=registration), tuple(effects)
 
 
-def _registration_failed(state: ControlState, event: RegistrationFailed) -> Step:
-    note = Note(f"registration failed: {event.reason}", is_warning=True)
-    if state.registration is not Registration.ASKED:
+def _registration_failed(state: ControlState, event: RegistrationFailed) -> ControlStep:
+    note = WriteLog(f"registration failed: {event.reason}", is_warning=True)
+    if state.registration is not RegistrationState.ASKED:
         return state, (note,)
-    return replace(state, registration=Registration.FAILED, register_at_ms=None), (note,)
+    return replace(state, registration=RegistrationState.FAILED, register_at_ms=None), (note,)
 
 
-def _registered(state: ControlState, event: Registered) -> Step:
+def _registered(state: ControlState, event: Registered) -> ControlStep:
     incarnation = event.incarnation
-    known = replace(state, registration=Registration.DONE, incarnation=incarnation)
+    known = replace(state, registration=RegistrationState.DONE, incarnation=incarnation)
     if incarnation == state.incarnation:
         return known, ()
-    note = Note(f"registered: incarnation {incarnation}")
+    note = WriteLog(f"registered: incarnation {incarnation}")
     dropped, effects = _drop_stream(known, "a new incarnation must introduce itself")
     return dropped, (note, *effects)
 
 
-def _leader_changed(state: ControlState, event: LeaderChanged) -> Step:
+def _leader_changed(state: ControlState, event: LeaderChanged) -> ControlStep:
     leader = event.leader
     known = replace(state, leader=leader, is_leader_unread=False)
-    notes: tuple[Effect, ...] = ()
+    notes: tuple[ControlEffect, ...] = ()
     if leader != state.leader:
-        notes = (Note(f"leader: {leader}" if leader else "leader: none"),)
+        notes = (WriteLog(f"leader: {leader}" if leader else "leader: none"),)
     link = state.link
     if leader is None:
         # An open stream is kept: a leader may lose its znode briefly and still serve.
@@ -119,29 +119,29 @@ def _leader_changed(state: ControlState, event: LeaderChanged) -> Step:
     return known, notes
 
 
-def _drop_stream(state: ControlState, reason: str) -> Step:
+def _drop_stream(state: ControlState, reason: str) -> ControlStep:
     """Return the state without a stream, free to open the next one at once."""
     dropped = replace(state, link=NoStream(0, 0))
     if isinstance(state.link, Stream):
         number = state.link.number
-        return dropped, (CloseStream(number), Note(f"stream {number}: dropped, {reason}"))
+        return dropped, (CloseStream(number), WriteLog(f"stream {number}: dropped, {reason}"))
     return dropped, ()
 
 
-def _stream_broken(state: ControlState, event: StreamBroken) -> Step:
+def _stream_broken(state: ControlState, event: StreamBroken) -> ControlStep:
     link = state.link
     if not isinstance(link, Stream) or link.number != event.stream:
         return state, ()
     broken = replace(state, link=NoStream(link.attempt + 1))
     return broken, (
         CloseStream(event.stream),
-        Note(f"stream {event.stream}: broken: {event.reason}", is_warning=link.is_connected),
+        WriteLog(f"stream {event.stream}: broken: {event.reason}", is_warning=link.is_connected),
         # A successor's znode may exist already, with the watch event still on its way.
         LookUpLeader(),
     )
 
 
-def _assigned(state: ControlState, event: AssignmentReceived) -> Step:
+def _assigned(state: ControlState, event: AssignmentReceived) -> ControlStep:
     assignment, link = event.assignment, state.link
     named = f"assignment {assignment.number}"
     if not isinstance(link, Stream) or link.number != event.stream:
@@ -172,17 +172,17 @@ def _assigned(state: ControlState, event: AssignmentReceived) -> Step:
         jobs=jobs,
         lag_bounds_ms=_lag_bounds(jobs),
     )
-    effects: list[Effect] = []
+    effects: list[ControlEffect] = []
     if assignment.number != link.applied or assignment.controller_epoch != state.epoch:
         listed = ", ".join(
             f"{each.replica} {each.role.value} at {each.epoch}" for each in assignment.replicas
         )
         text = f"{named} of controller epoch {assignment.controller_epoch}: {listed or 'nothing'}"
-        effects.append(Note(text))
+        effects.append(WriteLog(text))
     return applied, (*effects, Assign(assignment.replicas, jobs))
 
 
-def _told_to_exit(state: ControlState, event: ExitReceived) -> Step:
+def _told_to_exit(state: ControlState, event: ExitReceived) -> ControlStep:
     told, link = event.exit, state.link
     if not isinstance(link, Stream) or link.number != event.stream:
         return _refused(state, f"exit of stream {event.stream}, which was closed")
@@ -199,8 +199,8 @@ def _told_to_exit(state: ControlState, event: ExitReceived) -> Step:
     )
 
 
-def _refused(state: ControlState, what: str) -> Step:
-    return replace(state, refused=state.refused + 1), (Note(f"refused: {what}", is_warning=True),)
+def _refused(state: ControlState, what: str) -> ControlStep:
+    return replace(state, refused=state.refused + 1), (WriteLog(f"refused: {what}", is_warning=True),)
 
 
 def _lag_bounds(jobs: Mapping[str, JobDefinition]) -> dict[str, int]:
@@ -213,53 +213,53 @@ def _lag_bounds(jobs: Mapping[str, JobDefinition]) -> dict[str, int]:
     return bounds
 
 
-def _session_suspended(state: ControlState, event: SessionSuspended) -> Step:
-    return replace(state, is_session_up=False), (Note("ZooKeeper: connection suspended"),)
+def _session_suspended(state: ControlState, event: SessionSuspended) -> ControlStep:
+    return replace(state, is_session_up=False), (WriteLog("ZooKeeper: connection suspended"),)
 
 
-def _session_lost(state: ControlState, event: SessionLost) -> Step:
-    note = Note("ZooKeeper: session lost, the registration with it", is_warning=True)
-    return replace(state, is_session_up=False, registration=Registration.ABSENT), (note,)
+def _session_lost(state: ControlState, event: SessionLost) -> ControlStep:
+    note = WriteLog("ZooKeeper: session lost, the registration with it", is_warning=True)
+    return replace(state, is_session_up=False, registration=RegistrationState.ABSENT), (note,)
 
 
-def _leader_moved(state: ControlState, event: LeaderMoved) -> Step:
+def _leader_moved(state: ControlState, event: LeaderMoved) -> ControlStep:
     return state, (LookUpLeader(),)
 
 
-def _leader_unknown(state: ControlState, event: LeaderUnknown) -> Step:
+def _leader_unknown(state: ControlState, event: LeaderUnknown) -> ControlStep:
     unread = replace(state, is_leader_unread=True, look_up_at_ms=None)
-    return unread, (Note(f"the leader cannot be read now: {event.reason}"),)
+    return unread, (WriteLog(f"the leader cannot be read now: {event.reason}"),)
 
 
-def _leftovers_found(state: ControlState, event: LeftoversFound) -> Step:
+def _leftovers_found(state: ControlState, event: LeftoversFound) -> ControlStep:
     return replace(state, leftovers=event.leftovers), ()
 
 
-def _stream_connected(state: ControlState, event: StreamConnected) -> Step:
+def _stream_connected(state: ControlState, event: StreamConnected) -> ControlStep:
     if not isinstance(state.link, Stream) or state.link.number != event.stream:
         return state, ()
     connected = replace(state, link=replace(state.link, is_connected=True))
-    return connected, (Note(f"stream {event.stream}: connected"),)
+    return connected, (WriteLog(f"stream {event.stream}: connected"),)
 
 
-def _replicas_changed(state: ControlState, event: ReplicasChanged) -> Step:
+def _replicas_changed(state: ControlState, event: ReplicasChanged) -> ControlStep:
     # The event only wakes the loop: the end of the turn reads the replicas' statuses.
     return state, ()
 
 
-def _replicas_closed(state: ControlState, event: ReplicasClosed) -> Step:
+def _replicas_closed(state: ControlState, event: ReplicasClosed) -> ControlStep:
     if state.closing is None:
         return state, ()
     return replace(state, closing=replace(state.closing, in_time=event.in_time)), ()
 
 
-def _terminated(state: ControlState, event: Terminated) -> Step:
+def _terminated(state: ControlState, event: Terminated) -> ControlStep:
     return begin_closing(state, exits.ORDERLY, f"{event.signal} received")
 
 
 #: The handler of each event. A test compares it with the union of all events.
-RULES: Final[Mapping[type, Callable[[ControlState, Any], Step]]] = {
-    Turned: turned,
+RULES: Final[Mapping[type, Callable[[ControlState, Any], ControlStep]]] = {
+    InboxDrained: turned,
     SessionConnected: _session_connected,
     SessionSuspended: _session_suspended,
     SessionLost: _session_lost,

@@ -73,13 +73,13 @@ class Quit:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class WriteLog:
     """Write a log line."""
 
     text: str
     is_warning: bool = False
 
 
-Effect = (
-    Register | LookUpLeader | OpenStream | CloseStream | Assign | SendReport | CloseReplicas | Quit | Note
+ControlEffect = (
+    Register | LookUpLeader | OpenStream | CloseStream | Assign | SendReport | CloseReplicas | Quit | WriteLog
 )

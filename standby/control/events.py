@@ -1,6 +1,6 @@
 """The events of a container's control loop: past tense, frozen.
 
-Only :class:`Turned`, which ends each turn of the loop, carries a time. So every deadline is evaluated after the
+Only :class:`InboxDrained`, which ends each turn of the loop, carries a time. So every deadline is evaluated after the
 inbox is drained: a process that was suspended for a minute handles all pending events before it draws conclusions
 from the clock (rule `who-is-lost`).
 """
@@ -135,7 +135,7 @@ class Terminated:
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class InboxDrained:
     """The inbox is drained; this is the current situation."""
 
     now_ms: int
@@ -149,7 +149,7 @@ class Turned:
     """Job → revision that this process runs."""
 
 
-Event = (
+ControlEvent = (
     SessionConnected
     | SessionSuspended
     | SessionLost
@@ -166,5 +166,5 @@ Event = (
     | ReplicasChanged
     | ReplicasClosed
     | Terminated
-    | Turned
+    | InboxDrained
 )

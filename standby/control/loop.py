@@ -12,15 +12,15 @@ from standby.control.effects import (
     Assign,
     CloseReplicas,
     CloseStream,
-    Effect,
+    ControlEffect,
     LookUpLeader,
-    Note,
     OpenStream,
     Quit,
     Register,
     SendReport,
+    WriteLog,
 )
-from standby.control.events import Event, LeftoversFound, ReplicasClosed, Turned
+from standby.control.events import ControlEvent, InboxDrained, LeftoversFound, ReplicasClosed
 from standby.control.ports import OpenedStream, Ports
 from standby.control.state import ControlState
 from standby.control.turn import due_in_ms
@@ -42,7 +42,9 @@ _LEAVE_SECONDS: Final = 1.0
 class ControlLoop:
     """Runs turns until the container is to end. No other thread owns the state, so no lock is needed."""
 
-    def __init__(self, state: ControlState, inbox: Inbox[Event], ports: Ports, clock: Clock = REAL) -> None:
+    def __init__(
+        self, state: ControlState, inbox: Inbox[ControlEvent], ports: Ports, clock: Clock = REAL
+    ) -> None:
         self._state = state
         self._inbox = inbox
         self._ports = ports
@@ -78,7 +80,7 @@ class ControlLoop:
             self._apply(event)
         replicas = self._ports.replicas
         self._apply(
-            Turned(
+            InboxDrained(
                 now_ms=self._clock.monotonic_ms(),
                 jitter=random.random(),
                 statuses=replicas.statuses(),
@@ -100,14 +102,14 @@ class ControlLoop:
         # An overdue deadline waits for an event, which ends the pause by itself.
         return min(TICK_SECONDS, due / 1000) if due else TICK_SECONDS
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: ControlEvent) -> None:
         self._state, effects = step(self._state, event)
         for effect in effects:
             self._perform(effect)
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: ControlEffect) -> None:
         match effect:
-            case Note(text, is_warning):
+            case WriteLog(text, is_warning):
                 _LOG.log(logging.WARNING if is_warning else logging.INFO, "%s", text)
             case Register():
                 self._ports.membership.register()

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from standby.control.effects import OpenStream
-from standby.control.events import Event
+from standby.control.events import ControlEvent
 from standby.ports import Replicas
 from standby.shared.model import Leftover
 from standby.shared.wire import Report
 
 #: Posts an event. Thread-safe; returns at once.
-Post = Callable[[Event], None]
+PostEvent = Callable[[ControlEvent], None]
 
 #: Returns usable state on the host's disks that no process holds. May block: the loop calls it on a separate thread.
 #: It is called only once, before the first introduction: testing the lock of a store that the kernel of this process
@@ -63,7 +63,7 @@ class OpenedStream(Protocol):
 
 
 #: Connects to the leader; posts `StreamConnected`, `AssignmentReceived`, `ExitReceived` and one `StreamBroken`.
-Connect = Callable[[OpenStream, Post], OpenedStream]
+ConnectStream = Callable[[OpenStream, PostEvent], OpenedStream]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Ports:
     """Everything that the control loop uses."""
 
     membership: Membership
-    connect: Connect
+    connect: ConnectStream
     replicas: Replicas
     find_leftovers: FindLeftoverState
     rss_bytes: Callable[[], int]

@@ -13,7 +13,7 @@ from standby.shared.wire import PROTOCOL, Hello, JobDefinition
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ContainerIdentity:
     """Properties that do not change during the process's life; see the fields of `standby.shared.wire.Hello`."""
 
     container: str
@@ -26,7 +26,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ControlPolicy:
     """The loop's time-outs and intervals, in milliseconds."""
 
     orphan_timeout_ms: int
@@ -51,7 +51,7 @@ class Policy:
 MOST_TRACEBACKS: Final = 4
 
 
-class Registration(enum.Enum):
+class RegistrationState(enum.Enum):
     """The status of the container's znode in the current session."""
 
     ABSENT = "absent"
@@ -114,8 +114,8 @@ class Closing:
 class ControlState:
     """Everything that the next decision depends on."""
 
-    identity: Identity
-    policy: Policy
+    identity: ContainerIdentity
+    policy: ControlPolicy
     now_ms: int | None = None
     """Time of the last turn; None before the first."""
     streams: int = 0
@@ -125,9 +125,9 @@ class ControlState:
     """The last known incarnation. It is kept after a lost session until the next registration, because the leader
     continues to serve it on a live stream (rule `who-is-lost`)."""
     is_session_up: bool = False
-    registration: Registration = Registration.ABSENT
+    registration: RegistrationState = RegistrationState.ABSENT
     register_at_ms: int | None = None
-    """When to try again after `Registration.FAILED`; None: the next turn sets it."""
+    """When to try again after `RegistrationState.FAILED`; None: the next turn sets it."""
 
     leader: Leader | None = None
     """As last read; kept while it cannot be read."""

@@ -7,20 +7,20 @@ from dataclasses import replace
 from standby.control.effects import (
     CloseReplicas,
     CloseStream,
-    Effect,
+    ControlEffect,
     LookUpLeader,
-    Note,
     OpenStream,
     Quit,
     Register,
     SendReport,
+    WriteLog,
 )
-from standby.control.events import Turned
+from standby.control.events import InboxDrained
 from standby.control.state import (
     Closing,
     ControlState,
     NoStream,
-    Registration,
+    RegistrationState,
     Stream,
     hello,
     signature,
@@ -28,12 +28,12 @@ from standby.control.state import (
 )
 from standby.shared import exits
 
-Step = tuple[ControlState, tuple[Effect, ...]]
+ControlStep = tuple[ControlState, tuple[ControlEffect, ...]]
 
 
-def turned(state: ControlState, event: Turned) -> Step:
+def turned(state: ControlState, event: InboxDrained) -> ControlStep:
     """Return the state after a turn that ends with ``event``, and the effects that are due."""
-    effects: list[Effect] = []
+    effects: list[ControlEffect] = []
     if event.broken is not None:
         # An orderly close is impossible; waiting would only delay the failover (rule `never-block`).
         return replace(state, has_quit=True), (Quit(exits.BROKEN, event.broken),)
@@ -71,7 +71,7 @@ def _stalled(state: ControlState, now_ms: int) -> ControlState:
     return state
 
 
-def _orphan(state: ControlState, event: Turned) -> Step:
+def _orphan(state: ControlState, event: InboxDrained) -> ControlStep:
     if state.is_led:
         return replace(state, leaderless_since_ms=None), ()
     if state.leaderless_since_ms is None:
@@ -82,21 +82,21 @@ def _orphan(state: ControlState, event: Turned) -> Step:
     reason = f"no leader for {waited} ms"
     return (
         replace(state, closing=Closing(exits.ORPHANED, reason)),
-        (Note(f"closing: {reason}", is_warning=True), CloseReplicas(state.policy.close_deadline_ms)),
+        (WriteLog(f"closing: {reason}", is_warning=True), CloseReplicas(state.policy.close_deadline_ms)),
     )
 
 
-def _register(state: ControlState, event: Turned) -> Step:
-    if state.registration is not Registration.FAILED or not state.is_session_up:
+def _register(state: ControlState, event: InboxDrained) -> ControlStep:
+    if state.registration is not RegistrationState.FAILED or not state.is_session_up:
         return state, ()
     if state.register_at_ms is None:
         return replace(state, register_at_ms=event.now_ms + state.policy.register_retry_ms), ()
     if event.now_ms < state.register_at_ms:
         return state, ()
-    return replace(state, registration=Registration.ASKED), (Register(),)
+    return replace(state, registration=RegistrationState.ASKED), (Register(),)
 
 
-def _look_up(state: ControlState, event: Turned) -> Step:
+def _look_up(state: ControlState, event: InboxDrained) -> ControlStep:
     if not state.is_leader_unread or not state.is_session_up:
         return state, ()
     if state.look_up_at_ms is None:
@@ -106,12 +106,12 @@ def _look_up(state: ControlState, event: Turned) -> Step:
     return replace(state, look_up_at_ms=None, is_leader_unread=False), (LookUpLeader(),)
 
 
-def _connect(state: ControlState, event: Turned) -> Step:
+def _connect(state: ControlState, event: InboxDrained) -> ControlStep:
     link = state.link
     if isinstance(link, Stream):
         if link.is_connected or event.now_ms - link.opened_at_ms < state.policy.connect_timeout_ms:
             return state, ()
-        note = Note(f"stream {link.number}: no connection to {link.leader} in time", is_warning=True)
+        note = WriteLog(f"stream {link.number}: no connection to {link.leader} in time", is_warning=True)
         given_up = replace(state, link=NoStream(link.attempt + 1, _retry_at(state, event, link.attempt + 1)))
         return given_up, (CloseStream(link.number), note, LookUpLeader())
     if link.retry_at_ms is None:
@@ -123,12 +123,16 @@ def _connect(state: ControlState, event: Turned) -> Step:
     return _open(state, event, link)
 
 
-def _open(state: ControlState, event: Turned, link: NoStream) -> Step:
+def _open(state: ControlState, event: InboxDrained, link: NoStream) -> ControlStep:
     if state.leader is None:
         # The watch reports a new leader; this read covers a lost watch.
         again = NoStream(link.attempt + 1, _retry_at(state, event, link.attempt + 1))
         return replace(state, link=again), (LookUpLeader(),) if state.is_session_up else ()
-    if state.incarnation is None or state.leftovers is None or state.registration is not Registration.DONE:
+    if (
+        state.incarnation is None
+        or state.leftovers is None
+        or state.registration is not RegistrationState.DONE
+    ):
         # The data for the introduction is still pending. The incarnation of a lost session is not introduced. That
         # of a suspended session is: without ZooKeeper, the stream to the leader is even more important.
         return state, ()
@@ -137,20 +141,20 @@ def _open(state: ControlState, event: Turned, link: NoStream) -> Step:
     return (
         replace(state, streams=number, link=stream),
         (
-            Note(f"stream {number}: to {state.leader}"),
+            WriteLog(f"stream {number}: to {state.leader}"),
             OpenStream(number, state.leader, hello(state, state.incarnation)),
         ),
     )
 
 
-def _retry_at(state: ControlState, event: Turned, attempt: int) -> int:
+def _retry_at(state: ControlState, event: InboxDrained, attempt: int) -> int:
     """Return the time of retry number ``attempt``: exponential back-off with a jitter of 50 to 100 %."""
     policy = state.policy
     longest = min(policy.backoff_most_ms, policy.backoff_least_ms << min(attempt - 1, 16))
     return event.now_ms + round(longest * (0.5 + event.jitter / 2))
 
 
-def _report(state: ControlState, event: Turned) -> Step:
+def _report(state: ControlState, event: InboxDrained) -> ControlStep:
     link = state.link
     if not isinstance(link, Stream):
         return state, ()
@@ -163,7 +167,7 @@ def _report(state: ControlState, event: Turned) -> Step:
     return replace(state, link=told), (report,)
 
 
-def _close(state: ControlState, event: Turned) -> Step:
+def _close(state: ControlState, event: InboxDrained) -> ControlStep:
     closing = state.closing
     if closing is None:
         return state, ()

@@ -24,7 +24,7 @@ from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.feed import process_wide
 from standby.feed.rules import sessionless
-from standby.shared.errortext import text_of, told
+from standby.shared.errortext import summary_of, text_of
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def _imported(key: str, module_name: str) -> Any:
     if error is not None:
         raise BadConfiguration(f"{key}: {_failure(module_name, error)}") from error
     for each in changes:
-        said = f"{key}: importing {module_name} {each.told}"
+        said = f"{key}: importing {module_name} {each.description}"
         if each.setting.is_refused:
             raise BadConfiguration(said)
         # Printed by a command, logged by a container.
@@ -112,10 +112,10 @@ def _failure(module_name: str, error: BaseException) -> str:
         return (
             f"{what}; list its file in job.modules, or install its package into the job's Python environment"
         )
-    hint = sessionless.told(error)
+    hint = sessionless.session_hint(error)
     if hint is None and any(each in text_of(error) for each in _ONLY_ON_MAIN):
         hint = "a container imports modules on a thread other than the main one, where this is impossible"
-    return f"importing {module_name} raised {told(error)}{_place(error)}{f': {hint}' if hint else ''}"
+    return f"importing {module_name} raised {summary_of(error)}{_place(error)}{f': {hint}' if hint else ''}"
 
 
 def _import_on_a_thread(module_name: str) -> tuple[Any, BaseException | None]:

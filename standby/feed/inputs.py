@@ -16,7 +16,7 @@ def by_partition(positions: Mapping[TaskId, Offsets], inputs: Sequence[str]) -> 
     }
 
 
-def reached(
+def reached_offsets(
     ends: Mapping[InputPartition, int], inputs: Sequence[str], task: TaskId, before: Offsets
 ) -> Offsets:
     """Return the task's offsets in ``ends``, and those in ``before`` where there are none."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from standby.cluster import CODE_DIRECTORY
 from standby.config import JobConfig
-from standby.feed.plain import PlainFeed, Transforming, check_plain_transform, told_to_nobody
+from standby.feed.plain import PlainFeed, Transforming, check_plain_transform, mark_nothing
 from standby.ports import Feed
 from standby.shared.wire import JobDefinition
 
@@ -18,7 +18,7 @@ def make_feed(
     job: JobDefinition,
     classpath: Sequence[Path] = (),
     code: Path = Path(CODE_DIRECTORY),
-    transforming: Transforming = told_to_nobody,
+    transforming: Transforming = mark_nothing,
 ) -> Feed:
     """Return the feed that ``config`` requires, not started yet.
 

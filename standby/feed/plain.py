@@ -20,7 +20,7 @@ from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, BrokenInvariant
 from standby.feed.batches import HEADERS, ROWS, check_schema, rows_of, split
 from standby.feed.functions import is_interrupt, transform_of
-from standby.feed.inputs import by_partition, reached
+from standby.feed.inputs import by_partition, reached_offsets
 from standby.feed.rules.sizing import BatchSize
 from standby.ports import Deliver, UnreadableRecord
 from standby.shared.clock import REAL, Clock
@@ -39,7 +39,7 @@ _MOST_MILLIS = (2**63 - 1) // 1000
 Transforming = Callable[[Mapping[TaskId, Offsets]], AbstractContextManager[None]]
 
 
-def told_to_nobody(starts: Mapping[TaskId, Offsets]) -> AbstractContextManager[None]:
+def mark_nothing(starts: Mapping[TaskId, Offsets]) -> AbstractContextManager[None]:
     """Return a context manager that marks nothing."""
     del starts
     return nullcontext()
@@ -52,7 +52,7 @@ class PlainFeed:
         self,
         config: JobConfig,
         job: JobDefinition,
-        transforming: Transforming = told_to_nobody,
+        transforming: Transforming = mark_nothing,
         clock: Clock = REAL,
     ) -> None:
         """``transforming`` marks what the job's transform is running on."""
@@ -208,7 +208,8 @@ class PlainFeed:
                     rows = self._table(messages)
                 ends = reader.positions()
                 spans = {
-                    task: (start, reached(ends, self._inputs, task, start)) for task, start in starts.items()
+                    task: (start, reached_offsets(ends, self._inputs, task, start))
+                    for task, start in starts.items()
                 }
                 batches = split(rows, spans, self._inputs, self._config.transform)
                 if batches and not self._stopping.is_set():

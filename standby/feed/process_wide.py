@@ -52,7 +52,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """A setting that job code has changed."""
 
     setting: Setting
@@ -60,7 +60,7 @@ class Change:
     after: Any
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The change, how it was handled, and what to do instead."""
         # Only simple values are shown; the representation of handlers, for example, is useless.
         values = (
@@ -270,9 +270,9 @@ _GUARD: Final = threading.RLock()
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[list[Change]]:
+def kept() -> Iterator[list[SettingChange]]:
     """Run a block of job code, and revert its changes of `SETTINGS`; the list contains them afterwards."""
-    changes: list[Change] = []
+    changes: list[SettingChange] = []
     with _GUARD, _with_a_handler():
         before = [each.read() for each in SETTINGS]
         try:
@@ -281,7 +281,7 @@ def kept() -> Iterator[list[Change]]:
             for setting, value in zip(SETTINGS, before, strict=True):
                 after = setting.read()
                 if setting.is_changed(value, after):
-                    changes.append(Change(setting, value, after))
+                    changes.append(SettingChange(setting, value, after))
                     if setting.restore is not None:
                         setting.restore(value)
 

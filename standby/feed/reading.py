@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from standby.errors import StandfastError, Transient
 from standby.feed.batches import from_offsets, split
-from standby.feed.inputs import reached
+from standby.feed.inputs import reached_offsets
 from standby.ports import Deliver
 from standby.shared.clock import REAL
 from standby.shared.errortext import first_line
@@ -33,7 +33,7 @@ COMPUTE_SECONDS: Final = 10.0
 Judge = Callable[[BaseException, Mapping[TaskId, Offsets]], BaseException]
 
 
-class Reading:
+class QueryBuffer:
     """The rows of one query. `receive` and `end` are called by the query, everything else by the feed."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Reading:
         """Whether it is held, and its start is not near: there is time for preparations."""
         return not (self._is_open or self._is_near)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return a description of its progress."""
         where = ", ".join(f"{task}: {offsets}" for task, offsets in sorted(self.positions.items()))
         if self.has_ended:
@@ -205,7 +205,7 @@ class Reading:
     def _reached(
         self, ends: Mapping[InputPartition, int], before: Mapping[TaskId, Offsets]
     ) -> dict[TaskId, Offsets]:
-        return {task: reached(ends, self._inputs, task, offsets) for task, offsets in before.items()}
+        return {task: reached_offsets(ends, self._inputs, task, offsets) for task, offsets in before.items()}
 
     def _is_worth_computing(self) -> bool:
         since = self._computed_at

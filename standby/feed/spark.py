@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from standby.adapters.kafka.ahead import Ahead
 from standby.adapters.kafka.input import InputBounds
+from standby.adapters.kafka.size_lookahead import SizeLookahead
 from standby.adapters.spark.bounded import BoundedRead, Piece, pieces_of
-from standby.adapters.spark.query import Ended, Gate, Query, Receive, Sink, begin
+from standby.adapters.spark.query import BatchGate, OnEnded, Receive, Sink, SparkQuery, begin
 from standby.adapters.spark.session import (
     FAILURES,
     Spark,
-    is_users,
+    is_user_error,
     is_worker_lost,
     operators,
     types,
@@ -38,14 +38,14 @@ from standby.errors import (
 from standby.feed.checkpoints import new_checkpoint, sweep_checkpoints
 from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.inputs import by_partition
-from standby.feed.reading import Reading
+from standby.feed.reading import QueryBuffer
 from standby.feed.rules.plan import check_plan
 from standby.feed.rules.settings import column_options, session_settings, source_options
 from standby.feed.rules.sizing import BatchSize
 from standby.feed.warmup import WarmUp
 from standby.ports import Deliver, InputAway, UnreadableRecord
 from standby.shared.clock import REAL
-from standby.shared.errortext import first_line, told
+from standby.shared.errortext import first_line, summary_of
 from standby.shared.model import InputPartition, Offsets, TaskId
 from standby.shared.wire import JobDefinition
 
@@ -79,15 +79,15 @@ class SparkFeed:
         self._is_checked = False
         self._size = BatchSize(config.batch_max_records, config.batch_max_bytes)
         self._group = job.group
-        self._ahead = Ahead(kafka_settings(config), job.group)
+        self._ahead = SizeLookahead(kafka_settings(config), job.group)
         self._bounds: InputBounds | None = None
         self._spark: Spark | None = None
-        self._query: Query | BoundedRead | None = None
+        self._query: SparkQuery | BoundedRead | None = None
         #: The last reading that was started.
         self._running = self._reading({})
         self._running.end(None)
         #: The reading that was started ahead, and is held at its gate.
-        self._prepared: Reading | None = None
+        self._prepared: QueryBuffer | None = None
         #: Whether no query was started ahead, because there is no input.
         self._has_no_input = False
         self._warm_up = WarmUp(
@@ -202,13 +202,13 @@ class SparkFeed:
             and self._is_of_use(reading, positions)
             and self._is_there(reading, bounds)
         ):
-            _LOG.info("using a query that was started ahead, %s", reading.told())
+            _LOG.info("using a query that was started ahead, %s", reading.describe())
             reading.open(positions, deliver)
-            if isinstance(self._query, Query):
+            if isinstance(self._query, SparkQuery):
                 self._query.limit()
         else:
             if reading is not None:
-                _LOG.info("a query that was started ahead is not usable, %s", reading.told())
+                _LOG.info("a query that was started ahead is not usable, %s", reading.describe())
                 reading.drop()
             self.stop()  # clean up after a query that ended by itself
             reading = self._reading(positions)
@@ -275,10 +275,10 @@ class SparkFeed:
         positions: Mapping[InputPartition, int],
         batch_max_records: int,
         receive: Receive,
-        ended: Ended,
+        ended: OnEnded,
         size: BatchSize | None = None,
-        gate: Gate | None = None,
-    ) -> Query:
+        gate: BatchGate | None = None,
+    ) -> SparkQuery:
         """Return a running query of the job over the partitions in ``positions``, or over synthetic rows.
 
         Its first batch has at most ``batch_max_records``, or fewer if memory is limited. ``receive``, ``ended``,
@@ -297,21 +297,21 @@ class SparkFeed:
             ahead = None if size is None else self._ahead
             return begin(spark, frame, new_checkpoint(), Sink(receive, ended, size, ahead, gate))
 
-    def _reading(self, positions: Mapping[TaskId, Offsets]) -> Reading:
-        return Reading(positions, self._inputs, self._config.transform, self._judged)
+    def _reading(self, positions: Mapping[TaskId, Offsets]) -> QueryBuffer:
+        return QueryBuffer(positions, self._inputs, self._config.transform, self._judged)
 
-    def _begin_held(self, reading: Reading, records: int) -> Query:
+    def _begin_held(self, reading: QueryBuffer, records: int) -> SparkQuery:
         starts = by_partition(reading.positions, self._inputs)
         query = self.begin(starts, records, reading.receive, reading.end, self._size, reading)
         self._warm_up.count_start()
         return query
 
-    def _is_of_use(self, reading: Reading, positions: Mapping[TaskId, Offsets]) -> bool:
+    def _is_of_use(self, reading: QueryBuffer, positions: Mapping[TaskId, Offsets]) -> bool:
         """Return whether ``reading`` reaches ``positions`` sooner than a new query would."""
         below = reading.records_below(positions)
         return below is not None and below <= self._config.batch_max_records
 
-    def _is_there(self, reading: Reading, bounds: Mapping[InputPartition, tuple[int, int]]) -> bool:
+    def _is_there(self, reading: QueryBuffer, bounds: Mapping[InputPartition, tuple[int, int]]) -> bool:
         """Return whether the input that ``reading`` has yet to read still exists."""
         begins = by_partition(reading.positions, self._inputs)
         return all(bounds[each][0] <= begin for each, begin in begins.items())
@@ -321,7 +321,7 @@ class SparkFeed:
         positions: Mapping[InputPartition, int],
         until: Mapping[InputPartition, int],
         receive: Receive,
-        ended: Ended,
+        ended: OnEnded,
     ) -> BoundedRead:
         spark = self._acquired()
 
@@ -354,7 +354,7 @@ class SparkFeed:
             undecoded = UnreadableRecord(about)
             undecoded.__cause__ = failure
             return undecoded
-        if not isinstance(failure, FAILURES) or is_users(failure):
+        if not isinstance(failure, FAILURES) or is_user_error(failure):
             return failure
         if self._spark is None or self._spark.has_died(failure):
             told: StandfastError = Transient("Spark's JVM has died")
@@ -399,7 +399,7 @@ def apply_transform(transform: Any, rows: Any, config: JobConfig, *, check: bool
     except BaseException as error:
         if is_interrupt(error):
             raise
-        raise BadConfiguration(f"task.transform: {name} raised {told(error)}") from error
+        raise BadConfiguration(f"task.transform: {name} raised {summary_of(error)}") from error
     if check:
         _check(rows, frame, name, _RESERVED if len(config.inputs) == 1 else _RESERVED_OF_SEVERAL)
     return frame

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from standby.adapters.kafka.input import InputBounds
-    from standby.adapters.spark.query import Ended, Query, Receive
+    from standby.adapters.spark.query import OnEnded, Receive, SparkQuery
     from standby.shared.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ _MOST_PARTITIONS: Final = 2
 _REHEARSAL_SECONDS: Final = 30.0
 
 
-class Stage(Protocol):
+class WarmUpFeed(Protocol):
     """What a rehearsal uses: a `standby.feed.spark.SparkFeed`."""
 
     def bounds(self) -> InputBounds:
@@ -60,8 +60,8 @@ class Stage(Protocol):
         positions: Mapping[InputPartition, int],
         batch_max_records: int,
         receive: Receive,
-        ended: Ended,
-    ) -> Query:
+        ended: OnEnded,
+    ) -> SparkQuery:
         """Return a running query from ``positions``; over synthetic rows when there are none."""
         ...
 
@@ -71,7 +71,7 @@ class WarmUp:
 
     def __init__(
         self,
-        stage: Stage,
+        stage: WarmUpFeed,
         partitions: Iterable[InputPartition],
         clock: Callable[[], float] = REAL.monotonic,
     ) -> None:

@@ -24,7 +24,7 @@ class Level(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class WriteLog:
     """Write a log line."""
 
     text: str
@@ -48,7 +48,7 @@ class EndTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SetInputStatus:
     """Set what a task's status reports about its input from now on."""
 
     task: TaskId
@@ -164,6 +164,16 @@ class Warm:
 
 
 #: Actions with an answer.
-Question = StopFeed | StartFeed | AskInput | ReadRecord | CommitPast | AskPositions | Prepare | Warm
+FeedingQuestion = StopFeed | StartFeed | AskInput | ReadRecord | CommitPast | AskPositions | Prepare | Warm
 
-Action = Note | LookAgain | EndTask | Report | Narrow | TellGivenUp | Reclaim | StopPrepared | Question
+FeedingAction = (
+    WriteLog
+    | LookAgain
+    | EndTask
+    | SetInputStatus
+    | Narrow
+    | TellGivenUp
+    | Reclaim
+    | StopPrepared
+    | FeedingQuestion
+)

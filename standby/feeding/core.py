@@ -17,12 +17,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from standby.feeding import failures, preparation, queries, suspects
-from standby.feeding.actions import Action, Reclaim
+from standby.feeding.actions import FeedingAction, Reclaim
 from standby.feeding.events import (
     Closed,
     CodeRefused,
-    Event,
     FeedEnded,
+    FeedingEvent,
     FeedPrepared,
     FeedStarted,
     FeedStopped,
@@ -43,7 +43,7 @@ from standby.feeding.events import (
     Watched,
 )
 from standby.feeding.members import (
-    Step,
+    FeedingStep,
     drop,
     is_any_left_out,
     observed,
@@ -54,17 +54,17 @@ from standby.feeding.members import (
 )
 from standby.feeding.state import (
     Beginning,
-    Ending,
+    CheckingOffsets,
     FeedingState,
     Finding,
     Following,
     GivingUp,
     Hurrying,
     Nearing,
-    Reading,
+    ReadingRecord,
     Routing,
-    Settling,
     Skipping,
+    StoppingFeed,
 )
 from standby.shared.model import Offsets, TaskId
 
@@ -86,7 +86,7 @@ _GATHER_AHEAD_SECONDS: Final = 1.0
 _RECLAIM_MS: Final = 3_600_000
 
 
-def step(state: FeedingState, event: Event) -> Step:
+def step(state: FeedingState, event: FeedingEvent) -> FeedingStep:
     """Return the state after ``event``, and the actions to execute, in order."""
     if type(event) in RULES:
         return RULES[type(event)](state, event)
@@ -112,11 +112,11 @@ def is_prepared_for(state: FeedingState, task: TaskId, *, is_prepared: bool) -> 
     return bool(state.members) or _is_ahead(state, task, is_prepared=is_prepared)
 
 
-def _observed(state: FeedingState, event: Observed) -> Step:
+def _observed(state: FeedingState, event: Observed) -> FeedingStep:
     return observed(state, event), ()
 
 
-def _joined(state: FeedingState, event: Joined) -> Step:
+def _joined(state: FeedingState, event: Joined) -> FeedingStep:
     member = event.member
     if not is_any_left_out(state):
         is_ahead = _is_ahead(state, member.task, is_prepared=state.is_prepared)
@@ -125,25 +125,25 @@ def _joined(state: FeedingState, event: Joined) -> Step:
     return suspects.joined(with_member(state, member), member)
 
 
-def _left(state: FeedingState, event: Left) -> Step:
+def _left(state: FeedingState, event: Left) -> FeedingStep:
     is_fed = state.query is not None and event.task in state.query.members
     state = drop(state, event.task)
     return queries.stop(state) if is_fed else (state, ())
 
 
-def _closed(state: FeedingState, event: Closed) -> Step:
+def _closed(state: FeedingState, event: Closed) -> FeedingStep:
     return queries.stop(state)
 
 
-def _code_refused(state: FeedingState, event: CodeRefused) -> Step:
+def _code_refused(state: FeedingState, event: CodeRefused) -> FeedingStep:
     return failures.code_refused(state, event.detail, event.traceback)
 
 
-def _watched(state: FeedingState, event: Watched) -> Step:
+def _watched(state: FeedingState, event: Watched) -> FeedingStep:
     return queries.watched(state)
 
 
-def _turned(state: FeedingState, event: Turned) -> Step:
+def _turned(state: FeedingState, event: Turned) -> FeedingStep:
     state = replace(state, is_idle=False)
     if state.is_apart:
         # It ends by itself, soon.
@@ -158,10 +158,10 @@ def _turned(state: FeedingState, event: Turned) -> Step:
     return preparation.attend(replace(state, is_idle=True))
 
 
-def _turn_ended(state: FeedingState, event: TurnEnded) -> Step:
+def _turn_ended(state: FeedingState, event: TurnEnded) -> FeedingStep:
     if state.is_idle:
         return preparation.keep_warm(state)
-    actions: list[Action] = []
+    actions: list[FeedingAction] = []
     for task, member in state.members.items():
         # A time to come is one from before the clock was set back.
         if abs(state.now_ms - member.last_commit_ms) > _RECLAIM_MS:
@@ -171,15 +171,15 @@ def _turn_ended(state: FeedingState, event: TurnEnded) -> Step:
     return state, tuple(actions)
 
 
-def _feed_started(state: FeedingState, event: FeedStarted) -> Step:
+def _feed_started(state: FeedingState, event: FeedStarted) -> FeedingStep:
     return queries.started(state), ()
 
 
-def _start_failed(state: FeedingState, event: StartFailed) -> Step:
+def _start_failed(state: FeedingState, event: StartFailed) -> FeedingStep:
     return failures.start_failed(state, event.failure)
 
 
-def _warmed(state: FeedingState, event: Warmed) -> Step:
+def _warmed(state: FeedingState, event: Warmed) -> FeedingStep:
     return preparation.warmed(state), ()
 
 
@@ -196,87 +196,89 @@ def _is_ahead(state: FeedingState, task: TaskId, *, is_prepared: bool) -> bool:
 # ---- answers ----
 
 
-def _stopped(state: FeedingState, doing: Ending | Beginning, event: FeedStopped) -> Step:
+def _stopped(state: FeedingState, doing: StoppingFeed | Beginning, event: FeedStopped) -> FeedingStep:
     query = state.query
     if query is None:
         return state, ()
     state, dropped = failures.drop_failed(replace(state, query=None), query, event.failed)
-    if isinstance(doing, Ending):
+    if isinstance(doing, StoppingFeed):
         return state, dropped
     state, actions = queries.begin(state, doing)
     return state, (*dropped, *actions)
 
 
-def _routed(state: FeedingState, doing: Routing, event: InputTold) -> Step:
+def _routed(state: FeedingState, doing: Routing, event: InputTold) -> FeedingStep:
     return suspects.routed(state, doing, Offsets(tuple(end for _, end in event.bounds)))
 
 
-def _not_routed(state: FeedingState, doing: Routing | Reading | GivingUp, event: Unanswered) -> Step:
+def _not_routed(
+    state: FeedingState, doing: Routing | ReadingRecord | GivingUp, event: Unanswered
+) -> FeedingStep:
     return suspects.unanswered(state, doing.task, event.told)
 
 
-def _read(state: FeedingState, doing: Reading, event: RecordRead) -> Step:
+def _read(state: FeedingState, doing: ReadingRecord, event: RecordRead) -> FeedingStep:
     return suspects.read(state, doing, event.record)
 
 
-def _gave_up(state: FeedingState, doing: GivingUp, event: PastCommitted) -> Step:
+def _gave_up(state: FeedingState, doing: GivingUp, event: PastCommitted) -> FeedingStep:
     return suspects.gave_up(state, doing)
 
 
-def _not_given_up(state: FeedingState, doing: GivingUp, event: PastFailed) -> Step:
+def _not_given_up(state: FeedingState, doing: GivingUp, event: PastFailed) -> FeedingStep:
     return suspects.not_given_up(state, doing, event.failure)
 
 
-def _input_told(state: FeedingState, doing: Settling, event: InputTold) -> Step:
+def _input_told(state: FeedingState, doing: CheckingOffsets, event: InputTold) -> FeedingStep:
     return failures.input_told(state, doing, event.bounds)
 
 
-def _input_changed(state: FeedingState, doing: Settling, event: InputChanged) -> Step:
+def _input_changed(state: FeedingState, doing: CheckingOffsets, event: InputChanged) -> FeedingStep:
     return failures.input_changed(state, doing, event.detail)
 
 
-def _bounds_unanswered(state: FeedingState, doing: Settling, event: Unanswered) -> Step:
+def _bounds_unanswered(state: FeedingState, doing: CheckingOffsets, event: Unanswered) -> FeedingStep:
     return failures.bounds_unanswered(state, doing, event.told)
 
 
-def _skipped(state: FeedingState, doing: Skipping, event: PastCommitted) -> Step:
+def _skipped(state: FeedingState, doing: Skipping, event: PastCommitted) -> FeedingStep:
     return failures.skipped(state, doing)
 
 
-def _not_skipped(state: FeedingState, doing: Skipping, event: PastFailed) -> Step:
+def _not_skipped(state: FeedingState, doing: Skipping, event: PastFailed) -> FeedingStep:
     return failures.not_skipped(state, doing, event.failure)
 
 
-def _skipping_unanswered(state: FeedingState, doing: Skipping, event: Unanswered) -> Step:
+def _skipping_unanswered(state: FeedingState, doing: Skipping, event: Unanswered) -> FeedingStep:
     return failures.bounds_unanswered(state, doing.settling, event.told)
 
 
-def _near(state: FeedingState, doing: Nearing, event: PositionsTold) -> Step:
+def _near(state: FeedingState, doing: Nearing, event: PositionsTold) -> FeedingStep:
     return preparation.near(state, event.positions)
 
 
-def _not_near(state: FeedingState, doing: Nearing | Hurrying, event: Unanswered) -> Step:
+def _not_near(state: FeedingState, doing: Nearing | Hurrying, event: Unanswered) -> FeedingStep:
     return preparation.not_hurried(state, event.told)
 
 
-def _hurried(state: FeedingState, doing: Hurrying, event: FeedPrepared) -> Step:
+def _hurried(state: FeedingState, doing: Hurrying, event: FeedPrepared) -> FeedingStep:
     return state, ()
 
 
-def _found(state: FeedingState, doing: Finding, event: PositionsTold) -> Step:
+def _found(state: FeedingState, doing: Finding, event: PositionsTold) -> FeedingStep:
     return preparation.found(state, doing, event.positions)
 
 
-def _followed(state: FeedingState, doing: Following, event: FeedPrepared) -> Step:
+def _followed(state: FeedingState, doing: Following, event: FeedPrepared) -> FeedingStep:
     return preparation.followed(state, doing, has_begun=event.has_begun), ()
 
 
-def _not_prepared(state: FeedingState, doing: Finding | Following, event: Unanswered) -> Step:
+def _not_prepared(state: FeedingState, doing: Finding | Following, event: Unanswered) -> FeedingStep:
     return preparation.not_prepared(state, event.told, is_planned=doing.is_planned)
 
 
 #: The handlers of events that are not answers.
-RULES: Final[Mapping[type, Callable[[FeedingState, Any], Step]]] = {
+RULES: Final[Mapping[type, Callable[[FeedingState, Any], FeedingStep]]] = {
     Observed: _observed,
     Joined: _joined,
     Left: _left,
@@ -292,19 +294,19 @@ RULES: Final[Mapping[type, Callable[[FeedingState, Any], Step]]] = {
 }
 
 #: The handlers of answers, by the pending action. A test compares them with the possible answers of each action.
-ANSWERS: Final[Mapping[tuple[type, type], Callable[[FeedingState, Any, Any], Step]]] = {
-    (Ending, FeedStopped): _stopped,
+ANSWERS: Final[Mapping[tuple[type, type], Callable[[FeedingState, Any, Any], FeedingStep]]] = {
+    (StoppingFeed, FeedStopped): _stopped,
     (Beginning, FeedStopped): _stopped,
     (Routing, InputTold): _routed,
     (Routing, Unanswered): _not_routed,
-    (Reading, RecordRead): _read,
-    (Reading, Unanswered): _not_routed,
+    (ReadingRecord, RecordRead): _read,
+    (ReadingRecord, Unanswered): _not_routed,
     (GivingUp, PastCommitted): _gave_up,
     (GivingUp, PastFailed): _not_given_up,
     (GivingUp, Unanswered): _not_routed,
-    (Settling, InputTold): _input_told,
-    (Settling, InputChanged): _input_changed,
-    (Settling, Unanswered): _bounds_unanswered,
+    (CheckingOffsets, InputTold): _input_told,
+    (CheckingOffsets, InputChanged): _input_changed,
+    (CheckingOffsets, Unanswered): _bounds_unanswered,
     (Skipping, PastCommitted): _skipped,
     (Skipping, PastFailed): _not_skipped,
     (Skipping, Unanswered): _skipping_unanswered,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from standby.feeding.state import FeedFailure, Member, Outlook
+from standby.feeding.state import FeedFailure, FeedMember, Outlook
 from standby.replica.failing import CodeError, InputRecord
 from standby.replica.lifecycle import Signal
 from standby.shared.model import Fault, Offsets, TaskId
@@ -44,7 +44,7 @@ class Observed:
 class Joined:
     """A task was claimed, and is to be fed from its committed offsets on."""
 
-    member: Member
+    member: FeedMember
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class Warmed:
     """The feed is warmed up for now."""
 
 
-Answer = (
+FeedingAnswer = (
     FeedStopped
     | InputTold
     | InputChanged
@@ -214,7 +214,7 @@ Answer = (
     | Unanswered
 )
 
-Event = (
+FeedingEvent = (
     Observed
     | Joined
     | Left
@@ -227,5 +227,5 @@ Event = (
     | FeedStarted
     | StartFailed
     | Warmed
-    | Answer
+    | FeedingAnswer
 )

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Final
 
 from standby.feeding import suspects
-from standby.feeding.actions import Action, AskInput, CommitPast, LookAgain, Note, TellGivenUp
+from standby.feeding.actions import AskInput, CommitPast, FeedingAction, LookAgain, TellGivenUp, WriteLog
 from standby.feeding.events import FailedInput, FeedEnded, TaskFailure
-from standby.feeding.members import Step, current, end_task, note_error
+from standby.feeding.members import FeedingStep, current, end_task, note_error
 from standby.feeding.state import (
-    Cause,
+    CheckingOffsets,
+    FeedEndCause,
     FeedFailure,
     FeedingState,
-    Member,
-    Query,
-    Settling,
+    FeedMember,
+    RunningQuery,
     Skipping,
 )
 from standby.replica.failing import FailureOf, back_off_seconds
@@ -31,7 +31,7 @@ _HELD_UP_SECONDS: Final = 5.0
 _FEED_FAILURES: Final = 5
 
 
-def feed_ended(state: FeedingState, event: FeedEnded) -> Step:
+def feed_ended(state: FeedingState, event: FeedEnded) -> FeedingStep:
     """Handle a feed that ended by itself; tasks that did not fail are to be fed again."""
     query, failure = state.query, event.failure
     if query is None:
@@ -42,37 +42,37 @@ def feed_ended(state: FeedingState, event: FeedEnded) -> Step:
     if event.failed:
         state, actions = drop_failed(state, query, event.failed)
         return replace(state, retry_at=0.0), actions
-    if failure.cause is Cause.AWAY:
+    if failure.cause is FeedEndCause.AWAY:
         return _hold_up(state, query, failure)
     apart = query.apart
     member = None if apart is None else current(state, apart.task, query.members[apart.task])
     has_moved = apart is not None and member is not None and member.committed != apart.start
-    if apart is not None and has_moved and failure.cause is Cause.BY_ITSELF:
+    if apart is not None and has_moved and failure.cause is FeedEndCause.BY_ITSELF:
         return suspects.progressed(state, apart.task)
-    if failure.cause is Cause.CODE:
+    if failure.cause is FeedEndCause.CODE:
         return _code_failed(state, query, failure)
     return _feed_failed(state, query.members, failure)
 
 
-def start_failed(state: FeedingState, failure: FeedFailure) -> Step:
+def start_failed(state: FeedingState, failure: FeedFailure) -> FeedingStep:
     """Handle a query that could not be started."""
     query = state.query
     if query is None:
         return state, ()
     state = replace(state, query=None)
-    if failure.cause is not Cause.AWAY:
+    if failure.cause is not FeedEndCause.AWAY:
         return _feed_failed(state, query.members, failure)
     state, actions = _hold_up(state, query, failure)
     # Start the others at once, not at the next check.
     return state, (*actions, LookAgain())
 
 
-def drop_failed(state: FeedingState, query: Query, failed: Sequence[TaskFailure]) -> Step:
+def drop_failed(state: FeedingState, query: RunningQuery, failed: Sequence[TaskFailure]) -> FeedingStep:
     """Remove the tasks whose batch failed from the feed.
 
     If the job's code failed, the task is run alone from now on; otherwise it ends.
     """
-    actions: list[Action] = []
+    actions: list[FeedingAction] = []
     for each in failed:
         number = query.members.get(each.task)
         member = None if number is None else current(state, each.task, number)
@@ -82,16 +82,18 @@ def drop_failed(state: FeedingState, query: Query, failed: Sequence[TaskFailure]
     return state, tuple(actions)
 
 
-def code_refused(state: FeedingState, detail: str, traceback: str) -> Step:
+def code_refused(state: FeedingState, detail: str, traceback: str) -> FeedingStep:
     """End all members: the job's code cannot be used."""
-    actions: list[Action] = []
+    actions: list[FeedingAction] = []
     for task in tuple(state.members):
         state, more = end_task(state, TaskFailure(task, Signal.FAILED, detail, traceback))
         actions += more
     return state, tuple(actions)
 
 
-def input_told(state: FeedingState, settling: Settling, bounds: Sequence[tuple[int, int]]) -> Step:
+def input_told(
+    state: FeedingState, settling: CheckingOffsets, bounds: Sequence[tuple[int, int]]
+) -> FeedingStep:
     """Compare a task's committed offsets with the bounds of its input.
 
     Each input is handled separately: skipping input of one does not change the others. Input is never skipped
@@ -122,39 +124,39 @@ def input_told(state: FeedingState, settling: Settling, bounds: Sequence[tuple[i
     )
 
 
-def input_changed(state: FeedingState, settling: Settling, detail: str) -> Step:
+def input_changed(state: FeedingState, settling: CheckingOffsets, detail: str) -> FeedingStep:
     """End a task whose topics are not those of the run any more."""
     failure = TaskFailure(settling.todo[0], Signal.FAILED, detail, fault=Fault.CHANGED_TOPIC)
     return _settled_by_end(state, settling, failure)
 
 
-def bounds_unanswered(state: FeedingState, settling: Settling, told: str) -> Step:
+def bounds_unanswered(state: FeedingState, settling: CheckingOffsets, told: str) -> FeedingStep:
     """Keep a task unchanged when the bounds of its input are unknown."""
-    note = Note(f"{settling.todo[0]}: the bounds of its input are not known: {told}")
+    note = WriteLog(f"{settling.todo[0]}: the bounds of its input are not known: {told}")
     state, actions = _settle(state, settling)
     return state, (note, *actions)
 
 
-def skipped(state: FeedingState, doing: Skipping) -> Step:
+def skipped(state: FeedingState, doing: Skipping) -> FeedingStep:
     """Report skipped input."""
     task = doing.settling.todo[0]
-    told: list[Action] = [note_error(doing.told), *(TellGivenUp(task, each) for each in doing.lost)]
+    told: list[FeedingAction] = [note_error(doing.told), *(TellGivenUp(task, each) for each in doing.lost)]
     state, actions = _settle(state, replace(doing.settling, found=True))
     return state, (*told, *actions)
 
 
-def not_skipped(state: FeedingState, doing: Skipping, failure: TaskFailure) -> Step:
+def not_skipped(state: FeedingState, doing: Skipping, failure: TaskFailure) -> FeedingStep:
     """End a task whose commit after lost input has failed."""
     return _settled_by_end(state, doing.settling, failure)
 
 
-def _failed(state: FeedingState, member: Member, failure: TaskFailure) -> Step:
+def _failed(state: FeedingState, member: FeedMember, failure: TaskFailure) -> FeedingStep:
     of = failure.of
     if of is None:
         return end_task(state, failure)
     if of.is_code:
         return suspects.failed(state, member, of.end, of.error)
-    actions: tuple[Action, ...] = ()
+    actions: tuple[FeedingAction, ...] = ()
     state, is_again = _is_tried_again(state, member, of)
     if not is_again:
         state = replace(state, is_too_long=state.is_too_long or of.error.of is FailureOf.TIME)
@@ -163,19 +165,21 @@ def _failed(state: FeedingState, member: Member, failure: TaskFailure) -> Step:
     return state, (*actions, *more)
 
 
-def _is_tried_again(state: FeedingState, member: Member, failed: FailedInput) -> tuple[FeedingState, bool]:
+def _is_tried_again(
+    state: FeedingState, member: FeedMember, failed: FailedInput
+) -> tuple[FeedingState, bool]:
     """Return whether to retry the same input once: a stalled broker makes any transaction late."""
     is_first = state.late_at.get(member.task) != member.position
     state = replace(state, late_at={**state.late_at, member.task: member.position})
     return state, failed.may_pass and is_first
 
 
-def _code_failed(state: FeedingState, query: Query, failure: FeedFailure) -> Step:
+def _code_failed(state: FeedingState, query: RunningQuery, failure: FeedFailure) -> FeedingStep:
     """Find out on which task's input the transform fails: its error names neither task nor record."""
     error = failure.error
     assert error is not None
     note = note_error(f"the job's transform failed: {error}\n{failure.story}")
-    actions: tuple[Action, ...]
+    actions: tuple[FeedingAction, ...]
     if query.apart is not None or len(query.members) == 1:
         (task,) = query.members
         member = current(state, task, query.members[task])
@@ -194,34 +198,34 @@ def _code_failed(state: FeedingState, query: Query, failure: FeedFailure) -> Ste
     return state, (note, *actions)
 
 
-def _hold_up(state: FeedingState, query: Query, away: FeedFailure) -> Step:
+def _hold_up(state: FeedingState, query: RunningQuery, away: FeedFailure) -> FeedingStep:
     """Exclude tasks whose input is unavailable until it is back, so that the others can be fed at once."""
     held = [task for task in query.members if task.partition in away.partitions]
     if len(held) == len(query.members):
         return _feed_failed(state, query.members, away)
-    note = Note(f"{', '.join(map(str, held))}: not fed until their input is available again: {away.told}")
+    note = WriteLog(f"{', '.join(map(str, held))}: not fed until their input is available again: {away.told}")
     until = state.now + _HELD_UP_SECONDS
     return replace(state, held_up={**state.held_up, **dict.fromkeys(held, until)}), (note,)
 
 
-def _feed_failed(state: FeedingState, members: Mapping[TaskId, int], failure: FeedFailure) -> Step:
+def _feed_failed(state: FeedingState, members: Mapping[TaskId, int], failure: FeedFailure) -> FeedingStep:
     """Handle a failure that belongs to no task: retry with back-off, or give up."""
     count = state.failures + 1
     state = replace(state, failures=count, retry_at=state.now + back_off_seconds(count + 1))
-    note = Note(f"the feed ended ({count}. time in a row): {failure.story}")
-    if failure.cause is Cause.OUTSIDE:
-        state, actions = _ask_next(state, Settling(tuple(members), members, failure))
+    note = WriteLog(f"the feed ended ({count}. time in a row): {failure.story}")
+    if failure.cause is FeedEndCause.OUTSIDE:
+        state, actions = _ask_next(state, CheckingOffsets(tuple(members), members, failure))
     else:
         state, actions = _give_up(state, members, failure)
     return state, (note, *actions)
 
 
-def _give_up(state: FeedingState, members: Mapping[TaskId, int], failure: FeedFailure) -> Step:
+def _give_up(state: FeedingState, members: Mapping[TaskId, int], failure: FeedFailure) -> FeedingStep:
     """End the tasks of a feed that has failed too often."""
     if failure.may_pass or state.failures < _FEED_FAILURES:
         return state, ()
     detail = f"the feed failed {state.failures} times in a row: {failure.detail}"
-    actions: list[Action] = []
+    actions: list[FeedingAction] = []
     for task, number in members.items():
         if current(state, task, number) is not None:
             state, more = end_task(state, TaskFailure(task, Signal.FAILED, detail, failure.traceback))
@@ -229,18 +233,18 @@ def _give_up(state: FeedingState, members: Mapping[TaskId, int], failure: FeedFa
     return replace(state, failures=0), tuple(actions)
 
 
-def _settled_by_end(state: FeedingState, settling: Settling, failure: TaskFailure) -> Step:
+def _settled_by_end(state: FeedingState, settling: CheckingOffsets, failure: TaskFailure) -> FeedingStep:
     state, ended = end_task(state, failure)
     state, actions = _settle(state, replace(settling, found=True))
     return state, (*ended, *actions)
 
 
-def _settle(state: FeedingState, settling: Settling) -> Step:
+def _settle(state: FeedingState, settling: CheckingOffsets) -> FeedingStep:
     """Continue with the next task whose committed offsets may be outside of its input."""
     return _ask_next(state, replace(settling, todo=settling.todo[1:]))
 
 
-def _ask_next(state: FeedingState, settling: Settling) -> Step:
+def _ask_next(state: FeedingState, settling: CheckingOffsets) -> FeedingStep:
     todo = tuple(each for each in settling.todo if current(state, each, settling.members[each]))
     if todo:
         return replace(state, doing=replace(settling, todo=todo)), (AskInput(todo[0], checks_topics=True),)

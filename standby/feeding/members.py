@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from standby.feeding.actions import Action, EndTask, Level, Note
+from standby.feeding.actions import EndTask, FeedingAction, Level, WriteLog
 from standby.feeding.events import Observed, TaskFailure
-from standby.feeding.state import FeedingState, Member
+from standby.feeding.state import FeedingState, FeedMember
 from standby.shared.model import TaskId
 
 V = TypeVar("V")
 
-Step = tuple[FeedingState, tuple[Action, ...]]
+FeedingStep = tuple[FeedingState, tuple[FeedingAction, ...]]
 
 
 def observed(state: FeedingState, event: Observed) -> FeedingState:
@@ -48,7 +48,7 @@ def observed(state: FeedingState, event: Observed) -> FeedingState:
     )
 
 
-def together(state: FeedingState) -> dict[TaskId, Member]:
+def together(state: FeedingState) -> dict[TaskId, FeedMember]:
     """Return the tasks that are fed together: those that are neither suspects nor held up."""
     return {
         task: member
@@ -69,13 +69,13 @@ def start_at(state: FeedingState) -> float:
     return max(state.retry_at, state.gather_until if waiting else 0.0)
 
 
-def current(state: FeedingState, task: TaskId, number: int | None) -> Member | None:
+def current(state: FeedingState, task: TaskId, number: int | None) -> FeedMember | None:
     """Return the member with this number; None when it is no longer a member."""
     member = state.members.get(task)
     return member if member is not None and member.number == number else None
 
 
-def with_member(state: FeedingState, member: Member) -> FeedingState:
+def with_member(state: FeedingState, member: FeedMember) -> FeedingState:
     """Return the state with the given member added or replaced."""
     return replace(state, members={**state.members, member.task: member})
 
@@ -91,10 +91,10 @@ def drop(state: FeedingState, task: TaskId) -> FeedingState:
     )
 
 
-def end_task(state: FeedingState, failure: TaskFailure) -> Step:
+def end_task(state: FeedingState, failure: TaskFailure) -> FeedingStep:
     """Stop feeding the task, and signal the reason."""
     task = failure.task
-    note = Note(f"{task}: {failure.detail}")
+    note = WriteLog(f"{task}: {failure.detail}")
     end = EndTask(task, failure.signal, failure.detail, failure.traceback, failure.fault)
     return drop(state, task), (note, end)
 
@@ -114,9 +114,9 @@ def without(mapping: Mapping[TaskId, V], task: TaskId) -> Mapping[TaskId, V]:
     return {each: value for each, value in mapping.items() if each != task}
 
 
-def note_error(text: str) -> Note:
+def note_error(text: str) -> WriteLog:
     """Return a log line at error level."""
-    return Note(text, Level.ERROR)
+    return WriteLog(text, Level.ERROR)
 
 
 def _is_held_up(state: FeedingState, task: TaskId) -> bool:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from standby.feeding import state as feeding
-from standby.feeding.actions import AskPositions, Level, Note, Prepare, StopPrepared, Warm
-from standby.feeding.members import Step
+from standby.feeding.actions import AskPositions, Level, Prepare, StopPrepared, Warm, WriteLog
+from standby.feeding.members import FeedingStep
 from standby.feeding.queries import spent
 from standby.feeding.state import (
     FeedingState,
@@ -113,7 +113,7 @@ def patience(state: FeedingState) -> float:
 # ---- steps ----
 
 
-def attend(state: FeedingState) -> Step:
+def attend(state: FeedingState) -> FeedingStep:
     """Prepare, renew or drop a prepared query as due, while no query is running.
 
     A query prepared for tasks that are becoming active now only advances until their start.
@@ -129,7 +129,7 @@ def attend(state: FeedingState) -> Step:
     return _prepare(state, tasks)
 
 
-def near(state: FeedingState, positions: Mapping[TaskId, Offsets]) -> Step:
+def near(state: FeedingState, positions: Mapping[TaskId, Offsets]) -> FeedingStep:
     """Let the prepared query advance for tasks that are becoming active, if all of it is usable."""
     preparation = state.preparation
     if len(positions) < len(preparation.prepared) or not state.is_prepared:
@@ -138,12 +138,12 @@ def near(state: FeedingState, positions: Mapping[TaskId, Offsets]) -> Step:
     return replace(state, preparation=preparation, doing=Hurrying()), (Prepare(positions, is_near=True),)
 
 
-def not_hurried(state: FeedingState, told: str) -> Step:
+def not_hurried(state: FeedingState, told: str) -> FeedingStep:
     """Ignore it: the start itself will show whether the query is usable."""
-    return state, (Note(f"the prepared query cannot advance: {told}", Level.INFO),)
+    return state, (WriteLog(f"the prepared query cannot advance: {told}", Level.INFO),)
 
 
-def found(state: FeedingState, doing: Finding, positions: Mapping[TaskId, Offsets]) -> Step:
+def found(state: FeedingState, doing: Finding, positions: Mapping[TaskId, Offsets]) -> FeedingStep:
     """Start a query at the positions of the current actives, or let it follow them."""
     before = state.preparation
     is_known = len(positions) == len(doing.tasks)
@@ -180,16 +180,16 @@ def followed(state: FeedingState, doing: Following, *, has_begun: bool) -> Feedi
     return replace(state, preparation=preparation)
 
 
-def not_prepared(state: FeedingState, told: str, *, is_planned: bool) -> Step:
+def not_prepared(state: FeedingState, told: str, *, is_planned: bool) -> FeedingStep:
     """Retry with back-off."""
     preparation = replace(state.preparation, begins=state.preparation.begins + 1)
     seconds = _RETRY_SECONDS if is_planned else _restart_seconds(preparation)
     preparation = replace(preparation, due_at=state.now + seconds)
-    note = Note(f"no query can be prepared now: {told}", Level.INFO)
+    note = WriteLog(f"no query can be prepared now: {told}", Level.INFO)
     return replace(state, preparation=preparation), (note,)
 
 
-def keep_warm(state: FeedingState) -> Step:
+def keep_warm(state: FeedingState) -> FeedingStep:
     """Warm up the feed from time to time, while nothing is waiting for it."""
     if state.now < state.warm_at:
         return state, ()
@@ -221,7 +221,7 @@ def _does_without(preparation: Preparation, outlook: Outlook, *, is_warm: bool) 
     return is_wanted(preparation, outlook) and is_warm
 
 
-def _hurry(state: FeedingState) -> Step:
+def _hurry(state: FeedingState) -> FeedingStep:
     preparation = state.preparation
     if state.now < preparation.due_at and preparation.due_at - state.now <= _HURRY_SECONDS:
         return state, ()
@@ -229,7 +229,7 @@ def _hurry(state: FeedingState) -> Step:
     return replace(state, preparation=preparation, doing=Nearing()), (AskPositions(preparation.prepared),)
 
 
-def _prepare(state: FeedingState, tasks: frozenset[TaskId]) -> Step:
+def _prepare(state: FeedingState, tasks: frozenset[TaskId]) -> FeedingStep:
     preparation, is_planned = state.preparation, bool(state.outlook.next)
     if tasks != preparation.prepared:
         preparation = replace(preparation, begins=0, positions={})

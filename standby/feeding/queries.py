@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from standby.feeding.actions import LookAgain, Note, StartFeed, StopFeed
-from standby.feeding.members import Step, together
+from standby.feeding.actions import LookAgain, StartFeed, StopFeed, WriteLog
+from standby.feeding.members import FeedingStep, together
 from standby.feeding.state import (
     Apart,
     Beginning,
-    Ending,
     FeedingState,
-    Member,
+    FeedMember,
     Preparation,
-    Query,
-    Standing,
+    RunningQuery,
+    StoppingFeed,
+    WaitingTask,
 )
 from standby.shared.model import TaskId
 
@@ -29,14 +29,14 @@ _DEAF_SECONDS: Final = 15.0
 _MOST_DEAF_SECONDS: Final = 300.0
 
 
-def stop(state: FeedingState) -> Step:
+def stop(state: FeedingState) -> FeedingStep:
     """End the query, if there is one."""
     if state.query is None:
         return state, ()
-    return replace(state, doing=Ending()), (StopFeed(),)
+    return replace(state, doing=StoppingFeed()), (StopFeed(),)
 
 
-def begin(state: FeedingState, beginning: Beginning) -> Step:
+def begin(state: FeedingState, beginning: Beginning) -> FeedingStep:
     """Start a query, after the current one, if any, has ended."""
     if state.query is not None:
         return replace(state, doing=beginning), (StopFeed(),)
@@ -60,7 +60,7 @@ def started(state: FeedingState) -> FeedingState:
     )
 
 
-def watched(state: FeedingState) -> Step:
+def watched(state: FeedingState) -> FeedingStep:
     """Stop a query that has delivered nothing of a task for a long time, although there is input."""
     query = state.query
     if query is None:
@@ -84,12 +84,12 @@ def watched(state: FeedingState) -> Step:
     state, actions = stop(state)
     listed = ", ".join(map(str, deaf))
     return state, (
-        Note(f"the feed delivers nothing of {listed}, which has input: restarting it"),
+        WriteLog(f"the feed delivers nothing of {listed}, which has input: restarting it"),
         *actions,
     )
 
 
-def _begin_apart(state: FeedingState, apart: Apart) -> Step:
+def _begin_apart(state: FeedingState, apart: Apart) -> FeedingStep:
     since, rest_until = state.apart_since or state.now, state.rest_until
     is_last = state.now - since > _APART_SECONDS
     if is_last:
@@ -101,11 +101,11 @@ def _begin_apart(state: FeedingState, apart: Apart) -> Step:
     return state, (LookAgain(), *actions)
 
 
-def _start(state: FeedingState, members: dict[TaskId, Member], apart: Apart | None) -> Step:
+def _start(state: FeedingState, members: dict[TaskId, FeedMember], apart: Apart | None) -> FeedingStep:
     numbers = {task: member.number for task, member in members.items()}
     begun = replace(
         state,
-        query=Query(numbers, state.commits, apart),
+        query=RunningQuery(numbers, state.commits, apart),
         is_too_long=False,
         preparation=spent(state.preparation),
     )
@@ -119,14 +119,14 @@ def spent(preparation: Preparation) -> Preparation:
     return replace(preparation, prepared=frozenset(), positions={}, begins=0)
 
 
-def _stands(state: FeedingState, member: Member) -> tuple[Standing | None, bool]:
+def _stands(state: FeedingState, member: FeedMember) -> tuple[WaitingTask | None, bool]:
     """Return the task's standstill (None when it has no pending input), and whether it lasts too long."""
     position, end = member.position, state.input_ends.get(member.task.partition)
     if end is None or end <= position:
         return None, False
     standing = state.standing.get(member.task)
     if standing is None or standing.position != position:
-        standing = Standing(position, state.now, _DEAF_SECONDS)
+        standing = WaitingTask(position, state.now, _DEAF_SECONDS)
     elif state.is_delivering:
         standing = replace(standing, since=state.now)
     if state.now - standing.since < standing.patience_seconds:

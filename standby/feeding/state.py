@@ -19,7 +19,7 @@ SLOWEST_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class FeedingPolicy:
     """Settings from the job's configuration."""
 
     errors: ErrorPolicy
@@ -33,7 +33,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class FeedMember:
     """An active task that is fed, or is to be fed."""
 
     task: TaskId
@@ -106,7 +106,7 @@ LETTERS: Final = (Letter.WHOLE, Letter.SHORT, Letter.NONE)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SuspectTask:
     """What is known about a task that must be run alone."""
 
     suspect: Suspect
@@ -123,7 +123,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WaitingTask:
     """The standstill of a task that has pending input."""
 
     position: int
@@ -141,7 +141,7 @@ class Apart:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class RunningQuery:
     """A started query, and its tasks."""
 
     members: Mapping[TaskId, int]
@@ -151,7 +151,7 @@ class Query:
     apart: Apart | None = None
 
 
-class Cause(enum.Enum):
+class FeedEndCause(enum.Enum):
     """Why a feed ended, by the required reaction."""
 
     BY_ITSELF = "by itself"
@@ -170,7 +170,7 @@ class Cause(enum.Enum):
 class FeedFailure:
     """Why a feed ended, or was not started."""
 
-    cause: Cause
+    cause: FeedEndCause
     told: str
     """A one-line description."""
     detail: str = "it ended by itself"
@@ -186,14 +186,14 @@ class FeedFailure:
     @property
     def may_pass(self) -> bool:
         """Whether a retry may succeed, however often it has failed."""
-        return self.cause in (Cause.AWAY, Cause.TRANSIENT)
+        return self.cause in (FeedEndCause.AWAY, FeedEndCause.TRANSIENT)
 
 
 # ---- pending actions ----
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class StoppingFeed:
     """The feed is being stopped; nothing follows."""
 
 
@@ -215,7 +215,7 @@ class Routing:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadingRecord:
     """A record that is given up is being read."""
 
     task: TaskId
@@ -240,7 +240,7 @@ class GivingUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Settling:
+class CheckingOffsets:
     """Committed offsets are being compared with the bounds of the input."""
 
     todo: tuple[TaskId, ...]
@@ -255,7 +255,7 @@ class Settling:
 class Skipping:
     """The offset after deleted input is being committed."""
 
-    settling: Settling
+    settling: CheckingOffsets
     inside: Offsets
     lost: tuple[GivenUp, ...]
     told: str
@@ -290,12 +290,12 @@ class Hurrying:
 
 
 Doing = (
-    Ending
+    StoppingFeed
     | Beginning
     | Routing
-    | Reading
+    | ReadingRecord
     | GivingUp
-    | Settling
+    | CheckingOffsets
     | Skipping
     | Finding
     | Following
@@ -308,7 +308,7 @@ Doing = (
 class FeedingState:
     """Everything that the next decision depends on."""
 
-    policy: Policy
+    policy: FeedingPolicy
     now: float = 0.0
     now_ms: int = 0
     """Unix milliseconds."""
@@ -326,8 +326,8 @@ class FeedingState:
     """The ends of the members' input partitions; None, or missing: not known."""
     outlook: Outlook = field(default_factory=Outlook)
 
-    members: Mapping[TaskId, Member] = field(default_factory=dict)
-    query: Query | None = None
+    members: Mapping[TaskId, FeedMember] = field(default_factory=dict)
+    query: RunningQuery | None = None
     doing: Doing | None = None
     """The action whose answer is pending; None: none."""
 
@@ -343,11 +343,11 @@ class FeedingState:
     """The positions at which transactions last timed out."""
     held_up: Mapping[TaskId, float] = field(default_factory=dict)
     """Tasks with which a feed could not be started → the time before which this is not retried."""
-    standing: Mapping[TaskId, Standing] = field(default_factory=dict)
+    standing: Mapping[TaskId, WaitingTask] = field(default_factory=dict)
 
-    suspects: Mapping[TaskId, Known] = field(default_factory=dict)
+    suspects: Mapping[TaskId, SuspectTask] = field(default_factory=dict)
     """Members that are run alone."""
-    kept: Mapping[TaskId, Known] = field(default_factory=dict)
+    kept: Mapping[TaskId, SuspectTask] = field(default_factory=dict)
     """What is known about tasks whose transaction failed due to its content, until they rejoin."""
     given_up_ms: Mapping[TaskId, tuple[int, ...]] = field(default_factory=dict)
     """Unix milliseconds of each record given up within the last hour; outlives the claims of a task."""

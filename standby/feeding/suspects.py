@@ -10,41 +10,41 @@ from dataclasses import replace
 from typing import Final
 
 from standby.feeding.actions import (
-    Action,
     AskInput,
     CommitPast,
+    FeedingAction,
     LookAgain,
     Narrow,
-    Note,
     ReadRecord,
-    Report,
+    SetInputStatus,
     TellGivenUp,
+    WriteLog,
 )
 from standby.feeding.events import TaskFailure
-from standby.feeding.members import Step, end_task, note_error, with_member, without
+from standby.feeding.members import FeedingStep, end_task, note_error, with_member, without
 from standby.feeding.queries import begin
 from standby.feeding.state import (
     LETTERS,
     Apart,
     Beginning,
+    FeedingPolicy,
     FeedingState,
+    FeedMember,
     GivingUp,
-    Known,
     Letter,
-    Member,
-    Policy,
-    Reading,
+    ReadingRecord,
     Routing,
+    SuspectTask,
 )
 from standby.replica.failing import (
     WINDOW_MS,
     Clear,
     CodeError,
-    End,
     FailedAt,
+    FailReplica,
     GiveUp,
     InputRecord,
-    Run,
+    RunAlone,
     dead_letter,
     suspect_after,
     suspect_at_start,
@@ -63,7 +63,7 @@ _TOLD_CHARACTERS: Final = 200
 _RETRY_SECONDS: Final = 0.5
 
 
-def joined(state: FeedingState, member: Member) -> Step:
+def joined(state: FeedingState, member: FeedMember) -> FeedingStep:
     """Check a new member: input that ended earlier processes must be handled with care."""
     task, errors = member.task, state.policy.errors
     kept = state.kept.get(task)
@@ -74,12 +74,12 @@ def joined(state: FeedingState, member: Member) -> Step:
     suspect = suspect_at_start(errors, member.present_failures, member.position)
     if suspect is None:
         return state, ()
-    note = Note(
+    note = WriteLog(
         f"{task}: {suspect.failures} failures at {member.committed}, or an end of its process; "
         "its next input is run alone"
     )
-    state = _awaiting_report(state, member, Known(suspect, 0.0))
-    return state, (note, Report(task, member.failures, is_awaited=True, is_told=False))
+    state = _awaiting_report(state, member, SuspectTask(suspect, 0.0))
+    return state, (note, SetInputStatus(task, member.failures, is_awaited=True, is_told=False))
 
 
 def accused(state: FeedingState, tasks: Sequence[TaskId]) -> FeedingState:
@@ -91,7 +91,7 @@ def accused(state: FeedingState, tasks: Sequence[TaskId]) -> FeedingState:
     return state
 
 
-def failed(state: FeedingState, member: Member, until: Offsets | None, error: CodeError) -> Step:
+def failed(state: FeedingState, member: FeedMember, until: Offsets | None, error: CodeError) -> FeedingStep:
     """Record that the job's code failed within [committed, ``until``); None: within some batch."""
     known = state.suspects.get(member.task) or _suspected(state, member, until, 0.0)
     end = _end(state.policy, member, until)
@@ -99,11 +99,13 @@ def failed(state: FeedingState, member: Member, until: Offsets | None, error: Co
     known = replace(known, suspect=suspect)
     state, report = _planned(state, member, known)
     told = _told(state.policy, member, known)
-    note = Note(f"{member.task}: {suspect.failures} failures at one offset: {told}")
+    note = WriteLog(f"{member.task}: {suspect.failures} failures at one offset: {told}")
     return state, (note, replace(report, error=error))
 
 
-def failed_of_too_much(state: FeedingState, member: Member, until: Offsets, error: CodeError) -> Step:
+def failed_of_too_much(
+    state: FeedingState, member: FeedMember, until: Offsets, error: CodeError
+) -> FeedingStep:
     """Record that the transaction of [committed, ``until``) failed due to its content.
 
     The task is claimed again, and then a smaller range is run.
@@ -112,7 +114,7 @@ def failed_of_too_much(state: FeedingState, member: Member, until: Offsets, erro
     return _kept(state, member.task), (*actions, Narrow(member.task))
 
 
-def progressed(state: FeedingState, task: TaskId) -> Step:
+def progressed(state: FeedingState, task: TaskId) -> FeedingStep:
     """Record that the task has committed."""
     known, member = state.suspects.get(task), state.members.get(task)
     if known is None or member is None:
@@ -137,21 +139,21 @@ def due(state: FeedingState) -> TaskId | None:
     return None if first is None or due_at(first) > state.now else first
 
 
-def attend(state: FeedingState, task: TaskId) -> Step:
+def attend(state: FeedingState, task: TaskId) -> FeedingStep:
     """Make the task's next move; when that is a run, the others wait for it."""
     known = replace(state.suspects[task], is_waiting_for_report=False)
     state = _with(state, task, known)
     unreadable = _unreadable(state.policy, state.members[task], known)
     if unreadable is not None:
-        return read(state, Reading(task), unreadable)
+        return read(state, ReadingRecord(task), unreadable)
     match known.suspect.next(state.policy.errors):
-        case Run(until):
+        case RunAlone(until):
             return replace(state, doing=Routing(task, until)), (AskInput(task),)
         case GiveUp():
             if known.route is None:
                 return replace(state, doing=Routing(task, None)), (AskInput(task),)
             return _read(state, task)
-        case End():
+        case FailReplica():
             detail = f"poison: {_told(state.policy, state.members[task], known)}"
             traceback = known.suspect.error.traceback
             return end_task(state, TaskFailure(task, Signal.FAILED, detail, traceback, Fault.POISON))
@@ -159,7 +161,7 @@ def attend(state: FeedingState, task: TaskId) -> Step:
             return _forget(state, task), (LookAgain(),)
 
 
-def routed(state: FeedingState, doing: Routing, ends: Offsets) -> Step:
+def routed(state: FeedingState, doing: Routing, ends: Offsets) -> FeedingStep:
     """Continue with a suspect whose input ends at ``ends``."""
     task = doing.task
     known, member = state.suspects[task], state.members[task]
@@ -170,7 +172,7 @@ def routed(state: FeedingState, doing: Routing, ends: Offsets) -> Step:
     return _run(state, task, doing.until, ends)
 
 
-def read(state: FeedingState, doing: Reading, record: InputRecord | None) -> Step:
+def read(state: FeedingState, doing: ReadingRecord, record: InputRecord | None) -> FeedingStep:
     """Give up a record, with its dead letter in the same transaction, if configured."""
     task, policy = doing.task, state.policy.errors
     known, member = state.suspects[task], state.members[task]
@@ -200,12 +202,12 @@ def read(state: FeedingState, doing: Reading, record: InputRecord | None) -> Ste
     return replace(state, doing=giving_up), (past,)
 
 
-def gave_up(state: FeedingState, doing: GivingUp) -> Step:
+def gave_up(state: FeedingState, doing: GivingUp) -> FeedingStep:
     """Continue after a record that was given up."""
     task, policy = doing.task, state.policy.errors
     known = replace(state.suspects[task], letters=LETTERS)
     state = _with(state, task, known)
-    actions: list[Action] = []
+    actions: list[FeedingAction] = []
     if doing.is_there:
         state = replace(state, given_up_ms={**state.given_up_ms, task: (*doing.recent, doing.now_ms)})
         what = doing.form.value.format(policy.dead_letter) if policy.dead_letter else "skipped"
@@ -229,9 +231,9 @@ def gave_up(state: FeedingState, doing: GivingUp) -> Step:
     return state, (*actions, *more, LookAgain())
 
 
-def not_given_up(state: FeedingState, doing: GivingUp, failure: TaskFailure) -> Step:
+def not_given_up(state: FeedingState, doing: GivingUp, failure: TaskFailure) -> FeedingStep:
     """End a task whose record could not be given up; if it was too large, the next dead letter is smaller."""
-    actions: tuple[Action, ...] = ()
+    actions: tuple[FeedingAction, ...] = ()
     if failure.of is not None:
         known = state.suspects[doing.task]
         form = doing.form.name.lower()
@@ -242,13 +244,13 @@ def not_given_up(state: FeedingState, doing: GivingUp, failure: TaskFailure) -> 
     return state, (*actions, *more)
 
 
-def unanswered(state: FeedingState, task: TaskId, told: str) -> Step:
+def unanswered(state: FeedingState, task: TaskId, told: str) -> FeedingStep:
     """Delay the task's move."""
     known = replace(state.suspects[task], due_at=state.now + _RETRY_SECONDS)
-    return _with(state, task, known), (Note(f"{task}: {told}"), LookAgain())
+    return _with(state, task, known), (WriteLog(f"{task}: {told}"), LookAgain())
 
 
-def _run(state: FeedingState, task: TaskId, until: int, ends: Offsets) -> Step:
+def _run(state: FeedingState, task: TaskId, until: int, ends: Offsets) -> FeedingStep:
     """Run the task alone up to position ``until``, or to the end of its input."""
     known, member = state.suspects[task], state.members[task]
     assert known.route is not None
@@ -258,7 +260,7 @@ def _run(state: FeedingState, task: TaskId, until: int, ends: Offsets) -> Step:
         if member.failures is not None and member.failures.topic != topic:
             member = replace(member, failures=replace(member.failures, topic=topic))
             state = _awaiting_report(state, member, known)
-            return state, (Report(task, member.failures, is_awaited=True), LookAgain())
+            return state, (SetInputStatus(task, member.failures, is_awaited=True), LookAgain())
         there = known.route.leg(member.committed, until)
     else:
         there = known.route.at(member.committed, until)
@@ -269,7 +271,7 @@ def _run(state: FeedingState, task: TaskId, until: int, ends: Offsets) -> Step:
     return _forget(state, task), (LookAgain(),)
 
 
-def _unreadable(policy: Policy, member: Member, known: Known) -> InputRecord | None:
+def _unreadable(policy: FeedingPolicy, member: FeedMember, known: SuspectTask) -> InputRecord | None:
     """Return the task's next record if it is in a batch known to be unreadable."""
     if known.unreadable is None or known.route is None:
         return None
@@ -280,69 +282,73 @@ def _unreadable(policy: Policy, member: Member, known: Known) -> InputRecord | N
     return InputRecord(offset, None, None) if is_in else None
 
 
-def _read(state: FeedingState, task: TaskId) -> Step:
+def _read(state: FeedingState, task: TaskId) -> FeedingStep:
     known, member = state.suspects[task], state.members[task]
     assert known.route is not None
     number = known.route.next(member.committed)
     topic = state.policy.inputs[number]
-    return replace(state, doing=Reading(task)), (ReadRecord(task, topic, member.committed.each[number]),)
+    return replace(state, doing=ReadingRecord(task)), (
+        ReadRecord(task, topic, member.committed.each[number]),
+    )
 
 
-def _suspected(state: FeedingState, member: Member, until: Offsets | None, due_at: float) -> Known:
+def _suspected(state: FeedingState, member: FeedMember, until: Offsets | None, due_at: float) -> SuspectTask:
     """Return a new suspect, with its input up to ``until``, or of a whole batch."""
     end = _end(state.policy, member, until)
     suspect = suspect_after(member.present_failures, member.position, end)
     # The failed batch determines the end of each input in the route.
     route = None if until is None else Route(state.policy.inputs, until)
-    return Known(suspect, due_at, route)
+    return SuspectTask(suspect, due_at, route)
 
 
-def _end(policy: Policy, member: Member, until: Offsets | None) -> int:
+def _end(policy: FeedingPolicy, member: FeedMember, until: Offsets | None) -> int:
     """Return the position of ``until``; None: the furthest end of a batch."""
     return member.position + policy.errors.batch_max if until is None else until.total
 
 
-def _route(policy: Policy, member: Member, ends: Offsets) -> Route:
+def _route(policy: FeedingPolicy, member: FeedMember, ends: Offsets) -> Route:
     """Return the order of a task's inputs, which end at ``ends``."""
     failures = member.present_failures
     route = Route(policy.inputs, ends)
     return route if failures is None else beginning_with(route, failures.topic)
 
 
-def _next_topic(policy: Policy, member: Member, known: Known) -> str:
+def _next_topic(policy: FeedingPolicy, member: FeedMember, known: SuspectTask) -> str:
     """Return which of several inputs is run next after ends of processes; empty if irrelevant."""
     if known.route is None or len(policy.inputs) == 1 or not known.suspect.is_closing_in:
         return ""
     return policy.inputs[known.route.next(member.committed)]
 
 
-def _told(policy: Policy, member: Member, known: Known) -> str:
+def _told(policy: FeedingPolicy, member: FeedMember, known: SuspectTask) -> str:
     """Return a text with the failing range and the error."""
-    return known.suspect.told(_where(policy, member, known))
+    return known.suspect.describe(_where(policy, member, known))
 
 
-def _where(policy: Policy, member: Member, known: Known) -> str:
+def _where(policy: FeedingPolicy, member: FeedMember, known: SuspectTask) -> str:
     """Return a description of the failing range of a task that is at its suspect's start."""
     committed, partition, topics = member.committed, member.task.partition, policy.inputs
     if known.route is None and len(topics) > 1:
         return f"input {' and '.join(f'{each}[{partition}]' for each in topics)}, from offsets {committed} on"
     route = known.route or Route(topics, committed)
-    return route.told(partition, committed, known.suspect.reach)
+    return route.describe(partition, committed, known.suspect.reach)
 
 
-def _planned(state: FeedingState, member: Member, known: Known) -> tuple[FeedingState, Report]:
+def _planned(
+    state: FeedingState, member: FeedMember, known: SuspectTask
+) -> tuple[FeedingState, SetInputStatus]:
     """Return the state with the task's next move planned, and the report until then."""
     task, policy = member.task, state.policy
     failures = known.suspect.reported(_where(policy, member, known), _next_topic(policy, member, known))
     state = with_member(state, replace(member, failures=failures))
     move = known.suspect.next(policy.errors)
     if isinstance(move, Clear):
-        return _forget(state, task), Report(task, failures)
-    due_at = state.now + (move.after_seconds if isinstance(move, Run) else 0.0)
-    return _with(state, task, replace(known, due_at=due_at)), Report(task, failures)
+        return _forget(state, task), SetInputStatus(task, failures)
+    due_at = state.now + (move.after_seconds if isinstance(move, RunAlone) else 0.0)
+    return _with(state, task, replace(known, due_at=due_at)), SetInputStatus(task, failures)
 
 
-def _awaiting_report(state: FeedingState, member: Member, known: Known) -> FeedingState:
+def _awaiting_report(state: FeedingState, member: FeedMember, known: SuspectTask) -> FeedingState:
     waiting = replace(known, is_waiting_for_report=True, due_at=state.now + _REPORT_SECONDS)
     return _with(with_member(state, replace(member, is_reported=False)), member.task, waiting)
 
@@ -351,7 +357,7 @@ def _kept(state: FeedingState, task: TaskId) -> FeedingState:
     return replace(state, kept={**state.kept, task: state.suspects[task]})
 
 
-def _with(state: FeedingState, task: TaskId, known: Known) -> FeedingState:
+def _with(state: FeedingState, task: TaskId, known: SuspectTask) -> FeedingState:
     return replace(state, suspects={**state.suspects, task: known})
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import psutil
 
 
-class Dead(NamedTuple):
+class EndedChild(NamedTuple):
     """A child that has ended."""
 
     pid: int
@@ -22,17 +22,17 @@ class Children:
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}
 
-    def dead(self, pids: Iterable[int]) -> Dead | None:
+    def dead(self, pids: Iterable[int]) -> EndedChild | None:
         """Return a dead child among these and those of earlier calls; None when all are alive."""
         for pid in pids:
             if pid not in self._processes:
                 try:
                     self._processes[pid] = psutil.Process(pid)
                 except psutil.NoSuchProcess:
-                    return Dead(pid, None)
+                    return EndedChild(pid, None)
         for pid, process in self._processes.items():
             if not process.is_running():
-                return Dead(pid, None)
+                return EndedChild(pid, None)
             if process.status() == psutil.STATUS_ZOMBIE:
-                return Dead(pid, process.wait(0))
+                return EndedChild(pid, process.wait(0))
         return None

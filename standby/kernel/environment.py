@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from standby.config import JobConfig
-from standby.kernel.codes import LoadCode, load_nothing
+from standby.kernel.loaded_code import LoadCode, load_nothing
 from standby.kernel.marks import Marks
-from standby.kernel.ports import Connect, OpenDatabase, Step
+from standby.kernel.ports import ConnectBroker, OpenDatabase, StepFunction
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import Peers
@@ -25,9 +25,9 @@ class Environment:
     host: str
     records: RecordReader
     make_feed: MakeFeed
-    connect: Connect
+    connect: ConnectBroker
     open_database: OpenDatabase
-    find_step: Callable[[JobConfig], Step]
+    find_step: Callable[[JobConfig], StepFunction]
     """Usually `standby.feed.functions.step_of`."""
     clock: Clock = REAL
     probe: Probe = no_probe

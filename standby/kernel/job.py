@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from standby.config import parse_recorded
-from standby.feeding.state import Policy
-from standby.kernel.active.identity import Identity
+from standby.feeding.state import FeedingPolicy
 from standby.kernel.active.ownership import Ownership
+from standby.kernel.active.topic_ids import TopicIdCheck
 from standby.kernel.environment import Environment
 from standby.kernel.pipeline.batch import BatchRunner
-from standby.kernel.pipeline.pipeline import Pipeline, Seams
-from standby.kernel.replay.ends import Ends
+from standby.kernel.pipeline.pipeline import Pipeline, PipelinePorts
+from standby.kernel.replay.ends import EndOffsetPoller
 from standby.kernel.replay.rate_limiter import RateLimiter
 from standby.kernel.replay.replayer import Rules
 from standby.kernel.replay.router import ReplayRouter
@@ -50,9 +50,9 @@ class JobKernel:
         name = definition.name
         clock = environment.clock
         self.broker: Final = environment.connect(environment.cluster, self.config, definition)
-        self.identity: Final = Identity(self.broker, self.topics, clock.monotonic)
+        self.identity: Final = TopicIdCheck(self.broker, self.topics, clock.monotonic)
         interval_ms = max(50, min(_ENDS_MS, self.config.lag_time_ms // 4))
-        self.ends: Final = Ends(
+        self.ends: Final = EndOffsetPoller(
             self.broker, interval_ms, clock.now_ms, lambda: self._watched, name, clock.pace
         )
         rules = Rules(
@@ -84,9 +84,9 @@ class JobKernel:
         )
         self.pipeline: Final = Pipeline(
             name,
-            Policy(error_policy(self.config), may_skip_lost=self.config.input_lost == "skip"),
+            FeedingPolicy(error_policy(self.config), may_skip_lost=self.config.input_lost == "skip"),
             runner,
-            Seams(
+            PipelinePorts(
                 make_feed=partial(environment.make_feed, self.config, definition),
                 input=self.broker,
                 input_end=self._input_end,

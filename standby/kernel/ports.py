@@ -17,16 +17,16 @@ from standby.errors import BadConfiguration, Transient
 from standby.replica.claim import Committed
 from standby.replica.failing import InputRecord
 from standby.replica.store.overlay import Changes, Emitted
-from standby.replica.store.scan import Page
+from standby.replica.store.scan import ScanPage
 from standby.shared.model import Offsets, TaskId
 from standby.shared.peers import PeerAddress
 from standby.shared.wire import JobDefinition
 
 #: The job's function: (rows, state, out) → None.
-Step = Callable[[Any, Any, Any], Any]
+StepFunction = Callable[[Any, Any, Any], Any]
 
 #: A changelog record: full key and value; None as value is a tombstone.
-Change = tuple[bytes, "bytes | None"]
+ChangelogRecord = tuple[bytes, "bytes | None"]
 
 
 #: Time-out of a request to Kafka.
@@ -74,7 +74,7 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TransactionOutcome:
     """How a transaction of a task ended, as decided by its coordinator."""
 
     is_committed: bool
@@ -100,7 +100,7 @@ ON_DAMAGE: Final = (
 class Chunk:
     """The result of a read for one changelog partition."""
 
-    changes: Sequence[Change]
+    changes: Sequence[ChangelogRecord]
     position: int
     """The offset after everything read so far, including transaction markers."""
     is_out_of_range: bool = False
@@ -257,7 +257,7 @@ class Broker(Protocol):
         """
         ...
 
-    def ended(self, partition: int, count: int) -> Sequence[Ended]:
+    def ended(self, partition: int, count: int) -> Sequence[TransactionOutcome]:
         """Return how the last transactions of a task ended, newest first, at most ``count``.
 
         This is the coordinator's decision, whatever markers are present. Fewer if older decisions were removed; none
@@ -305,7 +305,7 @@ class Broker(Protocol):
 
 
 #: Connects to Kafka for a job of the named cluster.
-Connect = Callable[[str, JobConfig, JobDefinition], Broker]
+ConnectBroker = Callable[[str, JobConfig, JobDefinition], Broker]
 
 
 class Profile(str, enum.Enum):
@@ -328,14 +328,14 @@ class Database(Protocol):
         """Return the value of each key, in order."""
         ...
 
-    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> ScanPage:
         """Return the first ``limit`` keys of [start, stop) with their values; with ``reverse`` the last ones.
 
         About a megabyte at most, but at least one record if there is any. Leaves nothing open.
         """
         ...
 
-    def write(self, changes: Iterable[Change]) -> None:
+    def write(self, changes: Iterable[ChangelogRecord]) -> None:
         """Apply the changes, in order, atomically with respect to crashes.
 
         They need not survive a crash before the next `flush`, but if they do, so do all earlier writes.
@@ -363,7 +363,7 @@ class Database(Protocol):
         ...
 
 
-class Refused(Transient):
+class PeerRefused(Transient):
     """A peer refuses a request."""
 
     def __init__(self, message: str, *, is_soon: bool = False) -> None:
@@ -375,7 +375,7 @@ class Refused(Transient):
 class SnapshotSource(Protocol):
     """Another container that may give a copy of a task's state; used from one thread.
 
-    Every method but `release` raises `Refused`, and `Transient` when the peer cannot be reached or goes away.
+    Every method but `release` raises `PeerRefused`, and `Transient` when the peer cannot be reached or goes away.
     """
 
     def take(self, task: TaskId, run: str, patience_seconds: float = 0.0) -> bytes:

@@ -21,7 +21,7 @@ _TRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LookupRequest:
     """A look-up request."""
 
     job: str
@@ -36,7 +36,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LookupResult:
     """The answer of one replica."""
 
     replica: ReplicaId
@@ -61,8 +61,8 @@ class Declined:
 
 
 def look_up(
-    question: Question, held: Iterable[ReplicaRunner], clock: Callable[[], int]
-) -> Iterator[Found | Declined]:
+    question: LookupRequest, held: Iterable[ReplicaRunner], clock: Callable[[], int]
+) -> Iterator[LookupResult | Declined]:
     """Yield the answer of each replica in question; ``clock`` returns Unix milliseconds."""
     for each in held:
         task = each.replica.id.task
@@ -73,7 +73,7 @@ def look_up(
                 yield Declined(each.replica.id, str(error))
 
 
-def _ask(question: Question, held: ReplicaRunner, clock: Callable[[], int]) -> Found | Declined:
+def _ask(question: LookupRequest, held: ReplicaRunner, clock: Callable[[], int]) -> LookupResult | Declined:
     for _ in range(_TRIES):
         before = held.replica
         role = Role.ACTIVE if before.phase is Phase.ACTIVE else Role.STANDBY
@@ -91,5 +91,5 @@ def _ask(question: Question, held: ReplicaRunner, clock: Callable[[], int]) -> F
         value = store.look_up((prefix(question.store) + question.key,))[0]
         if held.replica is before:
             run = held.job.definition.run
-            return Found(before.id, run, role, before.phase, before.epoch, applied, lag_ms, value)
+            return LookupResult(before.id, run, role, before.phase, before.epoch, applied, lag_ms, value)
     raise Transient("it is changing its role; ask again")

@@ -9,14 +9,14 @@ from functools import partial
 from typing import Final
 
 from standby.errors import BadConfiguration, StandfastError
+from standby.kernel.cancel_scope import CancelScope
 from standby.kernel.children import Children
-from standby.kernel.codes import Codes
 from standby.kernel.environment import Environment
 from standby.kernel.job import JobKernel
+from standby.kernel.loaded_code import LoadedCode
 from standby.kernel.replica.runner import ReplicaRunner
 from standby.kernel.restore.snapshots import NotNow, Offer
-from standby.kernel.run import Run
-from standby.kernel.strays import Known
+from standby.kernel.strays import StateInUse
 from standby.replica.lifecycle import RUNNING, TAKING_OVER, Order, Signal, opened, step
 from standby.replica.reconcile import reconcile
 from standby.shared.model import Fault, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
@@ -52,7 +52,7 @@ class LocalReplicas:
         self._definitions: Mapping[str, JobDefinition] = {}
         self._closing_jobs: set[str] = set()
         self._closer = Worker("closer").start()
-        self._codes = Codes(environment.load_code, self._post_loaded)
+        self._codes = LoadedCode(environment.load_code, self._post_loaded)
         self._children = Children()
         self._prepared: frozenset[ReplicaId] = frozenset()
         self._look_at = 0.0
@@ -94,10 +94,10 @@ class LocalReplicas:
         """Why the whole container must end; None while it need not."""
         return self._broken
 
-    def known(self) -> Known:
+    def known(self) -> StateInUse:
         """Return the tasks that are held here, and the runs of the known jobs. Thread-safe."""
         runs = {name: definition.run for name, definition in self._definitions.items()}
-        return Known({each.task: held.place() for each, held in self._held.items()}, runs)
+        return StateInUse({each.task: held.place() for each, held in self._held.items()}, runs)
 
     def offer(self, task: TaskId, run: str) -> Offer:
         """Return what is needed to copy a task's state for a peer. Raises `NotNow`. Thread-safe."""
@@ -148,7 +148,13 @@ class LocalReplicas:
         self._has_changed |= bool(gone)
 
     def _take_result(
-        self, held: ReplicaRunner, run: Run, signal: Signal, detail: str, fault: Fault = Fault.OTHER, /
+        self,
+        held: ReplicaRunner,
+        run: CancelScope,
+        signal: Signal,
+        detail: str,
+        fault: Fault = Fault.OTHER,
+        /,
     ) -> None:
         counted = held.judge(run, signal)
         if counted is None:
@@ -185,7 +191,13 @@ class LocalReplicas:
         return held.move(replica, effects, detail, fault)
 
     def _post(
-        self, held: ReplicaRunner, run: Run, signal: Signal, detail: str, fault: Fault = Fault.OTHER, /
+        self,
+        held: ReplicaRunner,
+        run: CancelScope,
+        signal: Signal,
+        detail: str,
+        fault: Fault = Fault.OTHER,
+        /,
     ) -> None:
         """Enqueue a result. Thread-safe."""
         self._conductor.put(partial(self._take_result, held, run, signal, detail, fault))

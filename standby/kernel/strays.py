@@ -32,7 +32,7 @@ _NOWHERE: Final = Path()
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StateInUse:
     """What a container knows about state in use."""
 
     held: Mapping[TaskId, Path | None]
@@ -56,7 +56,7 @@ class Strays:
     def __init__(
         self,
         roots: Roots,
-        known: Callable[[], Known],
+        known: Callable[[], StateInUse],
         opening: threading.Lock,
         clock: Callable[[], int],
         delay_ms: int,
@@ -117,7 +117,7 @@ class Strays:
         self,
         directory: Path,
         origin: Origin | None,
-        known: Known,
+        known: StateInUse,
         freshest: Mapping[tuple[TaskId, str], int],
     ) -> str:
         """Return why a state is a stray; empty when it is not one, or not for long enough."""

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
-from standby.adapters.gate import REFUSED_CONNECTIONS
+from standby.adapters.acceptor import REFUSED_CONNECTIONS
 from standby.adapters.grpc import ControlStreams
 from standby.adapters.liveness import LivenessPort
 from standby.adapters.logfiles import LogFiles
@@ -22,29 +22,29 @@ from standby.adapters.peers.code_reader import CodeReader
 from standby.adapters.peers.server import PeerServer
 from standby.adapters.processes import ProcessMeter, collect_garbage_rarely, end_children
 from standby.adapters.prometheus import OF_PROCESS, MetricsServer
-from standby.adapters.tls import Keys
+from standby.adapters.tls import TlsCredentials
 from standby.adapters.zookeeper.access import container_access, make_client
 from standby.adapters.zookeeper.credentials import Renewal
 from standby.adapters.zookeeper.membership import (
     ZooKeeperMembership,
     ZooKeeperPeers,
-    ZooKeeperRecords,
+    ZooKeeperRecordReader,
 )
 from standby.cluster import FILE, JARS_DIRECTORY, ClusterConfig, load
 from standby.code.jobcode import JobCode
 from standby.config import JobConfig
 from standby.control.effects import Quit
-from standby.control.events import Event, ReplicasChanged, Terminated
+from standby.control.events import ControlEvent, ReplicasChanged, Terminated
 from standby.control.loop import ControlLoop
 from standby.control.ports import FindLeftoverState, Ports
-from standby.control.state import ControlState, Identity, Policy, Registration
+from standby.control.state import ContainerIdentity, ControlPolicy, ControlState, RegistrationState
 from standby.control.watchdog import Watchdog
 from standby.errors import BadConfiguration, StandfastError
-from standby.kernel.codes import LoadCode
+from standby.kernel.loaded_code import LoadCode
 from standby.kernel.marks import Marks
 from standby.ports import Feed, MakeFeed, PeerDirectory, RecordReader, Replicas
-from standby.process.metrics import of_container
-from standby.process.witness import Note, Witnessed
+from standby.process.metrics import container_metrics
+from standby.process.witness import Witnessed, WitnessNote
 from standby.security import credentials
 from standby.shared import exits
 from standby.shared.clock import REAL, Clock
@@ -63,7 +63,7 @@ _TURNS_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ContainerPlace:
     """Where YARN and Skein have placed this process, from its environment."""
 
     container: str
@@ -89,7 +89,7 @@ class Surroundings:
     container: str
     """The container's own id."""
     peers: PeerDirectory
-    keys: Keys
+    keys: TlsCredentials
     """The credentials for peers."""
     marks: Marks
     """Records which code of the jobs is running."""
@@ -114,7 +114,7 @@ class Kernel:
 MakeKernel = Callable[[Surroundings], Kernel]
 
 
-def read_place(environment: Mapping[str, str]) -> Place:
+def read_place(environment: Mapping[str, str]) -> ContainerPlace:
     """Return the place from ``environment``. Raises `BadConfiguration` with each missing variable."""
     missing = [name for name in ("CONTAINER_ID", "NM_HOST") if not environment.get(name)]
     if missing:
@@ -123,7 +123,7 @@ def read_place(environment: Mapping[str, str]) -> Place:
             "this process must be started by YARN through standfast submit"
         )
     logs = tuple(each for each in environment.get("LOG_DIRS", "").split(",") if each)
-    return Place(
+    return ContainerPlace(
         environment["CONTAINER_ID"], environment["NM_HOST"], environment.get("SKEIN_CONTAINER_ID", ""), logs
     )
 
@@ -157,11 +157,11 @@ def run(
     cluster = load(directory / FILE)
     LogFiles(cluster.log_max_bytes).start()
     bootstrap = credentials.load(directory)
-    keys = Keys(bootstrap.credentials)
+    keys = TlsCredentials(bootstrap.credentials)
     liveness = LivenessPort(place.host, witnessed.port)
     server = MetricsServer(place.host)
     peers = PeerServer(place.host, keys)
-    identity = Identity(
+    identity = ContainerIdentity(
         place.container, place.skein_id, cluster.cell, place.host, liveness.port, server.port, os.getpid()
     )
     _LOG.info(
@@ -169,7 +169,7 @@ def run(
         *(place.container, place.skein_id or "no Skein", cluster.name, place.host),
         *(liveness.port, server.port, peers.port, os.getpid()),
     )
-    inbox: Inbox[Event] = Inbox()
+    inbox: Inbox[ControlEvent] = Inbox()
     access = container_access(
         bootstrap.secret,
         bootstrap.owner,
@@ -186,7 +186,7 @@ def run(
         Surroundings(
             cluster=cluster,
             host=place.host,
-            records=ZooKeeperRecords(client, cluster.name),
+            records=ZooKeeperRecordReader(client, cluster.name),
             make_feed=partial(_make_feed, directory, code, marks),
             load_code=code.load,
             on_change=partial(inbox.post, ReplicasChanged()),
@@ -198,7 +198,7 @@ def run(
     )
     meter = ProcessMeter()
     loop = ControlLoop(
-        ControlState(identity, Policy(orphan_timeout_ms=cluster.orphan_timeout_ms)),
+        ControlState(identity, ControlPolicy(orphan_timeout_ms=cluster.orphan_timeout_ms)),
         inbox,
         Ports(
             membership=membership,
@@ -230,7 +230,7 @@ def run(
     return quit_.code
 
 
-def end(code: int, note: Note) -> NoReturn:
+def end_process(code: int, note: WitnessNote) -> NoReturn:
     """End the process now, its children first, without waiting for any thread of a library.
 
     ``note`` is read by the witness.
@@ -262,7 +262,7 @@ class Health:
         facts = {
             "container": state.identity.container,
             "turns": turns_on,
-            "registered": state.registration is Registration.DONE,
+            "registered": state.registration is RegistrationState.DONE,
             "incarnation": state.incarnation,
             "leader": str(state.leader) if state.leader else None,
             "led": state.is_led,
@@ -274,7 +274,7 @@ class Health:
         return turns_on and state.closing is None, facts
 
 
-def _record(identity: Identity, place: Place, peer_port: int) -> ContainerRecord:
+def _record(identity: ContainerIdentity, place: ContainerPlace, peer_port: int) -> ContainerRecord:
     return ContainerRecord(
         container=identity.container,
         skein_id=identity.skein_id,
@@ -306,7 +306,7 @@ def _make_feed(directory: Path, code: JobCode, marks: Marks, config: JobConfig, 
 
 
 def _metrics(loop: ControlLoop, meter: ProcessMeter, kernel: Kernel) -> Iterator[Samples]:
-    yield from of_container(loop.state)
+    yield from container_metrics(loop.state)
     yield from kernel.metrics()
     yield from (each.of(meter.figures) for each in OF_PROCESS)
 
@@ -317,12 +317,12 @@ def _say(quit_: Quit) -> None:
     _LOG.log(level, "exit code %d (%s): %s", quit_.code, meaning, quit_.reason)
 
 
-def _stuck(loop: ControlLoop, note: Note) -> NoReturn:
+def _stuck(loop: ControlLoop, note: WitnessNote) -> NoReturn:
     faulthandler.dump_traceback()
     # Logging may hang on the same cause as the loop: end the process in any case.
     faulthandler.dump_traceback_later(5.0, exit=True)
     _say(Quit(exits.STUCK, f"no turn after turn {loop.turns}; the stacks of all threads are above"))
-    end(exits.STUCK, note)
+    end_process(exits.STUCK, note)
 
 
 def main(make_kernel: MakeKernel, witnessed: Witnessed, probe: Probe = no_probe) -> NoReturn:
@@ -345,4 +345,4 @@ def main(make_kernel: MakeKernel, witnessed: Witnessed, probe: Probe = no_probe)
         # An error of standfast itself, whatever code of a job was running.
         witnessed.note.leave(b"")
         code = exits.BROKEN
-    end(code, witnessed.note)
+    end_process(code, witnessed.note)

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any
 
 from standby.errors import BadConfiguration
-from standby.kernel.reads import Declined, Found, Question, look_up
+from standby.kernel.reads import Declined, LookupRequest, LookupResult, look_up
 from standby.kernel.replica.runner import ReplicaRunner
 from standby.shared.model import Role
 from standby.shared.peers import PeerAnswer, PeerRequest
@@ -46,13 +46,13 @@ class Lookups:
         body = {
             "job": question.job,
             "store": question.store,
-            "answers": [_found(each) for each in said if isinstance(each, Found)],
+            "answers": [_found(each) for each in said if isinstance(each, LookupResult)],
             "declined": [{**_replica(each), "why": each.why} for each in said if isinstance(each, Declined)],
         }
         return PeerAnswer(HTTPStatus.OK, json.dumps(body).encode() + b"\n")
 
 
-def _question(request: PeerRequest) -> Question:
+def _question(request: PeerRequest) -> LookupRequest:
     """Return what is asked; raises `BadConfiguration` naming the parameter that is wrong."""
     path, query = request.path, request.query
     if len(path) != 3:
@@ -70,7 +70,9 @@ def _question(request: PeerRequest) -> Question:
         role = Role(query.get("role", Role.ACTIVE.value))
     except ValueError as error:
         raise BadConfiguration("role: active or standby") from error
-    return Question(path[1], path[2], key, role, _number(query, "partition"), _number(query, "max_lag_ms"))
+    return LookupRequest(
+        path[1], path[2], key, role, _number(query, "partition"), _number(query, "max_lag_ms")
+    )
 
 
 def _number(query: Mapping[str, str], name: str) -> int | None:
@@ -82,12 +84,12 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _replica(said: Found | Declined) -> dict[str, Any]:
+def _replica(said: LookupResult | Declined) -> dict[str, Any]:
     replica = said.replica
     return {"task": str(replica.task), "partition": replica.task.partition, "copy": replica.copy}
 
 
-def _found(said: Found) -> dict[str, Any]:
+def _found(said: LookupResult) -> dict[str, Any]:
     return {
         **_replica(said),
         "run": said.run,

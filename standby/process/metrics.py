@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from standby.control.state import ControlState, Registration, is_in_sync
+from standby.control.state import ControlState, RegistrationState, is_in_sync
 from standby.shared.metric import (
     LAGS,
     REPLICA_LABELS,
-    Kind,
+    LabelledReplicas,
     Metric,
-    Replicas,
+    MetricKind,
     Samples,
     Values,
-    of_replica,
+    per_replica,
     seconds,
     single,
 )
 from standby.shared.model import Phase, ReplicaStatus, Role
 
 
-def _phases(replicas: Replicas) -> Values:
+def _phases(replicas: LabelledReplicas) -> Values:
     for labels, status in replicas:
         for phase in Phase:
             yield (*labels, phase.value), status.phase is phase
@@ -36,61 +36,61 @@ def _in_sync(state: ControlState) -> Values:
 
 #: Metrics of each replica, besides its lags.
 OF_REPLICA: Final = (
-    of_replica(
+    per_replica(
         "standfast_replica_applied_offset",
         "Changelog offset after the last record in the local store.",
         lambda each: each.applied,
     ),
-    of_replica("standfast_replica_end_offset", "The changelog's end, as last seen.", lambda each: each.end),
-    of_replica(
+    per_replica("standfast_replica_end_offset", "The changelog's end, as last seen.", lambda each: each.end),
+    per_replica(
         "standfast_replica_epoch", "The task's epoch that the replica is at.", lambda each: each.epoch
     ),
-    of_replica(
+    per_replica(
         "standfast_replica_phase_since_timestamp_seconds",
         "Unix time at which the replica entered its phase.",
         lambda each: seconds(each.since_ms),
     ),
-    of_replica(
+    per_replica(
         "standfast_replica_start_duration_seconds",
         "What a promotion would wait for its first batch, as measured last; absent while not known. Standbys only.",
         lambda each: seconds(each.start_ms),
     ),
-    of_replica(
+    per_replica(
         "standfast_replica_promotion_restored_records",
         "Changelog offsets that the replica's promotion had to replay after its fence; actives only.",
         lambda each: each.restored_records,
     ),
-    of_replica(
+    per_replica(
         "standfast_input_lag_records",
         "Input offsets that are not committed yet, of all inputs together; actives only.",
         lambda each: each.input_lag,
     ),
-    of_replica(
+    per_replica(
         "standfast_input_lag_seconds",
         "For how long the replica has been behind the end of its input; actives only.",
         lambda each: seconds(each.input_lag_ms),
     ),
-    of_replica(
+    per_replica(
         "standfast_input_committed_offset",
         "Committed input offset, of several inputs their sum: the next record to process; actives only.",
         lambda each: each.input_committed,
     ),
-    of_replica(
+    per_replica(
         "standfast_input_failures",
         "How often the job's code failed at the present committed offset, on whichever replica; actives only.",
         lambda each: None if each.input_committed is None else (each.failures.count if each.failures else 0),
     ),
-    of_replica(
+    per_replica(
         "standfast_records_given_up_total",
         "Input left out by task.on.error (records) and task.input.lost (offsets) since the replica became active.",
         lambda each: each.skipped if each.role is Role.ACTIVE else None,
-        Kind.COUNTER,
+        MetricKind.COUNTER,
     ),
-    of_replica(
+    per_replica(
         "standfast_records_dead_lettered_total",
         "Input records written to task.dead.letter since the replica became active; they are given up, too.",
         lambda each: each.dead_lettered if each.role is Role.ACTIVE else None,
-        Kind.COUNTER,
+        MetricKind.COUNTER,
     ),
     Metric(
         "standfast_replica_phase",
@@ -112,13 +112,13 @@ OF_CONTROL: Final[tuple[Metric[ControlState], ...]] = (
         "standfast_refused_orders_total",
         "Orders refused: of an older leader, for a former incarnation, or while closing.",
         lambda state: state.refused,
-        Kind.COUNTER,
+        MetricKind.COUNTER,
     ),
     single(
         "standfast_streams_total",
         "Streams to a leader that were opened.",
         lambda state: state.streams,
-        Kind.COUNTER,
+        MetricKind.COUNTER,
     ),
     single(
         "standfast_is_led", "Whether a leader is known and its stream stands.", lambda state: state.is_led
@@ -126,7 +126,7 @@ OF_CONTROL: Final[tuple[Metric[ControlState], ...]] = (
     single(
         "standfast_is_registered",
         "Whether the container's znode exists.",
-        lambda state: state.registration is Registration.DONE,
+        lambda state: state.registration is RegistrationState.DONE,
     ),
     single(
         "standfast_is_zookeeper_connected", "Whether ZooKeeper answers.", lambda state: state.is_session_up
@@ -144,14 +144,14 @@ OF_CONTROL: Final[tuple[Metric[ControlState], ...]] = (
 )
 
 
-def of_container(state: ControlState) -> Iterator[Samples]:
+def container_metrics(state: ControlState) -> Iterator[Samples]:
     """Yield the current metrics of the container's replicas and of its control loop."""
     replicas = _replicas(state)
     yield from (each.of(replicas) for each in (*LAGS, *OF_REPLICA))
     yield from (each.of(state) for each in OF_CONTROL)
 
 
-def _replicas(state: ControlState) -> Replicas:
+def _replicas(state: ControlState) -> LabelledReplicas:
     return [(_labels(state.statuses[each]), state.statuses[each]) for each in sorted(state.statuses)]
 
 

@@ -61,7 +61,7 @@ _PASSED_ON: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGUSR1})
 _LOOK_SECONDS: Final = 2.0
 
 
-class Note:
+class WitnessNote:
     """Shared memory for the witness: contains the latest complete entry, however the process dies."""
 
     def __init__(self) -> None:
@@ -98,10 +98,10 @@ class Witnessed:
 
     port: socket.socket | None = None
     """The port that both have open; None without a witness."""
-    note: Note = field(default_factory=Note)
+    note: WitnessNote = field(default_factory=WitnessNote)
 
 
-def split(environment: Mapping[str, str]) -> Witnessed:
+def fork_witness(environment: Mapping[str, str]) -> Witnessed:
     """Fork: return in the child; this process becomes its witness, and ends when and as the child does.
 
     Must be called before importing anything that a witness does not need. If no port can be opened, nothing is
@@ -114,7 +114,7 @@ def split(environment: Mapping[str, str]) -> Witnessed:
         port = listen(host)
     except Unavailable:
         return Witnessed()
-    witnessed, witness = Witnessed(port, Note()), os.getpid()
+    witnessed, witness = Witnessed(port, WitnessNote()), os.getpid()
     # Block signals until there is a child to forward them to.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_PASSED_ON})
     child = os.fork()
@@ -127,13 +127,13 @@ def split(environment: Mapping[str, str]) -> Witnessed:
     return witnessed
 
 
-def _watch(child: int, port: socket.socket, note: Note) -> NoReturn:
+def _watch(child: int, port: socket.socket, note: WitnessNote) -> NoReturn:
     _write(child, BEGUN)
     status, oom_kills = _await_end(child)
     answer = _answer(status, oom_kills, note.read())
     _write(child, AS_ASKED if note.has_ended_in_order and status == 0 else answer)
     if not note.has_ended_in_order:
-        tell(port, answer + b"\n")
+        answer_connections(port, answer + b"\n")
     os._exit(status if status >= 0 else 128 - status)
 
 
@@ -169,7 +169,7 @@ def _answer(status: int, oom_kills: int | None, entry: bytes) -> bytes:
     return b'{"status":%d,"oom_kills":%s%s}' % (status, known.encode(), more)
 
 
-def tell(port: socket.socket, answer: bytes) -> None:
+def answer_connections(port: socket.socket, answer: bytes) -> None:
     """Answer connections until one has confirmed it, or the time is up.
 
     Every connection is answered at once, without waiting: a silent client must not delay the answer to the leader.

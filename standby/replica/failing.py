@@ -141,7 +141,7 @@ def crash_limit(policy: ErrorPolicy, failures: InputFailures | None) -> int | No
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunAlone:
     """Run the task alone from its committed offset up to ``until``, after a pause."""
 
     until: int
@@ -156,7 +156,7 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class FailReplica:
     """The replica has failed: `task.on.error` is ``fail``."""
 
 
@@ -165,7 +165,7 @@ class Clear:
     """The task is no longer a suspect."""
 
 
-Move = Run | GiveUp | End | Clear
+Move = RunAlone | GiveUp | FailReplica | Clear
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,17 +213,17 @@ class Suspect:
             and self.is_proven
             and self.error.of is FailureOf.CODE
         ):
-            return End()
+            return FailReplica()
         if self.at_once is not None and self.is_closing_in:
-            return Run(min(self.start + self.at_once, self.end))
+            return RunAlone(min(self.start + self.at_once, self.end))
         most = self.end if self.in_time is None else self.start + self.in_time
         if not self.is_isolating or self.bad is None:
-            return Run(min(self.end, most), back_off_seconds(self.tries))
+            return RunAlone(min(self.end, most), back_off_seconds(self.tries))
         if self.bad - self.start > 1:
-            return Run(min(self.start + (self.bad - self.start) // 2, most))
+            return RunAlone(min(self.start + (self.bad - self.start) // 2, most))
         if self.is_proven and self.tries >= policy.attempts:
-            return GiveUp(self.start) if policy.gives_up_records else End()
-        return Run(self.bad, back_off_seconds(self.tries))
+            return GiveUp(self.start) if policy.gives_up_records else FailReplica()
+        return RunAlone(self.bad, back_off_seconds(self.tries))
 
     def failed(self, committed: int, until: int, error: CodeError, policy: ErrorPolicy) -> Suspect:
         """Return the suspect after the code, or its transaction, failed within [``committed``, ``until``).
@@ -268,18 +268,18 @@ class Suspect:
     def reported(self, where: str, topic: str = "") -> InputFailures | None:
         """Return the failures to report to the leader; None when nothing has failed at the current position.
 
-        ``where`` is as in `told`, ``topic`` as `InputFailures.topic`.
+        ``where`` is as in `describe`, ``topic`` as `InputFailures.topic`.
         """
         if not self.failures:
             return None
-        return InputFailures(self.start, self.failures, self.told(where), topic)
+        return InputFailures(self.start, self.failures, self.describe(where), topic)
 
     @property
     def reach(self) -> int:
         """The position up to which the code fails, as far as known."""
         return self.bad or self.end
 
-    def told(self, where: str) -> str:
+    def describe(self, where: str) -> str:
         """Return a text with the range and the error; ``where`` describes the range from `start` to `reach`."""
         return f"{where}: {self.error}"
 

@@ -50,7 +50,7 @@ class Route:
         *others, last = self._order()
         return next((each for each in others if committed.each[each] < self.ends.each[each]), last)
 
-    def told(self, partition: int, committed: Offsets, position: int) -> str:
+    def describe(self, partition: int, committed: Offsets, position: int) -> str:
         """Return a description of the records from ``committed`` up to ``position``."""
         to = self.at(committed, position)
         return "input " + " and ".join(

@@ -63,7 +63,7 @@ def first_line(error: BaseException, most: int = DETAIL_CHARACTERS) -> str:
     return next((line[:most] for line in lines if line), kind_of(error))
 
 
-def told(error: BaseException) -> str:
+def summary_of(error: BaseException) -> str:
     """Return the exception's type and first line, as in the last line of a traceback."""
     line = first_line(error, MESSAGE_CHARACTERS)
     kind = kind_of(error)
@@ -95,7 +95,7 @@ def traceback_of(error: BaseException, most: int = TRACEBACK_CHARACTERS) -> str:
         pieces = _quoted(quoted) if quoted else _formatted(error, _is_jobs)
         return _cut(pieces, most)
     except BaseException:  # noqa: BLE001 - whatever an exception of the job does when it is inspected
-        return told(error)
+        return summary_of(error)
 
 
 def full_traceback(error: BaseException) -> str:
@@ -103,7 +103,7 @@ def full_traceback(error: BaseException) -> str:
     try:
         return _cut(_formatted(error, lambda _: True), LOG_CHARACTERS)
     except BaseException:  # noqa: BLE001 - as above
-        return told(error)
+        return summary_of(error)
 
 
 def _is_jobs(file: str) -> bool:

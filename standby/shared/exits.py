@@ -62,7 +62,7 @@ _FAULTS: Final[Collection[int]] = frozenset(
 )
 
 
-class Cause(enum.Enum):
+class ExitCause(enum.Enum):
     """Who ended a process."""
 
     ITSELF = "itself"
@@ -97,24 +97,24 @@ class ProcessEnd:
     """Number of OOM kills on the host within the last seconds; None: not known."""
 
     @property
-    def cause(self) -> Cause:
+    def cause(self) -> ExitCause:
         """The cause of the end, as far as it is known."""
         status = self.status if self.child is None else self.child
         if -status in _FAULTS:
             # A JVM has many threads and libraries besides the job's transform.
-            return Cause.ITSELF if self.child is None else Cause.UNCERTAIN
+            return ExitCause.ITSELF if self.child is None else ExitCause.UNCERTAIN
         if status == -signal.SIGKILL:
-            return Cause.OUTSIDE if self.oom_kills == 0 else Cause.UNCERTAIN
+            return ExitCause.OUTSIDE if self.oom_kills == 0 else ExitCause.UNCERTAIN
         if status < 0:
-            return Cause.OUTSIDE
+            return ExitCause.OUTSIDE
         # A JVM ends when its heap is exhausted, for any reason; a stuck loop may have any cause.
         is_ours = self.child is not None or status in PERHAPS_OF_CODE
-        return Cause.UNCERTAIN if is_ours else Cause.ITSELF
+        return ExitCause.UNCERTAIN if is_ours else ExitCause.ITSELF
 
     @property
     def is_from_outside(self) -> bool:
         """Whether the code that it ran cannot be the reason."""
-        return self.cause is Cause.OUTSIDE
+        return self.cause is ExitCause.OUTSIDE
 
     def __str__(self) -> str:
         what, status = ("it", self.status) if self.child is None else ("its JVM", self.child)

@@ -15,10 +15,10 @@ Source = TypeVar("Source")
 Values = Iterable[tuple[tuple[str, ...], float]]
 
 #: Replicas with their last reported status; their labels are `REPLICA_LABELS`.
-Replicas = Sequence[tuple[tuple[str, ...], ReplicaStatus]]
+LabelledReplicas = Sequence[tuple[tuple[str, ...], ReplicaStatus]]
 
 
-class Kind(enum.Enum):
+class MetricKind(enum.Enum):
     """The type of a metric."""
 
     GAUGE = "gauge"
@@ -34,7 +34,7 @@ class Metric(Generic[Source]):
     help: str
     labels: tuple[str, ...]
     values: Callable[[Source], Values]
-    kind: Kind = Kind.GAUGE
+    kind: MetricKind = MetricKind.GAUGE
 
     def of(self, source: Source) -> Samples:
         """Return the metric with its current values."""
@@ -49,7 +49,9 @@ class Samples:
     values: tuple[tuple[tuple[str, ...], float], ...]
 
 
-def single(name: str, text: str, value: Callable[[Source], float], kind: Kind = Kind.GAUGE) -> Metric[Source]:
+def single(
+    name: str, text: str, value: Callable[[Source], float], kind: MetricKind = MetricKind.GAUGE
+) -> Metric[Source]:
     """Declare a metric without labels."""
     return Metric(name, text, (), lambda source: (((), value(source)),), kind)
 
@@ -58,12 +60,12 @@ def single(name: str, text: str, value: Callable[[Source], float], kind: Kind = 
 REPLICA_LABELS: Final = ("job", "stage", "partition", "copy", "role")
 
 
-def of_replica(
-    name: str, text: str, value: Callable[[ReplicaStatus], float | None], kind: Kind = Kind.GAUGE
-) -> Metric[Replicas]:
+def per_replica(
+    name: str, text: str, value: Callable[[ReplicaStatus], float | None], kind: MetricKind = MetricKind.GAUGE
+) -> Metric[LabelledReplicas]:
     """Declare a metric of each replica; an unknown value is omitted rather than shown as 0."""
 
-    def values(replicas: Replicas) -> Iterator[tuple[tuple[str, ...], float]]:
+    def values(replicas: LabelledReplicas) -> Iterator[tuple[tuple[str, ...], float]]:
         for labels, status in replicas:
             known = value(status)
             if known is not None:
@@ -79,17 +81,17 @@ def seconds(milliseconds: int | None) -> float | None:
 
 #: Exported by containers, and by the leader as last reported: queries should take the maximum of both.
 LAGS: Final = (
-    of_replica(
+    per_replica(
         "standfast_replica_lag_records",
         "Changelog offsets that are not applied to the local store yet.",
         lambda each: each.lag_records,
     ),
-    of_replica(
+    per_replica(
         "standfast_replica_lag_seconds",
         "For how long the replica has been behind the changelog's end.",
         lambda each: seconds(each.lag_ms),
     ),
-    of_replica(
+    per_replica(
         "standfast_replica_lag_bytes",
         "About how many bytes of keys and values are not applied to the local store yet.",
         lambda each: each.lag_bytes,

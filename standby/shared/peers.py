@@ -70,10 +70,10 @@ class PeerAnswer:
 
 
 #: Answers the requests whose path begins with the route's name; called on a thread per connection.
-Route = Callable[[PeerRequest], PeerAnswer]
+PeerRoute = Callable[[PeerRequest], PeerAnswer]
 
 
-def only(roles: Collection[PeerRole], route: Route) -> Route:
+def only(roles: Collection[PeerRole], route: PeerRoute) -> PeerRoute:
     """Return the route for callers of these roles; others are refused."""
 
     def answer(request: PeerRequest) -> PeerAnswer:
@@ -86,4 +86,4 @@ def only(roles: Collection[PeerRole], route: Route) -> Route:
 
 
 #: First part of the path → its route.
-Routes = Mapping[str, Route]
+Routes = Mapping[str, PeerRoute]

@@ -19,10 +19,10 @@ T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 
 #: A command for a worker.
-Command = Callable[[], object]
+WorkerCommand = Callable[[], object]
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """Do nothing."""
 
 
@@ -52,7 +52,7 @@ class Worker:
         turn: Callable[[], None] | None = None,
         *,
         failed: Callable[[BaseException], None] | None = None,
-        ended: Callable[[], None] = nothing,
+        ended: Callable[[], None] = do_nothing,
     ) -> None:
         """``name`` is the thread's. ``failed`` and ``ended`` are called on the thread.
 
@@ -63,7 +63,7 @@ class Worker:
         self._turn = turn or self._run_next
         self._failed = failed or self._log_failure
         self._ended = ended
-        self._inbox: Inbox[Command] = Inbox()
+        self._inbox: Inbox[WorkerCommand] = Inbox()
         self._is_closed = False
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -75,7 +75,7 @@ class Worker:
         self._thread.start()
         return self
 
-    def put(self, command: Command) -> None:
+    def put(self, command: WorkerCommand) -> None:
         """Run ``command`` after all earlier commands; never blocks."""
         self._inbox.post(command)
         if self._is_over:
@@ -92,7 +92,7 @@ class Worker:
 
     def wake(self) -> None:
         """End a `wait`."""
-        self.put(nothing)
+        self.put(do_nothing)
 
     def close(self) -> None:
         """End the thread after all earlier commands; does not wait."""
@@ -103,7 +103,7 @@ class Worker:
 
         Returns False at once if the worker has ended.
         """
-        done = self.submit(nothing)
+        done = self.submit(do_nothing)
         wait((done,), timeout_seconds)
         return done.done() and done.exception() is None
 

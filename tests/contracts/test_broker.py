@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from standby.adapters.kafka.broker import connect
 from standby.config import parse
 from standby.errors import Transient
-from standby.kernel.ports import Broker, Change, Changelog, OffsetsUnstable, Writer, WriterLost
+from standby.kernel.ports import Broker, Changelog, ChangelogRecord, OffsetsUnstable, Writer, WriterLost
 from standby.replica.claim import Committed
 from standby.replica.failing import Headers, InputRecord
 from standby.replica.store.keys import COMMIT, is_own, prefix
@@ -143,14 +143,14 @@ def _await_leaders(broker: Broker) -> None:
     soon(are_led, "every partition has a leader")
 
 
-def of_stores(changes: Sequence[Change]) -> list[Change]:
+def of_stores(changes: Sequence[ChangelogRecord]) -> list[ChangelogRecord]:
     """Return the changes without the kernel's own."""
     return [each for each in changes if not is_own(each[0])]
 
 
-def read_to(changelog: Changelog, partition: int, position: int) -> list[Change]:
+def read_to(changelog: Changelog, partition: int, position: int) -> list[ChangelogRecord]:
     """Return what is read of stores until the partition's position is ``position``."""
-    changes: list[Change] = []
+    changes: list[ChangelogRecord] = []
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         for number, chunk in changelog.read(100, LOOK_SECONDS).items():
@@ -196,7 +196,7 @@ def test_a_commit_without_changes_writes_what_it_commits_alone(job: Job) -> None
     assert job.settled_end() == 2
     changelog = job.broker.open_changelog()
     changelog.add(0, 0)
-    read: list[Change] = []
+    read: list[ChangelogRecord] = []
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not read:
         assert time.monotonic() < deadline
@@ -405,7 +405,7 @@ def test_a_paused_partition_brings_nothing_until_it_goes_on_where_it_was(job: Jo
     job.commit(first, {KEY: b"2", KEY + b"3": b""}, 2)
     job.commit(second, {KEY: b"other"}, 1)
     # What comes of the other one shows that reading goes on.
-    seen: dict[int, list[Change]] = {0: [], 1: []}
+    seen: dict[int, list[ChangelogRecord]] = {0: [], 1: []}
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not seen[1]:
         assert time.monotonic() < deadline
@@ -430,7 +430,7 @@ def test_what_was_fetched_ahead_of_a_pause_comes_once_after_it(job: Job) -> None
     job.commit(writer, {KEY + b"%06d" % each: b"v" * 50 for each in range(count)}, 1)
     changelog = job.broker.open_changelog()
     changelog.add(0, 0)
-    changes: list[Change] = []
+    changes: list[ChangelogRecord] = []
     position, turns = 0, 0
     deadline = time.monotonic() + PATIENCE_SECONDS
     while position <= count + 1:
@@ -455,7 +455,7 @@ def test_a_position_outside_is_told_and_the_others_go_on(job: Job) -> None:
     changelog = job.broker.open_changelog()
     changelog.add(0, 99)
     changelog.add(1, 0)
-    lost, read = False, list[Change]()
+    lost, read = False, list[ChangelogRecord]()
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (lost and read):
         assert time.monotonic() < deadline

@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 from appmaster.adapters.kafka import Topics
-from appmaster.adapters.kafka_release import feature_level, look
+from appmaster.adapters.kafka_release import feature_level, inspect_brokers
 from embedded.jars.cache import classpath
 
 
@@ -18,7 +18,7 @@ def test_release_and_topics_of_the_embedded_broker(kafka_bootstrap: str) -> None
     settings = {"bootstrap.servers": kafka_bootstrap}
     topic = f"out-{uuid.uuid4().hex}"
     Topics(settings).create(topic, 2, 1, {"unclean.leader.election.enable": "true"})
-    found = look(settings, (topic, "there-is-none"))
+    found = inspect_brokers(settings, (topic, "there-is-none"))
     jar = next(each.name for each in classpath("kafka") if each.name.startswith("kafka-server-common"))
     release = re.search(r"4\.(\d+)\.", jar)
     assert release is not None

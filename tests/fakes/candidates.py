@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from kazoo.client import KazooClient
 
+from appmaster.adapters.code.distributors import code_distributor
 from appmaster.adapters.code.routes import code_route
-from appmaster.adapters.code.ways import code_ways
 from appmaster.adapters.grpc import ControlServer
 from appmaster.adapters.http import HttpPort
 from appmaster.adapters.prometheus import Metrics
@@ -19,7 +19,7 @@ from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
 from appmaster.adapters.zookeeper.code import ZooKeeperCodeDirectory
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.adapters.zookeeper.watched_tree import WatchedTree
-from appmaster.api.server import ApiServer, shown
+from appmaster.api.server import ApiServer, change_document
 from appmaster.changes.queue import PATTERNS, ChangeQueue
 from appmaster.code.ports import CodeDistributor
 from appmaster.code.service import CodeService
@@ -85,7 +85,7 @@ class CodeCandidate:
         self.store = BundleStore(disk)
         self.resigned: list[str] = []
         self.uploads: list[tuple[Caller, str, bool]] = []
-        ways = code_ways(ClusterConfig(cluster, connect), self.client, keys.client_context)
+        ways = code_distributor(ClusterConfig(cluster, connect), self.client, keys.client_context)
         self.service = CodeService(
             self.me,
             self.store,
@@ -169,7 +169,7 @@ class DeskCandidate:
             dict,
             list,
             info=self.changes.info,
-            change=lambda change: shown(change, self.changes.seen(change)),
+            change=lambda change: change_document(change, self.changes.seen(change)),
         )
         self.changes.start()
         self.zookeeper.registry.register(

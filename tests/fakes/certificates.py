@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 from appmaster.adapters.credentials.keyring import VARIABLE, Keyring, make_sure
-from standby.adapters.tls import Keys
+from standby.adapters.tls import TlsCredentials
 from standby.security import credentials
 from standby.shared.roles import PeerRole
 from tests.patience import PATIENCE_SECONDS
@@ -34,9 +34,9 @@ def shared_keyring() -> Keyring:
     return new_keyring()
 
 
-def keys_of(role: PeerRole, ring: Keyring | None = None) -> Keys:
+def keys_of(role: PeerRole, ring: Keyring | None = None) -> TlsCredentials:
     """Return what a process of a role shows and trusts."""
-    return Keys((ring or shared_keyring()).credentials(role))
+    return TlsCredentials((ring or shared_keyring()).credentials(role))
 
 
 def write_credentials(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from standby.process.container import Kernel, Surroundings, main
-from standby.process.witness import split
+from standby.process.witness import fork_witness
 from tests.fakes.replicas import FakeReplicas
 
 
@@ -15,4 +15,4 @@ def make_kernel(surroundings: Surroundings) -> Kernel:
 
 
 if __name__ == "__main__":
-    main(make_kernel, split(os.environ))
+    main(make_kernel, fork_witness(os.environ))

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from standby.errors import CorruptState, Unavailable
-from standby.kernel.ports import Change, InUse, Profile
-from standby.replica.store.scan import Page
+from standby.kernel.ports import ChangelogRecord, InUse, Profile
+from standby.replica.store.scan import ScanPage
 
 #: A checkpoint's one file.
 _COPY = "000001.sst"
@@ -84,12 +84,12 @@ class MemoryDatabase:
         self._check()
         return [self._content.get(each) for each in keys]
 
-    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> ScanPage:
         self._check()
         found = sorted((each for each in self._content.items() if start <= each[0] < stop), reverse=reverse)
-        return Page(found[:limit], len(found) <= limit)
+        return ScanPage(found[:limit], len(found) <= limit)
 
-    def write(self, changes: Iterable[Change]) -> None:
+    def write(self, changes: Iterable[ChangelogRecord]) -> None:
         self._check()
         self._disk.on_write()
         if self._disk.is_full:

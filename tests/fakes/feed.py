@@ -11,7 +11,7 @@ from standby.config import JobConfig
 from standby.errors import BrokenInvariant
 from standby.feed.batches import ROWS, rows_of
 from standby.feed.inputs import by_partition
-from standby.feed.reading import Reading
+from standby.feed.reading import QueryBuffer
 from standby.ports import Deliver, InputAway, UnreadableRecord
 from standby.shared.model import InputPartition, Offsets, TaskId
 from standby.shared.wire import JobDefinition
@@ -29,9 +29,9 @@ class MemoryFeed:
         self._thread: threading.Thread | None = None
         self._is_stopping = False
         #: The last that was started.
-        self._running = Reading({}, self._inputs, "", lambda error, _: error)
+        self._running = QueryBuffer({}, self._inputs, "", lambda error, _: error)
         self._running.end(None)
-        self._prepared: Reading | None = None
+        self._prepared: QueryBuffer | None = None
         self.prepares: list[dict[TaskId, Offsets]] = []
         """Positions of every query that was begun ahead."""
         self.starts_ahead = 0
@@ -152,8 +152,10 @@ class MemoryFeed:
             for task, offsets in positions.items()
         }
 
-    def _begin(self, positions: Mapping[TaskId, Offsets], until: Mapping[TaskId, Offsets] | None) -> Reading:
-        reading = Reading(positions, self._inputs, "the transform", lambda error, _: error)
+    def _begin(
+        self, positions: Mapping[TaskId, Offsets], until: Mapping[TaskId, Offsets] | None
+    ) -> QueryBuffer:
+        reading = QueryBuffer(positions, self._inputs, "the transform", lambda error, _: error)
         self._is_stopping = False
         self.deaf.clear()
         ends = None if until is None else by_partition(until, self._inputs)
@@ -161,7 +163,7 @@ class MemoryFeed:
         self._thread.start()
         return reading
 
-    def _run(self, reading: Reading, until: Mapping[InputPartition, int] | None) -> None:
+    def _run(self, reading: QueryBuffer, until: Mapping[InputPartition, int] | None) -> None:
         positions = by_partition(reading.positions, self._inputs)
         failure: BaseException | None = None
         try:

@@ -9,23 +9,23 @@ from typing import Any, TypeVar
 
 from standby.feeding import core
 from standby.feeding.actions import (
-    Action,
     AskInput,
     AskPositions,
     CommitPast,
-    Note,
+    FeedingAction,
     Prepare,
     ReadRecord,
     Reclaim,
-    Report,
+    SetInputStatus,
     StartFeed,
     StopFeed,
     StopPrepared,
     Warm,
+    WriteLog,
 )
 from standby.feeding.events import (
-    Event,
     FeedEnded,
+    FeedingEvent,
     FeedPrepared,
     FeedStarted,
     FeedStopped,
@@ -43,14 +43,14 @@ from standby.feeding.events import (
     Warmed,
     Watched,
 )
-from standby.feeding.state import Cause, FeedFailure, FeedingState, Member, Outlook, Policy
+from standby.feeding.state import FeedEndCause, FeedFailure, FeedingPolicy, FeedingState, FeedMember, Outlook
 from standby.replica.failing import ErrorPolicy, InputRecord, error_policy
 from standby.shared.model import InputFailures, Offsets, TaskId
 from tests.fakes.jobs import job_config
 
 A = TypeVar("A")
 
-BY_ITSELF = FeedFailure(Cause.BY_ITSELF, "by itself")
+BY_ITSELF = FeedFailure(FeedEndCause.BY_ITSELF, "by itself")
 
 
 def policy_of(**keys: str) -> ErrorPolicy:
@@ -79,13 +79,13 @@ class FeedingWorld:
     reported: set[TaskId] = field(default_factory=set)
     positions: dict[TaskId, int | None] = field(default_factory=dict)
     """How far the present actives of standbys are."""
-    answers: dict[type, deque[Event]] = field(default_factory=dict)
+    answers: dict[type, deque[FeedingEvent]] = field(default_factory=dict)
     """What is answered instead of what is usual, first to last."""
-    done: list[Action] = field(default_factory=list)
+    done: list[FeedingAction] = field(default_factory=list)
     """Everything that was owed, but for notes."""
 
     def __post_init__(self) -> None:
-        self.state = FeedingState(Policy(self.policy, self.may_skip_lost))
+        self.state = FeedingState(FeedingPolicy(self.policy, self.may_skip_lost))
         self._last_commit_ms: dict[TaskId, int] = {}
         self._joins = 0
 
@@ -97,7 +97,7 @@ class FeedingWorld:
         committed = Offsets((at,) * len(self.policy.topics))
         self.committed[task], self._last_commit_ms[task] = committed, self.now_ms
         self.reported.discard(task)
-        self.fold(Joined(Member(task, self._joins, 1, committed, self.now_ms, failures)))
+        self.fold(Joined(FeedMember(task, self._joins, 1, committed, self.now_ms, failures)))
 
     def turn(self, seconds: float = 0.0) -> None:
         """Let time pass, and a turn of the pipeline come."""
@@ -125,14 +125,14 @@ class FeedingWorld:
         """Have the query end."""
         self.fold(FeedEnded(failure, failed))
 
-    def fold(self, event: Event) -> None:
+    def fold(self, event: FeedingEvent) -> None:
         """Have an event decided on, and answer what is asked until nothing is."""
         events = deque((event,))
         while events:
             self._observe()
             self.state, actions = core.step(self.state, events.popleft())
             for action in actions:
-                if not isinstance(action, Note):
+                if not isinstance(action, WriteLog):
                     self.done.append(action)
                 answer = self._answered(action)
                 if answer is not None:
@@ -186,12 +186,12 @@ class FeedingWorld:
             ),
         )
 
-    def _answered(self, action: Action) -> Event | None:
+    def _answered(self, action: FeedingAction) -> FeedingEvent | None:
         scripted = self.answers.get(type(action))
         if scripted:
             return scripted.popleft()
         match action:
-            case Report(task, _, _, is_awaited):
+            case SetInputStatus(task, _, _, is_awaited):
                 if is_awaited:
                     self.reported.discard(task)
             case Reclaim(task, now_ms):
@@ -204,7 +204,7 @@ class FeedingWorld:
                 return self._of_feed(action)
         return None
 
-    def _of_input(self, action: AskInput | ReadRecord | CommitPast) -> Event:
+    def _of_input(self, action: AskInput | ReadRecord | CommitPast) -> FeedingEvent:
         match action:
             case AskInput():
                 return InputTold([(self.first, self.end)] * len(self.policy.topics))
@@ -216,7 +216,7 @@ class FeedingWorld:
                 self.commits += 1
                 return PastCommitted()
 
-    def _of_feed(self, action: StopFeed | StartFeed | AskPositions | Prepare | Warm) -> Event:
+    def _of_feed(self, action: StopFeed | StartFeed | AskPositions | Prepare | Warm) -> FeedingEvent:
         match action:
             case StopFeed():
                 return FeedStopped(())

@@ -16,11 +16,11 @@ from standby.config import JobConfig
 from standby.errors import Transient, Unavailable
 from standby.kernel.ports import (
     ANSWER_SECONDS,
-    Change,
+    ChangelogRecord,
     Chunk,
-    Ended,
     OffsetsUnstable,
     RecordTooLarge,
+    TransactionOutcome,
     WriterLost,
 )
 from standby.replica.claim import Committed
@@ -92,7 +92,7 @@ class MemoryKafka:
         #: What hangs among the offsets of transactional ids, as its marker was left out there.
         self.hanging: dict[str, dict[tuple[str, str, int], Committed]] = {}
         #: How the transactions of each transactional id ended, in order; and whether that may not be read.
-        self.ended: dict[str, list[Ended]] = defaultdict(list)
+        self.ended: dict[str, list[TransactionOutcome]] = defaultdict(list)
         self.is_log_closed = False
         #: Partitions that the next end of a transaction writes no marker to (the offsets are `offsets_of`), or the next
         #: one of a transactional id, which comes before them; and what is left open of it there.
@@ -125,7 +125,7 @@ class MemoryKafka:
         self.after_commit: Callable[[], None] = lambda: None
 
     def connect(self, cluster: str, config: JobConfig, definition: JobDefinition) -> MemoryBroker:
-        """Return the cluster as a job's kernel sees it; a `standby.kernel.ports.Connect`."""
+        """Return the cluster as a job's kernel sees it; a `standby.kernel.ports.ConnectBroker`."""
         return Link(self).connect(cluster, config, definition)
 
     def damage_in(self, where: Partition, start: int, end: int) -> range | None:
@@ -178,7 +178,7 @@ class MemoryKafka:
                 return offset
         return len(self.logs[where])
 
-    def committed_records(self, topic: str, partition: int) -> list[Change]:
+    def committed_records(self, topic: str, partition: int) -> list[ChangelogRecord]:
         """Return what a reader of committed records sees from the start to the last stable offset."""
         with self.lock:
             where = (topic, partition)
@@ -194,7 +194,7 @@ class MemoryKafka:
         places = frozenset(
             ("offsets", 0) if each == offsets_of(name) else each for each in transaction.touched
         )
-        self.ended[name].append(Ended(outcome, places, transaction.writer))
+        self.ended[name].append(TransactionOutcome(outcome, places, transaction.writer))
         self._end_offsets(name, transaction, outcome=outcome)
         for where in sorted(transaction.touched - {offsets_of(name)}):
             if self._skips(name, where):
@@ -249,7 +249,7 @@ class Link:
             self.is_cut = True
 
     def connect(self, cluster: str, config: JobConfig, definition: JobDefinition) -> MemoryBroker:
-        """Return the cluster as the process sees it; a `standby.kernel.ports.Connect`."""
+        """Return the cluster as the process sees it; a `standby.kernel.ports.ConnectBroker`."""
         return MemoryBroker(self, cluster, config, definition)
 
 
@@ -327,7 +327,7 @@ class MemoryBroker:
                 if each.key == COMMIT and each.value and (_is_visible(each) or not is_stable)
             ]
 
-    def ended(self, partition: int, count: int) -> Sequence[Ended]:
+    def ended(self, partition: int, count: int) -> Sequence[TransactionOutcome]:
         with self._present("reading the coordinator's log"):
             self._answer("ended")
             task = TaskId(self._definition.name, self._config.stage, partition)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from standby.adapters.tls import Keys
+from standby.adapters.tls import TlsCredentials
 from standby.shared.records import ControllerRecord
 from standby.shared.wire import (
     METHOD,
@@ -103,7 +103,7 @@ class ScriptedLeader:
 
     def __init__(
         self,
-        keys: Keys,
+        keys: TlsCredentials,
         *,
         host: str = "127.0.0.1",
         port: int = 0,

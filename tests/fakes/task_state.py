@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from standby.replica.store.keys import prefix
 from standby.replica.store.overlay import BatchState
-from standby.replica.store.scan import Page
+from standby.replica.store.scan import ScanPage
 
 
 class TaskState:
@@ -23,14 +23,14 @@ class TaskState:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return [self.content.get(each) for each in keys]
 
-    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> ScanPage:
         keys = sorted(self.content)
         found = keys[bisect_left(keys, start) : bisect_left(keys, stop)]
         if reverse:
             found.reverse()
         # Small pages: what matters is where one ends.
         limit = min(limit, 3)
-        return Page([(each, self.content[each]) for each in found[:limit]], len(found) <= limit)
+        return ScanPage([(each, self.content[each]) for each in found[:limit]], len(found) <= limit)
 
     @contextmanager
     def batch(self) -> Iterator[BatchState]:

@@ -18,7 +18,7 @@ from appmaster.planning.fold.apply import apply
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.job import JobState, Policy
+from appmaster.planning.state.job import JobState, PlannerPolicy
 from appmaster.planning.state.model import JobModel, JobSpec
 from appmaster.planning.state.view import ClusterView, Command, Operation, Recorded
 from locality.hosts import HostInfo
@@ -81,7 +81,7 @@ class FakeCluster:
     is_mixed: bool = False
     hosts: tuple[str, ...] = ("h1", "h2", "h3")
     capacity: int = 8
-    policy: Policy = field(default_factory=Policy)
+    policy: PlannerPolicy = field(default_factory=PlannerPolicy)
     cells: tuple[int, ...] = ()
     """None: the planner is told of no cells."""
     masters: Mapping[int, str] = field(default_factory=dict)
@@ -370,7 +370,7 @@ class FakeCluster:
             self.later.append(
                 (
                     self.now_ms + 1,
-                    happened.StreamBroken(process.container, process.incarnation, self.now_ms + 1),
+                    happened.ContainerStreamBroken(process.container, process.incarnation, self.now_ms + 1),
                 )
             )
         self.later.append(

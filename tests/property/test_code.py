@@ -14,12 +14,12 @@ from appmaster.code.steps import (
     Activate,
     Announce,
     Bury,
+    CodeStep,
     Condemn,
     Fetch,
     Publish,
     Remove,
     Revive,
-    Step,
     began,
     plan,
 )
@@ -71,7 +71,7 @@ class World:
             for step in plan(self.views[name]):
                 self.obey(name, step)
 
-    def obey(self, name: str, step: Step) -> None:
+    def obey(self, name: str, step: CodeStep) -> None:
         view = self.views[name]
         match step:
             case Announce(bundle):
@@ -152,7 +152,9 @@ def test_two_sync_times_are_enough_for_everybody_when_all_reach_each_other(
     active = {name: code for name, (code, is_active) in jobs.items() if is_active}
     for view in there.views.values():
         assert {code for code in active.values() if code in somewhere} <= view.held
-        assert set(rules.set_aside(view)) == {job for job, code in active.items() if code not in somewhere}
+        assert set(rules.quarantined_jobs(view)) == {
+            job for job, code in active.items() if code not in somewhere
+        }
 
 
 @PROPERTY
@@ -166,7 +168,7 @@ def test_somebody_may_lead_in_the_end_whoever_is_cut_off_from_whom(
     while there.now_ms <= rules.UNREACHABLE_SYNCS * SYNC_MS + STEP_MS:
         there.turn()
         for name, view in there.views.items():
-            aside = rules.set_aside(view)
+            aside = rules.quarantined_jobs(view)
             if not rules.missing(view):
                 lacked = {job for job, code in rules.required(view).items() if code not in view.held}
                 assert lacked == set(aside), f"{name} would lead without code that it has not given up"

@@ -9,8 +9,9 @@ from standby.control.core import step
 from standby.control.effects import Assign, CloseStream, OpenStream, Quit, SendReport
 from standby.control.events import (
     AssignmentReceived,
-    Event,
+    ControlEvent,
     ExitReceived,
+    InboxDrained,
     Leader,
     LeaderChanged,
     LeaderMoved,
@@ -24,9 +25,8 @@ from standby.control.events import (
     SessionSuspended,
     StreamBroken,
     StreamConnected,
-    Turned,
 )
-from standby.control.state import ControlState, Identity, Policy, Stream
+from standby.control.state import ContainerIdentity, ControlPolicy, ControlState, Stream
 from standby.shared.wire import Assignment, Exit
 
 SMALL = st.integers(0, 4)
@@ -37,7 +37,7 @@ ORDERS = st.builds(
 )
 EXITS = st.builds(ExitReceived, SMALL, st.builds(Exit, SMALL, st.just("told")))
 LEADERS = st.builds(Leader, st.sampled_from("ab"), st.just("h"), st.just(1), SMALL)
-EVENTS: st.SearchStrategy[Event] = st.one_of(
+EVENTS: st.SearchStrategy[ControlEvent] = st.one_of(
     ORDERS,
     ORDERS,
     EXITS,
@@ -63,9 +63,9 @@ TURNS = st.lists(st.tuples(st.lists(EVENTS, max_size=4), st.integers(1, 3_000)),
 
 @given(turns=TURNS)
 def test_no_order_of_a_deposed_leader_or_a_former_incarnation_is_ever_obeyed(
-    turns: list[tuple[list[Event], int]],
+    turns: list[tuple[list[ControlEvent], int]],
 ) -> None:
-    state = ControlState(Identity("c", "s", 1, "h", 1, 2, 3), Policy(orphan_timeout_ms=5_000))
+    state = ControlState(ContainerIdentity("c", "s", 1, "h", 1, 2, 3), ControlPolicy(orphan_timeout_ms=5_000))
     now = 0
     highest = 0
     incarnation: int | None = None
@@ -73,7 +73,7 @@ def test_no_order_of_a_deposed_leader_or_a_former_incarnation_is_ever_obeyed(
     has_quit = False
     for events, pause in turns:
         now += pause
-        for event in [*events, Turned(now, 0.3, {}, False, None)]:
+        for event in [*events, InboxDrained(now, 0.3, {}, False, None)]:
             if isinstance(event, Registered) and not has_quit:
                 incarnation = event.incarnation
             state, effects = step(state, event)
@@ -105,19 +105,21 @@ def test_no_order_of_a_deposed_leader_or_a_former_incarnation_is_ever_obeyed(
 
 @given(turns=TURNS)
 def test_whatever_happened_before_a_container_with_zookeeper_and_a_leader_gets_a_stream(
-    turns: list[tuple[list[Event], int]],
+    turns: list[tuple[list[ControlEvent], int]],
 ) -> None:
-    state = ControlState(Identity("c", "s", 1, "h", 1, 2, 3), Policy(orphan_timeout_ms=10_000_000))
+    state = ControlState(
+        ContainerIdentity("c", "s", 1, "h", 1, 2, 3), ControlPolicy(orphan_timeout_ms=10_000_000)
+    )
     now = 0
     for events, pause in turns:
         now += pause
         for event in events:
             if not isinstance(event, ExitReceived):
                 state, _ = step(state, event)
-        state, _ = step(state, Turned(now, 0.3, {}, False, None))
+        state, _ = step(state, InboxDrained(now, 0.3, {}, False, None))
     leader = Leader("z", "h", 9, 9)
     for event in (SessionConnected(), Registered(5), LeftoversFound(()), LeaderChanged(leader)):
         state, _ = step(state, event)
-    state, _ = step(state, Turned(now + 1, 0.3, {}, False, None))
+    state, _ = step(state, InboxDrained(now + 1, 0.3, {}, False, None))
     assert isinstance(state.link, Stream)
     assert state.link.leader == leader

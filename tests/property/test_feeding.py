@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from standby.feeding.actions import (
-    Action,
     AskInput,
     CommitPast,
     EndTask,
+    FeedingAction,
     ReadRecord,
-    Report,
+    SetInputStatus,
     StartFeed,
     StopFeed,
     TellGivenUp,
     Warm,
 )
 from standby.feeding.events import (
-    Event,
     FailedInput,
+    FeedingEvent,
     InputChanged,
     Left,
     PastFailed,
@@ -34,7 +34,7 @@ from standby.feeding.events import (
 )
 from standby.feeding.failures import _FEED_FAILURES
 from standby.feeding.preparation import keeping_hot
-from standby.feeding.state import Cause, FeedFailure
+from standby.feeding.state import FeedEndCause, FeedFailure
 from standby.replica.failing import CodeError, ErrorPolicy, FailureOf
 from standby.replica.lifecycle import Signal
 from standby.shared.model import Offsets, TaskId
@@ -43,15 +43,15 @@ from tests.fakes.feeding import BY_ITSELF, FeedingWorld, policy_of
 TASKS = tuple(TaskId("job", "main", each) for each in range(3))
 
 RAISED = CodeError("ValueError", "bad", "where")
-TRANSIENT = FeedFailure(Cause.TRANSIENT, "not now")
-TRANSFORM = FeedFailure(Cause.CODE, "bad", "ValueError: bad", "where", "story", RAISED)
+TRANSIENT = FeedFailure(FeedEndCause.TRANSIENT, "not now")
+TRANSFORM = FeedFailure(FeedEndCause.CODE, "bad", "ValueError: bad", "where", "story", RAISED)
 FAILURES = [
     BY_ITSELF,
-    FeedFailure(Cause.AWAY, "no leader", partitions=frozenset((0,))),
+    FeedFailure(FeedEndCause.AWAY, "no leader", partitions=frozenset((0,))),
     TRANSIENT,
-    FeedFailure(Cause.OUTSIDE, "outside", "outside"),
+    FeedFailure(FeedEndCause.OUTSIDE, "outside", "outside"),
     TRANSFORM,
-    FeedFailure(Cause.OTHER, "a bug", "RuntimeError: a bug", "where", "story"),
+    FeedFailure(FeedEndCause.OTHER, "a bug", "RuntimeError: a bug", "where", "story"),
 ]
 
 POLICIES = [
@@ -67,7 +67,7 @@ class World(FeedingWorld):
 
     is_running = False
 
-    def _answered(self, action: Action) -> Event | None:
+    def _answered(self, action: FeedingAction) -> FeedingEvent | None:
         if isinstance(action, StartFeed):
             assert not self.is_running
             self.is_running = True
@@ -86,7 +86,7 @@ class World(FeedingWorld):
             assert action.end != action.start
         elif isinstance(action, EndTask):
             assert action.task not in self.state.members
-        elif isinstance(action, Report):
+        elif isinstance(action, SetInputStatus):
             assert action.task in self.committed
         answer = super()._answered(action)
         if isinstance(answer, StartFailed):
@@ -161,11 +161,13 @@ def _end(
         world.feed_ends(failure, *(failed(world) if failed is not None else ()))
 
 
-def _answer(world: World, question: type, answer: Event) -> None:
+def _answer(world: World, question: type, answer: FeedingEvent) -> None:
     world.answers.setdefault(question, deque()).append(answer)
 
 
-ANSWERS = [(StartFeed, StartFailed(failure)) for failure in FAILURES if failure.cause is not Cause.CODE] + [
+ANSWERS = [
+    (StartFeed, StartFailed(failure)) for failure in FAILURES if failure.cause is not FeedEndCause.CODE
+] + [
     (AskInput, Unanswered("no broker")),
     (ReadRecord, Unanswered("no broker")),
     (ReadRecord, RecordRead(None)),
@@ -303,7 +305,7 @@ def test_a_transform_that_fails_on_all_but_on_none_alone_ends_them_all() -> None
 
 
 @given(kind=st.sampled_from([InputChanged("another topic"), Unanswered("no broker")]))
-def test_lost_input_is_never_left_out_while_nothing_is_known_of_it(kind: Event) -> None:
+def test_lost_input_is_never_left_out_while_nothing_is_known_of_it(kind: FeedingEvent) -> None:
     world = World(may_skip_lost=True, first=30)
     world.join(TASKS[0], at=10)
     world.answers[StartFeed] = deque([StartFailed(FAILURES[3])])

@@ -10,10 +10,10 @@ from typing import TypeVar
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from locality.history import Found, History, expire, forget, merge, remember
+from locality.history import History, StateOnDisk, expire, forget, merge, remember
 from locality.hosts import HostInfo
 from locality.judging import Judgement, best, explain
-from locality.question import Question, Sibling, Verdict
+from locality.question import PlacementQuestion, Sibling, Verdict
 from standby.shared.model import Held, TaskId
 from tests.examples import examples
 
@@ -40,7 +40,7 @@ HISTORY = st.lists(
     st.builds(Held, ANY_NAME, st.integers(0, 5), POSITIONS), max_size=4, unique_by=lambda each: each.host
 ).map(tuple)
 SIGHTS = st.lists(
-    st.builds(Found, ANY_NAME, st.integers(0, 20), st.integers(0, 5)),
+    st.builds(StateOnDisk, ANY_NAME, st.integers(0, 20), st.integers(0, 5)),
     max_size=3,
     unique_by=lambda each: each.host,
 ).map(tuple)
@@ -49,15 +49,15 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
-def judge(question: Question, hosts: Sequence[HostInfo]) -> tuple[Verdict, ...]:
+def judge(question: PlacementQuestion, hosts: Sequence[HostInfo]) -> tuple[Verdict, ...]:
     return Judgement(question, hosts).verdicts()
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> Question:
+def questions(draw: st.DrawFn) -> PlacementQuestion:
     """Return a question with siblings on hosts, known by name or not."""
     places = draw(st.lists(HOST, max_size=3))
-    return Question(
+    return PlacementQuestion(
         siblings=tuple(Sibling(f"copy {at}", each) for at, each in enumerate(places)),
         histories=draw(st.dictionaries(st.sampled_from(TASKS), HISTORY)),
         leftovers=draw(st.dictionaries(st.sampled_from(TASKS), SIGHTS)),
@@ -69,7 +69,7 @@ def questions(draw: st.DrawFn) -> Question:
     )
 
 
-def shared(question: Question, host: HostInfo) -> list[int]:
+def shared(question: PlacementQuestion, host: HostInfo) -> list[int]:
     """Return with how many siblings the host shares each thing, counted the plain way."""
     return [
         sum(
@@ -84,7 +84,7 @@ def of(verdict: Verdict, hosts: list[HostInfo]) -> HostInfo:
     return next(each for each in hosts if (each.name, each.cell) == (verdict.host, verdict.cell))
 
 
-def refused(question: Question) -> set[str]:
+def refused(question: PlacementQuestion) -> set[str]:
     named = {each.host.name for each in question.siblings}
     return named | set(question.drained) | set(question.avoided)
 
@@ -92,7 +92,7 @@ def refused(question: Question) -> set[str]:
 @PROPERTY
 @given(question=questions(), hosts=HOSTS)
 def test_a_host_with_a_sibling_or_ruled_out_is_never_allowed_and_every_other_is(
-    question: Question, hosts: list[HostInfo]
+    question: PlacementQuestion, hosts: list[HostInfo]
 ) -> None:
     verdicts = judge(question, hosts)
     assert len(verdicts) == len(hosts)
@@ -107,7 +107,7 @@ def test_a_host_with_a_sibling_or_ruled_out_is_never_allowed_and_every_other_is(
 
 @PROPERTY
 @given(question=questions(), hosts=HOSTS)
-def test_the_spread_degrades_in_order_and_says_so(question: Question, hosts: list[HostInfo]) -> None:
+def test_the_spread_degrades_in_order_and_says_so(question: PlacementQuestion, hosts: list[HostInfo]) -> None:
     allowed = [each for each in judge(question, hosts) if each.is_allowed]
     counts = [shared(question, of(each, hosts)) for each in allowed]
     assert counts == sorted(counts)
@@ -128,12 +128,12 @@ def test_the_spread_degrades_in_order_and_says_so(question: Question, hosts: lis
 @PROPERTY
 @given(question=questions(), hosts=HOSTS, data=st.data())
 def test_the_order_of_the_input_makes_no_difference(
-    question: Question, hosts: list[HostInfo], data: st.DataObject
+    question: PlacementQuestion, hosts: list[HostInfo], data: st.DataObject
 ) -> None:
     def shuffled(mapping: Mapping[_K, _V]) -> dict[_K, _V]:
         return dict(data.draw(st.permutations(list(mapping.items()))))
 
-    other = Question(
+    other = PlacementQuestion(
         siblings=tuple(data.draw(st.permutations(question.siblings))),
         histories={
             task: tuple(data.draw(st.permutations(history)))
@@ -158,7 +158,9 @@ def test_the_order_of_the_input_makes_no_difference(
 
 @PROPERTY
 @given(question=questions(), hosts=HOSTS)
-def test_the_best_one_comes_first_and_no_two_are_alike(question: Question, hosts: list[HostInfo]) -> None:
+def test_the_best_one_comes_first_and_no_two_are_alike(
+    question: PlacementQuestion, hosts: list[HostInfo]
+) -> None:
     verdicts = judge(question, hosts)
     assert best(question, hosts) == next((each for each in verdicts if each.is_allowed), None)
     assert len({each.rank for each in verdicts}) == len(verdicts)
@@ -166,7 +168,9 @@ def test_the_best_one_comes_first_and_no_two_are_alike(question: Question, hosts
 
 @PROPERTY
 @given(question=questions(), hosts=HOSTS)
-def test_state_decides_among_hosts_that_are_spread_alike(question: Question, hosts: list[HostInfo]) -> None:
+def test_state_decides_among_hosts_that_are_spread_alike(
+    question: PlacementQuestion, hosts: list[HostInfo]
+) -> None:
     allowed = [each for each in judge(question, hosts) if each.is_allowed]
 
     def replay(host: str) -> tuple[bool, int]:
@@ -190,7 +194,7 @@ def test_state_decides_among_hosts_that_are_spread_alike(question: Question, hos
 @PROPERTY
 @given(question=questions(), hosts=HOSTS, present=st.none() | HOST)
 def test_an_explanation_names_every_host_once_or_once_for_a_cell(
-    question: Question, hosts: list[HostInfo], present: HostInfo | None
+    question: PlacementQuestion, hosts: list[HostInfo], present: HostInfo | None
 ) -> None:
     lines = explain(question, hosts, present)
     heads = [each.partition(":")[0] for each in lines]

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
 from appmaster.planning.plan import plan
-from appmaster.planning.state.job import Policy
+from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.view import Operation
 from tests.examples import examples
 from tests.fakes.yarn import FakeCluster
@@ -127,7 +127,7 @@ def test_every_task_is_whole_again_after_any_faults(
     tasks, containers, standbys = shape
     is_mixed = kind == "mixed"
     # The budget is a subject of its own; here it must not end the story.
-    policy = Policy(retry_count=-1, restarts=kind == "restart")
+    policy = PlannerPolicy(retry_count=-1, restarts=kind == "restart")
     cluster = FakeCluster(
         tasks=tasks,
         containers=max(containers, 3) if is_mixed else containers,
@@ -163,7 +163,7 @@ def test_every_task_is_whole_and_in_two_cells_again_after_cells_were_lost_too(
         tasks=3,
         containers=3 if is_mixed else 2,
         is_mixed=is_mixed,
-        policy=Policy(retry_count=-1, restarts=kind == "restart"),
+        policy=PlannerPolicy(retry_count=-1, restarts=kind == "restart"),
         cells=(1, 2),
     )
     for fault, which in [*faults, ("return-cell", 0), ("launch-ok", 0), ("admit", 0), ("thaw", 0)]:

@@ -9,7 +9,7 @@ from typing import Final
 from appmaster.eventlog.counting import counts
 from appmaster.metrics import counters as m
 from appmaster.planning.plan import plan
-from appmaster.planning.state.job import JobState, Policy
+from appmaster.planning.state.job import JobState, PlannerPolicy
 from tests.fakes.yarn import FakeCluster, Process
 from tests.scenarios.flights import FLIGHTS, RETURNS_MS, Cast, cast, release, until
 from tests.scenarios.words import STEPS, Counted, Flight, Story, Trigger, Under
@@ -99,7 +99,7 @@ def cluster_for(flight: Flight, under: Under, trigger: Trigger = Trigger.LEADER)
     """Return a cluster on which a row can be played."""
     is_mixed = under is Under.MIXED
     # The rows show the effects of a silence that lasts longer than the other waits.
-    policy = Policy(restarts=under is Under.RESTART, host_timeout_ms=2_000)
+    policy = PlannerPolicy(restarts=under is Under.RESTART, host_timeout_ms=2_000)
     if trigger is Trigger.RETURN:
         policy = replace(policy, suspect_grace_ms=RETURNS_MS)
     return FakeCluster(

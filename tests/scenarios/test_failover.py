@@ -11,8 +11,8 @@ import pytest
 
 from appmaster.planning.rules.table import STAGES
 from appmaster.planning.state import actions as todo
-from appmaster.planning.state.actions import Kind
-from appmaster.planning.state.job import OnExhausted, Policy
+from appmaster.planning.state.actions import DecisionKind
+from appmaster.planning.state.job import OnExhausted, PlannerPolicy
 from docs.generate.waits import WAITS
 from tests.fakes.yarn import FakeCluster
 from tests.scenarios.flights import FLIGHTS, active_of, cast, deployed
@@ -106,7 +106,7 @@ def test_no_planned_trigger_alone_is_counted_as_a_failure() -> None:
 
 
 def test_every_deadline_is_one_of_the_policys_and_every_one_of_those_bounds_something() -> None:
-    known = {each.name for each in fields(Policy) if each.name.endswith("_ms")}
+    known = {each.name for each in fields(PlannerPolicy) if each.name.endswith("_ms")}
     named = {rule.deadline for stage in STAGES for rule in stage.rules if rule.deadline}
     named |= {each.deadline for each in WAITS}
     assert named == known
@@ -146,7 +146,7 @@ TELLING: Final = (
 
 
 def test_every_rule_has_its_moment() -> None:
-    parking = FakeCluster(policy=Policy(on_exhausted=OnExhausted.PARK, retry_count=0))
+    parking = FakeCluster(policy=PlannerPolicy(on_exhausted=OnExhausted.PARK, retry_count=0))
     deployed(parking)
     parking.crash(active_of(parking).skein_id)
     parking.run(5_000)
@@ -158,7 +158,7 @@ def test_every_rule_has_its_moment() -> None:
     of_an_earlier_day.versions = earlier
     of_an_earlier_day.elect(2)
     of_an_earlier_day.run(5_000)
-    cut_off = FakeCluster(policy=Policy(progress_timeout_ms=10_000))
+    cut_off = FakeCluster(policy=PlannerPolicy(progress_timeout_ms=10_000))
     deployed(cut_off)
     cut_off.cut_off.add(active_of(cut_off).container)
     cut_off.run(15_000)
@@ -173,8 +173,8 @@ def test_what_decides_in_the_stories_is_what_the_rules_decide() -> None:
         f"decided_{each.value.replace('-', '_')}"
         for rule in RULES.values()
         for each in rule.decides
-        if isinstance(each, Kind)
+        if isinstance(each, DecisionKind)
     }
     told = {STEPS[word] for each in SCENARIOS for word in each.story.steps}
     assert {each for each in told if each.startswith("decided_")} <= decided
-    assert len(decided) == len(Kind)
+    assert len(decided) == len(DecisionKind)

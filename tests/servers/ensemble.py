@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 
 from embedded import probes
 from embedded.machine.ports import free_ports
-from embedded.servers import LOOPBACK, ZOOKEEPER, Launch, Member, start_child
+from embedded.servers import LOOPBACK, ZOOKEEPER, EnsembleMember, Launch, start_child
 from standby.errors import Unavailable
 from tests.patience import PATIENCE_SECONDS, TRY_SECONDS
 from tests.servers.own import Started, check_lives, own_blueprint
@@ -29,7 +29,8 @@ class Ensemble(Started):
         self.numbers = tuple(range(1, size + 1))
         ports = free_ports(3 * size)
         members = [
-            Member(number, *ports[3 * index : 3 * index + 3]) for index, number in enumerate(self.numbers)
+            EnsembleMember(number, *ports[3 * index : 3 * index + 3])
+            for index, number in enumerate(self.numbers)
         ]
         self._ports = {each.number: each.client_port for each in members}
         self._directory = directory

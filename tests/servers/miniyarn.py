@@ -24,11 +24,11 @@ from embedded import probes
 from embedded.jars.cache import open_cache
 from embedded.jars.ivy import pyspark_jar
 from embedded.java import LEAN, find_java
-from embedded.machine.processes import CLUSTER_MARK, boot_id, look
+from embedded.machine.processes import CLUSTER_MARK, boot_id, process_info
 from embedded.places import yarn_conf
 from embedded.registry import ID_FILE, cluster_directory, locked, remove, remove_leftover
 from embedded.servers import PORTS, RESOURCE_MANAGER, Blueprint
-from embedded.state import State, save
+from embedded.state import ClusterState, save
 from embedded.templates import render_hadoop
 from standby.errors import BadConfiguration, Unavailable
 from tests.patience import PATIENCE_SECONDS, looks
@@ -226,10 +226,10 @@ def _await_nodes(resource_manager_url: str, count: int, timeout_seconds: float) 
 
 def _note(blueprint: Blueprint, name: str, java: subprocess.Popen[str]) -> None:
     """Write down what a later process needs to end what this one could not."""
-    own, server = look(os.getpid()), look(java.pid)
+    own, server = process_info(os.getpid()), process_info(java.pid)
     assert own is not None
     if server is not None:
-        state = State(
+        state = ClusterState(
             name=name,
             cluster_id=blueprint.cluster_id,
             boot_id=boot_id(),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from embedded.cluster import LocalCluster, end_abandoned
-from embedded.terminal import Progress
+from embedded.terminal import ProgressLine
 from tests.topics import outlives_tests
 
 
@@ -18,7 +18,7 @@ def shared_cluster(hosts: int) -> Iterator[LocalCluster]:
     A run over the failures of several phases (`--lf`) has one with hosts and one without.
     """
     end_abandoned()
-    progress = Progress()
+    progress = ProgressLine()
     cluster = LocalCluster.start(
         f"test-{os.getpid()}-{hosts}", nodes=hosts, is_temporary=True, show=progress.show
     )

@@ -11,15 +11,15 @@ from standby.control.effects import (
     Assign,
     CloseReplicas,
     CloseStream,
-    Effect,
+    ControlEffect,
     LookUpLeader,
-    Note,
     OpenStream,
     Quit,
     Register,
     SendReport,
+    WriteLog,
 )
-from standby.control.state import ControlState, Identity, Policy
+from standby.control.state import ContainerIdentity, ControlPolicy, ControlState
 from standby.control.turn import due_in_ms
 from standby.errors import StandfastError
 from standby.shared import exits, wire
@@ -70,9 +70,9 @@ class Container(Process):
             lambda step: world.passed(self, step),
             lambda: self.post(told.ReplicasChanged()),
         )
-        identity = Identity(container, skein_id, listed.cell, host.name, 1, 2, 3)
-        self.state = ControlState(identity, Policy(orphan_timeout_ms=ORPHAN_MS))
-        self._inbox: list[told.Event] = []
+        identity = ContainerIdentity(container, skein_id, listed.cell, host.name, 1, 2, 3)
+        self.state = ControlState(identity, ControlPolicy(orphan_timeout_ms=ORPHAN_MS))
+        self._inbox: list[told.ControlEvent] = []
         self._turn_at_ms: int | None = None
         self._stream: Stream | None = None
         self._turns = 0
@@ -82,7 +82,7 @@ class Container(Process):
 
     # ---- the loop ----
 
-    def post(self, event: told.Event) -> None:
+    def post(self, event: told.ControlEvent) -> None:
         """Put an event into the inbox, which wakes the loop."""
         self._inbox.append(event)
         self._wake(1)
@@ -107,7 +107,7 @@ class Container(Process):
             self._apply(event)
         kernel = self.kernel
         self._apply(
-            told.Turned(
+            told.InboxDrained(
                 self.clock.now_ms,
                 self.clock.chance.random(),
                 kernel.statuses(),
@@ -119,15 +119,15 @@ class Container(Process):
         if self.is_alive:
             self._tick()
 
-    def _apply(self, event: told.Event) -> None:
+    def _apply(self, event: told.ControlEvent) -> None:
         self.state, effects = step(self.state, event)
         for effect in effects:
             if self.is_alive:
                 self._perform(effect)
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: ControlEffect) -> None:
         session, zookeeper = self._session, self.world.zookeeper
-        if isinstance(effect, Note) and effect.is_warning:
+        if isinstance(effect, WriteLog) and effect.is_warning:
             self.clock.tell("{}: {}", self.name, effect.text)
         elif isinstance(effect, Register):
             record = ContainerRecord(self.name, self.skein_id, self.cell, self.host.name, 1, 2, 3, 1, "")

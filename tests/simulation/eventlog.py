@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from appmaster.eventlog.entries import Decision, LogEntry
+from appmaster.eventlog.entries import DecisionData, LogEntry
 from appmaster.planning.state.reasons import Reason
 from tests.simulation.faults import suffer
 from tests.simulation.world import World
@@ -76,7 +76,7 @@ def line(entry: LogEntry) -> str:
 
 def _data(entry: LogEntry) -> dict[str, Any]:
     data = entry.data
-    if isinstance(entry.details, Decision) and entry.details.facts.without is not None:
+    if isinstance(entry.details, DecisionData) and entry.details.facts.without is not None:
         data["without"] = entry.details.facts.without.kind.value
     return data
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from standby.config import parse
 from standby.errors import BrokenInvariant, Fenced, StandfastError, Transient
 from standby.feeding import core
-from standby.feeding.actions import Action, EndTask, LookAgain, Note, StartFeed, StopFeed, Warm
+from standby.feeding.actions import EndTask, FeedingAction, LookAgain, StartFeed, StopFeed, Warm, WriteLog
 from standby.feeding.events import (
-    Event,
     FeedEnded,
+    FeedingEvent,
     FeedStarted,
     FeedStopped,
     Joined,
@@ -30,7 +30,7 @@ from standby.feeding.events import (
     TurnEnded,
     Warmed,
 )
-from standby.feeding.state import Cause, FeedFailure, FeedingState, Member, Outlook, Policy
+from standby.feeding.state import FeedEndCause, FeedFailure, FeedingPolicy, FeedingState, FeedMember, Outlook
 from standby.replica.failing import error_policy
 from standby.replica.lifecycle import Signal
 from standby.shared.model import Offsets, TaskId
@@ -40,10 +40,10 @@ from tests.simulation.process import Course, Process, Runner, Until
 if TYPE_CHECKING:
     from tests.simulation.replica import Active, HeldReplica, Run
 
-_POLICY: Final = Policy(error_policy(parse(CONFIG)))
+_POLICY: Final = FeedingPolicy(error_policy(parse(CONFIG)))
 
 #: A batch has failed: which task did, is told beside it.
-_RAISED: Final = FeedFailure(Cause.OTHER, "a batch failed")
+_RAISED: Final = FeedFailure(FeedEndCause.OTHER, "a batch failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,9 @@ class Feeding:
         replica = fed.held.replica
         self._members[replica.id.task] = fed
         committed = Offsets.of(fed.active.committed)
-        self._fold(Joined(Member(replica.id.task, self._joins, replica.epoch, committed, self._clock.now_ms)))
+        self._fold(
+            Joined(FeedMember(replica.id.task, self._joins, replica.epoch, committed, self._clock.now_ms))
+        )
 
     def _leave(self, task: TaskId) -> None:
         self._fold(Left(task))
@@ -144,17 +146,17 @@ class Feeding:
     def _turn(self) -> None:
         if not self._state.members and self._state.query is None:
             return
-        query, due = self._query, list[Event]()
+        query, due = self._query, list[FeedingEvent]()
         if self._state.query is not None and query is not None and query.is_over:
             self._query = None
             due.append(FeedEnded(_RAISED, query.failed))
         self._fold_first(*due, Turned(), TurnEnded())
 
-    def _fold_first(self, *events: Event) -> None:
+    def _fold_first(self, *events: FeedingEvent) -> None:
         """Fold these before anything else that waits."""
         self._inbox.extendleft(partial(self._fold, each) for each in reversed(events))
 
-    def _fold(self, event: Event) -> None:
+    def _fold(self, event: FeedingEvent) -> None:
         self._state, _ = core.step(self._state, self._observed())
         self._state, actions = core.step(self._state, event)
         for action in actions:
@@ -167,9 +169,9 @@ class Feeding:
         if turn == self._turns:
             self._look()
 
-    def _carry_out(self, action: Action) -> None:
+    def _carry_out(self, action: FeedingAction) -> None:
         match action:
-            case Note():
+            case WriteLog():
                 pass
             case LookAgain():
                 self._process.after(1, self._look)

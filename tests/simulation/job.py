@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
-from appmaster.planning.state.job import Policy
+from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import Command, Operation
 from locality.hosts import HostInfo
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NAME, STAGE, RUN = "job", "main", "run1"
 
 #: The times of a job in a hurry: a story of half a minute has room for every deadline.
-POLICY = Policy(
+POLICY = PlannerPolicy(
     samehost_timeout_ms=1_500,
     host_timeout_ms=2_000,
     suspect_grace_ms=1_500,
@@ -68,7 +68,7 @@ class Job:
     standbys: int
     is_mixed: bool = False
     restarts: bool = False
-    policy: Policy = POLICY
+    policy: PlannerPolicy = POLICY
     revision: int = 1
     drained: dict[str, str] = field(default_factory=dict)
     commands: int = 0

@@ -16,7 +16,7 @@ from appmaster.effects import as_recorded
 from appmaster.eventlog.entries import LogEntry
 from appmaster.leadership.election import BEAT_MS
 from appmaster.leadership.lease import Lease
-from appmaster.leadership.ports import Registration
+from appmaster.leadership.ports import RegisteredContainer
 from appmaster.leadership.registered import Departures, with_registered
 from appmaster.leadership.suspicion import Beat, PortAnswer, Suspicion
 from appmaster.leadership.yarn_ids import attempt_of
@@ -185,7 +185,7 @@ class Candidate(Process):
     def _later(self, look: Callable[[], None]) -> None:
         self.after(self.clock.between(2, 30), look)
 
-    def registrations(self) -> tuple[Registration, ...]:
+    def registrations(self) -> tuple[RegisteredContainer, ...]:
         """Return who is registered."""
         return self.world.zookeeper.registrations()
 
@@ -577,7 +577,7 @@ class Candidate(Process):
         hello = stream.hello
         if self._streams.get(hello.container) is stream:
             del self._streams[hello.container]
-            self.post(happened.StreamBroken(hello.container, hello.incarnation, self._now()))
+            self.post(happened.ContainerStreamBroken(hello.container, hello.incarnation, self._now()))
 
     def _send(self, container: str, incarnation: int, message: wire.Down) -> None:
         stream = self._streams.get(container)

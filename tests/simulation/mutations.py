@@ -149,7 +149,7 @@ def _promotion_keeps_epoch() -> AbstractContextManager[None]:
     return swapped(driver, "plan", mutated)
 
 
-def _with_old_epoch(view: ClusterView, change: todo.Change) -> todo.Change:
+def _with_old_epoch(view: ClusterView, change: todo.RecordWrite) -> todo.RecordWrite:
     old = view.records.get(change.record.task)
     if old is None or old.record.active is None or change.record.active is None:
         return change

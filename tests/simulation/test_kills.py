@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from appmaster.planning.state.job import JobState, Policy
+from appmaster.planning.state.job import JobState, PlannerPolicy
 from tests.simulation.job import NAME, POLICY
 from tests.simulation.process import Process
 from tests.simulation.world import Shape, World
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.simulation
 KILLS = 100
 
 #: Failures that a slot is allowed by default.
-BUDGET = Policy().retry_count
+BUDGET = PlannerPolicy().retry_count
 
 
 def in_production(kind: str) -> World:
     """Return a world whose job has the retry budget that jobs have by default."""
-    default = Policy()
+    default = PlannerPolicy()
     world = World(7, Shape(kind, containers=3 if kind == "mixed" else 2))
     world.job.policy = replace(
         POLICY, retry_count=default.retry_count, retry_window_ms=default.retry_window_ms
@@ -75,7 +75,7 @@ class Killer:
 def test_a_hundred_random_kills_spend_nothing_of_the_default_budget(kind: str) -> None:
     world = in_production(kind)
     killer = Killer(world, kills_at_launch=0.5)
-    while killer.kills < KILLS and world.clock.now_ms < Policy().retry_window_ms:
+    while killer.kills < KILLS and world.clock.now_ms < PlannerPolicy().retry_window_ms:
         world.run(world.clock.between(50, 1_500))
         killer.kill_one()
     assert killer.kills >= KILLS, "it is led all the time, and none is forgotten yet"
@@ -91,7 +91,7 @@ def test_a_hundred_random_kills_spend_nothing_of_the_default_budget(kind: str) -
 def test_what_ends_of_itself_before_it_registers_spends_the_budget() -> None:
     world = in_production("promote")
     world.yarn.launches_fail_on = set(world.hosts)
-    world.run(Policy().retry_window_ms // 2)
+    world.run(PlannerPolicy().retry_window_ms // 2)
     leader = world.leader()
     assert leader is not None
     job = leader.view.jobs[NAME]

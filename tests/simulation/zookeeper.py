@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from appmaster.leadership.ports import Registration
+from appmaster.leadership.ports import RegisteredContainer
 from appmaster.leadership.suspicion import Beat
-from appmaster.planning.state.actions import Change
+from appmaster.planning.state.actions import RecordWrite
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
 from standby.control.events import Leader
@@ -35,7 +35,7 @@ class Session:
     """Its process knows that it has expired."""
     watches: bool = False
     silent_since_ms: int | None = None
-    registration: Registration | None = None
+    registration: RegisteredContainer | None = None
     """Ephemeral: what a container's process registered in it."""
     watches_containers: Callable[[], None] | None = None
     """Called once, in the process, when a container registers or is registered no more."""
@@ -185,11 +185,11 @@ class ZooKeeper:
         """Return the creation transaction id of a container's new node."""
         self._own(session)
         self.zxid += 1
-        session.registration = Registration(record, self.zxid)
+        session.registration = RegisteredContainer(record, self.zxid)
         self._containers_changed()
         return self.zxid
 
-    def registrations(self) -> tuple[Registration, ...]:
+    def registrations(self) -> tuple[RegisteredContainer, ...]:
         """Return who is registered."""
         self.answer()
         return tuple(each.registration for each in self.sessions if each.registration is not None)
@@ -225,7 +225,7 @@ class ZooKeeper:
     def _beats(self, epoch: int) -> None:
         self.beat = Beat(epoch, 0 if self.beat is None else self.beat.number + 1)
 
-    def write_tasks(self, epoch: int, changes: tuple[Change, ...]) -> tuple[Recorded, ...] | None:
+    def write_tasks(self, epoch: int, changes: tuple[RecordWrite, ...]) -> tuple[Recorded, ...] | None:
         """Write all of ``changes`` or none (None); raises as the adapter does."""
         self.answer()
         loses_answer = self.flakiness and self.clock.happens(self.flakiness)

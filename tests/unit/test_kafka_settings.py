@@ -8,13 +8,13 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from appmaster.adapters.kafka import EventLog, Topics, fence, fence_job, read_events
-from appmaster.config import cluster
+from appmaster.config import cluster_config
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.broker import connect
 from standby.adapters.kafka.changelog import KafkaChangelog
-from standby.adapters.kafka.lasting import lasting
-from standby.adapters.kafka.limits import Rights, Sizes
-from standby.adapters.kafka.writer import KafkaWriter, Refusal
+from standby.adapters.kafka.limits import RecordSizes, WriteRights
+from standby.adapters.kafka.renewable_client import lasting
+from standby.adapters.kafka.writer import KafkaWriter, WriteErrorContext
 from standby.config import JobConfig, kafka_settings, librdkafka_settings, parse
 from standby.errors import BadConfiguration
 from standby.feed.plain import PlainFeed
@@ -38,7 +38,7 @@ JOB = JobDefinition("flights", "r1", FLAT, "changelog", "group", 1)
 
 def of_cluster() -> Mapping[str, str | int | bool]:
     """Return what a candidate makes its clients of: from the cluster's file."""
-    found = cluster(CONFIG, 1)
+    found = cluster_config(CONFIG, 1)
     return librdkafka_settings(found.kafka_bootstrap, found.kafka)
 
 
@@ -57,7 +57,9 @@ CLIENTS: Mapping[str, Callable[[], object]] = {
         TopicPartition(JOB.changelog, 0),
         "id",
         None,
-        Refusal(Sizes(CONFIG, lasting(clients.QUESTIONS, {})), Rights(lasting(clients.QUESTIONS, {}))),
+        WriteErrorContext(
+            RecordSizes(CONFIG, lasting(clients.QUESTIONS, {})), WriteRights(lasting(clients.QUESTIONS, {}))
+        ),
     ),
     "the plain feed": lambda: PlainFeed(CONFIG, JOB).warm(),
 }

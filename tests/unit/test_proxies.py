@@ -11,7 +11,7 @@ from concurrent import futures
 import grpc
 import pytest
 
-from appmaster.adapters.credentials.authority import Pair, skein_pair
+from appmaster.adapters.credentials.authority import PemKeyPair, skein_pair
 from appmaster.adapters.skein_library import load_skein
 from appmaster.cli.shared.yarn import as_security
 from embedded import probes
@@ -33,7 +33,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def driver() -> Iterator[tuple[str, Pair]]:
+def driver() -> Iterator[tuple[str, PemKeyPair]]:
     """The address of a server that shows a certificate as Skein's driver does, and the pair of both."""
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=1))
     pair = skein_pair(days=1)
@@ -46,13 +46,13 @@ def driver() -> Iterator[tuple[str, Pair]]:
         server.stop(None).wait()
 
 
-def test_skein_reaches_its_driver_and_its_masters(driver: tuple[str, Pair]) -> None:
+def test_skein_reaches_its_driver_and_its_masters(driver: tuple[str, PemKeyPair]) -> None:
     address, pair = driver
     with load_skein().core.secure_channel(address, as_security(pair)) as channel:
         grpc.channel_ready_future(channel).result(timeout=PATIENCE_SECONDS)
 
 
-def test_channel_of_ours_reaches_its_server(driver: tuple[str, Pair]) -> None:
+def test_channel_of_ours_reaches_its_server(driver: tuple[str, PemKeyPair]) -> None:
     address, pair = driver
     trusting = grpc.ssl_channel_credentials(pair.certificate.encode())
     options = (("grpc.ssl_target_name_override", "skein-internal"),)

@@ -9,7 +9,7 @@ from typing import Final
 
 from appmaster.code.store import BundleStore
 from standby.errors import BadConfiguration, CorruptState
-from standby.shared.peers import PeerAnswer, PeerRequest, Route
+from standby.shared.peers import PeerAnswer, PeerRequest, PeerRoute
 from standby.shared.roles import Caller, PeerRole
 
 #: Roles that may have code run by the cluster: a container's credentials are accessible to users' code.
@@ -18,7 +18,7 @@ _UPLOADS: Final = frozenset({PeerRole.OPERATOR, PeerRole.MASTER})
 
 def code_route(
     store: BundleStore, received: Callable[[str], None], audit: Callable[[Caller, str, bool], None]
-) -> Route:
+) -> PeerRoute:
     """Return the route under `standby.shared.peers.CODE_ROUTE`; ``received`` is called for each uploaded bundle.
 
     ``GET code/<digest>`` returns a bundle, from ``Range`` on. ``POST code/<digest>?start=<n>&size=<all>`` takes the

@@ -31,17 +31,17 @@ _SKEW: Final = dt.timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PemKeyPair:
     """A certificate and its private key, in PEM."""
 
     certificate: str
     key: str
 
     def __repr__(self) -> str:
-        return "Pair(…)"
+        return "PemKeyPair(…)"
 
 
-def new_authority(cluster: str, days: int = DAYS) -> Pair:
+def new_authority(cluster: str, days: int = DAYS) -> PemKeyPair:
     """Return a new authority for a cluster; two authorities of the same cluster differ in their keys."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"standfast {cluster} {x509.random_serial_number():x}"[:64])
@@ -55,7 +55,7 @@ def new_authority(cluster: str, days: int = DAYS) -> Pair:
     return _pair(made, key)
 
 
-def issue(authority: Pair, role: PeerRole, name: str, days: int = DAYS) -> Pair:
+def issue(authority: PemKeyPair, role: PeerRole, name: str, days: int = DAYS) -> PemKeyPair:
     """Return a certificate for a holder of ``role`` named ``name``; it ends with its authority at the latest.
 
     Raises `ValueError` if ``authority`` is not an authority.
@@ -84,7 +84,7 @@ def issue(authority: Pair, role: PeerRole, name: str, days: int = DAYS) -> Pair:
     return _pair(made, key)
 
 
-def skein_pair(days: int = SKEIN_DAYS) -> Pair:
+def skein_pair(days: int = SKEIN_DAYS) -> PemKeyPair:
     """Return a self-signed pair as Skein makes it, by which Skein's driver, AM and clients authenticate each other."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = _name(_SKEIN_NAME)
@@ -129,8 +129,8 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> Pair:
-    return Pair(
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> PemKeyPair:
+    return PemKeyPair(
         certificate.public_bytes(serialization.Encoding.PEM).decode(),
         key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

@@ -20,7 +20,7 @@ _SOON_DAYS: Final = 45
 _REMEDY: Final = "`standfast credentials rotate` makes new ones while jobs run (docs/security.md)"
 
 
-def told_of_end(certificate: bytes, directory: Path, now: dt.datetime | None = None) -> str:
+def expiry_warning(certificate: bytes, directory: Path, now: dt.datetime | None = None) -> str:
     """Return the message about the expiry of the credentials in ``directory``; empty while it is far away.
 
     ``certificate`` is theirs, in PEM. Raises `BadConfiguration` if they have expired or are invalid.

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from appmaster.adapters.credentials.authority import Pair, issue, new_authority, skein_pair
-from appmaster.adapters.credentials.certificates import told_of_end
-from standby.adapters.tls import Keys
+from appmaster.adapters.credentials.authority import PemKeyPair, issue, new_authority, skein_pair
+from appmaster.adapters.credentials.certificates import expiry_warning
+from standby.adapters.tls import TlsCredentials
 from standby.adapters.zookeeper.access import AS_IT_IS, Access, container_secret, owner_access, owner_digest
 from standby.ensemble import Tls, tls_of
 from standby.errors import BadConfiguration
@@ -47,16 +47,16 @@ class Keyring:
     directory: Path
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> TlsCredentials:
         """The keys that this operator shows to the cluster's processes; raises `BadConfiguration` if invalid."""
-        return Keys(self.credentials(PeerRole.OPERATOR))
+        return TlsCredentials(self.credentials(PeerRole.OPERATOR))
 
-    def told_of_end(self) -> str:
+    def expiry_warning(self) -> str:
         """Return the message about the certificate's expiry; empty while it is far away.
 
         Raises `BadConfiguration` if it has expired.
         """
-        return told_of_end(self._read("operator.crt").encode(), self.directory)
+        return expiry_warning(self._read("operator.crt").encode(), self.directory)
 
     def credentials(self, role: PeerRole) -> Credentials:
         """Return the credentials with which processes of a role start."""
@@ -66,7 +66,7 @@ class Keyring:
             trust += following.read_text()
         return Credentials(self.number, trust, pair.certificate, pair.key)
 
-    def pair(self, role: PeerRole) -> Pair:
+    def pair(self, role: PeerRole) -> PemKeyPair:
         """Return the certificate of a role."""
         return self._pair(role.value)
 
@@ -88,9 +88,9 @@ class Keyring:
         return self._read(_SECRET).strip()
 
     @property
-    def skein(self) -> Pair:
+    def skein(self) -> PemKeyPair:
         """The pair for Skein's AM."""
-        return Pair(self._read("skein.crt"), self._read("skein.pem"))
+        return PemKeyPair(self._read("skein.crt"), self._read("skein.pem"))
 
     @property
     def number(self) -> int:
@@ -160,8 +160,8 @@ class Keyring:
                 f"{self.cluster} has the credentials to {what}"
             )
 
-    def _pair(self, name: str) -> Pair:
-        return Pair(self._read(f"{name}.crt"), self._read(f"{name}.key"))
+    def _pair(self, name: str) -> PemKeyPair:
+        return PemKeyPair(self._read(f"{name}.crt"), self._read(f"{name}.key"))
 
     def _read(self, name: str) -> str:
         path = self.directory / name
@@ -250,10 +250,10 @@ def access_to(cluster: str, *, is_closed: bool | None = None) -> Access:
     ``is_closed`` is what a submit asks of the tree; other commands accept it as it is.
     """
     found = find(cluster)
-    return nobodys_access() if found is None else found.access(is_closed=is_closed)
+    return anonymous_access() if found is None else found.access(is_closed=is_closed)
 
 
-def nobodys_access() -> Access:
+def anonymous_access() -> Access:
     """Return the access of a session without authentication, with this environment's settings for connections."""
     return replace(AS_IT_IS, tls=tls_of(os.environ))
 
@@ -267,7 +267,7 @@ def _made(cluster: str, operator: str) -> dict[str, str]:
     return files
 
 
-def _files(name: str, pair: Pair) -> dict[str, str]:
+def _files(name: str, pair: PemKeyPair) -> dict[str, str]:
     return {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
 
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from appmaster.adapters.zookeeper.credentials import ZooKeeperCredentials
 from appmaster.adapters.zookeeper.registry import ZooKeeperRegistry
-from appmaster.ports import Process
-from standby.adapters.tls import Keys
+from appmaster.ports import ClusterProcess
+from standby.adapters.tls import TlsCredentials
 from standby.security.credentials import Credentials
 from standby.shared.roles import PeerRole
 
@@ -32,23 +32,31 @@ class RegisteredProcesses:
         """Give credentials out to a role."""
         self._credentials.give(role, credentials)
 
-    def running(self) -> tuple[Process, ...]:
+    def running(self) -> tuple[ClusterProcess, ...]:
         """Return the registered processes."""
         candidates, containers = self._registry.candidates(), self._registry.containers()
         return (
-            *(Process(PeerRole.MASTER, each.candidate, each.host, each.peer_port) for each in candidates),
-            *(Process(PeerRole.CONTAINER, each.container, each.host, each.peer_port) for each in containers),
+            *(
+                ClusterProcess(PeerRole.MASTER, each.candidate, each.host, each.peer_port)
+                for each in candidates
+            ),
+            *(
+                ClusterProcess(PeerRole.CONTAINER, each.container, each.host, each.peer_port)
+                for each in containers
+            ),
         )
 
 
-def talk(process: Process, shown: Credentials) -> str:
+def handshake_failure(process: ClusterProcess, shown: Credentials) -> str:
     """Return why a process does not accept a client with these credentials, or is not trusted by it; empty: neither."""
     connection = http.client.HTTPConnection(process.host, process.port)
     try:
         plain = socket.create_connection((process.host, process.port), _SECONDS)
         connection.sock = plain
         connection.sock = (
-            Keys(shown).client_context().wrap_socket(plain, server_hostname=process.role.server_name)
+            TlsCredentials(shown)
+            .client_context()
+            .wrap_socket(plain, server_hostname=process.role.server_name)
         )
         # Whether the shown certificate is trusted shows in the first answer; there is no such page.
         connection.request("GET", "/")

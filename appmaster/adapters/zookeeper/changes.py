@@ -13,10 +13,10 @@ from msgspec import structs
 
 from appmaster import records as bodies
 from appmaster.adapters.zookeeper.calls import AWAY, read_many, read_or_watch, translated
-from appmaster.adapters.zookeeper.election import after, checked, commit, has_failed, transaction_of
-from appmaster.blame import is_of_job, told
+from appmaster.adapters.zookeeper.election import checked, commit, deposed_by, has_failed, transaction_of
+from appmaster.blame import describe_error, is_of_job
 from appmaster.changes import operations
-from appmaster.changes.operations import Made, Present
+from appmaster.changes.operations import CurrentJob, JobAfterChange
 from appmaster.changes.revisions import codes
 from appmaster.records import ChangeRecord, DrainedRecord, JobRecord, StatusRecord
 from standby.errors import BadConfiguration, Fenced, StandfastError, Transient
@@ -60,7 +60,7 @@ class ZooKeeperChanges:
         self._client = client
         self._cluster = cluster
 
-    def present(self, job: str, *, with_tasks: bool = False) -> Present | None:
+    def present(self, job: str, *, with_tasks: bool = False) -> CurrentJob | None:
         """Return a job as it is now, whichever client changed it last; None if there is no such job.
 
         Its actives' revisions are read only ``with_tasks``.
@@ -225,7 +225,7 @@ class ZooKeeperChanges:
                 _log.exception("%s cannot be made", record.operation)
             # The transaction begun so far is dropped: none of it is to be done.
             transaction = self._leaders(epoch)
-            result = operations.settled(record, epoch, told(error), is_refused=True)
+            result = operations.settled(record, epoch, describe_error(error), is_refused=True)
         transaction.set_data(path, bodies.encode(result), version=version)
         return self._commit(transaction, epoch)
 
@@ -235,9 +235,9 @@ class ZooKeeperChanges:
 
     @staticmethod
     def _commit(transaction: Any, epoch: int) -> bool:
-        return not has_failed(commit(transaction, after(epoch)))
+        return not has_failed(commit(transaction, deposed_by(epoch)))
 
-    def _change_job(self, transaction: Any, change: ChangeRecord, epoch: int) -> Made:
+    def _change_job(self, transaction: Any, change: ChangeRecord, epoch: int) -> JobAfterChange:
         job = operations.job_of(change.operation, change.arguments)
         path = naming.job_path(self._cluster, job)
         found = self._read(path)
@@ -261,7 +261,7 @@ class ZooKeeperChanges:
         path: str,
         found: tuple[bytes, int] | None,
         before: JobRecord | None,
-        made: Made,
+        made: JobAfterChange,
     ) -> None:
         """Add to a transaction the record ``made`` of a job, on condition that the one ``found`` is unchanged."""
         if made.record is not None and made.record != before:
@@ -276,14 +276,14 @@ class ZooKeeperChanges:
             transaction.delete(status)
         self._name_code(transaction, before, made.record)
 
-    def _present(self, path: str, data: bytes, *, with_tasks: bool) -> Present:
+    def _present(self, path: str, data: bytes, *, with_tasks: bool) -> CurrentJob:
         record = bodies.decode(data, path, JobRecord)
         found = self._read(f"{path}/status")
         status = bodies.decode(found[0], f"{path}/status", StatusRecord) if found is not None else None
         revisions = tuple(each.revision for each, _ in self._tasks(path).values()) if with_tasks else ()
         if status is None:
-            return Present(record, active_revisions=revisions)
-        return Present(record, status.state, "; ".join(status.reasons), revisions)
+            return CurrentJob(record, active_revisions=revisions)
+        return CurrentJob(record, status.state, "; ".join(status.reasons), revisions)
 
     def _tasks(self, path: str) -> dict[str, tuple[TaskRecord, int]]:
         """Return the path of each task's record of the job at ``path``, with the record and its version."""

@@ -20,9 +20,9 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from appmaster import records as bodies
 from appmaster.adapters.zookeeper.calls import read, translated
-from appmaster.adapters.zookeeper.election import after, commit, has_failed, transaction_of
+from appmaster.adapters.zookeeper.election import commit, deposed_by, has_failed, transaction_of
 from appmaster.adapters.zookeeper.watched_tree import WatchedTree
-from appmaster.changes.ports import Node, Nodes
+from appmaster.changes.ports import Nodes, Znode
 from appmaster.changes.revisions import codes
 from appmaster.code.activation import needs
 from appmaster.code.rules import Directory, JobNeeds
@@ -164,7 +164,7 @@ class ZooKeeperCodeDirectory:
         self._tree = WatchedTree(
             client, naming.cluster_path(cluster), ("candidates/*", "code/*", "code/*/*", "jobs/*")
         )
-        self._needs: dict[str, tuple[Node, JobNeeds]] = {}
+        self._needs: dict[str, tuple[Znode, JobNeeds]] = {}
 
     def start(self, changed: Callable[[], None]) -> None:
         """Start reading."""
@@ -216,7 +216,7 @@ class ZooKeeperCodeDirectory:
                 return
             transaction = transaction_of(self._client, self._cluster, epoch)
             transaction.set_data(path, bodies.encode(tombstone()), version=found[1].version)
-            commit(transaction, after(epoch))
+            commit(transaction, deposed_by(epoch))
         _log.info("no job has named bundle %s for a long time; it is marked as deleted", bundle)
 
     def bury(self, bundle: str, version: int) -> bool:
@@ -236,7 +236,7 @@ class ZooKeeperCodeDirectory:
             transaction = transaction_of(self._client, self._cluster, epoch)
             changed = msgspec.structs.replace(record, activated=revision)
             transaction.set_data(path, bodies.encode(changed), version=found[1].version)
-            commit(transaction, after(epoch))
+            commit(transaction, deposed_by(epoch))
         # If another client changed the record meanwhile, the watch reports it; then it is looked at again.
 
     def _directory(self, nodes: Nodes) -> Directory:
@@ -262,7 +262,7 @@ class ZooKeeperCodeDirectory:
                 _log.warning("not counted: %s", error)
         return Directory(frozenset(candidates), sources, tuple(jobs), deleted)
 
-    def _needs_of(self, job: str, path: str, node: Node) -> JobNeeds:
+    def _needs_of(self, job: str, path: str, node: Znode) -> JobNeeds:
         known = self._needs.get(job)
         if known is None or known[0] != node:
             # Checking a configuration takes time, and most changes concern something else.

@@ -179,7 +179,7 @@ def commit(transaction: Any, fenced: str) -> list[Any]:
     return results
 
 
-def after(epoch: int) -> str:
+def deposed_by(epoch: int) -> str:
     """Return the message for a leader that was deposed."""
     return f"another leader has come after epoch {epoch}"
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from appmaster import records as bodies
 from appmaster.adapters.zookeeper.calls import read_many, translated
 from appmaster.adapters.zookeeper.election import ZooKeeperElection, has_failed
-from appmaster.planning.state.actions import Change
+from appmaster.planning.state.actions import RecordWrite
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
 from appmaster.records import StatusRecord
@@ -20,7 +20,7 @@ from standby.shared import records as shared
 _MOST_BYTES: Final = 512 << 10
 
 
-class ZooKeeperRecords:
+class ZooKeeperLeaderRecords:
     """Writes as the leader according to ``election``; each call raises `Fenced` if another candidate leads."""
 
     def __init__(self, client: Any, cluster: str, election: ZooKeeperElection) -> None:
@@ -28,7 +28,7 @@ class ZooKeeperRecords:
         self._cluster = cluster
         self._election = election
 
-    def write_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...] | None:
+    def write_tasks(self, changes: Sequence[RecordWrite]) -> tuple[Recorded, ...] | None:
         """Write a decision's records in one transaction; return them with their new versions.
 
         None if a record was not as expected, and nothing was written. Raises `Fenced` if another candidate leads,
@@ -52,9 +52,9 @@ class ZooKeeperRecords:
             for each in changes
         )
 
-    def _portions(self, changes: Sequence[Change]) -> Iterator[list[tuple[Change, str, bytes]]]:
+    def _portions(self, changes: Sequence[RecordWrite]) -> Iterator[list[tuple[RecordWrite, str, bytes]]]:
         """Yield the changes with their paths and data, in portions that servers accept."""
-        portion: list[tuple[Change, str, bytes]] = []
+        portion: list[tuple[RecordWrite, str, bytes]] = []
         size = 0
         for each in changes:
             path = naming.task_path(self._cluster, each.record.task)
@@ -67,7 +67,7 @@ class ZooKeeperRecords:
         if portion:
             yield portion
 
-    def read_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...]:
+    def read_tasks(self, changes: Sequence[RecordWrite]) -> tuple[Recorded, ...]:
         """Return the present records of the tasks in ``changes``; tasks without one are left out."""
         paths = [naming.task_path(self._cluster, each.record.task) for each in changes]
         with translated("reading task records back"):

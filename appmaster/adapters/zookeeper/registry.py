@@ -11,7 +11,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from appmaster import records as bodies
 from appmaster.adapters.zookeeper.calls import read_many, translated, watcher
-from appmaster.leadership.ports import Registration
+from appmaster.leadership.ports import RegisteredContainer
 from appmaster.records import CandidateRecord
 from standby.errors import BadConfiguration
 from standby.shared import naming
@@ -59,11 +59,11 @@ class ZooKeeperRegistry:
         """Return every container that is registered at this moment."""
         return tuple(each.record for each in self.registrations())
 
-    def registrations(self) -> tuple[Registration, ...]:
+    def registrations(self) -> tuple[RegisteredContainer, ...]:
         """Return every registered container with its incarnation."""
         with translated("listing containers"):
             return tuple(
-                Registration(each, created)
+                RegisteredContainer(each, created)
                 for each, created in _readable(
                     self._client, f"{self._root}/containers", shared.decode_container
                 )

@@ -16,7 +16,7 @@ from appmaster.adapters.zookeeper.code import ZooKeeperBundles
 from appmaster.adapters.zookeeper.credentials import ZooKeeperCredentials
 from appmaster.adapters.zookeeper.election import ZooKeeperElection
 from appmaster.adapters.zookeeper.jobs import ZooKeeperJobs
-from appmaster.adapters.zookeeper.records import ZooKeeperRecords
+from appmaster.adapters.zookeeper.records import ZooKeeperLeaderRecords
 from appmaster.adapters.zookeeper.registry import ZooKeeperRegistry
 from appmaster.adapters.zookeeper.tree import ZooKeeperTree
 from standby.adapters.zookeeper.access import AS_IT_IS, Access, make_client
@@ -32,7 +32,7 @@ class ZooKeeper:
         self.client = make_client(hosts, session_ms, access)
         self.tree = ZooKeeperTree(self.client, cluster, access)
         self.election = ZooKeeperElection(self.client, cluster)
-        self.records = ZooKeeperRecords(self.client, cluster, self.election)
+        self.records = ZooKeeperLeaderRecords(self.client, cluster, self.election)
         self.registry = ZooKeeperRegistry(self.client, cluster)
         self.cells = ZooKeeperCells(self.client, cluster)
         self.jobs = ZooKeeperJobs(self.client, cluster)

@@ -16,7 +16,7 @@ from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import KazooState, WatchedEvent
 
 from appmaster.adapters.zookeeper.calls import AWAY
-from appmaster.changes.ports import Node, Nodes
+from appmaster.changes.ports import Nodes, Znode
 from standby.errors import Transient
 from standby.threads.worker import Worker, fatal
 
@@ -47,7 +47,7 @@ class WatchedTree:
         self._root = root
         self._patterns = tuple(tuple(each.split("/")) for each in patterns)
         self._worker = Worker("tree", self._turn, failed=fatal)
-        self._nodes: dict[_Path, Node] = {}
+        self._nodes: dict[_Path, Znode] = {}
         self._dirty: set[_Path] = set()
         self._lock = threading.Condition()
         self._shown: Nodes = {}
@@ -175,7 +175,7 @@ class WatchedTree:
         except NoNodeError:
             self._await(path)
             return
-        self._nodes[path] = Node(content, stat.version, stat.czxid, stat.ephemeralOwner)
+        self._nodes[path] = Znode(content, stat.version, stat.czxid, stat.ephemeralOwner)
 
     def _descend(self, path: _Path, children: Any) -> None:
         names = self._below(path)

@@ -20,7 +20,7 @@ from appmaster.cli.launch.cells import Claims, Launching, claim, connector, subm
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_cluster_options, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.cli.shared.ended import ended
+from appmaster.cli.shared.ended_applications import ended_application
 from appmaster.cli.shared.jobfile import JobFile, add_settings, load
 from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_command
@@ -80,7 +80,7 @@ def _cells(arguments: argparse.Namespace) -> int:
 def _line(number: int, record: CellRecord, client: Any, zookeeper: ZooKeeper) -> dict[str, Any]:
     leader = zookeeper.election.controller()
     candidate = next((each for each in zookeeper.registry.candidates() if each.cell == number), None)
-    end = ended(client, record.application)
+    end = ended_application(client, record.application)
     return {
         "cell": number,
         "application": record.application,

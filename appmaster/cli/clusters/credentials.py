@@ -18,7 +18,7 @@ from pathlib import Path
 
 from appmaster.adapters.credentials.certificates import end_of
 from appmaster.adapters.credentials.keyring import require
-from appmaster.adapters.credentials.processes import RegisteredProcesses, talk
+from appmaster.adapters.credentials.processes import RegisteredProcesses, handshake_failure
 from appmaster.api.client import ClusterClient
 from appmaster.cli.clusters.rotation import rotate
 from appmaster.cli.shared.cluster import add_cluster_options, open_zookeeper
@@ -96,7 +96,7 @@ def _rotate(arguments: argparse.Namespace) -> int:
         number = rotate(
             ring,
             RegisteredProcesses(zookeeper.registry, zookeeper.credentials),
-            talk,
+            handshake_failure,
             progress.say,
             deadline,
         )

@@ -21,7 +21,7 @@ from appmaster.cli.shared.cluster import add_cluster_options, cluster_of
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_command
-from appmaster.cli.shared.waiting import Seen, until_leader_says
+from appmaster.cli.shared.waiting import PollResult, until_leader_says
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
 
@@ -44,7 +44,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 @dataclass(frozen=True, slots=True)
-class Staying:
+class RemainingContainer:
     """A container that is still on a drained host."""
 
     container: str
@@ -64,7 +64,7 @@ class Staying:
         return f"{self.slot or self.container} on {self.host} ({', '.join(held) or self.state})"
 
 
-def staying(status: Mapping[str, Any], hosts: Collection[str]) -> tuple[Staying, ...]:
+def remaining_containers(status: Mapping[str, Any], hosts: Collection[str]) -> tuple[RemainingContainer, ...]:
     """Return the containers on the hosts, according to the leader's status. Pure."""
     held: dict[str, tuple[list[tuple[str, int]], list[tuple[str, int]]]] = {}
     for task in status["tasks"]:
@@ -74,7 +74,7 @@ def staying(status: Mapping[str, Any], hosts: Collection[str]) -> tuple[Staying,
                 roles = held.setdefault(each["container"], ([], []))
                 roles[each["copy"] != task["active"]].append(name)
     return tuple(
-        Staying(
+        RemainingContainer(
             each["container"],
             each["host"],
             each["state"],
@@ -107,7 +107,7 @@ def _drain(arguments: argparse.Namespace) -> int:
         master = status["leader"]["host"]
         if master in hosts:
             progress.say(f"the application master itself runs on {master}, and stays there")
-        left: tuple[Staying, ...] = ()
+        left: tuple[RemainingContainer, ...] = ()
         reasons: dict[str, list[str]] = {}
         if not arguments.no_wait:
             left = wait_empty(client, hosts, deadline, progress)
@@ -130,7 +130,7 @@ def _of_next_leader(
     client: ClusterClient, queued: str, deadline: Deadline, progress: Progress
 ) -> dict[str, Any]:
     """Return the status of the leader that carries the change out; raises `StandfastError` if none comes in time."""
-    seen = until_leader_says(deadline, client.status, lambda status: Seen(True, status), progress.say)
+    seen = until_leader_says(deadline, client.status, lambda status: PollResult(True, status), progress.say)
     if seen is None:
         raise StandfastError(
             f"queued as {queued}, but there was no leader within {deadline.seconds:g} s; the next one carries it out"
@@ -149,20 +149,20 @@ def _check_known(hosts: Sequence[str], status: Mapping[str, Any]) -> None:
 
 def wait_empty(
     client: ClusterClient, hosts: Collection[str], deadline: Deadline, progress: Progress
-) -> tuple[Staying, ...]:
+) -> tuple[RemainingContainer, ...]:
     """Return what is still on the hosts when they are empty, or when the time is over."""
     has_heard = False
 
-    def judge(status: Mapping[str, Any]) -> Seen[tuple[Staying, ...]]:
+    def judge(status: Mapping[str, Any]) -> PollResult[tuple[RemainingContainer, ...]]:
         nonlocal has_heard
         has_heard = has_heard or all(each in status["drained"] for each in hosts)
-        left = staying(status, hosts)
+        left = remaining_containers(status, hosts)
         if has_heard and not left and not any(each["host"] in hosts for each in status["requests"]):
-            return Seen(True, left)
+            return PollResult(True, left)
         actives = sum(len(each.actives) for each in left)
         standbys = sum(len(each.standbys) for each in left)
         said = f"still there: {len(left)} containers with {actives} actives, {standbys} standby copies"
-        return Seen(False, left, said)
+        return PollResult(False, left, said)
 
     seen = until_leader_says(deadline, client.status, judge, progress.say)
     if seen is None or not has_heard:
@@ -170,7 +170,7 @@ def wait_empty(
     return seen.what
 
 
-def _why(client: ClusterClient, each: Staying) -> list[str]:
+def _why(client: ClusterClient, each: RemainingContainer) -> list[str]:
     """Return why a container is still there, according to the placement rules, for one of its tasks."""
     for job, partition in (*each.actives, *each.standbys):
         try:
@@ -203,7 +203,7 @@ def _admit(arguments: argparse.Namespace) -> int:
 def _print(
     arguments: argparse.Namespace,
     hosts: Sequence[str],
-    left: Sequence[Staying],
+    left: Sequence[RemainingContainer],
     reasons: Mapping[str, list[str]],
 ) -> int:
     if arguments.json:

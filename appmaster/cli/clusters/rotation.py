@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.cli.shared.waiting import Seen, until
-from appmaster.ports import Process, Processes, Ring
+from appmaster.cli.shared.waiting import PollResult, until
+from appmaster.ports import ClusterProcess, Processes, Ring
 from standby.errors import StandfastError
 from standby.security.credentials import Credentials
 from standby.shared.roles import PeerRole
@@ -23,20 +23,20 @@ _RUNNING = (PeerRole.MASTER, PeerRole.CONTAINER)
 
 
 #: Returns why a process does not accept a client with these credentials, or is not trusted by it; empty: neither.
-Try = Callable[[Process, Credentials], str]
+Try = Callable[[ClusterProcess, Credentials], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RotationStep:
     """The credentials that all processes are given, and the test whether a process has followed."""
 
     said: str
     given: Mapping[PeerRole, Credentials]
-    lags: Callable[[Process], str]
+    lags: Callable[[ClusterProcess], str]
     """Returns why a process has not followed yet; empty: it has."""
 
 
-def steps(ring: Ring, number: int, talk: Try) -> Iterator[Step]:
+def steps(ring: Ring, number: int, talk: Try) -> Iterator[RotationStep]:
     """Yield the steps of a rotation; the credentials are numbered from ``number`` on."""
     following = ring.next()
     old, new = ring.authorities(), following.authorities()
@@ -47,24 +47,26 @@ def steps(ring: Ring, number: int, talk: Try) -> Iterator[Step]:
     def operator(source: Ring, trust: str) -> Credentials:
         return _of(source, PeerRole.OPERATOR, trust, number)
 
-    def still_trusted(process: Process) -> str:
+    def still_trusted(process: ClusterProcess) -> str:
         why = talk(process, operator(following, new))
         if why:
             return why
         # This connection has to fail.
         return "" if talk(process, operator(ring, new)) else "still trusts the former authority"
 
-    yield Step(
+    yield RotationStep(
         "every process trusts the new authority, too",
         given(ring, old + new, number),
         lambda process: talk(process, operator(following, old + new)),
     )
-    yield Step(
+    yield RotationStep(
         "every process shows a new certificate",
         given(following, old + new, number + 1),
         lambda process: talk(process, operator(following, new)),
     )
-    yield Step("no process trusts the former authority", given(following, new, number + 2), still_trusted)
+    yield RotationStep(
+        "no process trusts the former authority", given(following, new, number + 2), still_trusted
+    )
 
 
 def rotate(
@@ -90,10 +92,10 @@ def rotate(
     return last
 
 
-def _await(step: Step, processes: Processes, deadline: Deadline) -> None:
-    def look() -> Seen[dict[Process, str]]:
+def _await(step: RotationStep, processes: Processes, deadline: Deadline) -> None:
+    def look() -> PollResult[dict[ClusterProcess, str]]:
         late = {each: why for each in sorted(processes.running()) if (why := step.lags(each))}
-        return Seen(not late, late)
+        return PollResult(not late, late)
 
     late = until(deadline, look).what
     if late:

@@ -20,21 +20,21 @@ from typing import Any
 
 from appmaster.adapters.kafka import Topics
 from appmaster.api.client import ClusterClient
-from appmaster.api.snapshot import asked
+from appmaster.api.snapshot import requested_document
 from appmaster.changes.compatibility import check_feed
-from appmaster.changes.operations import Present
-from appmaster.changes.revisions import Update, asked_of, rollback, update
+from appmaster.changes.operations import CurrentJob
+from appmaster.changes.revisions import Update, requested_settings, rollback, update
 from appmaster.cli.jobs import rollout
-from appmaster.cli.launch.checks import check_topics, short_of_hosts
+from appmaster.cli.launch.checks import check_topics, missing_hosts_warning
 from appmaster.cli.launch.code import deliver
 from appmaster.cli.shared.cluster import add_cluster_options, open_client
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import add_job_file, load
 from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_command
-from appmaster.config import policy, spec
+from appmaster.config import job_spec, planner_policy
 from appmaster.records import JobRecord
-from standby.adapters.kafka.clients import check as check_clients
+from standby.adapters.kafka.clients import check_clients
 from standby.code.bundles import pack
 from standby.code.reserved import check_names
 from standby.config import JobConfig, kafka_settings, parse_recorded
@@ -83,9 +83,9 @@ def _update(arguments: argparse.Namespace) -> int:
     check_names(job.directory, job.config.modules)
     with ClusterClient(job.config.cluster, job.config.zookeeper, tls=job.config.zookeeper_tls) as client:
         record = _running(name, client).record
-        job = job.keeping(asked_of(record))
+        job = job.keeping(requested_settings(record))
         # The master resolves it, too, and must not find it missing.
-        spec(job.config, record.definition.tasks)
+        job_spec(job.config, record.definition.tasks)
         progress.say("checking the job's functions")
         with job_code(job.directory, job.config.modules) as code:
             step_of(job.config)
@@ -148,7 +148,7 @@ def _rollback(arguments: argparse.Namespace) -> int:
 def _short_of_hosts(config: JobConfig, client: ClusterClient) -> str:
     """Return a warning if the hosts that the leader knows cannot hold every copy; empty without a leader's answer."""
     try:
-        return short_of_hosts(config, len(usable_hosts(client.status())))
+        return missing_hosts_warning(config, len(usable_hosts(client.status())))
     except Unavailable:
         return ""
 
@@ -168,7 +168,7 @@ def _is_lacked(name: str, client: ClusterClient) -> bool:
     return any(name in info.get(what, {}) for what in ("waiting", "quarantined"))
 
 
-def _running(name: str, client: ClusterClient, *, with_tasks: bool = False) -> Present:
+def _running(name: str, client: ClusterClient, *, with_tasks: bool = False) -> CurrentJob:
     """Return a running job; raises `BadConfiguration` if it does not run."""
     present = client.present(name, with_tasks=with_tasks)
     if present is None:
@@ -188,9 +188,11 @@ def _wait(
     """Return the leader's status after the roll-out; None if the command does not wait for it."""
     if arguments.wait == "none":
         return None
-    config, definition = parse_recorded(asked_of(record)), record.definition
+    config, definition = parse_recorded(requested_settings(record)), record.definition
     goal = rollout.Goal(
-        definition.name, definition.revision, asked(spec(config, definition.tasks), policy(config))
+        definition.name,
+        definition.revision,
+        requested_document(job_spec(config, definition.tasks), planner_policy(config)),
     )
     return rollout.wait(client, goal, Deadline(arguments.timeout), progress)
 

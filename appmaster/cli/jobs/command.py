@@ -20,7 +20,7 @@ from appmaster.cli.shared.cluster import add_cluster_options, known_client
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_command
-from appmaster.cli.shared.waiting import Seen, until_leader_says
+from appmaster.cli.shared.waiting import PollResult, until_leader_says
 from standby.errors import StandfastError
 
 #: A leader reports a hand-over within this time after its end, seconds; otherwise another leader has taken over.
@@ -111,7 +111,7 @@ class HandOver:
     before: Mapping[str, Any]
 
 
-def handed_over(status: Mapping[str, Any], goal: HandOver) -> Seen[list[dict[str, Any]]]:
+def handover_progress(status: Mapping[str, Any], goal: HandOver) -> PollResult[list[dict[str, Any]]]:
     """Return the progress of hand-overs, with the report of each that has ended. Pure."""
     told = _finished(goal.before, goal.job)
     new = {
@@ -122,12 +122,12 @@ def handed_over(status: Mapping[str, Any], goal: HandOver) -> Seen[list[dict[str
     for done in new.values():
         if done["kind"] == "handover_given_up":
             failure = f"the hand-over of processor {done['processor']} was given up: {done['reason']}"
-            return Seen(False, [], failure=f"{failure}; its active stays active")
+            return PollResult(False, [], failure=f"{failure}; its active stays active")
     if goal.processors <= set(new):
-        return Seen(True, list(new.values()))
+        return PollResult(True, list(new.values()))
     is_active = _is_active(status, goal)
     said = "the new active is taking over" if is_active else "the standby is getting ready"
-    return Seen(False, list(new.values()), said)
+    return PollResult(False, list(new.values()), said)
 
 
 def _is_active(status: Mapping[str, Any], goal: HandOver) -> bool:
@@ -146,9 +146,9 @@ def wait(
     """Return the report of each hand-over once all are done; raises `StandfastError` if one is given up."""
     telling: Deadline | None = None
 
-    def judge(status: Mapping[str, Any]) -> Seen[list[dict[str, Any]]]:
+    def judge(status: Mapping[str, Any]) -> PollResult[list[dict[str, Any]]]:
         nonlocal telling
-        seen = handed_over(status, goal)
+        seen = handover_progress(status, goal)
         if telling is None and _is_active(status, goal):
             telling = deadline.beyond(_TOLD_SECONDS)
         if not seen.is_done and telling is not None and telling.is_over:

@@ -9,7 +9,7 @@ from typing import Any
 from appmaster.api.client import ClusterClient
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
-from appmaster.cli.shared.waiting import Seen, until_leader_says
+from appmaster.cli.shared.waiting import PollResult, until_leader_says
 from standby.errors import StandfastError
 
 
@@ -20,33 +20,35 @@ class Goal:
     job: str
     revision: int
     asked: Mapping[str, Any]
-    """As returned by `appmaster.api.snapshot.asked`."""
+    """As returned by `appmaster.api.snapshot.requested_document`."""
 
 
-def standing(status: dict[str, Any], goal: Goal) -> Seen[dict[str, Any]]:
+def rollout_progress(status: dict[str, Any], goal: Goal) -> PollResult[dict[str, Any]]:
     """Return the job's progress according to the leader's status. Pure."""
     job = next((each for each in status["jobs"] if each["name"] == goal.job), None)
     if job is None:
-        return Seen(False, status, "the leader has not loaded the job yet")
+        return PollResult(False, status, "the leader has not loaded the job yet")
     if job["status"] == "failed":
-        return Seen(False, status, "failed", f"{goal.job}: {'; '.join(job['reasons'])}")
+        return PollResult(False, status, "failed", f"{goal.job}: {'; '.join(job['reasons'])}")
     if job["revision"] > goal.revision:
-        return Seen(False, status, "", f"{goal.job}: revision {job['revision']} was requested meanwhile")
+        return PollResult(
+            False, status, "", f"{goal.job}: revision {job['revision']} was requested meanwhile"
+        )
     # Keys that only one side knows belong to another version of standfast.
     heard = all(job["asked"][key] == value for key, value in goal.asked.items() if key in job["asked"])
     if job["revision"] < goal.revision or not heard or job["is_modelling"]:
-        return Seen(False, status, "the leader has not loaded the change yet")
+        return PollResult(False, status, "the leader has not loaded the change yet")
     serving = [each["revisions"] for each in status["containers"] if goal.job in each["revisions"]]
     current = sum(each[goal.job] == goal.revision for each in serving)
     said = f"{current} of {len(serving)} containers run revision {goal.revision}"
     if job["status"] == "deployed" and current == len(serving) > 0:
-        waits_for = under_way(status, job)
-        return Seen(not waits_for, status, f"{said}; {waits_for}" if waits_for else said)
+        waits_for = pending_moves(status, job)
+        return PollResult(not waits_for, status, f"{said}; {waits_for}" if waits_for else said)
     why = "; ".join(job["reasons"][:2])
-    return Seen(False, status, f"{said}; {job['status']}{f': {why}' if why else ''}")
+    return PollResult(False, status, f"{said}; {job['status']}{f': {why}' if why else ''}")
 
 
-def under_way(status: Mapping[str, Any], job: Mapping[str, Any]) -> str:
+def pending_moves(status: Mapping[str, Any], job: Mapping[str, Any]) -> str:
     """Return what is still moving or being handed over in a deployed job; empty when everything is in place. Pure.
 
     The job's status may be a moment old, so the copies themselves are checked.
@@ -88,7 +90,9 @@ def wait(client: ClusterClient, goal: Goal, deadline: Deadline, progress: Progre
 
     Raises `StandfastError` if the job fails, or takes longer; in the latter case the roll-out continues.
     """
-    seen = until_leader_says(deadline, client.status, lambda status: standing(status, goal), progress.say)
+    seen = until_leader_says(
+        deadline, client.status, lambda status: rollout_progress(status, goal), progress.say
+    )
     if seen is None or not seen.is_done:
         said = seen.said if seen is not None else "the leader has not answered"
         raise StandfastError(

@@ -21,7 +21,7 @@ from typing import Any, Final
 from appmaster.adapters.kafka import Topics
 from appmaster.api.client import ClusterClient
 from appmaster.cli.jobs import sweeping
-from appmaster.cli.launch.undeploy import Ending, undeploy
+from appmaster.cli.launch.undeploy import UndeployOptions, undeploy
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_cluster_options, open_client, record_of
 from appmaster.cli.shared.deadline import Deadline
@@ -62,7 +62,7 @@ def _kill(arguments: argparse.Namespace) -> int:
     with open_client(arguments) as client:
         record_of(arguments.job, client)
         with yarn.skein_client() as driver:
-            how = Ending(purge=False, is_unfenced=arguments.unfenced)
+            how = UndeployOptions(purge=False, is_unfenced=arguments.unfenced)
             undeploy(arguments.job, client, driver, how, progress=progress, deadline=Deadline(math.inf))
     if arguments.json:
         print_json({"job": arguments.job, "status": "killed"})
@@ -78,7 +78,7 @@ def _delete(arguments: argparse.Namespace) -> int:
         definition = record_of(arguments.job, client).definition
         with yarn.skein_client() as driver:
             left = () if arguments.no_sweep else _hosts_left(arguments.job, client, driver)
-            how = Ending(purge=True, is_unfenced=arguments.unfenced)
+            how = UndeployOptions(purge=True, is_unfenced=arguments.unfenced)
             goes_on = undeploy(arguments.job, client, driver, how, progress=progress, deadline=deadline)
             if left:
                 progress.say(f"removing its state on {', '.join(left)}")

@@ -25,19 +25,19 @@ from appmaster.adapters.kafka import EventLog, Topics
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
 from appmaster.changes.compatibility import check_joins
-from appmaster.changes.revisions import asked_of, grown, refuse_another_run
+from appmaster.changes.revisions import grown, refuse_another_run, requested_settings
 from appmaster.cli.launch import cells, checks, probe, starting
 from appmaster.cli.launch.code import bundle_of
 from appmaster.cli.reading.observe import tasks_table
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.cli.shared.ended import Ends
+from appmaster.cli.shared.ended_applications import ApplicationWatch
 from appmaster.cli.shared.jobfile import JobFile, add_job_file, load
 from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import JobRecord
 from appmaster.topics import brokers, changelog, input_growth
-from standby.adapters.kafka.clients import check as check_clients
+from standby.adapters.kafka.clients import check_clients
 from standby.adapters.zookeeper.access import owner_access
 from standby.code.bundles import pack
 from standby.code.reserved import check_names
@@ -104,8 +104,8 @@ class _Checked:
     """A job that can be submitted, as far as can be checked beforehand."""
 
     job: JobFile
-    start: starting.Start
-    cluster: starting.Cluster
+    start: starting.JobStart
+    cluster: starting.TargetCluster
 
     @property
     def present(self) -> JobRecord | None:
@@ -134,7 +134,7 @@ def _submit(arguments: argparse.Namespace) -> int:
         tasks = checks.check_topics(job, topics)
         # ZooKeeper is accessed with these credentials.
         ring = make_sure(config.cluster)
-        if end := ring.told_of_end():
+        if end := ring.expiry_warning():
             progress.say(end)
         access = owner_access(
             ring.secret,
@@ -165,7 +165,7 @@ def _submit(arguments: argparse.Namespace) -> int:
             if deployed is None:
                 return 0
             # The driver takes a second to end, and a job that has just begun may fail in that time.
-            status, said = starting.at_the_end(config.job_name, deployed, client)
+            status, said = starting.final_status(config.job_name, deployed, client)
     seconds = progress.seconds
     if arguments.json:
         print_json({"applications": list(applications), "seconds": round(seconds, 3), **status})
@@ -188,8 +188,8 @@ def _look_further(
     _, racks = checked.start.topology
     warnings = (
         checks.check_tree(job, is_open=servers.zookeeper.tree.is_open, is_new=is_new),
-        checks.short_of_hosts(config, len(racks)),
-        *brokers.warnings(checks.look_at_brokers(config, checked.start.definition)),
+        checks.missing_hosts_warning(config, len(racks)),
+        *brokers.warnings(checks.describe_brokers(config, checked.start.definition)),
     )
     for each in filter(None, warnings):
         progress.say(each)
@@ -210,7 +210,7 @@ def _check(
     """Return the job with the servers' answers about it; raises `StandfastError` if it cannot be submitted."""
     config = job.config
     topology = checks.check_yarn(job, servers.driver)
-    cluster = starting.look(config, servers.zookeeper, servers.driver)
+    cluster = starting.inspect_cluster(config, servers.zookeeper, servers.driver)
     if cluster.has_job and not arguments.update:
         raise BadConfiguration(
             f"{config.job_name} runs already in {', '.join(cluster.applications)}; stop it with "
@@ -223,9 +223,9 @@ def _check(
     bundle = pack(code) if cluster.has_others else bundle_of(code, config.code_distributor)
     present = cluster.present.record if cluster.present is not None else None
     definition = define(job, tasks, present, bundle.digest if bundle is not None else "")
-    definition = checks.identified(config, servers.topics, definition, say, has_run=present is not None)
+    definition = checks.with_topic_ids(config, servers.topics, definition, say, has_run=present is not None)
     checks.check_changelog(job, servers.topics, definition, present)
-    return _Checked(job, starting.Start(config, definition, code, bundle, topology), cluster)
+    return _Checked(job, starting.JobStart(config, definition, code, bundle, topology), cluster)
 
 
 def _launch(
@@ -235,8 +235,8 @@ def _launch(
     start, cluster, progress = checked.start, checked.cluster, launch.progress
     client, driver = servers.client, servers.driver
     config, definition, bundle = start.config, start.definition, start.bundle
-    starting.make_way(config.job_name, cluster, client, driver, launch)
-    before = starting.before(config.job_name, servers.zookeeper)
+    starting.clear_former_deployment(config.job_name, cluster, client, driver, launch)
+    before = starting.state_before(config.job_name, servers.zookeeper)
 
     def make() -> JobDefinition:
         make_topics(checked.job, servers.topics, definition, checked.present, launch.undo)
@@ -255,12 +255,12 @@ def _launch(
     if arguments.wait == "none":
         return started, None
     with closing(EventLog(kafka_settings(config), naming.event_topic(config.cluster))) as events:
-        ends = Ends(config.job_name, progress.say, events.append)
-        awaited = starting.Awaited(definition, started, before, arguments.wait == "warm", ends)
+        ends = ApplicationWatch(config.job_name, progress.say, events.append)
+        awaited = starting.SubmittedJob(definition, started, before, arguments.wait == "warm", ends)
         return started, starting.wait_deployed(awaited, client, driver, launch)
 
 
-def _is_probed(arguments: argparse.Namespace, cluster: starting.Cluster) -> bool:
+def _is_probed(arguments: argparse.Namespace, cluster: starting.TargetCluster) -> bool:
     """Return whether a host is probed: by default with ``--check``, and for a new job."""
     if arguments.probe is not None:
         return bool(arguments.probe)
@@ -276,7 +276,7 @@ def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> Jo
     config = job.config
     run = present.definition.run if present is not None else uuid.uuid4().hex
     if present is not None:
-        refuse_another_run(asked_of(present), job.flat)
+        refuse_another_run(requested_settings(present), job.flat)
         before = present.definition.tasks
         if before > tasks or (before < tasks and not config.may_grow):
             may = " set task.inputs.may.grow if that is acceptable," if before < tasks else ""

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from appmaster.cli.launch import application
-from appmaster.cli.launch.starting import serves
+from appmaster.cli.launch.starting import serves_job
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
 from standby.config import JobConfig, parse_recorded
@@ -42,7 +42,7 @@ def hosts_with_state(
 def hosts_of_containers(status: Mapping[str, Any], job: str) -> frozenset[str]:
     """Return the hosts with live containers of a job, according to the leader's status. Pure."""
     return frozenset(
-        each["host"] for each in status["containers"] if each["state"] == "live" and serves(each, job)
+        each["host"] for each in status["containers"] if each["state"] == "live" and serves_job(each, job)
     )
 
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from appmaster.adapters.kafka import Topics
 from appmaster.api.client import ClusterClient
-from appmaster.changes.operations import Present
-from appmaster.changes.revisions import asked_of
+from appmaster.changes.operations import CurrentJob
+from appmaster.changes.revisions import requested_settings
 from appmaster.cli.shared.cluster import add_cluster_options, open_client
 from appmaster.cli.shared.output import Progress, print_json, print_table
 from appmaster.cli.shared.parsers import add_command
@@ -57,7 +57,7 @@ def _topics(arguments: argparse.Namespace) -> int:
         raise BadConfiguration("--from goes with --accept TOPIC")
     with open_client(arguments) as client:
         present = client_present(arguments.job, client)
-        definition, config = present.record.definition, parse_recorded(asked_of(present.record))
+        definition, config = present.record.definition, parse_recorded(requested_settings(present.record))
         found = Topics(kafka_settings(config)).ids(kinds(definition, config))
         if arguments.accept:
             topics = accept(definition, config, arguments.accept, found, arguments.start)
@@ -98,7 +98,7 @@ def table(definition: JobDefinition, config: JobConfig, found: Mapping[str, str]
     return rows
 
 
-def client_present(job: str, client: ClusterClient) -> Present:
+def client_present(job: str, client: ClusterClient) -> CurrentJob:
     """Return a job as it is; raises `BadConfiguration` if there is no such job."""
     present = client.present(job)
     if present is None:
@@ -108,7 +108,7 @@ def client_present(job: str, client: ClusterClient) -> Present:
     return present
 
 
-def _check_stopped(present: Present, client: ClusterClient) -> None:
+def _check_stopped(present: CurrentJob, client: ClusterClient) -> None:
     """Raise `StandfastError` unless nothing of the job commits any more: it was killed, or has failed."""
     name = present.record.definition.name
     if present.runs:

@@ -16,7 +16,7 @@ from appmaster.adapters.skein import ANYWHERE, service_name
 from appmaster.cli.shared import hadoop_conf
 from appmaster.cli.shared.hadoop_conf import HadoopConfiguration, Property
 from appmaster.cli.shared.yarn import as_security
-from appmaster.config import cluster as cluster_settings
+from appmaster.config import cluster_config
 from standby import cluster as cluster_file
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
@@ -71,7 +71,7 @@ def build(
     settings = scratch / cluster_file.FILE
     # It may contain Kafka's password.
     settings.touch(0o600)
-    settings.write_bytes(cluster_file.dump(cluster_settings(config, cell, racks, attempts)))
+    settings.write_bytes(cluster_file.dump(cluster_config(config, cell, racks, attempts)))
     files: dict[str, Any] = {
         cluster_file.FILE: _file(settings),
         credentials.FILE: _bootstrap(scratch, keyring, PeerRole.CONTAINER),

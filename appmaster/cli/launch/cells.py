@@ -12,7 +12,7 @@ import msgspec
 
 from appmaster.adapters.credentials.keyring import require, user_name
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from appmaster.changes.compatibility import of_the_cluster
+from appmaster.changes.compatibility import cluster_settings
 from appmaster.cli.launch import application
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
@@ -49,7 +49,7 @@ class Claims:
     def __init__(self, zookeeper: ZooKeeper, config: JobConfig) -> None:
         """Claim nothing yet; the records will contain the settings of ``config`` that apply to the whole cluster."""
         self._zookeeper = zookeeper
-        self._claim = CellRecord("", user_name(), settings=of_the_cluster(config))
+        self._claim = CellRecord("", user_name(), settings=cluster_settings(config))
         self._former: dict[int, CellRecord | None] = {}
         self.started: dict[int, str] = {}
 
@@ -161,7 +161,7 @@ def submit(
     for number in claims.numbers:
         is_choice = len(claims.numbers) + len(present) > 1 and len(racks) > 1
         if is_choice:
-            found = apart(
+            found = master_on_other_host(
                 claims.started[number],
                 taken,
                 lambda number=number: start(number),  # type: ignore[misc]
@@ -196,7 +196,7 @@ def _specification(
     )
 
 
-def apart(
+def master_on_other_host(
     started: str,
     taken: Container[str],
     again: Callable[[], str],

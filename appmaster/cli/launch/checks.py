@@ -12,7 +12,7 @@ from appmaster.adapters import kafka_release
 from appmaster.adapters.kafka import Topics
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import JobFile
-from appmaster.cli.shared.waiting import Seen, until
+from appmaster.cli.shared.waiting import PollResult, until
 from appmaster.records import JobRecord
 from appmaster.topics import brokers, changelog
 from appmaster.topics.ids import judge, kinds
@@ -109,7 +109,7 @@ def check_yarn(job: JobFile, client: Any) -> tuple[tuple[str, ...], dict[str, st
     return config.hosts or running, {each.host: str(each.rack_name or "") for each in nodes}
 
 
-def short_of_hosts(config: JobConfig, hosts: int) -> str:
+def missing_hosts_warning(config: JobConfig, hosts: int) -> str:
     """Return a warning if this number of hosts cannot hold every copy of a task; empty if it can. Pure."""
     needed = 1 + config.standbys
     if hosts >= needed:
@@ -122,11 +122,11 @@ def short_of_hosts(config: JobConfig, hosts: int) -> str:
     )
 
 
-def look_at_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Brokers:
+def describe_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Brokers:
     """Return what can be found out about the brokers and the topics that the job writes to, or will create."""
     dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
     written = (definition.changelog, *config.outputs, *dead_letter)
-    found = kafka_release.look(kafka_settings(config), written)
+    found = kafka_release.inspect_brokers(kafka_settings(config), written)
     asked = config.changelog_replication
     replicas = asked if asked > 0 else found.default_replicas
     if definition.changelog in found.topics or replicas is None:
@@ -146,7 +146,7 @@ def check_changelog(
         changelog.check(topics, definition.changelog, tasks, job.config)
 
 
-def identified(
+def with_topic_ids(
     config: JobConfig,
     topics: Topics,
     definition: JobDefinition,
@@ -179,9 +179,9 @@ def with_changelog(topics: Topics, definition: JobDefinition, deadline: Deadline
     topic = definition.changelog
     known = definition.topics.get(topic, TopicIdentity())
 
-    def look() -> Seen[str]:
+    def look() -> PollResult[str]:
         found = topics.ids([topic])
-        return Seen(topic in found, found.get(topic, ""))
+        return PollResult(topic in found, found.get(topic, ""))
 
     if not known.id:
         seen = until(deadline.beyond(_NEW_TOPIC_SECONDS), look)

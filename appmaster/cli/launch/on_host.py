@@ -33,7 +33,7 @@ _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _JAVA_RELEASE = 17
 
 
-def look(question: dict[str, Any]) -> dict[str, Any]:
+def inspect_host(question: dict[str, Any]) -> dict[str, Any]:
     """Return the result: ``wrong``, one sentence for each problem, and the versions."""
     wrong = [*_imports(question), *_versions(question), *_state(question["state_dirs"])]
     if question["needs_java"]:
@@ -128,7 +128,7 @@ def _java() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    answer = json.dumps(look(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
+    answer = json.dumps(inspect_host(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
     # For the log, in case the rest fails.
     print(answer, flush=True)
     # The master is inside the cluster, so no proxy may be used; this process does nothing else from here on.

@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from appmaster.cli.launch import application, on_host
-from appmaster.cli.shared import ended, yarn
+from appmaster.cli.shared import ended_applications, yarn
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
-from appmaster.cli.shared.waiting import Seen, until
+from appmaster.cli.shared.waiting import PollResult, until
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, Unavailable
 
@@ -33,7 +33,7 @@ _MODULES: Final = (
 )
 
 
-class Found(msgspec.Struct, frozen=True):
+class ProbeResult(msgspec.Struct, frozen=True):
     """The result of a probe, as `appmaster.cli.launch.on_host` reports it."""
 
     host: str
@@ -74,7 +74,7 @@ def check_host(config: JobConfig, client: Any, deadline: Deadline, progress: Pro
         )
 
 
-def _ask(config: JobConfig, client: Any, deadline: Deadline) -> ended.Ended | str:
+def _ask(config: JobConfig, client: Any, deadline: Deadline) -> ended_applications.EndedApplication | str:
     """Return how the probing application has ended, or a text that says how far it has come if it has not in time."""
     question = {
         "standfast": on_host.version(),
@@ -83,9 +83,9 @@ def _ask(config: JobConfig, client: Any, deadline: Deadline) -> ended.Ended | st
         "state_dirs": config.state_dirs,
     }
 
-    def look() -> Seen[ended.Ended | None]:
-        found = ended.ended(client, started)
-        return Seen(found is not None, found)
+    def look() -> PollResult[ended_applications.EndedApplication | None]:
+        found = ended_applications.ended_application(client, started)
+        return PollResult(found is not None, found)
 
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
         file = Path(scratch) / "question.json"
@@ -110,9 +110,9 @@ def _come_to(report: Any | None, application: str) -> str:
     return f"YARN has no container for {application} ({report.state}{f': {words}' if words else ''})"
 
 
-def _found(end: ended.Ended) -> Found | None:
+def _found(end: ended_applications.EndedApplication) -> ProbeResult | None:
     """Return the host's report; None if there is none."""
     try:
-        return msgspec.json.decode(end.diagnostics, type=Found)
+        return msgspec.json.decode(end.diagnostics, type=ProbeResult)
     except msgspec.MsgspecError:
         return None

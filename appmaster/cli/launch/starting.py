@@ -12,15 +12,15 @@ import msgspec
 
 from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from appmaster.api.client import DECIDED_SECONDS, ClusterClient, Refused, StillQueued
-from appmaster.changes.operations import Present
+from appmaster.api.client import DECIDED_SECONDS, ChangeRefused, ClusterClient, StillQueued
+from appmaster.changes.operations import CurrentJob
 from appmaster.cli.launch import cells
 from appmaster.cli.launch.code import deliver, leave, withdraw
-from appmaster.cli.launch.undeploy import Ending, undeploy
+from appmaster.cli.launch.undeploy import UndeployOptions, undeploy
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.cli.shared.ended import Ends
-from appmaster.cli.shared.waiting import Seen, until, until_leader_says
+from appmaster.cli.shared.ended_applications import ApplicationWatch
+from appmaster.cli.shared.waiting import PollResult, until, until_leader_says
 from appmaster.planning.state.job import JobState
 from standby.code.bundles import Bundle
 from standby.config import JobConfig
@@ -36,17 +36,20 @@ _LOOK_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class TargetCluster:
     """The cluster that a job is submitted into, before the submit."""
 
     applications: tuple[str, ...]
     """The running applications of its cells."""
-    present: Present | None
+    present: CurrentJob | None
     """The job in that cluster."""
     has_others: bool
     """Whether the cluster continues without the job."""
     settings: Mapping[str, str]
-    """As `appmaster.changes.compatibility.of_the_cluster` returned them; empty: by a version that did not keep them."""
+    """As `appmaster.changes.compatibility.cluster_settings` returned them.
+
+    Empty: by a version that did not keep them.
+    """
 
     @property
     def has_job(self) -> bool:
@@ -54,10 +57,10 @@ class Cluster:
         return bool(self.applications) and self.present is not None and self.present.runs
 
 
-def look(config: JobConfig, zookeeper: ZooKeeper, driver: Any) -> Cluster:
+def inspect_cluster(config: JobConfig, zookeeper: ZooKeeper, driver: Any) -> TargetCluster:
     """Return the state of the job's cluster, read from ZooKeeper, since there may be no candidate yet."""
     if not zookeeper.tree.exists():
-        return Cluster((), None, has_others=False, settings={})
+        return TargetCluster((), None, has_others=False, settings={})
     found = zookeeper.cells.read_all()
     applications = tuple(each.application for each in found.values())
     running = tuple(each for each in applications if yarn.is_running(driver, each))
@@ -65,7 +68,7 @@ def look(config: JobConfig, zookeeper: ZooKeeper, driver: Any) -> Cluster:
     others = (each for each in zookeeper.jobs.names() if each != config.job_name)
     has_others = bool(running) and any(_runs(requests, each) for each in others)
     settings = next((each.settings for each in found.values() if each.application in running), {})
-    return Cluster(running, requests.present(config.job_name), has_others, settings)
+    return TargetCluster(running, requests.present(config.job_name), has_others, settings)
 
 
 def _runs(requests: ZooKeeperChanges, job: str) -> bool:
@@ -77,7 +80,9 @@ def _runs(requests: ZooKeeperChanges, job: str) -> bool:
     return present is not None and present.runs
 
 
-def make_way(job: str, cluster: Cluster, client: ClusterClient, driver: Any, launch: cells.Launching) -> None:
+def clear_former_deployment(
+    job: str, cluster: TargetCluster, client: ClusterClient, driver: Any, launch: cells.Launching
+) -> None:
     """Return once neither the job's own last deployment nor a cluster that is about to end is in the way.
 
     Raises `StandfastError` if that takes too long.
@@ -85,7 +90,7 @@ def make_way(job: str, cluster: Cluster, client: ClusterClient, driver: Any, lau
     progress = launch.progress
     if cluster.has_job:
         progress.say(f"updating: stopping {job}")
-        undeploy(job, client, driver, Ending(), progress=progress, deadline=launch.deadline)
+        undeploy(job, client, driver, UndeployOptions(), progress=progress, deadline=launch.deadline)
         return
     if cluster.has_others:
         return
@@ -99,7 +104,7 @@ def make_way(job: str, cluster: Cluster, client: ClusterClient, driver: Any, lau
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class JobStart:
     """A job that is to be started."""
 
     config: JobConfig
@@ -112,7 +117,7 @@ class Start:
 
 
 def join(
-    job: Start, bundle: Bundle, client: ClusterClient, driver: Any, launch: cells.Launching
+    job: JobStart, bundle: Bundle, client: ClusterClient, driver: Any, launch: cells.Launching
 ) -> tuple[str, ...]:
     """Return the applications of the running cluster into which the job is submitted.
 
@@ -123,19 +128,19 @@ def join(
     deliver(bundle, job.config, client, launch.progress.say)
     mine = launch.deadline.within(DECIDED_SECONDS)
     request = ""
-    launch.undo.only_for(Refused)
+    launch.undo.only_for(ChangeRefused)
 
-    def look() -> Seen[tuple[str, ...] | StandfastError]:
+    def look() -> PollResult[tuple[str, ...] | StandfastError]:
         nonlocal request
         try:
             if not request:
                 request = client.queue("submit", definition=msgspec.to_builtins(job.definition))
             client.result(request, min(_LOOK_SECONDS, mine.left_seconds))
-            return Seen(True, yarn.running(client.zookeeper, driver))
+            return PollResult(True, yarn.running(client.zookeeper, driver))
         except (StillQueued, Unavailable) as error:
             if not yarn.running(client.zookeeper, driver):
-                return Seen(True, ())
-            return Seen(False, error, "waiting for a leader")
+                return PollResult(True, ())
+            return PollResult(False, error, "waiting for a leader")
 
     found = until(mine, look, launch.progress.say).what
     if isinstance(found, StandfastError):
@@ -144,7 +149,7 @@ def join(
 
 
 def start(
-    job: Start,
+    job: JobStart,
     make_topics: Callable[[], JobDefinition],
     zookeeper: ZooKeeper,
     driver: Any,
@@ -200,7 +205,7 @@ class NeverRan(StandfastError):
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class BeforeSubmit:
     """The state of a cluster before a submit into it."""
 
     epochs: Mapping[TaskId, int]
@@ -209,28 +214,28 @@ class Before:
     """The other jobs."""
 
 
-def before(job: str, zookeeper: ZooKeeper) -> Before:
+def state_before(job: str, zookeeper: ZooKeeper) -> BeforeSubmit:
     """Return the state of a job's cluster."""
     found = zookeeper.jobs.load(job)
     records = (each.record for each in (found.tasks if found is not None else ()))
     epochs = {each.task: each.epoch for each in records if each.epoch > 0}
-    return Before(epochs, frozenset(zookeeper.jobs.names()) - {job})
+    return BeforeSubmit(epochs, frozenset(zookeeper.jobs.names()) - {job})
 
 
 @dataclass(frozen=True, slots=True)
-class Awaited:
+class SubmittedJob:
     """A submitted job."""
 
     definition: JobDefinition
     applications: tuple[str, ...]
-    before: Before
+    before: BeforeSubmit
     is_warm: bool
     """Whether to wait until its containers are warm."""
-    ends: Ends
+    ends: ApplicationWatch
 
 
 def wait_deployed(
-    awaited: Awaited, client: ClusterClient, driver: Any, launch: cells.Launching
+    awaited: SubmittedJob, client: ClusterClient, driver: Any, launch: cells.Launching
 ) -> dict[str, Any]:
     """Return the leader's status once the job is deployed (and warm, if requested).
 
@@ -251,7 +256,7 @@ def wait_deployed(
             said = "\n  ".join(map(str, ends)) or "YARN no longer knows them"
             raise _failure(awaited, client, f"every application of {job} has ended:\n  {said}")
 
-    def judge(status: dict[str, Any]) -> Seen[dict[str, Any]]:
+    def judge(status: dict[str, Any]) -> PollResult[dict[str, Any]]:
         nonlocal reasons
         mine = _mine(status, awaited)
         if mine is not None:
@@ -271,29 +276,29 @@ def wait_deployed(
     )
 
 
-def deployment(status: dict[str, Any], awaited: Awaited) -> Seen[dict[str, Any]]:
+def deployment(status: dict[str, Any], awaited: SubmittedJob) -> PollResult[dict[str, Any]]:
     """Return the progress of a job's deployment according to the leader's status. Pure."""
     job, mine = awaited.definition.name, _mine(status, awaited)
     if mine is None:
-        return Seen(False, status)
+        return PollResult(False, status)
     if mine["status"] == "failed":
-        return Seen(False, status, failure=f"{job} failed: {'; '.join(mine['reasons'])}")
-    serving = [each for each in status["containers"] if serves(each, job)]
+        return PollResult(False, status, failure=f"{job} failed: {'; '.join(mine['reasons'])}")
+    serving = [each for each in status["containers"] if serves_job(each, job)]
     cold = sum(not each["warm"] for each in serving)
     if mine["status"] != "deployed" or (awaited.is_warm and cold):
-        return Seen(False, status, _describe(mine, status, len(serving), cold))
+        return PollResult(False, status, _describe(mine, status, len(serving), cold))
     said = f"{cold} of {len(serving)} containers are not warm yet" if cold else "all containers are warm"
-    return Seen(True, status, said)
+    return PollResult(True, status, said)
 
 
-def _mine(status: Mapping[str, Any], awaited: Awaited) -> Mapping[str, Any] | None:
+def _mine(status: Mapping[str, Any], awaited: SubmittedJob) -> Mapping[str, Any] | None:
     """Return the job; None before the leader has read it again, since its status is of the last deployment then."""
     definition = awaited.definition
     found = next((each for each in status["jobs"] if each["name"] == definition.name), None)
     return found if found is not None and found["revision"] >= definition.revision else None
 
 
-def at_the_end(job: str, deployed: dict[str, Any], client: ClusterClient) -> tuple[dict[str, Any], str]:
+def final_status(job: str, deployed: dict[str, Any], client: ClusterClient) -> tuple[dict[str, Any], str]:
     """Return a job's newest status and the message about it, when nothing that takes time is left to do.
 
     ``deployed`` is the status, of a moment ago, in which it was deployed. Raises `StandfastError` if it has failed
@@ -323,9 +328,9 @@ def _refuse_ended(job: str, state: str, reasons: Sequence[str]) -> None:
         raise StandfastError(f"{job} was deployed, and is {JobState(state).value} now{why}")
 
 
-def _failure(awaited: Awaited, client: ClusterClient, said: str) -> StandfastError:
+def _failure(awaited: SubmittedJob, client: ClusterClient, said: str) -> StandfastError:
     """Return the error of a submit after which nothing of its cluster runs or will run."""
-    now = before(awaited.definition.name, client.zookeeper)
+    now = state_before(awaited.definition.name, client.zookeeper)
     # If another job was submitted into the cluster meanwhile, what was created is not this submit's alone.
     is_unused = now.epochs == awaited.before.epochs and now.others <= awaited.before.others
     return NeverRan(said) if is_unused else StandfastError(said)
@@ -344,7 +349,7 @@ def _waiting(driver: Any, application: str) -> str:
     return f"{application} is {found.state}{f': {words}' if words else ''}, and no leader answers"
 
 
-def serves(container: Mapping[str, Any], job: str) -> bool:
+def serves_job(container: Mapping[str, Any], job: str) -> bool:
     """Return whether a container in the leader's status holds something of a job, or runs it. Pure.
 
     The status of an earlier release does not name the job; there it is known by what the container runs.

@@ -13,7 +13,7 @@ from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import record_of
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
-from appmaster.cli.shared.waiting import Seen, until
+from appmaster.cli.shared.waiting import PollResult, until
 from appmaster.planning.state.job import JobState
 from standby.errors import StandfastError, Unavailable
 
@@ -22,7 +22,7 @@ _ORDERLY_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class UndeployOptions:
     """How a job is to end."""
 
     purge: bool = False
@@ -35,7 +35,7 @@ def undeploy(
     job: str,
     client: ClusterClient,
     driver: Any,
-    how: Ending,
+    how: UndeployOptions,
     *,
     progress: Progress,
     deadline: Deadline,
@@ -47,7 +47,7 @@ def undeploy(
     """
     orderly = deadline.within(_ORDERLY_SECONDS)
 
-    def ask() -> Seen[bool]:
+    def ask() -> PollResult[bool]:
         """Return whether anything of it runs."""
         try:
             unfenced = {"unfenced": True} if how.is_unfenced else {}
@@ -56,8 +56,8 @@ def undeploy(
             pass
         except Unavailable:
             runs = bool(yarn.running(client.zookeeper, driver))
-            return Seen(not runs, runs)
-        return Seen(True, True)
+            return PollResult(not runs, runs)
+        return PollResult(True, True)
 
     if not until(orderly, ask).what:
         # There is no leader for it: whatever still runs of the job must not commit any more.
@@ -68,7 +68,7 @@ def undeploy(
     if goes_on is not None:
         return goes_on
     if deadline.is_over:
-        said = held_up(job, client.cluster, mine, _unreadable(job, client))
+        said = blocked_by(job, client.cluster, mine, _unreadable(job, client))
         raise StandfastError(f"{job} has not ended within {deadline.seconds:g} s: {said}")
     return _end_by_force(job, client, driver, how, mine, progress, deadline)
 
@@ -80,18 +80,18 @@ def _ended(
     progress.say(f"undeploying {job}")
     mine: Mapping[str, Any] = {}
 
-    def look() -> Seen[bool]:
+    def look() -> PollResult[bool]:
         nonlocal mine
         try:
             jobs = {each["job"]: each for each in client.info()["jobs"]}
         except StandfastError:
             # The candidates have ended with their cluster, or one is about to come back.
-            return Seen(not yarn.running(client.zookeeper, driver), False)
+            return PollResult(not yarn.running(client.zookeeper, driver), False)
         mine = jobs.get(job, {"status": "", "is_wanted": True, "reasons": []})
         waits = "; ".join(mine["reasons"]) if mine["status"] == JobState.UNDEPLOYING else ""
         is_over = mine["status"] == JobState.UNDEPLOYED and not mine["is_wanted"]
         goes_on = any(_runs(each) for name, each in jobs.items() if name != job)
-        return Seen(is_over and goes_on, True, f"undeploying {job}: {waits}" if waits else "")
+        return PollResult(is_over and goes_on, True, f"undeploying {job}: {waits}" if waits else "")
 
     seen = until(orderly, look, progress.say)
     if seen.is_done and not seen.what:
@@ -104,7 +104,7 @@ def _runs(job: Mapping[str, Any]) -> bool:
     return bool(job["is_wanted"]) and job["status"] != JobState.FAILED
 
 
-def held_up(job: str, cluster: str, mine: Mapping[str, Any], unreadable: str) -> str:
+def blocked_by(job: str, cluster: str, mine: Mapping[str, Any], unreadable: str) -> str:
     """Return why a job does not end, as far as is known, and what to do about it.
 
     ``mine`` is the job in the cluster's info, ``unreadable`` why the leader cannot lead it. Pure.
@@ -141,7 +141,7 @@ def _end_by_force(
     job: str,
     client: ClusterClient,
     driver: Any,
-    how: Ending,
+    how: UndeployOptions,
     mine: Mapping[str, Any],
     progress: Progress,
     deadline: Deadline,
@@ -159,7 +159,7 @@ def _end_by_force(
                 f"warning: the leader cannot lead {job} ({why}), so its containers are not waited for"
             )
             return True
-        said = held_up(job, client.cluster, mine, why)
+        said = blocked_by(job, client.cluster, mine, why)
         raise StandfastError(f"{job} has not ended within {_ORDERLY_SECONDS:g} s: {said}")
     running = yarn.running(zookeeper, driver)
     progress.say(f"it does not end by itself; asking YARN to end {', '.join(running)}")
@@ -170,7 +170,7 @@ def _end_by_force(
     return False
 
 
-def _withdraw(job: str, client: ClusterClient, how: Ending) -> None:
+def _withdraw(job: str, client: ClusterClient, how: UndeployOptions) -> None:
     """Record and fence what there is no leader for."""
     client.zookeeper.jobs.ask(job, is_wanted=False, purge=how.purge)
     if not how.is_unfenced:

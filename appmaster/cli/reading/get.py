@@ -21,12 +21,12 @@ from typing import Any, Final
 
 from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.lookups import StateClient
-from appmaster.api.search import Answer, Search, WantedKey
+from appmaster.api.search import Search, SearchAnswer, WantedKey
 from appmaster.cli.shared.cluster import add_cluster_options, open_client, record_of
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import complain, print_json
 from appmaster.cli.shared.parsers import add_command
-from appmaster.cli.shared.waiting import Seen, until
+from appmaster.cli.shared.waiting import PollResult, until
 from appmaster.topics.partitioners import PARTITIONERS
 from standby.config import parse_recorded
 from standby.errors import BadConfiguration, StandfastError, Unavailable
@@ -120,12 +120,12 @@ def _addresses(info: Mapping[str, Any]) -> list[PeerAddress]:
 def find(search: Search, deadline: Deadline) -> None:
     """Return when the search has an answer; raises `StandfastError` when the time is over."""
 
-    def look() -> Seen[Unavailable | None]:
+    def look() -> PollResult[Unavailable | None]:
         try:
-            return Seen(search.ask(), None)
+            return PollResult(search.ask(), None)
         except Unavailable as error:
             # A leader that has just gone is replaced in a moment.
-            return Seen(False, error)
+            return PollResult(False, error)
 
     seen = until(deadline, look)
     if not seen.is_done:
@@ -161,7 +161,7 @@ def _serde(value: Any) -> Key[Any]:
     raise ValueError("a key is a text, a whole number, or a list of those")
 
 
-def _show(answers: Sequence[Answer], arguments: argparse.Namespace) -> int:
+def _show(answers: Sequence[SearchAnswer], arguments: argparse.Namespace) -> int:
     """Print the answers; return the exit status."""
     shown = [_shown(each, arguments) for each in answers]
     found = [each for each in shown if each["found"]]
@@ -185,7 +185,7 @@ def _show(answers: Sequence[Answer], arguments: argparse.Namespace) -> int:
     return 0 if found else 1
 
 
-def _shown(answer: Answer, arguments: argparse.Namespace) -> Answer:
+def _shown(answer: SearchAnswer, arguments: argparse.Namespace) -> SearchAnswer:
     """Return an answer with its value in the requested format."""
     if not answer["found"]:
         return answer

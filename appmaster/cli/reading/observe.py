@@ -16,12 +16,16 @@ from typing import Any, Final
 from appmaster.adapters import node_logs
 from appmaster.adapters.kafka import read_events
 from appmaster.api.client import ClusterClient
-from appmaster.cli.reading import unled
-from appmaster.cli.reading.kept import Kept, kept
+from appmaster.cli.reading import leaderless
+from appmaster.cli.reading.job_history import JobHistory, read_history
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_cluster_options, open_client, record_of
-from appmaster.cli.shared.ended import Ended, ended, latest
-from appmaster.cli.shared.ended import entry as end_entry
+from appmaster.cli.shared.ended_applications import (
+    EndedApplication,
+    end_entry,
+    ended_application,
+    latest_ended,
+)
 from appmaster.cli.shared.output import print_json, print_table
 from appmaster.cli.shared.parsers import add_command
 from appmaster.eventlog.entries import EntryKind
@@ -84,7 +88,7 @@ def _snapshot(arguments: argparse.Namespace) -> dict[str, Any]:
             state, reasons, traceback = _recorded(arguments.job, client)
             running, ends = applications_of(client)
             mine |= {
-                "status": unled.state(state, running),
+                "status": leaderless.state(state, running),
                 "reasons": [*reasons, *map(str, ends), str(error)],
                 "traceback": traceback,
             }
@@ -120,12 +124,12 @@ def _applications(client: ClusterClient, driver: Any) -> list[str]:
         return [each["application"] for each in client.info()["cells"] if each["application"]]
     except Unavailable:
         running = yarn.running(client.zookeeper, driver)
-    return list(running) or [each.application for each in latest(driver, client.cluster)]
+    return list(running) or [each.application for each in latest_ended(driver, client.cluster)]
 
 
 def applications_of(
     client: ClusterClient, open_driver: Callable[[], AbstractContextManager[Any]] = yarn.skein_client
-) -> tuple[unled.Running, list[Ended]]:
+) -> tuple[leaderless.Running, list[EndedApplication]]:
     """Return whether applications of a cluster run, and how the others have ended.
 
     The ends are returned only if no candidate answers and YARN can be asked, with the Skein client of ``open_driver``.
@@ -135,16 +139,16 @@ def applications_of(
     except Unavailable:
         pass
     else:
-        return unled.Running.YES, []
+        return leaderless.Running.YES, []
     try:
         with open_driver() as driver:
             if not yarn.running(client.zookeeper, driver):
-                return unled.Running.NO, latest(driver, client.cluster)
+                return leaderless.Running.NO, latest_ended(driver, client.cluster)
             cells = client.zookeeper.cells.read_all().values()
-            found = [ended(driver, each.application) for each in cells]
+            found = [ended_application(driver, each.application) for each in cells]
     except StandfastError:
-        return unled.Running.UNKNOWN, []
-    return unled.Running.YES, [each for each in found if each is not None]
+        return leaderless.Running.UNKNOWN, []
+    return leaderless.Running.YES, [each for each in found if each is not None]
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -154,7 +158,7 @@ def _status(arguments: argparse.Namespace) -> int:
         print_json(status)
     else:
         leader = status["leader"]
-        print(f"{job['name']}: {unled.told(job['status'], is_led=leader is not None)}")
+        print(f"{job['name']}: {leaderless.status_text(job['status'], is_led=leader is not None)}")
         print(*(f"  {reason}" for reason in job["reasons"]), sep="\n", end="\n" if job["reasons"] else "")
         revision = f", revision {job['revision']}" if "revision" in job else ""
         print(f"run {job['run']}{revision}")
@@ -265,7 +269,7 @@ def _events(arguments: argparse.Namespace) -> int:
 
 
 def _with_ends(
-    entries: Iterable[dict[str, Any]], ends: dict[str, Ended], job: str
+    entries: Iterable[dict[str, Any]], ends: dict[str, EndedApplication], job: str
 ) -> Iterator[dict[str, Any]]:
     """Yield the event log's entries, then the ends of applications that it does not contain."""
     for each in entries:
@@ -287,15 +291,15 @@ def describe(entry: dict[str, Any]) -> str:
     return f"{line}\n{_indented(traceback)}" if traceback else line
 
 
-def _past(arguments: argparse.Namespace, config: JobConfig) -> Kept:
+def _past(arguments: argparse.Namespace, config: JobConfig) -> JobHistory:
     """Return what the event log has about a job's containers; nothing if it cannot be read."""
     topic = naming.event_topic(arguments.cluster or arguments.job)
     try:
-        return kept(
+        return read_history(
             read_events(kafka_settings(config), topic, follow=False, stop=lambda: False), arguments.job
         )
     except Unavailable:
-        return Kept()
+        return JobHistory()
 
 
 def _collected(driver: Any, application: str, arguments: argparse.Namespace) -> list[node_logs.Log]:
@@ -306,7 +310,7 @@ def _collected(driver: Any, application: str, arguments: argparse.Namespace) -> 
 
 def _logs(arguments: argparse.Namespace) -> int:
     with open_client(arguments) as client, yarn.skein_client() as driver:
-        past, cells = Kept(), 0
+        past, cells = JobHistory(), 0
         try:
             config = parse_recorded(record_of(arguments.job, client).definition.config)
         except BadConfiguration:
@@ -323,8 +327,8 @@ def _logs(arguments: argparse.Namespace) -> int:
             )
         found = [log for each in applications for log in _collected(driver, each, arguments)]
         past = past.of(applications, arguments.container)
-        found += node_logs.of_containers(driver, past.missing(found), arguments.lines)
-    found = [*node_logs.in_order(found), *past.logs(found)]
+        found += node_logs.container_logs(driver, past.missing(found), arguments.lines)
+    found = [*node_logs.masters_first(found), *past.logs(found)]
     if arguments.json:
         print_json([each.as_json() for each in found])
         return 0 if found else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from appmaster.adapters.credentials.keyring import access_to, nobodys_access
+from appmaster.adapters.credentials.keyring import access_to, anonymous_access
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
 from appmaster.cli.shared.parsers import cluster_name
@@ -58,7 +58,7 @@ def cluster_of(arguments: argparse.Namespace) -> str:
         raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
     if arguments.cluster:
         return str(arguments.cluster)
-    with ZooKeeper(arguments.zookeeper, "", access=nobodys_access()) as zookeeper:
+    with ZooKeeper(arguments.zookeeper, "", access=anonymous_access()) as zookeeper:
         names = zookeeper.registry.clusters()
     if len(names) != 1:
         raise BadConfiguration(

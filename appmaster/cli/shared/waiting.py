@@ -19,7 +19,7 @@ _PACE_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Seen(Generic[T]):
+class PollResult(Generic[T]):
     """The result of one look."""
 
     is_done: bool
@@ -32,8 +32,8 @@ class Seen(Generic[T]):
 
 
 def until(
-    deadline: Deadline, look: Callable[[], Seen[T]], say: Callable[[str], object] = lambda _: None
-) -> Seen[T]:
+    deadline: Deadline, look: Callable[[], PollResult[T]], say: Callable[[str], object] = lambda _: None
+) -> PollResult[T]:
     """Return what was seen as soon as it is done, or the last look's result when the time is over.
 
     It looks at least once. Raises `StandfastError` for a failure; an exception of ``look`` ends the waiting, too.
@@ -52,26 +52,26 @@ def until(
 def until_leader_says(
     deadline: Deadline,
     ask: Callable[[], dict[str, Any]],
-    judge: Callable[[dict[str, Any]], Seen[T]],
+    judge: Callable[[dict[str, Any]], PollResult[T]],
     say: Callable[[str], object],
     meanwhile: Callable[[], object] = lambda: None,
-) -> Seen[T] | None:
+) -> PollResult[T] | None:
     """Return what ``judge`` has seen in the leader's status, as `until`; None if no leader has answered at all.
 
     ``ask`` returns the status. While it raises `Unavailable`, this waits for a leader, and the last result stands.
     ``meanwhile`` is called before each question.
     """
-    last: Seen[T] | None = None
+    last: PollResult[T] | None = None
 
-    def look() -> Seen[None]:
+    def look() -> PollResult[None]:
         nonlocal last
         meanwhile()
         try:
             status = ask()
         except Unavailable:
-            return Seen(False, None, "waiting for the application master")
+            return PollResult(False, None, "waiting for the application master")
         last = judge(status)
-        return Seen(last.is_done, None, last.said, last.failure)
+        return PollResult(last.is_done, None, last.said, last.failure)
 
     until(deadline, look, say)
     return last

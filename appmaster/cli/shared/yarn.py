@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from appmaster.adapters.credentials.authority import Pair, skein_pair
+from appmaster.adapters.credentials.authority import PemKeyPair, skein_pair
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.hadoop_conf import YARN_SITE, HadoopConfiguration, read
-from appmaster.cli.shared.waiting import Seen, until
+from appmaster.cli.shared.waiting import PollResult, until
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
@@ -179,7 +179,7 @@ def skein_client(deadline: Deadline | None = None) -> Iterator[Any]:
             client.close()
 
 
-def as_security(pair: Pair) -> Any:
+def as_security(pair: PemKeyPair) -> Any:
     """Return a pair in Skein's form."""
     import skein
 
@@ -227,12 +227,12 @@ def state(client: Any, application: str) -> str:
 def master_host(client: Any, application: str, deadline: Deadline) -> str:
     """Return the host of an application's master, once it runs; empty if it does not in time."""
 
-    def look() -> Seen[str]:
+    def look() -> PollResult[str]:
         found = report(client, application)
         if found is None or str(found.state) in ENDS:
-            return Seen(True, "")
+            return PollResult(True, "")
         is_there = str(found.state) == "RUNNING" and found.host not in (None, "", "N/A")
-        return Seen(is_there, str(found.host) if is_there else "")
+        return PollResult(is_there, str(found.host) if is_there else "")
 
     return until(deadline.within(_MASTER_SECONDS), look).what
 
@@ -267,12 +267,12 @@ def still_running(
     """
     left = tuple(applications)
 
-    def look() -> Seen[tuple[str, ...]]:
+    def look() -> PollResult[tuple[str, ...]]:
         nonlocal left
         left = tuple(each for each in left if is_running(client, each))
         if left:
             say(left)
-        return Seen(not left, left)
+        return PollResult(not left, left)
 
     return until(deadline, look).what
 

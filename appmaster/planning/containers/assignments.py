@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from appmaster.planning.containers.detect import policy_of
 from appmaster.planning.state.actions import Action, FenceTasks, SendAssignment, SendExit, WaiveFence
-from appmaster.planning.state.job import EVERY_HOST, Job, Policy
+from appmaster.planning.state.job import EVERY_HOST, Job, PlannerPolicy
 from appmaster.planning.state.view import ClusterView, Container, Presence
 from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 
@@ -39,7 +39,7 @@ def assignment_of(view: ClusterView, container: Container) -> tuple[Wanted, ...]
     return tuple(sorted(found, key=lambda each: each.replica))
 
 
-def _is_paused(policy: Policy, container: Container) -> bool:
+def _is_paused(policy: PlannerPolicy, container: Container) -> bool:
     return any(each in policy.restore_paused for each in (EVERY_HOST, container.host))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from appmaster.planning.state.actions import Action, DeclareLost, DoubtSelf, ProbePort
-from appmaster.planning.state.job import Policy
+from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.reasons import Loss, Reason
 from appmaster.planning.state.view import HOLDING, PROBED, ClusterView, Container, Presence
 from standby.shared.model import Phase
@@ -38,12 +38,12 @@ _SILENT_PART: Final = 4
 _UNANSWERED: Final = 2
 
 
-def policy_of(view: ClusterView, container: Container) -> Policy:
+def policy_of(view: ClusterView, container: Container) -> PlannerPolicy:
     """Return the policy that applies to a container: its job's, or the first job's if it has no job."""
     job = view.job_of(container)
     if job is not None:
         return job.policy
-    return next((job.policy for job in view.jobs.values()), Policy())
+    return next((job.policy for job in view.jobs.values()), PlannerPolicy())
 
 
 def losses(view: ClusterView) -> Iterator[Action]:
@@ -125,7 +125,7 @@ def _shortest(view: ClusterView) -> int:
     )
 
 
-def _is_silent(view: ClusterView, container: Container, policy: Policy) -> bool:
+def _is_silent(view: ClusterView, container: Container, policy: PlannerPolicy) -> bool:
     """Return whether a container, or its whole host, has been silent for too long.
 
     Completed probes of its port show that this process had time to receive its heartbeats. A leader that is starved
@@ -138,13 +138,13 @@ def _is_silent(view: ClusterView, container: Container, policy: Policy) -> bool:
     return _is_host_silent(view, container, policy, container.heard_ms)
 
 
-def _is_host_silent(view: ClusterView, container: Container, policy: Policy, since_ms: int) -> bool:
+def _is_host_silent(view: ClusterView, container: Container, policy: PlannerPolicy, since_ms: int) -> bool:
     """Return whether a container's host has answered no probe for too long."""
     quiet = view.now_ms - max(since_ms, container.answered_ms)
     return container.unanswered >= _UNANSWERED and quiet > policy.host_timeout_ms
 
 
-def _patience(view: ClusterView, container: Container, policy: Policy) -> int:
+def _patience(view: ClusterView, container: Container, policy: PlannerPolicy) -> int:
     """Return how long a new leader waits for a container that it expects, milliseconds.
 
     One that never registered and that no record names is usually being launched: YARN lists it from its grant on.

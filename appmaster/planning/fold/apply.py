@@ -354,7 +354,7 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any], ClusterView]]] = {
     happened.ContainerRegistered: from_cluster.container_registered,
     happened.HeartbeatReceived: from_cluster.heartbeat_received,
     happened.ReportReceived: from_cluster.report_received,
-    happened.StreamBroken: from_cluster.stream_broken,
+    happened.ContainerStreamBroken: from_cluster.stream_broken,
     happened.PortProbed: from_cluster.port_probed,
     happened.TasksFenced: _tasks_fenced,
     happened.FencingFailed: _fencing_failed,

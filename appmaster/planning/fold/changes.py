@@ -18,7 +18,7 @@ from appmaster.planning.state.view import (
     Recorded,
     places,
 )
-from standby.shared.exits import Cause, ProcessEnd
+from standby.shared.exits import ExitCause, ProcessEnd
 from standby.shared.model import InputFailures, Phase, ProcessorId, ReplicaId, ReplicaStatus, SlotId, TaskId
 
 
@@ -170,7 +170,7 @@ def _crashed(
             if failures is not None and failures.offset == offset
         ]
         before = max((failures.count for failures in known), default=0)
-        is_failure = len(end.ran) == 1 and (end.cause is Cause.ITSELF or bool(known))
+        is_failure = len(end.ran) == 1 and (end.cause is ExitCause.ITSELF or bool(known))
         crashes[task] = InputFailures(
             offset,
             before + is_failure,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from appmaster.planning.fold.changes import unsettle
-from appmaster.planning.state.actions import Kind, WriteRecords
+from appmaster.planning.state.actions import DecisionKind, WriteRecords
 from appmaster.planning.state.mappings import put, without
 from appmaster.planning.state.progress import progress
-from appmaster.planning.state.reasons import Loss, Motive
+from appmaster.planning.state.reasons import HandoverMotive, Loss
 from appmaster.planning.state.view import ClusterView, Container, Failover, LostActive
 
 
@@ -22,11 +22,11 @@ def begun(view: ClusterView, action: WriteRecords, at_ms: int) -> ClusterView:
     if new.active is None or (old is not None and old.record.epoch == new.epoch):
         return view
     missed = view.lost_actives.get(action.processor)
-    if missed is None and action.kind is Kind.FAILOVER and old is not None:
+    if missed is None and action.kind is DecisionKind.FAILOVER and old is not None:
         # No container was lost: the active is stuck.
         missed = LostActive(old.record.placed.get(old.record.active or 0, ""), Loss.STUCK, at_ms)
     to = new.placed.get(new.active, "")
-    motive = action.reason.kind if isinstance(action.reason.kind, Motive) else None
+    motive = action.reason.kind if isinstance(action.reason.kind, HandoverMotive) else None
     if to not in view.containers:
         return view
     if motive is not None:

@@ -9,17 +9,17 @@ from typing import Any, Final
 from appmaster.planning.fold.changes import avoid, failed_attempt, gone, lost, unsettle
 from appmaster.planning.fold.failovers import begun
 from appmaster.planning.state import actions as todo
-from appmaster.planning.state.actions import Action, Kind, Outcome
+from appmaster.planning.state.actions import Action, DecisionKind, Outcome
 from appmaster.planning.state.job import JobState
 from appmaster.planning.state.mappings import put, without
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.reasons import Loss, Setback, SetbackKind
 from appmaster.planning.state.view import (
     ClusterView,
-    Ending,
+    ContainerRequest,
+    EndingContainer,
     Handover,
     Presence,
-    Request,
     RequestKind,
     RequestState,
 )
@@ -44,9 +44,9 @@ def _write_records(view: ClusterView, action: todo.WriteRecords, at_ms: int) -> 
         bindings = put(view.bindings, action.decision, action.container)
         containers = put(view.containers, action.container, bound)
         view = replace(view, containers=containers, bindings=bindings)
-    if action.kind is Kind.DISPLACE:
+    if action.kind is DecisionKind.DISPLACE:
         view = _asks_at_once(view, action)
-    if action.kind is Kind.IN_SYNC:
+    if action.kind is DecisionKind.IN_SYNC:
         view = replace(view, in_sync_ms=put(view.in_sync_ms, action.processor, at_ms))
     return begun(view, action, at_ms)
 
@@ -205,7 +205,7 @@ def _release_container(view: ClusterView, action: todo.ReleaseContainer, at_ms: 
     )
     if job is not None and displaces:
         until = at_ms + job.policy.stop_timeout_ms
-        ending = Ending(known.incarnation, at_ms, until)
+        ending = EndingContainer(known.incarnation, at_ms, until)
         view = replace(view, ending=put(view.ending, known.id, ending))
     if known.slot is not None and action.outcome in _IN_VAIN and job_of(known.slot) in view.jobs:
         # It never served: without a wait before the next request for its slot, a full cluster would loop.
@@ -222,7 +222,7 @@ def _release_container(view: ClusterView, action: todo.ReleaseContainer, at_ms: 
 
 
 def _request_container(view: ClusterView, action: todo.RequestContainer, at_ms: int) -> ClusterView:
-    request = Request(
+    request = ContainerRequest(
         action.number,
         action.slot,
         action.host,

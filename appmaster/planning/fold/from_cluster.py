@@ -26,7 +26,14 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.mappings import put, without
 from appmaster.planning.state.reasons import Setback, SetbackKind
 from appmaster.planning.state.troubles import troubles_of
-from appmaster.planning.state.view import PROBED, ClusterView, Container, Presence, RequestState, Standing
+from appmaster.planning.state.view import (
+    PROBED,
+    ClusterView,
+    Container,
+    Presence,
+    ReplicaProgress,
+    RequestState,
+)
 from standby.replica.lifecycle import ENDED
 from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role
 
@@ -283,8 +290,8 @@ def _with_tracebacks(
 
 
 def _standing(
-    before: Mapping[ReplicaId, Standing], statuses: Iterable[ReplicaStatus], at_ms: int
-) -> dict[ReplicaId, Standing]:
+    before: Mapping[ReplicaId, ReplicaProgress], statuses: Iterable[ReplicaStatus], at_ms: int
+) -> dict[ReplicaId, ReplicaProgress]:
     """Return the standing of each replica, with the time since when it has been the same."""
     found = {}
     for each in statuses:
@@ -296,15 +303,15 @@ def _standing(
     return found
 
 
-def _stands(status: ReplicaStatus, at_ms: int) -> Standing | None:
+def _stands(status: ReplicaStatus, at_ms: int) -> ReplicaProgress | None:
     """Return a replica's standing; None if it works, has ended, or could not take over."""
     if status.role is Role.STANDBY:
         could = status.phase is Phase.TAILING and status.lag_ms is not None
-        return Standing(True, 0, (), at_ms) if could else None
+        return ReplicaProgress(True, 0, (), at_ms) if could else None
     works = status.phase is Phase.ACTIVE and not status.is_cut_off
     if works or status.phase in ENDED:
         return None
-    return Standing(False, status.epoch, (status.applied, status.input_committed), at_ms)
+    return ReplicaProgress(False, status.epoch, (status.applied, status.input_committed), at_ms)
 
 
 def _gist(view: ClusterView, container: Container) -> object:
@@ -330,7 +337,7 @@ def _gist(view: ClusterView, container: Container) -> object:
     )
 
 
-def stream_broken(view: ClusterView, event: happened.StreamBroken) -> ClusterView:
+def stream_broken(view: ClusterView, event: happened.ContainerStreamBroken) -> ClusterView:
     """Return the view in which a container's connection is gone; a probe of its port shows whether it is alive."""
     known = view.containers.get(event.container)
     if known is None or known.incarnation != event.incarnation:

@@ -13,7 +13,7 @@ from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.rules.planned import best_standby
 from appmaster.planning.state.actions import Action, Answer, PrepareHandover, WriteModel
 from appmaster.planning.state.job import Job
-from appmaster.planning.state.reasons import Motive, Reason
+from appmaster.planning.state.reasons import HandoverMotive, Reason
 from appmaster.planning.state.view import Command, Operation
 from standby.errors import BrokenInvariant
 from standby.shared.model import ProcessorId, SlotId
@@ -95,7 +95,7 @@ def _begin(turn: Turn, cohorts: tuple[Cohort, ...], copy: int | None) -> tuple[P
         which = "no standby" if copy is None else f"copy {copy} is no standby that"
         return None, f"{which} is in sync, so nothing can take over as planned"
     turn.preparing += 1
-    return PrepareHandover(processor, target[0], target[1].id, Reason(Motive.ASKED, "by command")), ""
+    return PrepareHandover(processor, target[0], target[1].id, Reason(HandoverMotive.ASKED, "by command")), ""
 
 
 def _unpark(turn: Turn, command: Command) -> Iterator[Action]:

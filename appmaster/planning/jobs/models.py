@@ -10,7 +10,7 @@ from appmaster.planning.rules.failover import poison
 from appmaster.planning.state.actions import Action, WriteModel
 from appmaster.planning.state.job import Job, OnExhausted
 from appmaster.planning.state.model import JobModel, propose
-from appmaster.planning.state.reasons import Failure, Reason
+from appmaster.planning.state.reasons import FailureReason, Reason
 from appmaster.planning.state.view import Attempts, ClusterView
 from standby.shared.model import Phase, ProcessorId, SlotId
 
@@ -48,7 +48,7 @@ def next_model(view: ClusterView, job: Job) -> tuple[JobModel, str]:
     return propose(job.name, job.spec, job.model, actives), "the job's configuration has changed"
 
 
-def exhaustions(turn: Turn, job: Job) -> Iterator[tuple[ProcessorId, Reason[Failure]]]:
+def exhaustions(turn: Turn, job: Job) -> Iterator[tuple[ProcessorId, Reason[FailureReason]]]:
     """Yield the processors that failed more often than the job allows, or that cannot succeed, and why.
 
     A container that belongs to no processor (as in a mixed job) parks none: the job fails then, whatever the
@@ -70,15 +70,15 @@ def exhaustions(turn: Turn, job: Job) -> Iterator[tuple[ProcessorId, Reason[Fail
             holder = turn.holder(cohort, active) if active is not None else None
             for status in turn.statuses(cohort, active, holder) if holder and active is not None else ():
                 if status is not None and status.phase is Phase.FAILED and status.fault.is_poison:
-                    why = Reason(Failure.POISON, f"{status.replica.task}: {status.detail}")
+                    why = Reason(FailureReason.POISON, f"{status.replica.task}: {status.detail}")
             if why is not None and not (holder is not None and not holder.has_ended):
                 yield processor, why
 
 
-def too_often(job: Job, what: str, attempts: Attempts) -> Reason[Failure]:
+def too_often(job: Job, what: str, attempts: Attempts) -> Reason[FailureReason]:
     """Return the reason that ``what`` has used up the retry budget of a job."""
     return Reason(
-        Failure.TOO_OFTEN,
+        FailureReason.TOO_OFTEN,
         f"{what} failed {len(attempts.failures_ms)} times within {job.policy.retry_window_ms} ms, "
         f"{job.policy.retry_count} are allowed; the last time: {attempts.last}",
     )

@@ -10,10 +10,10 @@ from appmaster.planning.jobs.models import exhaustions, too_often
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.requests.requests import exhausted
 from appmaster.planning.state.actions import Action, WriteStatus
-from appmaster.planning.state.job import Effect, Job, JobState, Lack, OnExhausted
+from appmaster.planning.state.job import EffectKind, Job, JobState, Lack, OnExhausted
 from appmaster.planning.state.model import SharedSlotId, job_of
-from appmaster.planning.state.reasons import Failure, Reason
-from appmaster.planning.state.troubles import in_words, present_troubles
+from appmaster.planning.state.reasons import FailureReason, Reason
+from appmaster.planning.state.troubles import present_troubles, trouble_text
 from appmaster.planning.state.view import Container, Presence, Trouble, TroubleKind
 from standby.replica.lifecycle import ENDED
 from standby.shared.model import Fault, Phase, ReplicaStatus, Role, SlotId, TaskRecord
@@ -22,15 +22,15 @@ from standby.shared.model import Fault, Phase, ReplicaStatus, Role, SlotId, Task
 _MOST_REASONS = 10
 
 #: What the leader cannot do for a job that is set aside, in words.
-_CANNOT: Final[Mapping[Effect, str]] = {
-    Effect.WRITE_RECORDS: "its tasks' records cannot be written",
-    Effect.WRITE_MODEL: "its model cannot be written",
-    Effect.WRITE_STATUS: "its status cannot be written",
-    Effect.SEND_ASSIGNMENT: "its containers cannot be sent their assignments",
-    Effect.SEND_EXIT: "its containers cannot be told to exit",
-    Effect.PROBE_PORT: "its containers' ports cannot be probed",
-    Effect.REQUEST_CONTAINER: "containers cannot be requested",
-    Effect.GIVE_BACK: "containers cannot be given back",
+_CANNOT: Final[Mapping[EffectKind, str]] = {
+    EffectKind.WRITE_RECORDS: "its tasks' records cannot be written",
+    EffectKind.WRITE_MODEL: "its model cannot be written",
+    EffectKind.WRITE_STATUS: "its status cannot be written",
+    EffectKind.SEND_ASSIGNMENT: "its containers cannot be sent their assignments",
+    EffectKind.SEND_EXIT: "its containers cannot be told to exit",
+    EffectKind.PROBE_PORT: "its containers' ports cannot be probed",
+    EffectKind.REQUEST_CONTAINER: "containers cannot be requested",
+    EffectKind.GIVE_BACK: "containers cannot be given back",
 }
 
 
@@ -67,7 +67,7 @@ class _Found:
     state: JobState
     reasons: tuple[str, ...] = ()
     lacks: tuple[Lack, ...] = ()
-    failure: Reason[Failure] | None = None
+    failure: Reason[FailureReason] | None = None
 
 
 def _found(turn: Turn, job: Job, troubles: list[Trouble]) -> _Found:
@@ -97,7 +97,7 @@ def _found(turn: Turn, job: Job, troubles: list[Trouble]) -> _Found:
     missing = [Lack(processor, f"parked: {why}") for processor, why in job.model.parked.items()]
     missing += _missing(turn, job)
     notes = [job.quarantined, *job.notes] if job.quarantined else list(job.notes)
-    notes += [*_set_aside(job), *_at_most([in_words(each) for each in troubles])]
+    notes += [*_set_aside(job), *_at_most([trouble_text(each) for each in troubles])]
     if not missing:
         return _Found(JobState.DEPLOYED, tuple(notes))
     state = JobState.INCOMPLETE if job.was_deployed else JobState.DEPLOYING
@@ -105,7 +105,7 @@ def _found(turn: Turn, job: Job, troubles: list[Trouble]) -> _Found:
     return _Found(state, (*said, *notes), tuple(missing[:_MOST_REASONS]))
 
 
-def _failed(job: Job, failure: Reason[Failure]) -> _Found:
+def _failed(job: Job, failure: Reason[FailureReason]) -> _Found:
     return _Found(JobState.FAILED, (str(failure), *_set_aside(job)), failure=failure)
 
 
@@ -126,10 +126,10 @@ def _at_most(reasons: list[str]) -> list[str]:
     return [*reasons[:_MOST_REASONS], f"and {more} more"] if more > 0 else reasons
 
 
-def _failure(turn: Turn, job: Job) -> Reason[Failure] | None:
+def _failure(turn: Turn, job: Job) -> Reason[FailureReason] | None:
     """Return why the job has to fail; None if it need not."""
     if topic := job.obstacle or _changed_topic(turn, job):
-        return Reason(Failure.TOPIC, topic)
+        return Reason(FailureReason.TOPIC, topic)
     if job.policy.on_exhausted is OnExhausted.FAIL:
         for _, why in exhaustions(turn, job):
             return why

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from appmaster.planning.placement.turn import Cohort, Turn
-from locality.history import Found, Freshness, History, freshness, merge
+from locality.history import Freshness, History, StateOnDisk, freshness, merge
 from standby.shared.model import Held, TaskId, TaskRecord
 
 
@@ -25,7 +25,7 @@ def histories(turn: Turn, cohorts: Iterable[Cohort], copy: int) -> dict[TaskId, 
     return found
 
 
-def leftovers(turn: Turn) -> Mapping[TaskId, tuple[Found, ...]]:
+def leftovers(turn: Turn) -> Mapping[TaskId, tuple[StateOnDisk, ...]]:
     """Return task → state of its present run that was found on disks; per host, the latest find."""
     if turn.leftovers is None:
         turn.leftovers = _look_through(turn)
@@ -37,10 +37,10 @@ def freshness_of(turn: Turn, cohorts: Iterable[Cohort], copy: int) -> dict[str, 
     return freshness(histories(turn, cohorts, copy), leftovers(turn))
 
 
-def _look_through(turn: Turn) -> dict[TaskId, tuple[Found, ...]]:
+def _look_through(turn: Turn) -> dict[TaskId, tuple[StateOnDisk, ...]]:
     view = turn.view
     now_ms = view.wall(view.now_ms)
-    seen: dict[TaskId, dict[str, Found]] = {}
+    seen: dict[TaskId, dict[str, StateOnDisk]] = {}
     for container in view.containers.values():
         for each in container.leftovers:
             job = view.jobs.get(each.task.job)
@@ -49,7 +49,7 @@ def _look_through(turn: Turn) -> dict[TaskId, tuple[Found, ...]]:
             if each.found_ms and now_ms - each.found_ms >= job.policy.locality_expiry_ms:
                 continue  # found by a container that started long ago: the disk may have been cleared since
             hosts = seen.setdefault(each.task, {})
-            found = Found(container.host, each.position, each.found_ms)
+            found = StateOnDisk(container.host, each.position, each.found_ms)
             # The later find is right; of two at the same moment, the one with the higher position.
             hosts[found.host] = max(
                 found, hosts.get(found.host, found), key=lambda known: (known.at_ms, known.position)

@@ -7,7 +7,7 @@ import math
 from appmaster.planning.placement.eligibility import fits_host
 from appmaster.planning.placement.left_state import freshness_of
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
-from appmaster.planning.placement.upgrade import crowding, may_take, outdated, too_many
+from appmaster.planning.placement.upgrade import crowded_containers, may_take, outdated, surplus_container
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import SharedSlotId
 from appmaster.planning.state.view import Container, Presence
@@ -86,7 +86,7 @@ def choose_shared(
 
 def shared_containers(turn: Turn, job: Job) -> list[Container]:
     """Return the live containers of a mixed job that may be given copies; not the one that is replaced next."""
-    crowded = {each.id for each in crowding(turn, job)}
+    crowded = {each.id for each in crowded_containers(turn, job)}
     return [
         each
         for each in turn.of_job(job)
@@ -101,7 +101,7 @@ def is_overloaded(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> b
     """Return whether another container of a mixed job that may take a copy holds at least two copies fewer."""
     loads = turn.loads()
     mine = loads.get(holder.id, [0, 0])[1]
-    if outdated(turn, cohort.job) or too_many(turn, cohort.job) is not None:
+    if outdated(turn, cohort.job) or surplus_container(turn, cohort.job) is not None:
         return False  # containers are being replaced anyway: the load is evened out after the upgrade
     return any(
         mine - loads.get(each.id, [0, 0])[1] >= 2 and fits_host(turn, cohort, copy, each)

@@ -12,13 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from appmaster.planning.placement.fault_domains import FaultDomains, Relocation
-from appmaster.planning.state.actions import Change, Facts, Kind, WriteRecords
+from appmaster.planning.state.actions import DecisionKind, Facts, RecordWrite, WriteRecords
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.mappings import without
 from appmaster.planning.state.model import Slot
-from appmaster.planning.state.reasons import Basis, Motive, Reason
-from appmaster.planning.state.view import ClusterView, Container, Presence, Recorded, Request, RequestState
-from locality.history import Found, remember
+from appmaster.planning.state.reasons import DecisionBasis, HandoverMotive, Reason
+from appmaster.planning.state.view import (
+    ClusterView,
+    Container,
+    ContainerRequest,
+    Presence,
+    Recorded,
+    RequestState,
+)
+from locality.history import StateOnDisk, remember
 from locality.hosts import HostInfo
 from locality.question import Sibling
 from standby.shared.model import (
@@ -105,7 +112,7 @@ class Turn:
         self.relocations: dict[ProcessorId, Relocation] | None = None
         self.fault_domains: dict[tuple[str, ...], FaultDomains] = {}
         #: See `appmaster.planning.placement.left_state`; None: not computed yet.
-        self.leftovers: Mapping[TaskId, tuple[Found, ...]] | None = None
+        self.leftovers: Mapping[TaskId, tuple[StateOnDisk, ...]] | None = None
         self._cohorts: dict[ProcessorId, tuple[Cohort, ...] | None] = {}
         self._unsettled: list[tuple[Job, ProcessorId]] | None = None
         self._homes: dict[ProcessorId, dict[int, Container]] = {}
@@ -116,7 +123,7 @@ class Turn:
         self._by_job: dict[str, list[Container]] | None = None
         self._idle: list[Container] | None = None
         self._by_slot: dict[Slot, list[Container]] | None = None
-        self._requests: dict[Slot, Request] | None = None
+        self._requests: dict[Slot, ContainerRequest] | None = None
         self._loads: dict[str, list[int]] | None = None
         self._highest_active: dict[str, int] = {}
 
@@ -328,7 +335,7 @@ class Turn:
         owner = self.view.job_of(container)
         return owner is None or owner.name == job.name
 
-    def request_at(self, slot: Slot) -> Request | None:
+    def request_at(self, slot: Slot) -> ContainerRequest | None:
         """Return the request for a slot; None if there is none."""
         if self._requests is None:
             self._requests = {each.slot: each for each in self.view.requests.values()}
@@ -366,8 +373,8 @@ class Turn:
     def decide(
         self,
         cohort: Cohort,
-        kind: Kind,
-        reason: Reason[Basis] | Reason[Motive],
+        kind: DecisionKind,
+        reason: Reason[DecisionBasis] | Reason[HandoverMotive],
         edit: Callable[[TaskRecord], TaskRecord],
         *,
         container: Container | None = None,
@@ -377,7 +384,7 @@ class Turn:
         """Return the decision that changes each record of a cohort by ``edit``; None if that changes nothing."""
         decision = f"{self.view.epoch}-{self.view.decisions + 1 + self.decided}"
         changes = tuple(
-            Change(replace(new, decision=decision), old.version if old.version != _NO_VERSION else None)
+            RecordWrite(replace(new, decision=decision), old.version if old.version != _NO_VERSION else None)
             for old in cohort.recorded
             for new in (self._with_revision(cohort.job, old.record, self._with_crash(edit(old.record))),)
             if new != old.record

@@ -44,7 +44,7 @@ def next_container(turn: Turn, job: Job) -> str | None:
         if found and not is_open:
             turn.undecided.add(job.name)
         elif chosen is None:
-            chosen = in_the_way(turn, job)
+            chosen = removable_container(turn, job)
         turn.restarting[job.name] = chosen.id if chosen is not None else None
     return turn.restarting[job.name]
 
@@ -56,7 +56,7 @@ def may_take(turn: Turn, job: Job, container: Container) -> bool:
     container is replaced next, and a copy placed in that one would have to leave again. So would a copy that one of two
     containers of a mixed job on the same host gave up and the other took: only its host tells whose it was.
     """
-    extra = too_many(turn, job)
+    extra = surplus_container(turn, job)
     restarting = next_container(turn, job)
     if container.id == restarting or (extra is not None and container.id == extra.id):
         return False
@@ -65,13 +65,13 @@ def may_take(turn: Turn, job: Job, container: Container) -> bool:
     return job.name not in turn.undecided and not (job.model.is_mixed and restarting is not None)
 
 
-def in_the_way(turn: Turn, job: Job) -> Container | None:
+def removable_container(turn: Turn, job: Job) -> Container | None:
     """Return the surplus container of a mixed job, once all other containers are complete; None if there is none."""
-    chosen = too_many(turn, job)
+    chosen = surplus_container(turn, job)
     return chosen if chosen is not None and _rest_is_whole(turn, job, chosen) else None
 
 
-def too_many(turn: Turn, job: Job) -> Container | None:
+def surplus_container(turn: Turn, job: Job) -> Container | None:
     """Return the container that a mixed job should give up; None if it has no more than it should.
 
     Either the job is to have fewer containers, or two share a host on which the copies of a task could not be kept
@@ -95,7 +95,7 @@ def too_many(turn: Turn, job: Job) -> Container | None:
     )
 
 
-def crowding(turn: Turn, job: Job) -> list[Container]:
+def crowded_containers(turn: Turn, job: Job) -> list[Container]:
     """Return the live containers of a mixed job that share a host while it has fewer hosts than copies."""
     if not job.model.is_mixed:
         return []
@@ -114,7 +114,7 @@ def extra_containers(turn: Turn, job: Job) -> int:
     If two share a host while the copies need separate hosts, another is started before one is given up. A job without
     standbys has its copies filled elsewhere before its container is replaced.
     """
-    if crowding(turn, job) and spare_hosts(turn, job):
+    if crowded_containers(turn, job) and spare_hosts(turn, job):
         # One more than there are now, because none can be given up before; missing ones are requested anyway.
         return max(0, 1 + len(_serving(turn, job)) - job.model.containers)
     return int(job.model.copies == 1 and bool(outdated(turn, job)))

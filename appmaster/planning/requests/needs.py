@@ -135,7 +135,7 @@ def _need(
     )
 
 
-def counted(turn: Turn, job: Job) -> list[Container]:
+def counted_containers(turn: Turn, job: Job) -> list[Container]:
     """Return the containers that count towards a mixed job's number; one that has to leave is replaced beforehand."""
     view = turn.view
     return [
@@ -150,7 +150,7 @@ def counted(turn: Turn, job: Job) -> list[Container]:
 def _shared_slots(turn: Turn, job: Job) -> Iterator[Need]:
     """Yield a need for every container that a mixed job lacks, or has requested."""
     view = turn.view
-    held = counted(turn, job)
+    held = counted_containers(turn, job)
     asked = [each.slot for each in view.requests.values() if job_of(each.slot) == job.name]
     missing = job.model.containers + extra_containers(turn, job) - len(held) - len(asked)
     if missing <= 0 and not asked:

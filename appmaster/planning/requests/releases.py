@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from appmaster.planning.containers.assignments import is_told
 from appmaster.planning.containers.detect import policy_of
 from appmaster.planning.placement.turn import Turn, is_current
-from appmaster.planning.placement.upgrade import crowding, extra_containers
-from appmaster.planning.requests.needs import Need, counted
+from appmaster.planning.placement.upgrade import crowded_containers, extra_containers
+from appmaster.planning.requests.needs import Need, counted_containers
 from appmaster.planning.rules.failover import has_stopped
 from appmaster.planning.state.actions import (
     Action,
@@ -19,7 +19,14 @@ from appmaster.planning.state.actions import (
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import SharedSlotId, Slot, job_of
 from appmaster.planning.state.reasons import Setback, SetbackKind
-from appmaster.planning.state.view import ClusterView, Container, Presence, Request, RequestKind, RequestState
+from appmaster.planning.state.view import (
+    ClusterView,
+    Container,
+    ContainerRequest,
+    Presence,
+    RequestKind,
+    RequestState,
+)
 from standby.shared.model import ProcessorId, SlotId
 
 
@@ -82,7 +89,9 @@ def _stuck(turn: Turn) -> Iterator[Action]:
                 yield _given_back(turn.view, holder, Outcome.REPLACED, reason)
 
 
-def _over(turn: Turn, request: Request, needed: Mapping[Slot, Need]) -> tuple[Outcome, str | Setback] | None:
+def _over(
+    turn: Turn, request: ContainerRequest, needed: Mapping[Slot, Need]
+) -> tuple[Outcome, str | Setback] | None:
     """Return what became of a request, and why; None if it stands."""
     view = turn.view
     job = view.jobs.get(job_of(request.slot))
@@ -148,8 +157,8 @@ def _does_not_fit(
 
 
 def _surplus_shared(turn: Turn, job: Job, container: Container) -> tuple[Outcome, str] | None:
-    crowded = crowding(turn, job)
-    if len(counted(turn, job)) > job.model.containers + extra_containers(turn, job):
+    crowded = crowded_containers(turn, job)
+    if len(counted_containers(turn, job)) > job.model.containers + extra_containers(turn, job):
         return Outcome.SURPLUS, "the job has enough containers"
     if any(each.id == container.id for each in crowded):
         return Outcome.SAME_HOST, f"{container.host} holds another container of {job.name}"

@@ -24,7 +24,7 @@ from appmaster.planning.state.model import SharedSlotId, Slot
 from appmaster.planning.state.view import Attempts, ClusterView, Presence, RequestKind
 from locality.history import freshness
 from locality.judging import best
-from locality.question import Question, Sibling
+from locality.question import PlacementQuestion, Sibling
 from standby.shared.model import ProcessorId, SlotId
 
 #: Attempts with a named host before any host is requested; afterwards the two alternate.
@@ -137,12 +137,12 @@ def exhausted(view: ClusterView, job: Job, attempts: Attempts) -> bool:
     return len(recent) > job.policy.retry_count
 
 
-def question(
+def placement_question(
     turn: Turn, need: Need, loads: Mapping[str, tuple[int, int]], cells: Mapping[int, int]
-) -> Question:
+) -> PlacementQuestion:
     """Return the question to the placement rules about a need; ``loads`` by host, ``cells`` by cell."""
     view = turn.view
-    return Question(
+    return PlacementQuestion(
         siblings=need.siblings,
         histories=need.histories,
         leftovers=leftovers(turn),
@@ -177,7 +177,7 @@ def _where(
     if need.locations is None and attempts.in_row >= NAMED_FIRST and attempts.in_row % 2 == 0:
         # Alternates with named hosts: hosts that were added after the submit cannot be requested by name.
         return None, cell, RequestKind.ANY, f"any host, after {attempts.in_row} failed requests"
-    asked = question(turn, need, loads, cells)
+    asked = placement_question(turn, need, loads, cells)
     offers = view.offers
     if need.locations is not None:
         offers = tuple(each for each in offers if (each.name, each.cell) in need.locations)

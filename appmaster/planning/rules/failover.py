@@ -14,14 +14,21 @@ from typing import Final
 
 from appmaster.planning.containers.assignments import has_closed
 from appmaster.planning.placement.turn import Cohort, Turn, activated
-from appmaster.planning.state.actions import Action, Facts, FailoverPolicy, Kind, MissActive, WriteRecords
-from appmaster.planning.state.reasons import Basis, Failure, Loss, Reason, Without
+from appmaster.planning.state.actions import (
+    Action,
+    DecisionKind,
+    Facts,
+    FailoverPolicy,
+    MissActive,
+    WriteRecords,
+)
+from appmaster.planning.state.reasons import DecisionBasis, FailureReason, Loss, NoStandbyReason, Reason
 from appmaster.planning.state.view import (
     Container,
     LostActive,
     Presence,
+    ReplicaProgress,
     RequestState,
-    Standing,
 )
 from locality.history import forget
 from standby.shared.model import ReplicaId, SlotId, TaskRecord
@@ -43,14 +50,14 @@ def missed(turn: Turn) -> Iterator[Action]:
                 break
 
 
-def poison(cohort: Cohort, turn: Turn) -> Reason[Failure] | None:
+def poison(cohort: Cohort, turn: Turn) -> Reason[FailureReason] | None:
     """Return why the cohort's tasks would fail again wherever they ran; None if they would not."""
     policy = cohort.job.policy
     for each in cohort.recorded:
         failures = turn.view.crashes.get(each.record.task) or each.record.failures
         if failures is not None and policy.fails_on_error and failures.count >= policy.error_attempts:
             return Reason(
-                Failure.POISON,
+                FailureReason.POISON,
                 f"poison: {each.record.task} failed {failures.count} times at input offset "
                 f"{failures.offset}; the last time: {failures.reason}",
             )
@@ -93,15 +100,15 @@ def promote(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     turn.add_load(holder.id, len(cohort.recorded), 0)
     return turn.decide(
         cohort,
-        Kind.FAILOVER,
-        Reason(Basis.OTHER, f"copy {lost} is lost; copy {copy} is {why}"),
+        DecisionKind.FAILOVER,
+        Reason(DecisionBasis.OTHER, f"copy {lost} is lost; copy {copy} is {why}"),
         edit,
         copy=copy,
         facts=Facts(
             from_copy=lost,
             to_copy=copy,
             in_sync=in_sync,
-            without=None if in_sync else Reason(Without.RESTORING, "no standby was in sync"),
+            without=None if in_sync else Reason(NoStandbyReason.RESTORING, "no standby was in sync"),
             policy=FailoverPolicy.PROMOTE,
         ),
     )
@@ -196,9 +203,9 @@ def promote_another(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     turn.add_load(holder.id, len(cohort.recorded), 0)
     return turn.decide(
         cohort,
-        Kind.FAILOVER,
+        DecisionKind.FAILOVER,
         Reason(
-            Basis.STUCK,
+            DecisionBasis.STUCK,
             f"copy {stuck} has made no progress for {cohort.job.policy.progress_timeout_ms} ms; copy {copy} could",
         ),
         lambda record: activated(record, copy),
@@ -207,7 +214,7 @@ def promote_another(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     )
 
 
-def _standings(cohort: Cohort, copy: int, container: Container) -> Iterator[Standing | None]:
+def _standings(cohort: Cohort, copy: int, container: Container) -> Iterator[ReplicaProgress | None]:
     for each in cohort.tasks:
         yield container.standing.get(ReplicaId(each, copy))
 
@@ -247,9 +254,9 @@ def displace(turn: Turn, cohort: Cohort) -> WriteRecords | None:
 
     return turn.decide(
         cohort,
-        Kind.DISPLACE,
+        DecisionKind.DISPLACE,
         Reason(
-            Basis.OTHER,
+            DecisionBasis.OTHER,
             f"copy {active} got no container on its own host in {policy.samehost_timeout_ms} ms; copy {copy} "
             f"is displaced on {holder.host}",
         ),
@@ -277,9 +284,10 @@ def start_reserved(turn: Turn, cohort: Cohort) -> WriteRecords | None:
 
     return turn.decide(
         cohort,
-        Kind.FAILOVER,
+        DecisionKind.FAILOVER,
         Reason(
-            Basis.OTHER, f"copy {displaced} has stopped and {host} is reserved: copy {active} starts there"
+            DecisionBasis.OTHER,
+            f"copy {displaced} has stopped and {host} is reserved: copy {active} starts there",
         ),
         start,
         container=reserved,
@@ -288,7 +296,9 @@ def start_reserved(turn: Turn, cohort: Cohort) -> WriteRecords | None:
             from_copy=active,
             to_copy=active,
             in_sync=in_sync,
-            without=None if in_sync else Reason(Without.RESTORING, "the displaced standby was not in sync"),
+            without=None
+            if in_sync
+            else Reason(NoStandbyReason.RESTORING, "the displaced standby was not in sync"),
             policy=FailoverPolicy.RESTART,
         ),
     )
@@ -323,8 +333,8 @@ def _restored(turn: Turn, cohort: Cohort, displaced: int, active_host: str, why:
             hosts[active or 0] = active_host
         return replace(record, displaced=None, hosts=hosts)
 
-    reason = Reason(Basis.OTHER, f"{why}: copy {displaced} is restored in place")
-    return turn.decide(cohort, Kind.RESTORE, reason, stay, copy=displaced)
+    reason = Reason(DecisionBasis.OTHER, f"{why}: copy {displaced} is restored in place")
+    return turn.decide(cohort, DecisionKind.RESTORE, reason, stay, copy=displaced)
 
 
 def reservation(turn: Turn, cohort: Cohort, host: str) -> Container | None:

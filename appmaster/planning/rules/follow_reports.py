@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from appmaster.planning.placement.turn import Cohort, Turn
-from appmaster.planning.state.actions import Facts, Kind, WriteRecords
-from appmaster.planning.state.reasons import Basis, Reason
+from appmaster.planning.state.actions import DecisionKind, Facts, WriteRecords
+from appmaster.planning.state.reasons import DecisionBasis, Reason
 from standby.shared.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskRecord
 
 
@@ -28,7 +28,7 @@ def raise_epochs(turn: Turn, cohort: Cohort) -> WriteRecords | None:
 
     highest = max(ahead.get(task, 0) for task in cohort.tasks)
     reason = f"a container has seen epoch {highest}: the records are older than the running containers"
-    return turn.decide(cohort, Kind.RAISE, Reason(Basis.OTHER, reason), edit)
+    return turn.decide(cohort, DecisionKind.RAISE, Reason(DecisionBasis.OTHER, reason), edit)
 
 
 def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
@@ -36,7 +36,7 @@ def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     if cohort.record.active is None:
         return None
     records: dict[object, TaskRecord] = {}
-    kind = Kind.IN_SYNC
+    kind = DecisionKind.IN_SYNC
     failures: list[InputFailures] = []
     traceback = ""
     for each in cohort.recorded:
@@ -44,17 +44,17 @@ def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         status = _of_active(turn, cohort, record)
         if not record.claimed and status is not None and status.phase is Phase.ACTIVE:
             record = replace(record, claimed=True)
-            kind = Kind.CLAIMED
+            kind = DecisionKind.CLAIMED
         found = _failures(turn, record, status)
         if found != record.failures:
             record = replace(record, failures=found)
-            kind = Kind.FAILURES if kind is Kind.IN_SYNC else kind
+            kind = DecisionKind.FAILURES if kind is DecisionKind.IN_SYNC else kind
             failures += [found] if found is not None else []
             traceback = traceback or (status.traceback if status is not None else "")
         records[record.task] = replace(record, in_sync=_in_sync(turn, cohort, record))
     interval = cohort.job.policy.in_sync_interval_ms
     last = turn.view.in_sync_ms.get(cohort.processor, -interval)
-    if kind is Kind.IN_SYNC and turn.view.now_ms - last < interval:
+    if kind is DecisionKind.IN_SYNC and turn.view.now_ms - last < interval:
         return None
     changed = [each for each in cohort.recorded if records[each.record.task] != each.record]
     if not changed:
@@ -71,7 +71,7 @@ def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         count = max(each.count for each in failures)
         facts = Facts(count=count, offset=failures[0].offset, traceback=traceback or None)
     return turn.decide(
-        cohort, kind, Reason(Basis.OTHER, reason), lambda record: records[record.task], facts=facts
+        cohort, kind, Reason(DecisionBasis.OTHER, reason), lambda record: records[record.task], facts=facts
     )
 
 

@@ -16,9 +16,9 @@ from appmaster.planning.placement.turn import Cohort, Turn, activated, is_curren
 from appmaster.planning.placement.upgrade import next_container
 from appmaster.planning.rules.failover import is_in_sync
 from appmaster.planning.rules.placing import dropping
-from appmaster.planning.state.actions import Facts, Kind, WriteRecords
+from appmaster.planning.state.actions import DecisionKind, Facts, WriteRecords
 from appmaster.planning.state.mappings import without
-from appmaster.planning.state.reasons import Basis, Motive, Reason
+from appmaster.planning.state.reasons import DecisionBasis, HandoverMotive, Reason
 from appmaster.planning.state.view import Container, Presence
 from standby.shared.model import SlotId, TaskRecord
 
@@ -34,10 +34,10 @@ def end_move(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         if target is None or not _is_worth(turn, cohort, copy, target):
             return turn.decide(
                 cohort,
-                Kind.STAY,
-                Reason(Basis.OTHER, f"{container} is of no use any more")
+                DecisionKind.STAY,
+                Reason(DecisionBasis.OTHER, f"{container} is of no use any more")
                 if target is None
-                else Reason(Basis.NO_NEED),
+                else Reason(DecisionBasis.NO_NEED),
                 lambda record, copy=copy: replace(record, moving=without(record.moving, copy)),  # type: ignore[misc]
                 copy=copy,
             )
@@ -80,8 +80,8 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
         turn.add_load(target.id, 0, len(cohort.recorded))
         return turn.decide(
             cohort,
-            Kind.MOVE,
-            Reason(Basis.OTHER, f"copy {copy} is filled on {target.host}: {reason}"),
+            DecisionKind.MOVE,
+            Reason(DecisionBasis.OTHER, f"copy {copy} is filled on {target.host}: {reason}"),
             lambda record, copy=copy, target=target: replace(  # type: ignore[misc]
                 record, moving={**record.moving, copy: target.id}
             ),
@@ -149,8 +149,8 @@ def _moved(turn: Turn, cohort: Cohort, copy: int, target: Container) -> WriteRec
         record = turn.placed(cohort, record, copy, target, activates=False)
         return replace(record, in_sync=tuple(sorted({*record.in_sync, copy})))
 
-    reason = Reason(Basis.OTHER, f"copy {copy} is in sync on {target.host}")
-    return turn.decide(cohort, Kind.MOVED, reason, edit, copy=copy, facts=Facts(host=target.host))
+    reason = Reason(DecisionBasis.OTHER, f"copy {copy} is in sync on {target.host}")
+    return turn.decide(cohort, DecisionKind.MOVED, reason, edit, copy=copy, facts=Facts(host=target.host))
 
 
 def _make_way(turn: Turn, cohort: Cohort, copy: int, host: str) -> WriteRecords | None:
@@ -169,8 +169,8 @@ def _stopping(turn: Turn, cohort: Cohort, copy: int, reason: str) -> WriteRecord
         # It stays the active and a member of its in-sync set: no other copy has its state.
         return replace(turn.dropped(cohort, record, copy), in_sync=record.in_sync)
 
-    why = Reason(Basis.OTHER, f"its only copy is started again: {reason}")
-    return turn.decide(cohort, Kind.DROP, why, edit, copy=copy)
+    why = Reason(DecisionBasis.OTHER, f"its only copy is started again: {reason}")
+    return turn.decide(cohort, DecisionKind.DROP, why, edit, copy=copy)
 
 
 def _renumbered(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecords | None:
@@ -224,7 +224,7 @@ def _target(
 
 
 def hand_over(
-    turn: Turn, cohort: Cohort, to_copy: int, container: Container, reason: Reason[Motive]
+    turn: Turn, cohort: Cohort, to_copy: int, container: Container, reason: Reason[HandoverMotive]
 ) -> WriteRecords | None:
     """Return the decision that makes a prepared standby, or a filled copy, active as planned."""
 
@@ -237,7 +237,7 @@ def hand_over(
     turn.add_load(container.id, len(cohort.recorded), 0)
     return turn.decide(
         cohort,
-        Kind.HANDOVER,
+        DecisionKind.HANDOVER,
         reason,
         edit,
         copy=to_copy,

@@ -10,8 +10,8 @@ from appmaster.planning.placement.shared_containers import choose_shared
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.placement.upgrade import is_restarting, may_take
 from appmaster.planning.rules.failover import is_lost, poison
-from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, WriteRecords
-from appmaster.planning.state.reasons import Basis, Reason, Without
+from appmaster.planning.state.actions import DecisionKind, Facts, FailoverPolicy, WriteRecords
+from appmaster.planning.state.reasons import DecisionBasis, NoStandbyReason, Reason
 from appmaster.planning.state.view import Container, Presence
 from standby.shared.model import SlotId
 
@@ -48,8 +48,8 @@ def dropping(turn: Turn, cohort: Cohort, copy: int, reason: str) -> WriteRecords
     """Return the planned drop of a copy."""
     return turn.decide(
         cohort,
-        Kind.DROP,
-        Reason(Basis.OTHER, reason),
+        DecisionKind.DROP,
+        Reason(DecisionBasis.OTHER, reason),
         lambda record: turn.dropped(cohort, record, copy),
         copy=copy,
     )
@@ -103,25 +103,25 @@ def binding(
     """Return the placement of a copy in a container; ``activates``: it becomes the active there."""
     lost = cohort.record.active
     in_place = lost == copy and cohort.restarts and container.host == cohort.record.hosts.get(copy)
-    without: Reason[Without] | None = None
+    without: Reason[NoStandbyReason] | None = None
     if in_place:
-        reason = Reason(Basis.OTHER, f"copy {copy} is started again on its own host")
+        reason = Reason(DecisionBasis.OTHER, f"copy {copy} is started again on its own host")
     elif activates and lost is not None and any(turn.holder(cohort, each) for each in cohort.record.placed):
         without = Reason(
-            Without.STANDBY_STAYED, "its host could not be reserved, so the active starts elsewhere"
+            NoStandbyReason.STANDBY_STAYED, "its host could not be reserved, so the active starts elsewhere"
         )
-        reason = Reason(Basis.OTHER, str(without))
+        reason = Reason(DecisionBasis.OTHER, str(without))
     elif activates and lost is not None:
-        without = Reason(Without.NO_OTHER_COPY, "it becomes the active")
-        reason = Reason(Basis.NO_OTHER_COPY, "it becomes the active")
+        without = Reason(NoStandbyReason.NO_OTHER_COPY, "it becomes the active")
+        reason = Reason(DecisionBasis.NO_OTHER_COPY, "it becomes the active")
     elif activates:
-        reason = Reason(Basis.FIRST_COPY, "it becomes the active")
+        reason = Reason(DecisionBasis.FIRST_COPY, "it becomes the active")
     else:
-        reason = Reason(Basis.EMPTY_SLOT)
+        reason = Reason(DecisionBasis.EMPTY_SLOT)
     turn.add_load(container.id, len(cohort.recorded) if activates else 0, len(cohort.recorded))
     return turn.decide(
         cohort,
-        Kind.BIND,
+        DecisionKind.BIND,
         reason,
         lambda record: turn.placed(cohort, record, copy, container, activates=activates),
         container=container,

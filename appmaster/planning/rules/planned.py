@@ -15,12 +15,12 @@ from appmaster.planning.placement.eligibility import free_for
 from appmaster.planning.placement.relocation import next_relocation
 from appmaster.planning.placement.shared_containers import shared_containers
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
-from appmaster.planning.placement.upgrade import next_container, outdated, too_many
+from appmaster.planning.placement.upgrade import next_container, outdated, surplus_container
 from appmaster.planning.rules.failover import fitness, is_in_sync
 from appmaster.planning.rules.moving import hand_over
 from appmaster.planning.state.actions import Action, ForgetHandover, PrepareHandover, WriteRecords
 from appmaster.planning.state.job import Job
-from appmaster.planning.state.reasons import Motive, Reason
+from appmaster.planning.state.reasons import HandoverMotive, Reason
 from appmaster.planning.state.view import Container, Presence
 from standby.shared.model import ProcessorId, SlotId
 
@@ -82,7 +82,11 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
         if filled is not None:
             if filled.presence is Presence.LIVE and turn.is_tailing(cohort, record.active, filled):
                 return _prepared(
-                    turn, processor, record.active, filled, Reason(Motive.MOVED, "the new copy is in sync")
+                    turn,
+                    processor,
+                    record.active,
+                    filled,
+                    Reason(HandoverMotive.MOVED, "the new copy is in sync"),
                 )
             continue
         reason = (
@@ -92,7 +96,9 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
         )
         main = _gathering(turn, cohorts, cohort) if reason is None else None
         if main is not None:
-            reason = Reason(Motive.GATHER, f"the other tasks of {processor} are active in copy {main}")
+            reason = Reason(
+                HandoverMotive.GATHER, f"the other tasks of {processor} are active in copy {main}"
+            )
         target = best_standby(turn, cohort, reason.kind, main) if reason is not None else None
         if reason is not None and target is not None:
             return _prepared(turn, processor, *target, reason)
@@ -100,31 +106,31 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
 
 
 def _prepared(
-    turn: Turn, processor: ProcessorId, copy: int, container: Container, reason: Reason[Motive]
+    turn: Turn, processor: ProcessorId, copy: int, container: Container, reason: Reason[HandoverMotive]
 ) -> PrepareHandover:
     turn.preparing += 1
     return PrepareHandover(processor, copy, container.id, reason)
 
 
-def _reason(turn: Turn, cohort: Cohort, holder: Container) -> Reason[Motive] | None:
+def _reason(turn: Turn, cohort: Cohort, holder: Container) -> Reason[HandoverMotive] | None:
     """Return why another copy should be active; None if none should."""
     if cohort.record.active not in cohort.copies:
-        return Reason(Motive.MODEL, "the active's copy is not in the job model any more")
+        return Reason(HandoverMotive.MODEL, "the active's copy is not in the job model any more")
     if holder.host in turn.view.drained:
-        return Reason(Motive.DRAINED, f"{holder.host} is drained")
+        return Reason(HandoverMotive.DRAINED, f"{holder.host} is drained")
     if turn.view.is_orphaned(holder):
-        return Reason(Motive.CELL_LOST, f"the AM of cell {holder.cell} is gone")
+        return Reason(HandoverMotive.CELL_LOST, f"the AM of cell {holder.cell} is gone")
     # Its processor's standbys are replaced before it.
     if len(cohort.copies) == 1 or holder.id != next_container(turn, cohort.job):
         return None
     if is_current(cohort.job, holder):
-        return Reason(Motive.CROWDED, f"{holder.host} holds another container of the job")
-    return Reason(Motive.UPGRADE, f"revision {cohort.job.revision} is to run")
+        return Reason(HandoverMotive.CROWDED, f"{holder.host} holds another container of the job")
+    return Reason(HandoverMotive.UPGRADE, f"revision {cohort.job.revision} is to run")
 
 
 def _next_door(
     turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, holder: Container
-) -> Reason[Motive] | None:
+) -> Reason[HandoverMotive] | None:
     """Return that the active belongs in another container of its own host; None if it does not.
 
     It cannot be filled there while it runs: a standby takes over, and it moves there as a standby.
@@ -138,10 +144,10 @@ def _next_door(
         home = free_for(turn, (cohort,), slot)
     if home is None or home.id == holder.id or home.host != holder.host:
         return None
-    return Reason(Motive.REGROUP, f"its tasks belong in {home.id} on the same host")
+    return Reason(HandoverMotive.REGROUP, f"its tasks belong in {home.id} on the same host")
 
 
-def _exposed(turn: Turn, cohort: Cohort) -> Reason[Motive] | None:
+def _exposed(turn: Turn, cohort: Cohort) -> Reason[HandoverMotive] | None:
     """Return that every copy could be lost at once unless the active moves; None if it need not.
 
     It moves as a standby: an active copy never moves while another can take over.
@@ -149,7 +155,7 @@ def _exposed(turn: Turn, cohort: Cohort) -> Reason[Motive] | None:
     found = next_relocation(turn, cohort)
     if found is None or found.copy != cohort.record.active:
         return None
-    return Reason(Motive.EXPOSED, found.reason)
+    return Reason(HandoverMotive.EXPOSED, found.reason)
 
 
 def _gathering(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> int | None:
@@ -175,7 +181,7 @@ def _gathering(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> int |
 
 
 def best_standby(
-    turn: Turn, cohort: Cohort, motive: Motive | None = None, copy: int | None = None
+    turn: Turn, cohort: Cohort, motive: HandoverMotive | None = None, copy: int | None = None
 ) -> tuple[int, Container] | None:
     """Return the standby that should take over as planned, or ``copy`` if it can; None if none is in sync."""
     found = [
@@ -190,10 +196,10 @@ def best_standby(
         and not turn.is_superseded(cohort.job, holder)
         and (copy is not None or (not turn.view.must_leave(holder) and each in cohort.copies))
     ]
-    if motive is Motive.UPGRADE and not cohort.job.model.is_mixed:
+    if motive is HandoverMotive.UPGRADE and not cohort.job.model.is_mixed:
         # Or one that has other actives of the processor: once all are in one container, the other can be replaced.
         found = [each for each in found if is_current(cohort.job, each[1]) or _has_active(turn, each[1])]
-    if motive is Motive.REGROUP:
+    if motive is HandoverMotive.REGROUP:
         found = [each for each in found if turn.home_of(each[1].id) == SlotId(cohort.processor, each[0])]
     return min(
         found,
@@ -216,7 +222,7 @@ def balance(turn: Turn, job: Job) -> Iterator[Action]:
         return
     loads = turn.loads()
     live = shared_containers(turn, job)
-    if len(live) < 2 or outdated(turn, job) or too_many(turn, job) is not None:
+    if len(live) < 2 or outdated(turn, job) or surplus_container(turn, job) is not None:
         return
     fewest = min(loads.get(each.id, (0, 0))[0] for each in live)
     for most in sorted(live, key=lambda each: (-loads.get(each.id, (0, 0))[0], each.id)):
@@ -240,6 +246,6 @@ def balance(turn: Turn, job: Job) -> Iterator[Action]:
                         job.model.processor_of[task],
                         copy,
                         other,
-                        Reason(Motive.BALANCE, "its container has fewer actives"),
+                        Reason(HandoverMotive.BALANCE, "its container has fewer actives"),
                     )
                     return

@@ -16,13 +16,19 @@ from appmaster.metrics.counters import Counter
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.rules import failover, follow_reports, moving, placing, planned, situations
 from appmaster.planning.rules.withdrawal import withdraw
-from appmaster.planning.state.actions import Action, ForgetHandover, Kind, PrepareHandover, WriteRecords
+from appmaster.planning.state.actions import (
+    Action,
+    DecisionKind,
+    ForgetHandover,
+    PrepareHandover,
+    WriteRecords,
+)
 
 #: Returns the decision about a cohort, given all cohorts of its processor; None while it is not due.
 Decide = Callable[[Turn, tuple[Cohort, ...], Cohort], Action | None]
 
 #: The kind of a decision, for the page: a change of records, or an action that changes only the view.
-Decided = Kind | type[PrepareHandover] | type[ForgetHandover]
+Decided = DecisionKind | type[PrepareHandover] | type[ForgetHandover]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ class Rule:
     decide: Decide
     decides: tuple[Decided, ...]
     deadline: str
-    """The field of `Policy` that bounds the wait for what follows; empty: there is no wait."""
+    """The field of `PlannerPolicy` that bounds the wait for what follows; empty: there is no wait."""
     comes: str
     """What follows if it happens in time."""
     otherwise: str
@@ -48,7 +54,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RuleStage:
     """Rules that are tried together: all of them for one cohort, then all of them for the next."""
 
     name: str
@@ -71,8 +77,8 @@ def _together(decide: Callable[[Turn, tuple[Cohort, ...]], Action | None]) -> De
 
 
 #: Every rule, in the order in which they are tried.
-STAGES: Final[tuple[Stage, ...]] = (
-    Stage(
+STAGES: Final[tuple[RuleStage, ...]] = (
+    RuleStage(
         "withdrawn",
         situations.is_withdrawn,
         (
@@ -81,7 +87,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 situations.is_ending,
                 "the job is not wanted any more, or was given up",
                 _alone(withdraw),
-                (Kind.UNDEPLOY,),
+                (DecisionKind.UNDEPLOY,),
                 deadline="exit_timeout_ms",
                 comes="no record has an active: every task is fenced, then containers are told to exit",
                 otherwise="a container that does not leave by itself is released",
@@ -92,7 +98,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 situations.is_parked,
                 "the processor failed more often than the job allows, or cannot succeed",
                 _alone(withdraw),
-                (Kind.PARK,),
+                (DecisionKind.PARK,),
                 deadline="",
                 comes="its containers are given back; a command lets it run again",
                 otherwise="",
@@ -102,7 +108,7 @@ STAGES: Final[tuple[Stage, ...]] = (
         ),
         is_last=True,
     ),
-    Stage(
+    RuleStage(
         "behind",
         situations.is_behind,
         (
@@ -112,14 +118,14 @@ STAGES: Final[tuple[Stage, ...]] = (
                 "a container has seen a higher epoch of a task than is recorded: ZooKeeper's state was lost, or was "
                 "restored from an earlier day",
                 _alone(follow_reports.raise_epochs),
-                (Kind.RAISE,),
+                (DecisionKind.RAISE,),
                 deadline="",
                 comes="the epoch is above all that were seen; everything else is judged after that",
                 otherwise="",
             ),
         ),
     ),
-    Stage(
+    RuleStage(
         "active lost",
         failover.is_lost,
         (
@@ -128,7 +134,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 situations.has_displaced,
                 "a standby is displaced, its host is reserved, and its stop is confirmed (step 7)",
                 _alone(failover.start_reserved),
-                (Kind.FAILOVER,),
+                (DecisionKind.FAILOVER,),
                 deadline="heartbeat_timeout_ms",
                 comes="the new active claims its epoch; the displaced standby is requested anywhere (8)",
                 otherwise="it is lost like any other active",
@@ -140,7 +146,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 situations.has_displaced,
                 "a standby is displaced, and its host could not be reserved",
                 _alone(failover.restore_displaced),
-                (Kind.RESTORE,),
+                (DecisionKind.RESTORE,),
                 deadline="samehost_timeout_ms",
                 comes="the standby is in sync again; the active is requested anywhere",
                 otherwise="after four times that time a standby may be displaced again",
@@ -151,7 +157,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 "policy `promote`, or the lost copy has no slot in the model: another copy lives; the best one "
                 "in sync, else the one least behind",
                 _alone(failover.promote),
-                (Kind.FAILOVER,),
+                (DecisionKind.FAILOVER,),
                 deadline="restore_delay_ms",
                 comes="the new active claims its epoch; the lost copy is created again as a standby",
                 otherwise="the lost copy is created again meanwhile; a new active that dies is lost like any other",
@@ -163,7 +169,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 situations.restarts,
                 "policy `restart`: its own host was not available in time, and a standby lives (steps 2 to 4)",
                 _alone(failover.displace),
-                (Kind.DISPLACE,),
+                (DecisionKind.DISPLACE,),
                 deadline="stop_timeout_ms",
                 comes="the standby stops (5) while its host is reserved (6): *start where the standby was*",
                 otherwise="a standby that does not stop is released, and its death confirms the stop; a "
@@ -171,7 +177,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             ),
         ),
     ),
-    Stage(
+    RuleStage(
         "active stuck",
         failover.is_stuck,
         (
@@ -181,7 +187,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 "the active, or the copy about to become it, makes no progress or is cut off from Kafka, and another "
                 "copy in sync has been in touch with Kafka for as long; under either policy",
                 _alone(failover.promote_another),
-                (Kind.FAILOVER,),
+                (DecisionKind.FAILOVER,),
                 deadline="progress_timeout_ms",
                 comes="the new active claims its epoch; the former one continues as a standby, or its container ends "
                 "itself if it cannot even stop",
@@ -191,7 +197,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             ),
         ),
     ),
-    Stage(
+    RuleStage(
         "hand-over",
         situations.is_prepared_for,
         (
@@ -200,7 +206,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 situations.always,
                 "a planned hand-over was begun",
                 _together(planned.carry_on),
-                (Kind.HANDOVER, ForgetHandover),
+                (DecisionKind.HANDOVER, ForgetHandover),
                 deadline="prepare_timeout_ms",
                 comes="the prepared copy becomes active, the former one continues as a standby",
                 otherwise="in sync but not ready: it is handed over nevertheless; not in sync for twice that "
@@ -211,7 +217,7 @@ STAGES: Final[tuple[Stage, ...]] = (
         ),
         is_of_processor=True,
     ),
-    Stage(
+    RuleStage(
         "slots",
         situations.always,
         (
@@ -220,7 +226,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 situations.has_displaced,
                 "a standby is displaced, and the active that displaced it is back (a new leader heard it again)",
                 _alone(failover.restore_displaced),
-                (Kind.RESTORE,),
+                (DecisionKind.RESTORE,),
                 deadline="",
                 comes="the standby is in sync again, where it was",
                 otherwise="",
@@ -231,7 +237,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 "a standby that the model has no slot for, whose container is to be replaced, that is on a drained "
                 "host and can go to no other, or that could only take over with withdrawn code",
                 _alone(placing.drop),
-                (Kind.DROP,),
+                (DecisionKind.DROP,),
                 deadline="",
                 comes="its container is given back; if the copy is still wanted, it is an empty slot",
                 otherwise="",
@@ -241,7 +247,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 situations.is_new,
                 "no copy was ever active, or the processor was unparked",
                 placing.start,
-                (Kind.BIND,),
+                (DecisionKind.BIND,),
                 deadline="launch_timeout_ms",
                 comes="every active's container comes before any standby's",
                 otherwise="a request that expires is made again with back-off: a slow deploy is no failure",
@@ -252,7 +258,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 "policy `restart`: the active is lost, and its own host was available in time (step 1), or no other "
                 "copy lives and a container came",
                 placing.start,
-                (Kind.BIND,),
+                (DecisionKind.BIND,),
                 deadline="samehost_timeout_ms",
                 comes="on its own host: no failover; elsewhere: counted as one without a standby",
                 otherwise="*displace*, if a standby lives; else any host is requested",
@@ -265,7 +271,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 "policy `promote`, or the lost copy has no slot in the model: the active is lost, no other "
                 "copy lives, and a container came",
                 placing.start,
-                (Kind.BIND,),
+                (DecisionKind.BIND,),
                 deadline="request_timeout_ms",
                 comes="the copy restores (its last host first) and becomes active",
                 otherwise="the next host is asked, with back-off: the best named ones, then any",
@@ -277,7 +283,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 situations.always,
                 "a standby's slot is empty, and a container is available for it (flow B)",
                 placing.fill,
-                (Kind.BIND,),
+                (DecisionKind.BIND,),
                 deadline="request_timeout_ms",
                 comes="the standby restores and joins the in-sync set",
                 otherwise="its last host first, then the best others, then any, with back-off",
@@ -287,7 +293,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 situations.is_moving,
                 "a copy that is filled elsewhere is in sync there, or need not move any more",
                 _alone(moving.end_move),
-                (Kind.MOVED, Kind.STAY),
+                (DecisionKind.MOVED, DecisionKind.STAY),
                 deadline="",
                 comes="the filled copy replaces the old one; an active's copy does so by a planned hand-over",
                 otherwise="",
@@ -298,7 +304,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 situations.always,
                 "a live copy should be in another container, and that container is available",
                 moving.begin_move,
-                (Kind.MOVE, Kind.DROP, Kind.BIND),
+                (DecisionKind.MOVE, DecisionKind.DROP, DecisionKind.BIND),
                 deadline="",
                 comes="the copy is filled there while the old one serves: *end a move*",
                 otherwise="",
@@ -306,7 +312,7 @@ STAGES: Final[tuple[Stage, ...]] = (
             ),
         ),
     ),
-    Stage(
+    RuleStage(
         "planned",
         situations.always,
         (
@@ -326,7 +332,7 @@ STAGES: Final[tuple[Stage, ...]] = (
         ),
         is_of_processor=True,
     ),
-    Stage(
+    RuleStage(
         "reports",
         situations.always,
         (
@@ -335,7 +341,7 @@ STAGES: Final[tuple[Stage, ...]] = (
                 situations.always,
                 "containers report claims, lag, or failures of user code",
                 _alone(follow_reports.follow),
-                (Kind.CLAIMED, Kind.FAILURES, Kind.IN_SYNC),
+                (DecisionKind.CLAIMED, DecisionKind.FAILURES, DecisionKind.IN_SYNC),
                 deadline="in_sync_interval_ms",
                 comes="the record agrees with the reports",
                 otherwise="",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from appmaster.planning.placement.turn import Cohort, Turn
-from appmaster.planning.state.actions import Kind, WriteRecords
-from appmaster.planning.state.reasons import Basis, Failure, Reason
+from appmaster.planning.state.actions import DecisionKind, WriteRecords
+from appmaster.planning.state.reasons import DecisionBasis, FailureReason, Reason
 from standby.shared.model import TaskRecord
 
 
@@ -27,11 +27,13 @@ def withdraw(turn: Turn, cohort: Cohort) -> WriteRecords | None:
             record, active=None, epoch=epoch, placed={}, moving={}, displaced=None, in_sync=(), failures=None
         )
 
-    kind = Kind.PARK if parked and cohort.job.is_led else Kind.UNDEPLOY
+    kind = DecisionKind.PARK if parked and cohort.job.is_led else DecisionKind.UNDEPLOY
     return turn.decide(cohort, kind, _basis(parked or cohort.job.failure), edit)
 
 
-def _basis(failure: Reason[Failure] | None) -> Reason[Basis]:
+def _basis(failure: Reason[FailureReason] | None) -> Reason[DecisionBasis]:
     if failure is None:
-        return Reason(Basis.UNDEPLOYED)
-    return Reason(Basis.POISON if failure.kind is Failure.POISON else Basis.OTHER, str(failure))
+        return Reason(DecisionBasis.UNDEPLOYED)
+    return Reason(
+        DecisionBasis.POISON if failure.kind is FailureReason.POISON else DecisionBasis.OTHER, str(failure)
+    )

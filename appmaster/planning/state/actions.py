@@ -10,13 +10,21 @@ from dataclasses import dataclass, field
 
 from appmaster.planning.state.job import Lack
 from appmaster.planning.state.model import JobModel, Slot
-from appmaster.planning.state.reasons import Basis, Failure, Loss, Motive, Reason, Setback, Without
+from appmaster.planning.state.reasons import (
+    DecisionBasis,
+    FailureReason,
+    HandoverMotive,
+    Loss,
+    NoStandbyReason,
+    Reason,
+    Setback,
+)
 from appmaster.planning.state.view import LostActive, RequestKind
 from standby.shared.model import ProcessorId, SlotId, TaskId, TaskRecord, Wanted
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RecordWrite:
     """One task record to write."""
 
     record: TaskRecord
@@ -42,7 +50,7 @@ class Outcome(str, enum.Enum):
     """The job ended."""
 
 
-class Kind(str, enum.Enum):
+class DecisionKind(str, enum.Enum):
     """The kind of a decision about task records."""
 
     BIND = "bind"
@@ -104,7 +112,7 @@ class Facts:
     in_place: bool | None = field(
         default=None, metadata=_doc("whether a lost active is started again on its own host")
     )
-    without: Reason[Without] | None = field(
+    without: Reason[NoStandbyReason] | None = field(
         default=None, metadata=_doc("why no standby in sync took the place of a lost active")
     )
     policy: FailoverPolicy | None = field(default=None, metadata=_doc("`promote` or `restart`"))
@@ -121,9 +129,9 @@ class WriteRecords:
 
     decision: str
     processor: ProcessorId
-    changes: tuple[Change, ...]
-    kind: Kind
-    reason: Reason[Basis] | Reason[Motive]
+    changes: tuple[RecordWrite, ...]
+    kind: DecisionKind
+    reason: Reason[DecisionBasis] | Reason[HandoverMotive]
     container: str = ""
     """The container that the decision places replicas in; empty: none."""
     copy: int | None = None
@@ -149,7 +157,7 @@ class WriteStatus:
     reasons: tuple[str, ...]
     lacks: tuple[Lack, ...] = ()
     """As `Job.lacks`."""
-    failure: Reason[Failure] | None = None
+    failure: Reason[FailureReason] | None = None
     """Why the job failed; None: it has not."""
     traceback: str = ""
     """Where the job's code raised what caused the reasons; empty: it did not."""
@@ -192,7 +200,7 @@ class PrepareHandover:
     processor: ProcessorId
     to_copy: int
     container: str
-    reason: Reason[Motive]
+    reason: Reason[HandoverMotive]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from appmaster.planning.state.actions import Action
-from appmaster.planning.state.job import Effect, Policy
+from appmaster.planning.state.job import EffectKind, PlannerPolicy
 from appmaster.planning.state.model import JobModel, JobSpec
-from appmaster.planning.state.reasons import Failure, Loss, Reason
+from appmaster.planning.state.reasons import FailureReason, Loss, Reason
 from appmaster.planning.state.view import Command, Recorded
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd
@@ -48,13 +48,13 @@ class JobLoaded:
     spec: JobSpec
     model: JobModel | None
     """The recorded model; None: there is none yet."""
-    policy: Policy
+    policy: PlannerPolicy
     revision: int = 1
     is_wanted: bool = True
     purge: bool = False
     was_deployed: bool = False
     """Whether it was deployed under an earlier leader."""
-    failure: Reason[Failure] | None = None
+    failure: Reason[FailureReason] | None = None
     """Why it failed under an earlier leader; None: it did not."""
     traceback: str = ""
     """The traceback of its code that belongs to that failure; empty: none."""
@@ -75,7 +75,7 @@ class TopicNoted:
     job: str
     topic: str
     kind: str
-    """Its use in the job: `appmaster.topics.ids.Kind`."""
+    """Its use in the job: `appmaster.topics.ids.TopicKind`."""
     reason: str
     recorded_id: str
     """The recorded Kafka id of the topic; empty: none was recorded."""
@@ -306,7 +306,7 @@ class ReportReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamBroken:
+class ContainerStreamBroken:
     """A container's stream ended without a farewell."""
 
     container: str
@@ -357,7 +357,7 @@ class EffectFailed:
     """An effect failed for a job, for a reason that concerns only that job; it is tried again."""
 
     job: str
-    effect: Effect
+    effect: EffectKind
     reason: str
 
 
@@ -366,7 +366,7 @@ class EffectDone:
     """An effect that had failed has succeeded."""
 
     job: str
-    effect: Effect
+    effect: EffectKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +404,7 @@ Event = (
     | ContainerRegistered
     | HeartbeatReceived
     | ReportReceived
-    | StreamBroken
+    | ContainerStreamBroken
     | PortProbed
     | TasksFenced
     | FencingFailed

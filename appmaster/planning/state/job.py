@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from appmaster.planning.state.model import JobModel, JobSpec
-from appmaster.planning.state.reasons import Failure, Reason
+from appmaster.planning.state.reasons import FailureReason, Reason
 from standby.config.planner import PlannerKeys
 from standby.shared.model import ProcessorId
 
@@ -20,12 +20,12 @@ class OnExhausted(str, enum.Enum):
     PARK = "park"
 
 
-#: In `Policy.restore_paused`: all hosts instead of a single one.
+#: In `PlannerPolicy.restore_paused`: all hosts instead of a single one.
 EVERY_HOST: Final = "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Policy(PlannerKeys):
+class PlannerPolicy(PlannerKeys):
     """A job's configuration for the planner; times in milliseconds.
 
     Inherited fields are keys of the job file. The fields below are constants, or are derived from keys
@@ -84,7 +84,7 @@ class JobState(str, enum.Enum):
     UNDEPLOYED = "undeployed"
 
 
-class Effect(str, enum.Enum):
+class EffectKind(str, enum.Enum):
     """What a leader does for a job in the outside world; failures are reported by it."""
 
     WRITE_RECORDS = "write-records"
@@ -118,7 +118,7 @@ class Job:
     spec: JobSpec
     model: JobModel
     """The recorded model; version 0 and empty before the first one is recorded."""
-    policy: Policy
+    policy: PlannerPolicy
     revision: int = 1
     """Of code and configuration; containers that run another one are replaced one by one."""
     is_wanted: bool = True
@@ -150,13 +150,13 @@ class Job:
     """Why it failed the last time; empty: it succeeded, or was not tried."""
     fence_again_ms: int = 0
     """Fencing is not tried again before this time."""
-    faults: Mapping[Effect, str] = field(default_factory=dict)
+    faults: Mapping[EffectKind, str] = field(default_factory=dict)
     """What cannot be done for it at present, and why it failed first; the job is set aside to that extent."""
     obstacle: str = ""
     """Why it cannot continue, whatever its containers do; empty: it can."""
     changelog_risk: str = ""
     """Why its changelog is about to lose records; empty: it is not."""
-    failure: Reason[Failure] | None = None
+    failure: Reason[FailureReason] | None = None
     """Why the job failed; None: it has not."""
     last_traceback: str = ""
     """The last traceback of its code that a container reported; empty once it is deployed and nothing fails."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from appmaster.planning.state.grouping import Grouper, balanced, regroup, singletons
-from appmaster.planning.state.reasons import Failure, Reason
+from appmaster.planning.state.reasons import FailureReason, Reason
 from standby.errors import BadConfiguration
 from standby.shared.model import ProcessorId, SlotId, TaskId
 
@@ -61,7 +61,7 @@ class Processor:
     tasks: tuple[TaskId, ...]
     copies: tuple[int, ...]
     """Its copy numbers, ascending."""
-    parked: Reason[Failure] | None = None
+    parked: Reason[FailureReason] | None = None
     """Why it is withdrawn until an operator unparks it (`standfast unpark`); None: it is not."""
 
 
@@ -101,7 +101,7 @@ class JobModel:
         return tuple(self.processor_of)
 
     @cached_property
-    def parked(self) -> Mapping[ProcessorId, Reason[Failure]]:
+    def parked(self) -> Mapping[ProcessorId, Reason[FailureReason]]:
         """The processors that are parked, and why."""
         return {processor: each.parked for processor, each in self.processors.items() if each.parked}
 
@@ -110,7 +110,7 @@ class JobModel:
         """How many copies a processor has: 1 + R."""
         return max((len(each.copies) for each in self.processors.values()), default=0)
 
-    def parking(self, processor: ProcessorId, reason: Reason[Failure] | None) -> JobModel:
+    def parking(self, processor: ProcessorId, reason: Reason[FailureReason] | None) -> JobModel:
         """Return the next version, in which ``processor`` is parked for ``reason``, or unparked if that is None."""
         parked = replace(self.processors[processor], parked=reason)
         return replace(self, processors={**self.processors, processor: parked}, version=self.version + 1)

@@ -13,7 +13,7 @@ _MILESTONES = (Phase.FENCING, Phase.DRAINING, Phase.CLAIMING, Phase.ACTIVE)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FailoverProgress:
     """The progress of a failover or hand-over."""
 
     phases: Mapping[tuple[TaskId, Phase], int] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Progress:
     because the records name another copy by now."""
 
 
-def progress(view: ClusterView, container: Container, failover: Failover) -> Progress | None:
+def progress(view: ClusterView, container: Container, failover: Failover) -> FailoverProgress | None:
     """Return a failover's progress according to ``container``'s report; None while its records are being written."""
     phases = dict(failover.phases)
     times: dict[str, dict[str, int | None]] = {}
@@ -36,7 +36,7 @@ def progress(view: ClusterView, container: Container, failover: Failover) -> Pro
             return None  # its record is still being written, and the present one is from before the decision
         record = view.records[task].record
         if record.active != failover.to_copy or record.placed.get(failover.to_copy) != container.id:
-            return Progress(is_over=True)
+            return FailoverProgress(is_over=True)
         status = container.statuses.get(ReplicaId(task, failover.to_copy))
         if status is None or status.role is not Role.ACTIVE or status.epoch != record.epoch:
             done = False
@@ -60,4 +60,4 @@ def progress(view: ClusterView, container: Container, failover: Failover) -> Pro
             "active_ms": phases.get((task, Phase.ACTIVE)),
             "first_commit_ms": status.first_commit_ms,
         }
-    return Progress(phases, times, is_over=done, is_finished=done)
+    return FailoverProgress(phases, times, is_over=done, is_finished=done)

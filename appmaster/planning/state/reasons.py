@@ -37,7 +37,7 @@ class Loss(str, enum.Enum):
         return self in (Loss.REPLICA_FAILED, Loss.REPLICA_FENCED)
 
 
-class Motive(str, enum.Enum):
+class HandoverMotive(str, enum.Enum):
     """Why the active role of a processor is handed over as planned."""
 
     ASKED = "asked"
@@ -57,7 +57,7 @@ class Motive(str, enum.Enum):
     BALANCE = "balance"
 
 
-class Without(str, enum.Enum):
+class NoStandbyReason(str, enum.Enum):
     """Why no standby in sync replaced a lost active."""
 
     RESTORING = "restoring"
@@ -66,8 +66,8 @@ class Without(str, enum.Enum):
     """Policy ``restart``: the host of a standby that lives could not be reserved."""
 
 
-class Basis(str, enum.Enum):
-    """The basis of a decision about records, as far as it is counted; that of a hand-over is its `Motive`."""
+class DecisionBasis(str, enum.Enum):
+    """The basis of a decision about records, as far as it is counted; that of a hand-over is its `HandoverMotive`."""
 
     EMPTY_SLOT = "an-empty-slot"
     FIRST_COPY = "the-first-of-its-tasks-copies"
@@ -79,7 +79,7 @@ class Basis(str, enum.Enum):
     OTHER = "other"
 
 
-class Failure(str, enum.Enum):
+class FailureReason(str, enum.Enum):
     """Why a job failed, or a processor of it was parked."""
 
     POISON = "poison"
@@ -115,15 +115,15 @@ K_co = TypeVar("K_co", bound=enum.Enum, covariant=True)
 
 #: The beginning of a kind's sentence, if that is not its value; empty: the detail is the whole sentence.
 _WORDS: Final[dict[enum.Enum, str]] = {
-    Without.NO_OTHER_COPY: "no other copy lives",
-    Basis.EMPTY_SLOT: "an empty slot",
-    Basis.FIRST_COPY: "the first of its tasks' copies",
-    Basis.NO_OTHER_COPY: "no other copy lives",
-    Basis.NO_NEED: "there is no need to move any more",
-    Basis.UNDEPLOYED: "the job is being undeployed",
-    Basis.POISON: "",
-    Basis.OTHER: "",
-    **dict.fromkeys(Failure, ""),
+    NoStandbyReason.NO_OTHER_COPY: "no other copy lives",
+    DecisionBasis.EMPTY_SLOT: "an empty slot",
+    DecisionBasis.FIRST_COPY: "the first of its tasks' copies",
+    DecisionBasis.NO_OTHER_COPY: "no other copy lives",
+    DecisionBasis.NO_NEED: "there is no need to move any more",
+    DecisionBasis.UNDEPLOYED: "the job is being undeployed",
+    DecisionBasis.POISON: "",
+    DecisionBasis.OTHER: "",
+    **dict.fromkeys(FailureReason, ""),
 }
 
 #: The beginning of a setback's sentence, if its detail says why.

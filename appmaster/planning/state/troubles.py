@@ -52,7 +52,7 @@ def _is_active(view: ClusterView, container: Container, replica: ReplicaId) -> b
     )
 
 
-def in_words(trouble: Trouble) -> str:
+def trouble_text(trouble: Trouble) -> str:
     """Return the text for the status, without figures that change by themselves, since each change is written."""
     task = trouble.replica.task
     if trouble.kind is TroubleKind.FAILING:

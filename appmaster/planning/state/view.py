@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import Slot, job_of
-from appmaster.planning.state.reasons import Loss, Motive, Reason, Setback
+from appmaster.planning.state.reasons import HandoverMotive, Loss, Reason, Setback
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd
 from standby.shared.model import (
@@ -70,7 +70,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ReplicaProgress:
     """Since when a replica has been in its present condition, according to its container's reports.
 
     Kept for a replica that is to be active but does not work: it makes no progress. Also for a standby that is in step
@@ -119,7 +119,7 @@ class Container:
     statuses: Mapping[ReplicaId, ReplicaStatus] = field(default_factory=dict)
     troubles: tuple[Trouble, ...] = ()
     """Problems of its actives that continue to run, as of the last report."""
-    standing: Mapping[ReplicaId, Standing] = field(default_factory=dict)
+    standing: Mapping[ReplicaId, ReplicaProgress] = field(default_factory=dict)
     """Replicas that make no progress, or that could take over."""
     leftovers: tuple[Leftover, ...] = ()
     """State that it found on its host's disks when its process started, and does not hold itself."""
@@ -187,7 +187,7 @@ class RequestState(str, enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ContainerRequest:
     """A requested container, until it registers."""
 
     number: int
@@ -278,7 +278,7 @@ class LostActive:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class EndingContainer:
     """A container that was given back and may still run."""
 
     incarnation: int
@@ -298,7 +298,7 @@ class Failover:
     processor: ProcessorId
     lost: str
     """The container that was active before."""
-    reason: Loss | Motive
+    reason: Loss | HandoverMotive
     to_copy: int
     to: str
     detected_ms: int
@@ -318,7 +318,7 @@ class Handover:
     to: str
     """The container that becomes active."""
     since_ms: int
-    reason: Reason[Motive]
+    reason: Reason[HandoverMotive]
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +358,7 @@ class ClusterView:
     containers: Mapping[str, Container] = field(default_factory=dict)
     bindings: Mapping[str, str] = field(default_factory=dict)
     """Decision being written → the container that it gives tasks to."""
-    requests: Mapping[int, Request] = field(default_factory=dict)
+    requests: Mapping[int, ContainerRequest] = field(default_factory=dict)
     described: Mapping[str, HostInfo] = field(default_factory=dict)
     """What is known about hosts, whether or not they can be requested; known independently of the cells."""
     hosts: Mapping[str, HostInfo] = field(default_factory=dict)
@@ -377,7 +377,7 @@ class ClusterView:
     lost_actives: Mapping[ProcessorId, LostActive] = field(default_factory=dict)
     told_lost: frozenset[str] = frozenset()
     """Containers whose loss this leader has logged, so that it logs each loss once."""
-    ending: Mapping[str, Ending] = field(default_factory=dict)
+    ending: Mapping[str, EndingContainer] = field(default_factory=dict)
     """Containers that were given back with tasks in them, until they are known to be dead: YARN confirms at once, but
     the process ends a heartbeat or two later."""
     crashes: Mapping[TaskId, InputFailures] = field(default_factory=dict)

@@ -23,14 +23,14 @@ from standby.adapters.kafka.changelog import KafkaChangelog
 from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.codes import DAMAGED, MISSING, REFUSED, translate
 from standby.adapters.kafka.input import InputReader
-from standby.adapters.kafka.lasting import lasting
-from standby.adapters.kafka.limits import Rights, Sizes
-from standby.adapters.kafka.offsets import EARLIEST, LATEST, Offsets
+from standby.adapters.kafka.limits import RecordSizes, WriteRights
+from standby.adapters.kafka.offsets import EARLIEST, LATEST, OffsetClient
 from standby.adapters.kafka.refusals import Refusals
-from standby.adapters.kafka.writer import KafkaWriter, Refusal
+from standby.adapters.kafka.renewable_client import lasting
+from standby.adapters.kafka.writer import KafkaWriter, WriteErrorContext
 from standby.config import JobConfig, kafka_settings
 from standby.errors import Transient
-from standby.kernel.ports import ANSWER_SECONDS, Ended, OffsetsUnstable, Place
+from standby.kernel.ports import ANSWER_SECONDS, OffsetsUnstable, Place, TransactionOutcome
 from standby.ports import UnreadableRecord
 from standby.replica.claim import Committed
 from standby.replica.failing import InputRecord
@@ -55,9 +55,9 @@ class KafkaBroker:
         self._inputs = config.inputs
         self._settings = kafka_settings(config)
         self._admin = lasting(clients.QUESTIONS, self._settings)
-        self._offsets = Offsets(self._settings, definition.group)
-        self._sizes = Sizes(config, self._admin)
-        self._rights = Rights(self._admin)
+        self._offsets = OffsetClient(self._settings, definition.group)
+        self._sizes = RecordSizes(config, self._admin)
+        self._rights = WriteRights(self._admin)
         self._refusals = Refusals()
         self._member = lasting(clients.MEMBER, self._settings, {"group.id": definition.group}, self._refusals)
         with self._member.use() as consumer:
@@ -138,10 +138,10 @@ class KafkaBroker:
         except KafkaException as error:
             raise translate(error.args[0], f"reading {place.topic}-{partition}") from error
         finally:
-            clients.close(reader)
+            clients.close_consumer(reader)
         return found
 
-    def ended(self, partition: int, count: int) -> Sequence[Ended]:
+    def ended(self, partition: int, count: int) -> Sequence[TransactionOutcome]:
         """Return how the last transactions of a task ended, newest first; none if reading is not permitted."""
         name = self._transactional_id(partition)
         what = f"reading the coordinator's log of {name}"
@@ -201,7 +201,7 @@ class KafkaBroker:
         except KafkaException as error:
             raise translate(error.args[0], what) from error
         finally:
-            clients.close(reader)
+            clients.close_consumer(reader)
         raise Transient(f"{what}: no answer")
 
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
@@ -246,7 +246,7 @@ class KafkaBroker:
         except KafkaException:
             return False
         finally:
-            clients.close(hasty)
+            clients.close_consumer(hasty)
         return True
 
     def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
@@ -321,7 +321,7 @@ class KafkaBroker:
             TopicPartition(self._definition.changelog, partition),
             self._transactional_id(partition),
             self._group,
-            Refusal(self._sizes, self._rights, self._explain),
+            WriteErrorContext(self._sizes, self._rights, self._explain),
         )
 
     def _explain(self, error: BaseException) -> None:
@@ -334,7 +334,7 @@ class KafkaBroker:
     def close(self) -> None:
         """Close the clients that the broker's own requests use."""
         with self._member.use() as member:
-            clients.close(member)
+            clients.close_consumer(member)
 
     def _bounds(
         self, places: Collection[InputPartition], level: IsolationLevel

@@ -10,10 +10,10 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from standby.adapters.kafka import clients
-from standby.adapters.kafka.clients import ClientKind, Names
+from standby.adapters.kafka.clients import ClientKind, ClientNames
 from standby.adapters.kafka.codes import DAMAGED, OUT_OF_RANGE, REFUSED, translate
 from standby.config import JobConfig, kafka_settings
-from standby.kernel.ports import Change, Chunk
+from standby.kernel.ports import ChangelogRecord, Chunk
 from standby.shared.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class KafkaChangelog:
         kind: ClientKind[Consumer] = clients.CHANGELOG,
     ) -> None:
         self._topic, self._group = definition.changelog, definition.group
-        names = Names(definition.group)
+        names = ClientNames(definition.group)
         self._consumer = kind.make(kafka_settings(config), kind.of_job(config, names))
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
@@ -105,21 +105,21 @@ class KafkaChangelog:
 
     def close(self) -> None:
         """End the consumer."""
-        clients.close(self._consumer)
+        clients.close_consumer(self._consumer)
 
     def _resume(self, partition: int) -> None:
         if partition in self._paused:
             self._paused.discard(partition)
             self._consumer.resume([TopicPartition(self._topic, partition)])
 
-    def _changes(self, messages: Sequence[Message]) -> Mapping[int, Sequence[Change]]:
+    def _changes(self, messages: Sequence[Message]) -> Mapping[int, Sequence[ChangelogRecord]]:
         """Return the records by their partition."""
         partitions = {each.partition() for each in messages}
         if len(partitions) == 1 and partitions <= self._positions.keys():
             # A restore usually reads only one; grouping records individually would cost it 5 to 10 % more CPU time.
             (only,) = self._positions.keys() & partitions
             return {only: [(key, each.value()) for each in messages if (key := each.key()) is not None]}
-        changes: dict[int, list[Change]] = {}
+        changes: dict[int, list[ChangelogRecord]] = {}
         for message in messages:
             partition, key = message.partition(), message.key()
             if partition in self._positions and key is not None:

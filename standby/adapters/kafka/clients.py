@@ -1,8 +1,8 @@
 """All kinds of Kafka clients that a job uses; the only place where clients are created.
 
 A setting that one kind accepts may be refused by another: transactional producers and consumers have different
-rules. So a job's settings are checked by creating one client of each kind (`check`), which needs no broker. Clients
-are always created by their kind, with the settings of that kind.
+rules. So a job's settings are checked by creating one client of each kind (`check_clients`), which needs no broker.
+Clients are always created by their kind, with the settings of that kind.
 """
 
 from __future__ import annotations
@@ -84,15 +84,15 @@ _FROM_KEY: Final = {"transaction.timeout.ms": "job.transaction.timeout.ms"}
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ClientNames:
     """Names of a job's clients."""
 
     group: str
     transactional_id: str = ""
 
 
-#: For `check`: no job has these names, in case a broker ever sees them.
-_CHECKED: Final = Names("standfast-check", "standfast-check")
+#: For `check_clients`: no job has these names, in case a broker ever sees them.
+_CHECKED: Final = ClientNames("standfast-check", "standfast-check")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class ClientKind(Generic[C]):
     """Settings that override the job's."""
     defaults: KafkaSettings
     """Defaults, which the job may override."""
-    of_job: Callable[[JobConfig, Names], KafkaSettings]
+    of_job: Callable[[JobConfig, ClientNames], KafkaSettings]
     """Returns further overriding settings, which depend on the job or its names."""
     is_connection_only: bool
     """Whether it uses only those of the job's settings that concern the connection."""
@@ -153,7 +153,7 @@ class ClientKind(Generic[C]):
             client = self.library(self._merged(settings, own), **more)
         except (KafkaException, TypeError, ValueError, AttributeError) as error:
             return _said(error)
-        end(client)
+        end_client(client)
         return ""
 
     def _explained(self, said: str, settings: KafkaSettings, own: KafkaSettings) -> str:
@@ -181,7 +181,7 @@ def _said(error: Exception) -> str:
 _CLOSE_SECONDS: Final = 5.0
 
 
-def close(consumer: Consumer) -> None:
+def close_consumer(consumer: Consumer) -> None:
     """Close a consumer; if it does not end within some seconds, return anyway, and leave the client behind.
 
     In librdkafka 2.16, an answer OFFSET_OUT_OF_RANGE to a fetch while the client is being destroyed causes a
@@ -197,7 +197,7 @@ def close(consumer: Consumer) -> None:
         )
 
 
-def end(client: Producer | Consumer | AdminClient) -> None:
+def end_client(client: Producer | Consumer | AdminClient) -> None:
     """Close an unused client; producers and admin clients end when they are released."""
     if isinstance(client, Consumer):
         client.close()
@@ -207,16 +207,16 @@ def end(client: Producer | Consumer | AdminClient) -> None:
 KINDS: Final[list[ClientKind[Any]]] = []
 
 
-def _nothing(config: JobConfig, names: Names) -> KafkaSettings:
+def _nothing(config: JobConfig, names: ClientNames) -> KafkaSettings:
     return {}
 
 
-def _of_group(config: JobConfig, names: Names) -> KafkaSettings:
+def _of_group(config: JobConfig, names: ClientNames) -> KafkaSettings:
     # A consumer requires a group. Without a subscription it does not join it; offsets are committed by group name.
     return {"group.id": names.group}
 
 
-def _of_transactions(config: JobConfig, names: Names) -> KafkaSettings:
+def _of_transactions(config: JobConfig, names: ClientNames) -> KafkaSettings:
     return {
         "transactional.id": names.transactional_id,
         "transaction.timeout.ms": config.transaction_timeout_ms,
@@ -227,7 +227,7 @@ def _kind(
     what: str,
     library: Callable[..., C],
     ours: KafkaSettings,
-    of_job: Callable[[JobConfig, Names], KafkaSettings] = _nothing,
+    of_job: Callable[[JobConfig, ClientNames], KafkaSettings] = _nothing,
     *,
     defaults: KafkaSettings | None = None,
     is_connection_only: bool = False,
@@ -362,7 +362,7 @@ _WHOLE_READER: Final[KafkaSettings] = {
 }
 
 
-def _of_changelog(config: JobConfig, names: Names) -> KafkaSettings:
+def _of_changelog(config: JobConfig, names: ClientNames) -> KafkaSettings:
     # The reader of the in-sync replicas needs its share, too.
     queue_bytes = _QUEUE_BYTES // (config.restore_threads + 1)
     return {
@@ -429,7 +429,7 @@ WRITER: Final = _kind(
 )
 
 
-def check(config: JobConfig) -> None:
+def check_clients(config: JobConfig) -> None:
     """Create and close a client of every kind with a job's settings; sends no request.
 
     Raises `BadConfiguration` for a refused setting, like `ClientKind.make`.
@@ -441,4 +441,4 @@ def check(config: JobConfig) -> None:
             f"kafka.{names[0]}: its value is a function of a program that uses Kafka's client, not a text; remove it"
         )
     for kind in KINDS:
-        end(kind.make(settings, kind.of_job(config, _CHECKED), logger=LIBRARY_LOG))
+        end_client(kind.make(settings, kind.of_job(config, _CHECKED), logger=LIBRARY_LOG))

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.codes import DAMAGED, OUT_OF_RANGE, translate
-from standby.adapters.kafka.offsets import EARLIEST, LATEST, Offsets
+from standby.adapters.kafka.offsets import EARLIEST, LATEST, OffsetClient
 from standby.config import KafkaSettings
 from standby.errors import CorruptState, StandfastError, Transient
 from standby.ports import InputAway, UnreadableRecord
@@ -33,7 +33,7 @@ class InputBounds:
     def __init__(self, settings: KafkaSettings, group: str, timeout_seconds: float = 5.0) -> None:
         """``group`` is the job's."""
         self._timeout_seconds = timeout_seconds
-        self._offsets = Offsets(settings, group, logger=_LOG)
+        self._offsets = OffsetClient(settings, group, logger=_LOG)
 
     def ask(self, partitions: Iterable[InputPartition]) -> dict[InputPartition, tuple[int, int]]:
         """Return the first offset and the end of the committed part (last stable offset) of each partition.
@@ -160,7 +160,7 @@ class InputReader:
         """Wait until the client has noticed that its position is invalid, so that it can be closed.
 
         After an unreadable batch, it misinterprets the following data as a batch, and fetches from a random offset.
-        The broker's answer, OFFSET_OUT_OF_RANGE, must not arrive during the closing (`clients.close`).
+        The broker's answer, OFFSET_OUT_OF_RANGE, must not arrive during the closing (`clients.close_consumer`).
         """
         deadline = time.monotonic() + _RESET_SECONDS
         while time.monotonic() < deadline:
@@ -189,7 +189,7 @@ class InputReader:
         """Stop fetching, and close the client."""
         if self._damaged:
             self._await_reset()
-        clients.close(self._consumer)
+        clients.close_consumer(self._consumer)
 
 
 def _bytes(message: Message) -> int:

@@ -10,7 +10,7 @@ from typing import Final
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from standby.adapters.kafka.lasting import Lasting
+from standby.adapters.kafka.renewable_client import RenewableClient
 from standby.config import CHANGELOG_RECORD_BYTES, JobConfig
 from standby.kernel.ports import ANSWER_SECONDS
 
@@ -24,14 +24,14 @@ _OF_CLIENT: Final = "message.max.bytes"
 _OVERHEAD_BYTES: Final = 128
 
 
-class Rights:
+class WriteRights:
     """Determines the topics that a job's principal may write to, when a transaction failed for an unknown reason.
 
     If a permission is missing, the brokers refuse to add the partition to the transaction, and librdkafka reports
     the pending records as purged, without the reason. So another client asks the brokers. Thread-safe.
     """
 
-    def __init__(self, admin: Lasting[AdminClient]) -> None:
+    def __init__(self, admin: RenewableClient[AdminClient]) -> None:
         self._admin = admin
 
     def not_writable(self, topics: Collection[str]) -> list[str]:
@@ -55,13 +55,13 @@ class Rights:
         return found
 
 
-class Sizes:
+class RecordSizes:
     """The size limits of a job's records, and the message about refused ones.
 
     The job's writers share what was learned from refusals. Thread-safe.
     """
 
-    def __init__(self, config: JobConfig, admin: Lasting[AdminClient]) -> None:
+    def __init__(self, config: JobConfig, admin: RenewableClient[AdminClient]) -> None:
         self._admin = admin
         self._of_client = int(config.kafka.get(_OF_CLIENT, CHANGELOG_RECORD_BYTES))
         self.batch_bytes: int | None = None

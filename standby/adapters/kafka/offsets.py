@@ -25,7 +25,7 @@ from confluent_kafka import (
 
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.codes import translate
-from standby.adapters.kafka.lasting import Lasting, lasting
+from standby.adapters.kafka.renewable_client import RenewableClient, lasting
 from standby.config import KafkaSettings
 from standby.errors import StandfastError, Transient
 from standby.kernel.ports import ANSWER_SECONDS
@@ -67,14 +67,14 @@ def offset_in(answer: TopicPartition | KafkaError, what: str) -> int:
     return answer.offset
 
 
-class Offsets:
+class OffsetClient:
     """Requests the bounds of partitions, with one client per isolation level. Thread-safe."""
 
     def __init__(self, settings: KafkaSettings, group: str, **more: Any) -> None:
         """``group``: the clients may look up its coordinator. ``more`` is as in `ClientKind.make`."""
         self._settings, self._group, self._more = settings, group, more
         self._lock = threading.Lock()
-        self._clients: dict[IsolationLevel, Lasting[Consumer]] = {}
+        self._clients: dict[IsolationLevel, RenewableClient[Consumer]] = {}
 
     def ask(
         self,
@@ -103,7 +103,7 @@ class Offsets:
                     raise failure
         return found, failure
 
-    def _client(self, level: IsolationLevel) -> Lasting[Consumer]:
+    def _client(self, level: IsolationLevel) -> RenewableClient[Consumer]:
         with self._lock:
             if level not in self._clients:
                 own = {"group.id": self._group}

@@ -14,7 +14,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from standby.adapters.kafka import clients
-from standby.kernel.ports import ANSWER_SECONDS, Ended, Place
+from standby.kernel.ports import ANSWER_SECONDS, Place, TransactionOutcome
 
 _TOPIC: Final = "__transaction_state"
 
@@ -36,7 +36,7 @@ class _State:
     """The producer's id and epoch. A fence aborts under a higher epoch than that of the transaction."""
 
 
-def ended(reader: Consumer, name: str, count: int) -> Sequence[Ended]:
+def ended(reader: Consumer, name: str, count: int) -> Sequence[TransactionOutcome]:
     """Return how the last transactions of the transactional id ``name`` ended, newest first, at most ``count``.
 
     Fewer if the log no longer has them. ``reader`` is one of `clients.RECORDS`, and is closed. Raises
@@ -61,17 +61,17 @@ def ended(reader: Consumer, name: str, count: int) -> Sequence[Ended]:
                 return found[::-1][:count]
             look *= _MORE
     finally:
-        clients.close(reader)
+        clients.close_consumer(reader)
 
 
-def _endings(states: Iterable[_State]) -> Iterator[Ended]:
+def _endings(states: Iterable[_State]) -> Iterator[TransactionOutcome]:
     """Yield how each transaction ended, in order; its writer is that of its records while it was ongoing."""
     writer: int | None = None
     for each in states:
         if each.status == _ONGOING:
             writer = each.writer
         elif each.status in _PREPARED:
-            yield Ended(_PREPARED[each.status], each.places, writer)
+            yield TransactionOutcome(_PREPARED[each.status], each.places, writer)
             writer = None
 
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from standby.adapters.kafka import clients
-from standby.adapters.kafka.clients import Names
+from standby.adapters.kafka.clients import ClientNames
 from standby.adapters.kafka.codes import FENCED, MISSING, REFUSED, TOO_LARGE
-from standby.adapters.kafka.limits import Rights, Sizes
+from standby.adapters.kafka.limits import RecordSizes, WriteRights
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration
 from standby.kernel.ports import Place, RecordRefused, RecordTooLarge, WriterLost
@@ -52,11 +52,11 @@ _NEVER_TAKEN: Final = REFUSED | MISSING | TOO_LARGE
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class WriteErrorContext:
     """Means to find the reason of a refusal beyond the brokers' error."""
 
-    sizes: Sizes
-    rights: Rights
+    sizes: RecordSizes
+    rights: WriteRights
     explain: Callable[[BaseException], None] = lambda _error: None
     """Adds to an error's message why the brokers refuse this job's clients, if they do."""
 
@@ -70,7 +70,7 @@ class KafkaWriter:
         changelog: TopicPartition,
         transactional_id: str,
         group: Any,
-        refusal: Refusal,
+        refusal: WriteErrorContext,
     ) -> None:
         """``changelog`` is the task's changelog partition.
 
@@ -80,7 +80,7 @@ class KafkaWriter:
         sizes = refusal.sizes
         self._sizes, self._rights, self._explain = sizes, refusal.rights, refusal.explain
         self._settings = kafka_settings(config)
-        self._own = {**clients.WRITER.of_job(config, Names("", transactional_id))}
+        self._own = {**clients.WRITER.of_job(config, ClientNames("", transactional_id))}
         # When brokers refuse a record, they refuse its whole batch, and a batch may be refused although each of its
         # records is small enough.
         if sizes.batch_bytes is not None:

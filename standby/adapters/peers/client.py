@@ -10,9 +10,9 @@ from http import HTTPStatus
 from typing import Final
 
 from standby.adapters.peers.connection import PeerConnection, pieces
-from standby.adapters.tls import Context, Keys
+from standby.adapters.tls import Context, TlsCredentials
 from standby.errors import Transient
-from standby.kernel.ports import OpenSource, Refused
+from standby.kernel.ports import OpenSource, PeerRefused
 from standby.shared.model import TaskId
 from standby.shared.peers import SNAPSHOTS_ROUTE, PeerAddress
 from standby.shared.roles import PeerRole
@@ -69,7 +69,7 @@ class HttpSnapshotSource:
         return f"{self._address.container} at {self._address.host}:{self._address.port}"
 
     def _ask(self, method: str, path: str, start: int) -> Iterator[bytes]:
-        """Yield the answer's body in pieces; raises `Refused` and `Transient`."""
+        """Yield the answer's body in pieces; raises `PeerRefused` and `Transient`."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         with self._connection.to(str(self), self._address.host, self._address.port) as connection:
             connection.request(method, path, headers=headers)
@@ -82,9 +82,9 @@ class HttpSnapshotSource:
                 return
             text = response.read(4096).decode(errors="replace").strip()
         # The connection is still usable.
-        raise Refused(f"{self}: {status} {text}", is_soon=status == HTTPStatus.SERVICE_UNAVAILABLE)
+        raise PeerRefused(f"{self}: {status} {text}", is_soon=status == HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def open_sources(keys: Keys) -> OpenSource:
+def open_sources(keys: TlsCredentials) -> OpenSource:
     """Return a function that opens sources with ``keys``."""
     return partial(HttpSnapshotSource, keys.client_context)

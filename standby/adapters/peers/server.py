@@ -13,8 +13,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Final
 
-from standby.adapters.gate import Connection, Limits, Refused, listening
-from standby.adapters.tls import Keys
+from standby.adapters.acceptor import Connection, Limits, MalformedRequest, listening
+from standby.adapters.tls import TlsCredentials
 from standby.errors import StandfastError, Transient
 from standby.shared.peers import PeerAnswer, PeerRequest, Routes
 from standby.shared.roles import Caller, caller_of_peer
@@ -41,7 +41,7 @@ class PeerServer:
     `Unavailable` when it cannot listen.
     """
 
-    def __init__(self, host: str, keys: Keys, limits: Limits = LIMITS) -> None:
+    def __init__(self, host: str, keys: TlsCredentials, limits: Limits = LIMITS) -> None:
         self._keys = keys
         self.gate = listening(host, 0, limits, "peers")
         self.port: int = self.gate.port
@@ -76,10 +76,10 @@ class PeerServer:
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
                 raise ConnectionAbortedError("closed during the handshake") from error
             except ssl.SSLError as error:
-                raise Refused(str(error)) from error
+                raise MalformedRequest(str(error)) from error
             caller = caller_of_peer(secured.getpeercert())
             if caller is None:
-                raise Refused("a certificate without a role")
+                raise MalformedRequest("a certificate without a role")
             self.gate.let_in(connection, is_served_elsewhere=True)
             self._pool.submit(self._serve, connection, secured, caller)
             return 0

@@ -33,7 +33,10 @@ Piece = tuple[Mapping[InputPartition, int], Mapping[InputPartition, int]]
 
 
 class BoundedRead:
-    """Reads pieces sequentially on a thread of its own, and passes each to ``receive``; the counterpart of `Query`."""
+    """Reads pieces sequentially on a thread of its own, and passes each to ``receive``.
+
+    The counterpart of `SparkQuery`.
+    """
 
     def __init__(
         self,

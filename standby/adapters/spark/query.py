@@ -16,11 +16,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from standby.adapters.kafka.ahead import Ahead
+from standby.adapters.kafka.size_lookahead import SizeLookahead
 from standby.adapters.spark.session import CALL_SECONDS, FAILURES, Spark
 from standby.errors import BrokenInvariant, Transient
 from standby.feed.rules.sizing import BatchSize
-from standby.shared.errortext import first_line, told
+from standby.shared.errortext import first_line, summary_of
 from standby.shared.model import InputPartition
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ Receive = Callable[["pa.Table", Mapping[InputPartition, int]], None]
 
 #: Receives the failure that ended a query (the batch's error, otherwise the query's own), or None when it was
 #: stopped.
-Ended = Callable[["BaseException | None"], None]
+OnEnded = Callable[["BaseException | None"], None]
 
 
-class Gate(Protocol):
-    """Holds a query's micro-batches: a `standby.feed.reading.Reading`."""
+class BatchGate(Protocol):
+    """Holds a query's micro-batches: a `standby.feed.reading.QueryBuffer`."""
 
     def is_below(self, ends: Mapping[InputPartition, int]) -> bool:
         """Return whether the rows of a micro-batch up to ``ends`` are not needed; its arrival is recorded."""
@@ -75,17 +75,17 @@ class Sink:
 
     receive: Receive
     """Called on a thread of py4j."""
-    ended: Ended
+    ended: OnEnded
     """Called once, on the query's own thread."""
     size: BatchSize | None = None
     """Limits the batches of the Kafka source, adapting to earlier batches."""
-    ahead: Ahead | None = None
+    ahead: SizeLookahead | None = None
     """Samples the size of coming records."""
-    gate: Gate | None = None
+    gate: BatchGate | None = None
     """Holds batches, and determines which are not needed."""
 
 
-class Query:
+class SparkQuery:
     """A streaming query whose micro-batches go to ``sink``."""
 
     def __init__(
@@ -275,10 +275,10 @@ def _for_py4j(error: BaseException) -> RuntimeError:
     py4j transfers an `Exception` as text that it can encode; with anything else its thread would end without an
     answer.
     """
-    return RuntimeError(told(error))
+    return RuntimeError(summary_of(error))
 
 
-def begin(spark: Spark, frame: DataFrame, checkpoint: Path, sink: Sink) -> Query:
+def begin(spark: Spark, frame: DataFrame, checkpoint: Path, sink: Sink) -> SparkQuery:
     """Return a running query that passes each micro-batch of ``frame`` to ``sink``, except those below its gate.
 
     Raises one of `FAILURES` when Spark refuses the query.
@@ -286,12 +286,12 @@ def begin(spark: Spark, frame: DataFrame, checkpoint: Path, sink: Sink) -> Query
     spark.remove_discarded()
     if spark.has_async_progress:
         try:
-            return Query(spark, frame, checkpoint, sink, _ASYNC_PROGRESS)
+            return SparkQuery(spark, frame, checkpoint, sink, _ASYNC_PROGRESS)
         except PySparkException as error:
             refused = error
         # The option for our kind of sink is internal to Spark: a release without it works, but slower.
-        query = Query(spark, frame, checkpoint, sink, {})
+        query = SparkQuery(spark, frame, checkpoint, sink, {})
         _LOG.warning("Spark refuses asynchronous progress tracking: %s", first_line(refused))
         spark.has_async_progress = False
         return query
-    return Query(spark, frame, checkpoint, sink, {})
+    return SparkQuery(spark, frame, checkpoint, sink, {})

@@ -377,7 +377,7 @@ def types(frame: DataFrame) -> list[tuple[str, str]]:
     return list(frame.dtypes)
 
 
-def is_users(error: BaseException) -> bool:
+def is_user_error(error: BaseException) -> bool:
     """Return whether a micro-batch's job failed with ``error`` because of the user's expressions, not of the input.
 
     For example a Python function that raised, or an expression that refuses a value (such as a cast in ANSI mode).

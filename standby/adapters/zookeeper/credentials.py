@@ -11,7 +11,7 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, WatchedEvent
 
-from standby.adapters.tls import Keys
+from standby.adapters.tls import TlsCredentials
 from standby.adapters.zookeeper.membership import read_or_watch
 from standby.errors import StandfastError
 from standby.security.credentials import decode
@@ -27,7 +27,7 @@ _AGAIN_SECONDS: Final = 1.0
 class Renewal:
     """Keeps ``keys`` in sync with ZooKeeper; ``client`` is started and closed by the caller."""
 
-    def __init__(self, client: KazooClient, cluster: str, role: PeerRole, keys: Keys) -> None:
+    def __init__(self, client: KazooClient, cluster: str, role: PeerRole, keys: TlsCredentials) -> None:
         self._client = client
         self._path = credentials_path(cluster, role)
         self._keys = keys

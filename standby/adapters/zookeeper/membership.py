@@ -17,7 +17,7 @@ from kazoo.protocol.states import EventType, WatchedEvent
 
 from standby.code import bundles
 from standby.control.events import (
-    Event,
+    ControlEvent,
     Leader,
     LeaderChanged,
     LeaderMoved,
@@ -28,7 +28,7 @@ from standby.control.events import (
     SessionLost,
     SessionSuspended,
 )
-from standby.control.ports import Post
+from standby.control.ports import PostEvent
 from standby.errors import BadConfiguration, Transient
 from standby.shared.model import TaskId, TaskRecord
 from standby.shared.naming import (
@@ -46,7 +46,7 @@ from standby.threads.worker import Worker
 #: Time-out of a request to ZooKeeper; a suspended connection answers none.
 _ANSWER_SECONDS: Final = 5.0
 
-_STATES: Final[Mapping[str, Event]] = {
+_STATES: Final[Mapping[str, ControlEvent]] = {
     KazooState.CONNECTED: SessionConnected(),
     KazooState.SUSPENDED: SessionSuspended(),
     KazooState.LOST: SessionLost(),
@@ -57,8 +57,8 @@ _STATES: Final[Mapping[str, Event]] = {
 class _Question:
     """A request, and the event for its failure."""
 
-    ask: Callable[[], Event]
-    failed: Callable[[str], Event]
+    ask: Callable[[], ControlEvent]
+    failed: Callable[[str], ControlEvent]
 
 
 class ZooKeeperMembership:
@@ -72,7 +72,7 @@ class ZooKeeperMembership:
         client: KazooClient,
         cluster: str,
         record: ContainerRecord,
-        post: Post,
+        post: PostEvent,
         probe: Probe = no_probe,
     ) -> None:
         self._client = client
@@ -139,7 +139,7 @@ class ZooKeeperMembership:
             event = question.failed(_text(error))
         self._post(event)
 
-    def _register(self) -> Event:
+    def _register(self) -> ControlEvent:
         self._probe(REGISTERING)
         try:
             return Registered(self._create())
@@ -165,7 +165,7 @@ class ZooKeeperMembership:
                 self._client.delete_async(self._path, version=stat.version).get(timeout=_ANSWER_SECONDS)
             raise
 
-    def _look_up(self) -> Event:
+    def _look_up(self) -> ControlEvent:
         data = read_or_watch(self._client, self._controller_path, self._leader_moved)
         if data is None:
             return LeaderChanged(None)
@@ -187,7 +187,7 @@ def read_or_watch(client: KazooClient, path: str, watch: Callable[[WatchedEvent]
             return data
 
 
-class ZooKeeperRecords:
+class ZooKeeperRecordReader:
     """Reads task records for takeovers; see `standby.ports.RecordReader`. Thread-safe."""
 
     def __init__(self, client: KazooClient, cluster: str, timeout_seconds: float = 2.0) -> None:

@@ -56,7 +56,7 @@ STARTED: Final = (
 )
 
 
-def told(error: BaseException) -> str | None:
+def session_hint(error: BaseException) -> str | None:
     """Return the advice after ``error`` ended an import; None: the cause was not a missing session."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if not frames or not _is_pysparks(frames[-1]) or not _is_for_want_of_session(error):

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from standby.errors import BadConfiguration, BrokenInvariant, StandfastError, Unavailable
-from standby.kernel.active.identity import Answer, nothing_asked
 from standby.kernel.active.markers import Markers
 from standby.kernel.active.throughput import Throughput
+from standby.kernel.active.topic_ids import TopicAnswer, ask_nothing
+from standby.kernel.cancel_scope import ReportSignal
 from standby.kernel.ports import Broker, Place, Writer, WriterLost
 from standby.kernel.probes import AFTER_COMMIT, AFTER_STORE, BEFORE_COMMIT, Probe
-from standby.kernel.run import Tell
 from standby.kernel.store.store import TaskStore
 from standby.replica.claim import CommitRecord
 from standby.replica.failing import failures_at
@@ -58,7 +58,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MarkerLookup:
     """What an active needs to check whether the markers of its commits are present."""
 
     broker: Broker
@@ -67,15 +67,15 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Hooks:
+class ActiveHooks:
     """Callbacks of an active."""
 
-    tell: Tell
+    tell: ReportSignal
     clock: Clock
     probe: Probe
-    seen: Seen
-    ask_topics: Callable[[], Answer] = nothing_asked
-    """`standby.kernel.active.identity.Identity.ask`."""
+    seen: MarkerLookup
+    ask_topics: Callable[[], TopicAnswer] = ask_nothing
+    """`standby.kernel.active.topic_ids.TopicIdCheck.ask`."""
 
 
 class StoreLost(Unavailable):
@@ -88,7 +88,9 @@ class ActiveTask:
     ``committed`` advances only after both the transaction and the store: readers of it see a matching state.
     """
 
-    def __init__(self, task: TaskId, writer: Writer, store: TaskStore, claim: Claim, hooks: Hooks) -> None:
+    def __init__(
+        self, task: TaskId, writer: Writer, store: TaskStore, claim: Claim, hooks: ActiveHooks
+    ) -> None:
         self.task: Final = task
         self.store: Final = store
         self.drained: Final = claim.drained
@@ -218,10 +220,10 @@ class ActiveTask:
             self._markers.look()
 
     def _commit_again(self) -> None:
-        self._commit(self.committed, self.committed, (), {}, nothing_asked())
+        self._commit(self.committed, self.committed, (), {}, ask_nothing())
 
     def _commit(
-        self, start: Offsets, end: Offsets, outputs: Sequence[Emitted], changes: Changes, answer: Answer
+        self, start: Offsets, end: Offsets, outputs: Sequence[Emitted], changes: Changes, answer: TopicAnswer
     ) -> None:
         if self._lost is not None:
             # A retry from here might commit the same input twice.
@@ -289,7 +291,7 @@ class ActiveTask:
                 f"{self.task}: its changelog ended at {self._next_batch - 1} or later, but continues at {offset}"
             )
 
-    def _check_topics(self, answer: Answer) -> None:
+    def _check_topics(self, answer: TopicAnswer) -> None:
         """Raise `WriterLost` unless rows and transaction are of the run's own topics; the takeover finds out."""
         try:
             answer()

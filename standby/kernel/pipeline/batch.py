@@ -15,8 +15,8 @@ from standby.errors import BadConfiguration, BrokenInvariant, CorruptState, Stan
 from standby.feeding.events import FailedInput, TaskFailure
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.marks import Marks
-from standby.kernel.pipeline.parts import before, head, parted
-from standby.kernel.ports import RecordRefused, Step, WriterLost
+from standby.kernel.pipeline.parts import head_rows, rows_before, split_part
+from standby.kernel.ports import RecordRefused, StepFunction, WriterLost
 from standby.kernel.probes import STEPPED, TASK_COMMITTED, Probe
 from standby.ports import TaskBatch
 from standby.replica.failing import LARGE_BYTES, LARGE_RECORDS, CodeError, FailureOf, code_error
@@ -124,7 +124,7 @@ class BatchRunner:
 
     def __init__(
         self,
-        step: Callable[[], Step],
+        step: Callable[[], StepFunction],
         config: JobConfig,
         commit_seconds: float,
         probe: Probe,
@@ -138,7 +138,7 @@ class BatchRunner:
         self.inputs: Final = config.inputs
         self.marks: Final = marks
         self._find_step = step
-        self._step: Step | None = None
+        self._step: StepFunction | None = None
         self._stores = config.stores
         self._outputs = config.outputs
         self._commit_seconds = commit_seconds
@@ -201,7 +201,7 @@ class BatchRunner:
             raise
         return left
 
-    def warm(self) -> Step:
+    def warm(self) -> StepFunction:
         """Return the job's step, importing it if necessary, so that no batch has to wait. Raises as the import."""
         if self._step is None:
             try:
@@ -211,7 +211,7 @@ class BatchRunner:
             except BaseException as error:
                 # This imports the job's modules, which may raise anything.
                 raise BadConfiguration(
-                    f"task.step: it cannot be imported: {errortext.told(error)}"
+                    f"task.step: it cannot be imported: {errortext.summary_of(error)}"
                 ) from error
         return self._step
 
@@ -239,20 +239,20 @@ class BatchRunner:
             return _Computed(batch, active, (), {})
         rest: TaskBatch | None = None
         if part.is_large:
-            batch, rest = parted(batch, head(batch), self.inputs)
+            batch, rest = split_part(batch, head_rows(batch), self.inputs)
         while True:
             try:
                 return self._called(batch, active, rest, may_postpone=not part.is_at_once)
             except Postponed as postponed:
                 if postponed.row == 0:
                     return self._first_of(part, active, postponed.notes)
-                rows = before(batch, postponed.row)
+                rows = rows_before(batch, postponed.row)
                 if rows == 0:
                     # The earlier rows of the same record must be processed first, in the same transaction.
                     part = _Part(part.batch, is_large=True, is_at_once=True)
-                    rows = head(batch)
-                batch, _ = parted(batch, rows, self.inputs)
-                _, rest = parted(part.batch, rows, self.inputs)
+                    rows = head_rows(batch)
+                batch, _ = split_part(batch, rows, self.inputs)
+                _, rest = split_part(part.batch, rows, self.inputs)
 
     def _first_of(self, part: _Part, active: ActiveTask, notes: Changes) -> _Computed:
         """Return what is due before the first row of the part, as much as one transaction should hold."""
@@ -264,7 +264,7 @@ class BatchRunner:
             found = None
         if found is None or (found.changes == notes and not found.outputs):
             return self._compute(_Part(part.batch, is_large=True, is_at_once=True), {active.task: active})
-        first, _ = parted(part.batch, head(part.batch), self.inputs)
+        first, _ = split_part(part.batch, head_rows(part.batch), self.inputs)
         return replace(found, rest=_Part(part.batch, is_large=True), until=first.end)
 
     def _called(
@@ -297,12 +297,12 @@ class BatchRunner:
             state.end()
         return _Computed(batch, active, outbox.records, state.changes, None if rest is None else _Part(rest))
 
-    def _found_step(self, task: TaskId) -> Step:
+    def _found_step(self, task: TaskId) -> StepFunction:
         try:
             return self.warm()
         except StandfastError as error:
             _log.error("%s: the job's step cannot be used\n%s", task, errortext.full_traceback(error))
-            raise TaskFailed(TaskFailure(task, Signal.FAILED, *refused(error))) from error
+            raise TaskFailed(TaskFailure(task, Signal.FAILED, *refusal_of(error))) from error
 
     def _give_up(self, commits: Mapping[Future[None], _Computed]) -> list[TaskFailed]:
         """Abandon hanging commits. Seen when a broker dies at the wrong moment; no time-out ends them."""
@@ -322,13 +322,13 @@ def _failed_step(batch: TaskBatch, error: BaseException) -> TaskFailed:
     if isinstance(error, CorruptState):
         return TaskFailed(TaskFailure(batch.task, Signal.STATE_LOST, errortext.first_line(error)))
     if isinstance(error, StandfastError) and not isinstance(error, BadConfiguration):
-        return TaskFailed(TaskFailure(batch.task, Signal.FAILED, errortext.told(error)))
+        return TaskFailed(TaskFailure(batch.task, Signal.FAILED, errortext.summary_of(error)))
     return CodeFailed(batch, error)
 
 
-def refused(error: BaseException) -> tuple[str, str]:
+def refusal_of(error: BaseException) -> tuple[str, str]:
     """Return the detail and the traceback to report for code of the job that cannot be used."""
-    detail = errortext.first_line(error) if isinstance(error, StandfastError) else errortext.told(error)
+    detail = errortext.first_line(error) if isinstance(error, StandfastError) else errortext.summary_of(error)
     return detail, errortext.traceback_of(error)
 
 

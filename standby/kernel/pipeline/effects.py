@@ -11,18 +11,18 @@ from typing import Final, Protocol
 
 from standby.errors import BadConfiguration, BrokenInvariant, CorruptState, StandfastError, Transient
 from standby.feeding import actions, events
-from standby.feeding.actions import Action, Level
-from standby.feeding.events import Event
-from standby.feeding.state import Cause, FeedFailure
+from standby.feeding.actions import FeedingAction, Level
+from standby.feeding.events import FeedingEvent
+from standby.feeding.state import FeedEndCause, FeedFailure
 from standby.kernel.active.active import ActiveTask
-from standby.kernel.pipeline.batch import BatchRunner, TaskFailed, commit_alone, refused
+from standby.kernel.pipeline.batch import BatchRunner, TaskFailed, commit_alone, refusal_of
 from standby.kernel.pipeline.repeats import uncommitted
 from standby.ports import Feed, InputAway, TaskBatch
 from standby.replica.claim import Committed, offsets_of
 from standby.replica.failing import InputRecord, code_error
 from standby.replica.identity import TopicChanged
 from standby.replica.lifecycle import Signal
-from standby.shared.errortext import first_line, full_traceback, told
+from standby.shared.errortext import first_line, full_traceback, summary_of
 from standby.shared.model import Offsets, TaskId
 
 _log: Final = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Delivering:
     """Whether a batch is being processed."""
 
 
-class Effects:
+class PipelineEffects:
     """Used on the pipeline's thread only, except where noted."""
 
     def __init__(
@@ -97,16 +97,16 @@ class Effects:
         self._commit_seconds = commit_seconds
         self._wake = wake
 
-    def carry_out(self, action: Action) -> Event | None:
+    def carry_out(self, action: FeedingAction) -> FeedingEvent | None:
         """Execute an action; return the answer if it is a question."""
         match action:
-            case actions.Note(text, level):
+            case actions.WriteLog(text, level):
                 _log.log(_LEVELS[level], "%s", text)
             case actions.LookAgain():
                 self._wake()
             case actions.EndTask():
                 self._end_task(action)
-            case actions.Report():
+            case actions.SetInputStatus():
                 self._report(action)
             case actions.Narrow(task):
                 self.actives[task].has_narrowed = True
@@ -147,7 +147,7 @@ class Effects:
         assert self.feed is not None
         return self.feed
 
-    def _ask(self, question: actions.Question) -> Event:
+    def _ask(self, question: actions.FeedingQuestion) -> FeedingEvent:
         match question:
             case actions.StopFeed():
                 return self._stop()
@@ -164,7 +164,7 @@ class Effects:
 
     def _answer(
         self, question: actions.AskInput | actions.ReadRecord | actions.AskPositions | actions.Prepare
-    ) -> Event:
+    ) -> FeedingEvent:
         """Return the answer to a question. Raises `StandfastError` if there is none at present."""
         match question:
             case actions.AskInput():
@@ -187,7 +187,7 @@ class Effects:
         active.traceback = action.traceback
         active.tell(action.signal, action.detail, action.fault)
 
-    def _report(self, action: actions.Report) -> None:
+    def _report(self, action: actions.SetInputStatus) -> None:
         active = self.actives[action.task]
         active.failures = action.failures
         if action.error is not None:
@@ -198,7 +198,7 @@ class Effects:
         if action.is_told:
             active.tell(Signal.INPUT_FAILED, "")
 
-    def _commit_past(self, action: actions.CommitPast) -> Event:
+    def _commit_past(self, action: actions.CommitPast) -> FeedingEvent:
         active = self.actives[action.task]
         try:
             commit_alone(
@@ -214,7 +214,7 @@ class Effects:
 
     # ---- the input ----
 
-    def _ask_input(self, action: actions.AskInput) -> Event:
+    def _ask_input(self, action: actions.AskInput) -> FeedingEvent:
         try:
             if action.checks_topics:
                 self._check_topics()
@@ -236,11 +236,11 @@ class Effects:
 
     # ---- the feed ----
 
-    def _stop(self) -> Event:
+    def _stop(self) -> FeedingEvent:
         self._running_feed.stop()
         return events.FeedStopped(self.runner.take_failures())
 
-    def _start(self, action: actions.StartFeed) -> Event:
+    def _start(self, action: actions.StartFeed) -> FeedingEvent:
         feed = self._running_feed
         if action.is_smaller:
             feed.shrink()
@@ -269,7 +269,7 @@ class Effects:
             self._wake()
             raise
 
-    def _warm(self) -> Event:
+    def _warm(self) -> FeedingEvent:
         self.is_warming = True
         try:
             self.runner.warm()
@@ -290,21 +290,21 @@ def _after_reclaim(active: ActiveTask, claim: Future[None]) -> None:
 def _feed_failure(error: BaseException | None, *, is_raised: bool) -> FeedFailure:
     """Classify a failure of the feed. ``is_raised``: the failure is not the job's transform's, whatever its type."""
     if error is None:
-        return FeedFailure(Cause.BY_ITSELF, "by itself")
+        return FeedFailure(FeedEndCause.BY_ITSELF, "by itself")
     partitions: frozenset[int] = frozenset()
     is_codes = not is_raised and (
         not isinstance(error, StandfastError) or isinstance(error, BadConfiguration)
     )
     if isinstance(error, InputAway):
-        cause, partitions = Cause.AWAY, error.partitions
+        cause, partitions = FeedEndCause.AWAY, error.partitions
     elif isinstance(error, Transient):
-        cause = Cause.TRANSIENT
+        cause = FeedEndCause.TRANSIENT
     elif isinstance(error, CorruptState):
-        cause = Cause.OUTSIDE
+        cause = FeedEndCause.OUTSIDE
     else:
-        cause = Cause.CODE if is_codes else Cause.OTHER
-    detail, traceback = refused(error)
-    story = told(error) if isinstance(error, Transient) else full_traceback(error)
+        cause = FeedEndCause.CODE if is_codes else FeedEndCause.OTHER
+    detail, traceback = refusal_of(error)
+    story = summary_of(error) if isinstance(error, Transient) else full_traceback(error)
     return FeedFailure(
         cause,
         first_line(error),

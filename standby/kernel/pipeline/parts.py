@@ -16,7 +16,7 @@ _ONLY: Final = ""
 _Record = tuple[str, int]
 
 
-def before(batch: TaskBatch, row: int) -> int:
+def rows_before(batch: TaskBatch, row: int) -> int:
     """Return the number of rows in a part that ends at ``row`` or earlier: rows of one record are never split."""
     records = _records(batch)
     first: dict[_Record, int] = {}
@@ -29,7 +29,7 @@ def before(batch: TaskBatch, row: int) -> int:
         row = least
 
 
-def head(batch: TaskBatch) -> int:
+def head_rows(batch: TaskBatch) -> int:
     """Return the number of rows of the first record and of records that cannot be separated from it."""
     records = _records(batch)
     last = {each: number for number, each in enumerate(records)}
@@ -40,10 +40,11 @@ def head(batch: TaskBatch) -> int:
     return rows
 
 
-def parted(batch: TaskBatch, rows: int, inputs: Sequence[str]) -> tuple[TaskBatch, TaskBatch | None]:
+def split_part(batch: TaskBatch, rows: int, inputs: Sequence[str]) -> tuple[TaskBatch, TaskBatch | None]:
     """Return the part with the first ``rows`` rows, and the rest; None if nothing is left.
 
-    ``rows`` is a result of `before` or `head`. Offsets that the transform has dropped go with the rows before them.
+    ``rows`` is a result of `rows_before` or `head_rows`. Offsets that the transform has dropped go with the rows before
+    them.
     """
     if rows == batch.rows.num_rows:
         return batch, None

@@ -14,7 +14,7 @@ from standby.feeding import core, preparation
 from standby.feeding.events import (
     Closed,
     CodeRefused,
-    Event,
+    FeedingEvent,
     Joined,
     Left,
     Observed,
@@ -23,14 +23,14 @@ from standby.feeding.events import (
     TurnEnded,
     Watched,
 )
-from standby.feeding.state import FeedingState, Member, Outlook, Policy
+from standby.feeding.state import FeedingPolicy, FeedingState, FeedMember, Outlook
 from standby.kernel.active.active import ActiveTask
-from standby.kernel.pipeline.batch import BatchRunner, refused
-from standby.kernel.pipeline.effects import Effects, Input, Reached
+from standby.kernel.pipeline.batch import BatchRunner, refusal_of
+from standby.kernel.pipeline.effects import Input, PipelineEffects, Reached
 from standby.ports import Feed
 from standby.replica.lifecycle import Signal
 from standby.shared.clock import Clock
-from standby.shared.errortext import full_traceback, told
+from standby.shared.errortext import full_traceback, summary_of
 from standby.shared.model import TaskId
 from standby.threads.worker import Worker, settle
 
@@ -44,7 +44,7 @@ _LEAVE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seams:
+class PipelinePorts:
     """What a pipeline needs from the rest of its job."""
 
     make_feed: Callable[[], Feed]
@@ -63,12 +63,17 @@ class Pipeline:
     """
 
     def __init__(
-        self, name: str, policy: Policy, runner: BatchRunner, seams: Seams, commit_seconds: float
+        self,
+        name: str,
+        policy: FeedingPolicy,
+        runner: BatchRunner,
+        seams: PipelinePorts,
+        commit_seconds: float,
     ) -> None:
         """``name`` is the job's. A commit may take ``commit_seconds``."""
         self._seams = seams
         self._worker = Worker(f"{name}-pipeline", self._turn, failed=self._give_up)
-        self._effects = Effects(
+        self._effects = PipelineEffects(
             name, runner, seams.input, seams.check_topics, commit_seconds, self._worker.wake
         )
         #: Only ever replaced as a whole, because other threads read it.
@@ -201,7 +206,7 @@ class Pipeline:
             return 0 if self._refusal is None else _LONG_SECONDS
         return core.patience(self._state)
 
-    def _fold(self, event: Event) -> None:
+    def _fold(self, event: FeedingEvent) -> None:
         """Process an event: decide, execute the actions, and process the resulting events."""
         events = deque((event,))
         while events:
@@ -236,7 +241,7 @@ class Pipeline:
         self._effects.actives[active.task] = active
         self._fold(
             Joined(
-                Member(
+                FeedMember(
                     active.task,
                     self._joins,
                     active.epoch,
@@ -274,14 +279,14 @@ class Pipeline:
                 return self._seams.make_feed()
             except BadConfiguration as error:
                 _log.error("the job's code cannot be used\n%s", full_traceback(error))
-                self._refusal = CodeRefused(*refused(error))
+                self._refusal = CodeRefused(*refusal_of(error))
         self._fold(self._refusal)
         return None
 
     def _give_up(self, error: BaseException) -> None:
         # A feed that raises an error its port does not allow is in an unknown state, like a JVM that died.
         _log.critical("the pipeline cannot go on\n%s", full_traceback(error))
-        self.broken = f"the pipeline cannot go on: {told(error)}"
+        self.broken = f"the pipeline cannot go on: {summary_of(error)}"
         self._effects.end_feed()
         self._refuse_everything()
 

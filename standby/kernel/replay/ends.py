@@ -23,7 +23,7 @@ _STALE_MS: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndOffset:
     """The end of a partition."""
 
     offset: int
@@ -38,10 +38,10 @@ class _Known:
         self._what = what
         self._ask = ask
         # Only ever replaced as a whole, because other threads read it.
-        self._ends: Mapping[int, End] = {}
+        self._ends: Mapping[int, EndOffset] = {}
         self._missing: frozenset[int] = frozenset()
 
-    def get(self, partition: int, now_ms: int) -> End | None:
+    def get(self, partition: int, now_ms: int) -> EndOffset | None:
         """Return the end of a partition; None when it is not known at present."""
         end = self._ends.get(partition)
         # A time in the future means that the clock was set back: the answer counts as stale.
@@ -55,7 +55,7 @@ class _Known:
         except StandfastError as error:
             found, reason = {}, f": {error}"
         before = {each: end for each, end in self._ends.items() if each in partitions}
-        self._ends = {**before, **{each: End(offset, now_ms) for each, offset in found.items()}}
+        self._ends = {**before, **{each: EndOffset(offset, now_ms) for each, offset in found.items()}}
         missing = frozenset(partitions).difference(found)
         if not missing <= self._missing:
             numbers = ", ".join(map(str, sorted(missing)))
@@ -63,7 +63,7 @@ class _Known:
         self._missing = missing
 
 
-class Ends:
+class EndOffsetPoller:
     """A thread that requests the ends of the watched partitions every ``interval_ms``."""
 
     def __init__(
@@ -87,11 +87,11 @@ class Ends:
         self._thread = threading.Thread(target=self._run, name=f"{name}-ends", daemon=True)
         self._thread.start()
 
-    def changelog(self, partition: int) -> End | None:
+    def changelog(self, partition: int) -> EndOffset | None:
         """Return the end of a changelog partition; None when it is not known at present."""
         return self._changelog.get(partition, self._clock())
 
-    def input(self, partition: int) -> End | None:
+    def input(self, partition: int) -> EndOffset | None:
         """Return the end of an input partition; None when it is not known at present."""
         return self._input.get(partition, self._clock())
 

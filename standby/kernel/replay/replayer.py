@@ -10,11 +10,11 @@ from functools import partial
 from typing import Final, Protocol
 
 from standby.errors import CorruptState, StandfastError, Transient, Unavailable
+from standby.kernel.cancel_scope import ReportSignal
 from standby.kernel.ports import ON_DAMAGE, Changelog, Chunk
 from standby.kernel.probes import REPLAYED, Probe
-from standby.kernel.replay.ends import End, Ends
+from standby.kernel.replay.ends import EndOffset, EndOffsetPoller
 from standby.kernel.replay.rate_limiter import RateLimiter
-from standby.kernel.run import Tell
 from standby.kernel.store.store import TaskStore
 from standby.replica.identity import TopicChanged
 from standby.replica.lag import LagClock, mean_bytes
@@ -44,7 +44,7 @@ _HELD_BACK_SECONDS: Final = 0.5
 _IDLE_SECONDS: Final = 10.0
 
 #: A reader that delivers nothing for this long, although there is data, is replaced: a Kafka client can lose its
-#: brokers permanently (`standby.adapters.kafka.lasting`).
+#: brokers permanently (`standby.adapters.kafka.renewable_client`).
 _SILENCE_SECONDS: Final = 15.0
 
 #: How many records of a batch are measured. More would cost time and not improve the estimate.
@@ -66,7 +66,7 @@ class Replayed:
 
     partition: int
     store: TaskStore
-    tell: Tell
+    tell: ReportSignal
     heard_at: float
     """Monotonic time of the last data from its reader, or of the start of reading."""
     lag: LagClock = field(default_factory=LagClock)
@@ -79,7 +79,7 @@ class Replayed:
     told: Signal | None = None
     is_paused: bool = False
     """Whether its restore is paused; set by its owner."""
-    seen: End | None = None
+    seen: EndOffset | None = None
     """The changelog end that was evaluated last."""
     misreads: int = 0
     """How often in a row reading at its position failed, although the changelog has data there."""
@@ -118,7 +118,7 @@ class Router(Protocol):
 class Rules:
     """Settings and collaborators that all replayers of a job share."""
 
-    ends: Ends
+    ends: EndOffsetPoller
     lag_bound_ms: int
     clock: Clock
     probe: Probe

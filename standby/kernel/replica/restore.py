@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Final
 
 from standby.errors import CorruptState, StandfastError, Transient, Unavailable
+from standby.kernel.cancel_scope import CancelScope
 from standby.kernel.job import JobKernel
-from standby.kernel.ports import OpenDatabase, Refused, SnapshotSource
+from standby.kernel.ports import OpenDatabase, PeerRefused, SnapshotSource
 from standby.kernel.probes import Probe
 from standby.kernel.restore.fetch import Peers, Scratch
-from standby.kernel.run import Run
 from standby.kernel.store.directories import check_owners, make_private
-from standby.kernel.store.places import by_room, free_bytes, open_found
+from standby.kernel.store.places import by_free_space, free_bytes, open_found
 from standby.kernel.store.store import TaskStore, open_empty, open_existing, read_side_file, wipe_store
 from standby.replica.store.origin import BeginningLost, Origin, Position, check_state
 from standby.replica.store.snapshot import Manifest, decode_manifest
-from standby.replica.store.sources import Peer, Source, peers_of
+from standby.replica.store.sources import Peer, StateSource, peers_of
 from standby.shared.model import TaskId
 
 _log: Final = logging.getLogger(__name__)
@@ -80,14 +80,14 @@ class Restore:
         self._source: SnapshotSource | None = None
         self._lock = threading.Lock()
         self._new_look = threading.Event()
-        self._last = Source.LOCAL
+        self._last = StateSource.LOCAL
         self._refusals: dict[int, str] = {}
         self._distrusts_peers = False
         self._patience_seconds = 0.0
         self._full: set[Path] = set()
         """Directories whose disk failed to take fetched data."""
 
-    def open(self, run: Run) -> TaskStore:
+    def open(self, run: CancelScope) -> TaskStore:
         """Return the opened state.
 
         Raises `Transient` when a retry may succeed (and when the run was cancelled), `BeginningLost` when only
@@ -103,7 +103,7 @@ class Restore:
         with self._opening:
             store = open_found(self._directories, partial(self._open_existing, bounds))
         if store is not None:
-            return self._opened(store, Source.LOCAL, 0, started)
+            return self._opened(store, StateSource.LOCAL, 0, started)
         store = self._from_peers(run)
         if store is not None:
             return store
@@ -112,7 +112,7 @@ class Restore:
             # Incomplete fetches would only take up disk space that the restore needs.
             Scratch(place).discard()
         failure: StandfastError | None = None
-        for place in by_room(self._directories):
+        for place in by_free_space(self._directories):
             try:
                 with self._opening:
                     make_private(place)
@@ -124,7 +124,7 @@ class Restore:
                 _log.warning("%s: %s", self._task, error)
                 failure = error
             else:
-                return self._opened(store, Source.CHANGELOG, 0, started)
+                return self._opened(store, StateSource.CHANGELOG, 0, started)
         assert failure is not None, "there is a place, or an error before"
         raise Unavailable(str(failure)) from failure
 
@@ -144,11 +144,11 @@ class Restore:
 
     def state_lost(self) -> None:
         """Record that the state opened last was unusable. If it was a peer's copy, none is fetched again."""
-        self._distrusts_peers = self._last in (Source.STANDBY, Source.ACTIVE)
+        self._distrusts_peers = self._last in (StateSource.STANDBY, StateSource.ACTIVE)
 
     # ---- peers ----
 
-    def _from_peers(self, run: Run) -> TaskStore | None:
+    def _from_peers(self, run: CancelScope) -> TaskStore | None:
         peers = self._job.environment.peers
         if peers is None or not self._is_worth_it():
             return None
@@ -177,7 +177,7 @@ class Restore:
             self._check(run)
             self._patience_seconds = _IN_LINE_SECONDS
 
-    def _ask_all(self, peers: Peers, run: Run) -> tuple[TaskStore | None, bool]:
+    def _ask_all(self, peers: Peers, run: CancelScope) -> tuple[TaskStore | None, bool]:
         """Return the state from the first peer that gives it, and whether a peer may be able to give it soon."""
         is_soon = False
         for peer in self._candidates(peers):
@@ -188,7 +188,7 @@ class Restore:
                 return self._from(peer, peers, run), is_soon
             except (_DiskFailed, _NotOpened):
                 raise
-            except Refused as error:
+            except PeerRefused as error:
                 is_soon |= error.is_soon
                 if self._refusals.get(peer.copy) != str(error):
                     # Log a refusal once, not in every round.
@@ -221,7 +221,7 @@ class Restore:
         begun = self._begun.container if self._begun is not None else None
         return tuple(sorted(peers_of(record, peers.container), key=lambda each: each.container != begun))
 
-    def _from(self, peer: Peer, peers: Peers, run: Run) -> TaskStore:
+    def _from(self, peer: Peer, peers: Peers, run: CancelScope) -> TaskStore:
         """Return the state, fetched from one peer. Raises the error of a failed fetch."""
         started = self._clock.monotonic()
         address = peers.directory.find(peer.container)
@@ -247,7 +247,7 @@ class Restore:
             peers.slots.give_back()
         return self._opened(store, peer.kind, size, started)
 
-    def _take_slot(self, peers: Peers, run: Run) -> None:
+    def _take_slot(self, peers: Peers, run: CancelScope) -> None:
         """Wait until another fetch may run in this container. A fetch for an active never waits."""
 
         def is_off() -> bool:
@@ -258,7 +258,9 @@ class Restore:
             if not peers.slots.take(limit, is_off):
                 raise Transient("cancelled")
 
-    def _fetch(self, source: SnapshotSource, peer: Peer, peers: Peers, run: Run) -> tuple[TaskStore, int]:
+    def _fetch(
+        self, source: SnapshotSource, peer: Peer, peers: Peers, run: CancelScope
+    ) -> tuple[TaskStore, int]:
         """Return the state, and the number of bytes fetched for it."""
         begun = self._begun if self._begun and self._begun.container == peer.container else None
         tries, size = 0, 0
@@ -279,7 +281,7 @@ class Restore:
                 self._begun = None
                 source.release(manifest.lease)
                 raise
-            except Refused as error:
+            except PeerRefused as error:
                 # The giver has withdrawn the copy meanwhile. A new copy shares most of its files.
                 _log.info("%s: %s", self._task, error)
                 begun, self._begun = None, None
@@ -316,7 +318,7 @@ class Restore:
         return store
 
     def _bring(
-        self, source: SnapshotSource, manifest: Manifest, scratch: Scratch, peers: Peers, run: Run
+        self, source: SnapshotSource, manifest: Manifest, scratch: Scratch, peers: Peers, run: CancelScope
     ) -> None:
         bound = self._job.config.peer_max_bytes_per_second
         total = manifest.total_bytes
@@ -363,7 +365,7 @@ class Restore:
     def _place(self, manifest: Manifest) -> Path:
         """Return the final directory for the state: on a disk with room, preferably where a fetch has begun."""
         begun = {each: Scratch(each).held_bytes for each in self._directories}
-        for each in sorted(by_room(self._directories), key=lambda each: -begun[each]):
+        for each in sorted(by_free_space(self._directories), key=lambda each: -begun[each]):
             # Data of an earlier fetch needs no further room: it is reused or deleted.
             room = (free_bytes(each) or 0) + begun[each]
             if each not in self._full and room >= manifest.total_bytes + _SPARE_BYTES:
@@ -397,7 +399,7 @@ class Restore:
         self._job.identity.check_known(read_side_file(place))
         return open_existing(place, self._origin, bounds, *self._means)
 
-    def _opened(self, store: TaskStore, source: Source, size: int, started: float) -> TaskStore:
+    def _opened(self, store: TaskStore, source: StateSource, size: int, started: float) -> TaskStore:
         seconds = self._clock.monotonic() - started
         self._last = source
         self._job.environment.restores.opened(self._task.job, source, size, seconds)
@@ -407,6 +409,6 @@ class Restore:
         )
         return store
 
-    def _check(self, run: Run) -> None:
+    def _check(self, run: CancelScope) -> None:
         if run.is_cancelled():
             raise Transient(f"{self._task}: cancelled")

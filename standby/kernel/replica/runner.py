@@ -10,7 +10,8 @@ from typing import Final, Protocol
 
 from standby.errors import BrokenInvariant, CorruptState, Fenced, StandfastError, Transient, Unavailable
 from standby.kernel.active.active import ActiveTask
-from standby.kernel.active.progress import InputLag, Progress, Way
+from standby.kernel.active.stall_detectors import InputLag, InputStallDetector, PromotionStallDetector
+from standby.kernel.cancel_scope import CancelScope
 from standby.kernel.job import JobKernel
 from standby.kernel.ports import InUse, Writer, WriterLost
 from standby.kernel.replay.router import Replayed
@@ -18,14 +19,13 @@ from standby.kernel.replica.offers import offer_of
 from standby.kernel.replica.restore import Restore
 from standby.kernel.replica.takeover import Promotee, Takeover
 from standby.kernel.restore.snapshots import Offer
-from standby.kernel.run import Run
-from standby.kernel.store.lock_owner import note_owner, told_in_use
+from standby.kernel.store.lock_owner import in_use_text, note_owner
 from standby.kernel.store.store import TaskStore, wipe_store
 from standby.replica.failing import doubled_seconds
 from standby.replica.identity import TopicChanged
 from standby.replica.lifecycle import ENDED, RUNNING, TAKING_OVER, Effect, Replica, Signal
 from standby.replica.store.origin import BeginningLost
-from standby.shared.errortext import DETAIL_CHARACTERS, clean, first_line, told
+from standby.shared.errortext import DETAIL_CHARACTERS, clean, first_line, summary_of
 from standby.shared.model import Fault, Offsets, Phase, ReplicaStatus, Role
 from standby.threads.worker import Worker
 
@@ -48,11 +48,17 @@ _RESTORES: Final = 3
 _PAUSED: Final = "not replayed for now: job.restore.paused"
 
 
-class Post(Protocol):
+class PostSignal(Protocol):
     """Receives the results of a run; called from any thread."""
 
     def __call__(
-        self, held: ReplicaRunner, run: Run, signal: Signal, detail: str, fault: Fault = Fault.OTHER, /
+        self,
+        held: ReplicaRunner,
+        run: CancelScope,
+        signal: Signal,
+        detail: str,
+        fault: Fault = Fault.OTHER,
+        /,
     ) -> None:
         """``detail`` is the reason; ``fault`` classifies a failure."""
 
@@ -64,7 +70,7 @@ class ReplicaRunner:
     order never starts while an earlier one is half done.
     """
 
-    def __init__(self, replica: Replica, job: JobKernel, post: Post) -> None:
+    def __init__(self, replica: Replica, job: JobKernel, post: PostSignal) -> None:
         self.replica = replica
         self.job: Final = job
         self._clock: Final = job.environment.clock
@@ -82,14 +88,14 @@ class ReplicaRunner:
         """Monotonic time of the oldest pending order to halt."""
         self.closing_since: float | None = None
         """Monotonic time at which the store began to close; None while it is not being closed."""
-        self._progress = Progress()
+        self._progress = InputStallDetector()
         self._input_lag = InputLag()
-        self._way = Way()
+        self._way = PromotionStallDetector()
         self._ways = 0
         """Number of attempts to become active."""
         self._post = post
         self._worker = Worker(f"replica-{replica.id}").start()
-        self._run = Run(self._clock.pace)
+        self._run = CancelScope(self._clock.pace)
         self._store: TaskStore | None = None
         self._directory: Path | None = None
         self._restore: Final = Restore(
@@ -108,7 +114,7 @@ class ReplicaRunner:
         self._tries = 0
         self._restores = 0
         self._flush_failed_ms = 0
-        self._acts: Final[dict[Effect, Callable[[Run], None]]] = {
+        self._acts: Final[dict[Effect, Callable[[CancelScope], None]]] = {
             Effect.OPEN_STORE: self._open_store,
             Effect.WIPE_STORE: self._wipe_store,
             Effect.REPLAY: self._replay,
@@ -140,7 +146,7 @@ class ReplicaRunner:
             # Create a new mapping: a report that is being sent may still refer to the old one.
             before = {} if replica.phase is Phase.FENCING else self._entered
             self._entered = {**before, replica.phase: self.since_ms}
-            self._progress = Progress()
+            self._progress = InputStallDetector()
             if replica.role is not Role.ACTIVE:
                 self._input_lag = InputLag()
             _log.info(
@@ -155,14 +161,14 @@ class ReplicaRunner:
         for effect in effects:
             if effect is Effect.HALT:
                 self._run.cancel()
-                self._run = Run(self._clock.pace)
+                self._run = CancelScope(self._clock.pace)
                 self.halting_since = self.halting_since or self._clock.monotonic()
                 self._worker.put(self._halt)
             else:
                 self._worker.put(partial(self._carry_out, effect, self._run))
         return has_changed
 
-    def judge(self, run: Run, signal: Signal) -> Signal | None:
+    def judge(self, run: CancelScope, signal: Signal) -> Signal | None:
         """Return the signal a result counts as: None if its run was cancelled, an end if it came too often."""
         if run is not self._run or run.is_cancelled():
             return None
@@ -342,7 +348,7 @@ class ReplicaRunner:
 
     # ---- on the replica's worker ----
 
-    def _carry_out(self, effect: Effect, run: Run) -> None:
+    def _carry_out(self, effect: Effect, run: CancelScope) -> None:
         if run.is_cancelled() or self.broken is not None:
             return
         tell = partial(self._post, self, run)
@@ -365,14 +371,14 @@ class ReplicaRunner:
         except Exception as error:  # noqa: BLE001 - this worker's outermost loop
             # A bug must not leave a replica that silently does nothing.
             _log.exception("%s: %s", self.replica.id, effect.value)
-            tell(Signal.FAILED, f"{effect.value}: {told(error)}")
+            tell(Signal.FAILED, f"{effect.value}: {summary_of(error)}")
 
     def _halt(self) -> None:
         try:
             self._stop()
         except BaseException as error:
             # Its store may be in use yet: it is not closed as if it were not, and nobody is told that it has stopped.
-            self.broken = f"{self.replica.id} could not be stopped: {told(error)}"
+            self.broken = f"{self.replica.id} could not be stopped: {summary_of(error)}"
             raise
         self.halting_since = None
 
@@ -389,10 +395,10 @@ class ReplicaRunner:
         if replayed is not None:
             self.job.replay.remove(replayed).result()
 
-    def _open_store(self, run: Run) -> None:
+    def _open_store(self, run: CancelScope) -> None:
         if self._store is not None:
             raise BrokenInvariant(f"{self.replica.id}: its store is open already")
-        delay, lock = 0.05, Way()
+        delay, lock = 0.05, PromotionStallDetector()
         while True:
             try:
                 self._store = self._restore.open(run)
@@ -404,7 +410,7 @@ class ReplicaRunner:
                 if isinstance(error, BeginningLost) and self.replica.role is Role.ACTIVE:
                     raise
                 host = self.job.environment.host
-                said = told_in_use(error, host) if isinstance(error, InUse) else first_line(error)
+                said = in_use_text(error, host) if isinstance(error, InUse) else first_line(error)
                 if self.detail != (waiting := f"waiting: {said}"):
                     _log.warning("%s: %s", self.replica.id, waiting)
                     self.detail = waiting
@@ -425,14 +431,14 @@ class ReplicaRunner:
         if self.replica.phase is Phase.OPENING:
             self.detail = what
 
-    def _wipe_store(self, _run: Run) -> None:
+    def _wipe_store(self, _run: CancelScope) -> None:
         self._close()
         self._restore.state_lost()
         if self._directory is not None:
             with self.job.environment.opening:
                 wipe_store(self._directory, self.job.environment.open_database)
 
-    def _replay(self, run: Run) -> None:
+    def _replay(self, run: CancelScope) -> None:
         if self._store is None:
             raise BrokenInvariant(f"{self.replica.id}: nothing to replay into")
         if self._replayed is None:
@@ -443,7 +449,7 @@ class ReplicaRunner:
             )
         self.job.replay.add(self._replayed)
 
-    def _take_over(self, run: Run) -> None:
+    def _take_over(self, run: CancelScope) -> None:
         tries, self._tries = self._tries, self._tries + 1
         if tries and run.pause(doubled_seconds(tries, _FIRST_RETRY_SECONDS, _RETRY_SECONDS)):
             return
@@ -469,11 +475,11 @@ class ReplicaRunner:
             ),
         )
 
-    def _open_input(self, _run: Run) -> None:
+    def _open_input(self, _run: CancelScope) -> None:
         assert self.active is not None, "claimed before, on this worker"
         self.job.pipeline.join(self.active)
 
-    def _close_store(self, run: Run) -> None:
+    def _close_store(self, run: CancelScope) -> None:
         self._drop_writer()
         self.closing_since = self._clock.monotonic()
         self._close()
@@ -489,7 +495,7 @@ class ReplicaRunner:
                 # The store is closed nevertheless. What was not flushed is in the changelog.
                 _log.warning("%s: %s", self.replica.id, error)
 
-    def _connect(self, run: Run) -> None:
+    def _connect(self, run: CancelScope) -> None:
         """Connect a producer in advance, on the worker. A failure is retried, and again during the takeover."""
 
         def connect() -> None:
@@ -508,7 +514,7 @@ class ReplicaRunner:
             self._is_connecting = True
             self._worker.put(connect)
 
-    def _have_writer(self, run: Run) -> None:
+    def _have_writer(self, run: CancelScope) -> None:
         """Connect a producer, if there is none. It fences no other producer until it is initialised."""
         if self._writer is None and not run.is_cancelled():
             self._writer = self.job.broker.open_writer(self.replica.id.task.partition)

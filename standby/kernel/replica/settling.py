@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from standby.errors import Unavailable
+from standby.kernel.cancel_scope import CancelScope
 from standby.kernel.job import JobKernel
-from standby.kernel.ports import Ended, OffsetsUnstable, Place, Writer, WriterLost
-from standby.kernel.run import Run
+from standby.kernel.ports import OffsetsUnstable, Place, TransactionOutcome, Writer, WriterLost
 from standby.replica.accepted import known_generation
 from standby.replica.claim import (
     CommitRecord,
@@ -51,7 +51,7 @@ _Answer = Sequence["Committed | None"] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Settling:
+class TransactionSettlement:
     """Settles open transactions for one replica after its fence, when the task has no running transaction.
 
     Kafka treats a partition without a leader as deleted, and skips it when it writes the markers that end a
@@ -66,7 +66,7 @@ class Settling:
     replica: ReplicaId
     epoch: int
     writer: Writer
-    run: Run
+    run: CancelScope
 
     def committed(self) -> _Answer:
         """Return the committed offset of each input; None when a transaction is open in the offsets topic.
@@ -209,7 +209,7 @@ class Settling:
             places |= each.places
         return None
 
-    def _end_of_newest(self) -> Ended | None:
+    def _end_of_newest(self) -> TransactionOutcome | None:
         """Return how the batch with the newest commit record ended, according to its coordinator; None: not known.
 
         A batch is always preceded by a committed transaction of the same producer. So a transaction that follows

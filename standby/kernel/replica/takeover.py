@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from standby.errors import Unavailable
-from standby.kernel.active.active import ActiveTask, Claim, Drained, Hooks, Seen
+from standby.kernel.active.active import ActiveHooks, ActiveTask, Claim, Drained, MarkerLookup
+from standby.kernel.cancel_scope import CancelScope, ReportSignal
 from standby.kernel.job import JobKernel
 from standby.kernel.ports import Writer, WriterLost
 from standby.kernel.probes import CLAIMED, DRAINED, OFFSETS_READ, RECORD_READ, WRITER_INITIALISED
 from standby.kernel.replay.router import Replayed
-from standby.kernel.replica.settling import Settling
-from standby.kernel.run import Run, Tell
+from standby.kernel.replica.settling import TransactionSettlement
 from standby.replica.accepted import task_offsets
 from standby.replica.claim import StateMismatch, check_committed, check_last, check_record
 from standby.replica.failing import failures_at
@@ -40,7 +40,7 @@ class Promotee:
     replayed: Replayed
     """The replay of its changelog, which must be running."""
     writer: Writer
-    run: Run
+    run: CancelScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Takeover:
 
     job: JobKernel
 
-    def go(self, promotee: Promotee, tell: Callable[[Signal], None], tell_active: Tell) -> ActiveTask:
+    def go(self, promotee: Promotee, tell: Callable[[Signal], None], tell_active: ReportSignal) -> ActiveTask:
         """Return the active task once it is claimed; ``tell`` is called after each step.
 
         The replay continues until the changelog is drained, and then ends. Raises `Fenced` when a newer owner
@@ -67,7 +67,7 @@ class Takeover:
         run = job.topics()
         self._pass(promotee, WRITER_INITIALISED)
         tell(Signal.WRITER_FENCED)
-        settling = Settling(job, promotee.replica, promotee.epoch, promotee.writer, promotee.run)
+        settling = TransactionSettlement(job, promotee.replica, promotee.epoch, promotee.writer, promotee.run)
         committed = settling.committed()
         if committed is not None:
             check_committed(committed, task, promotee.epoch)
@@ -111,10 +111,10 @@ class Takeover:
             drained=Drained(applied, end),
         )
         environment = job.environment
-        seen = Seen(
+        seen = MarkerLookup(
             job.broker, (job.definition.changelog, task.partition), job.config.transaction_timeout_ms / 1000
         )
-        hooks = Hooks(tell_active, environment.clock, environment.probe, seen, job.identity.ask)
+        hooks = ActiveHooks(tell_active, environment.clock, environment.probe, seen, job.identity.ask)
         active = ActiveTask(task, promotee.writer, promotee.replayed.store, claim, hooks)
         try:
             _wait(
@@ -152,7 +152,7 @@ class Takeover:
                 )
 
 
-def _wait_slice(future: Future[None], run: Run) -> bool:
+def _wait_slice(future: Future[None], run: CancelScope) -> bool:
     """Wait briefly for the future; return whether it is done. Raises its error, or `WriterLost` when cancelled."""
     done, _ = concurrent.futures.wait((future,), _SLICE_SECONDS)
     if done:
@@ -163,7 +163,7 @@ def _wait_slice(future: Future[None], run: Run) -> bool:
     return False
 
 
-def _wait(future: Future[None], seconds: float, run: Run, clock: Clock) -> None:
+def _wait(future: Future[None], seconds: float, run: CancelScope, clock: Clock) -> None:
     """Return once the future is done. Raises its error, or `WriterLost` when it takes too long."""
     deadline = clock.monotonic() + seconds
     while not _wait_slice(future, run):

@@ -7,15 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from standby.replica.store.sources import Source
-from standby.shared.metric import Kind, Metric, Samples
+from standby.replica.store.sources import StateSource
+from standby.shared.metric import Metric, MetricKind, Samples
 
 #: Metric name → label values → count.
 Counted = Mapping[str, Mapping[tuple[str, ...], float]]
 
 
 def _counted(name: str, text: str, *labels: str) -> Metric[Counted]:
-    return Metric(name, text, labels, lambda counted: sorted(counted[name].items()), Kind.COUNTER)
+    return Metric(name, text, labels, lambda counted: sorted(counted[name].items()), MetricKind.COUNTER)
 
 
 _OPENED: Final = _counted(
@@ -53,11 +53,11 @@ class RestoreCounters:
         }
         self.gave(0)
 
-    def opened(self, job: str, source: Source, read_bytes: int, seconds: float) -> None:
+    def opened(self, job: str, source: StateSource, read_bytes: int, seconds: float) -> None:
         """Count an opened state: its source, and the bytes and time that it took to fetch."""
         self._add({_OPENED: 1, _READ_BYTES: read_bytes, _SECONDS: seconds}, job, source.value)
 
-    def failed(self, job: str, source: Source) -> None:
+    def failed(self, job: str, source: StateSource) -> None:
         """Count a source that was tried and failed."""
         self._add({_FAILED: 1}, job, source.value)
 

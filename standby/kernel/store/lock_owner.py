@@ -52,7 +52,7 @@ def read_owner(directory: Path) -> LockOwner | None:
         return None
 
 
-def told_in_use(error: InUse, host: str) -> str:
+def in_use_text(error: InUse, host: str) -> str:
     """Return the message about a state that another process holds, as seen from ``host``."""
     directory = error.path.parent
     owner = read_owner(directory)

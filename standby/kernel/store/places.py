@@ -75,7 +75,7 @@ def open_found(
     return None
 
 
-def by_room(directories: Sequence[Path], least_free: int = _LEAST_FREE_BYTES) -> list[Path]:
+def by_free_space(directories: Sequence[Path], least_free: int = _LEAST_FREE_BYTES) -> list[Path]:
     """Return the directories that can take new state, most free space first, those with too little last.
 
     Raises `Unavailable` when none is writable.

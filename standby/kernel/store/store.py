@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from standby.errors import BrokenInvariant, CorruptState, StandfastError, Transient, Unavailable
-from standby.kernel.ports import Change, Database, OpenDatabase, Profile
+from standby.kernel.ports import ChangelogRecord, Database, OpenDatabase, Profile
 from standby.kernel.probes import STORE_BATCH, Probe
 from standby.replica.claim import CommitRecord, decode_commit
 from standby.replica.store.keys import COMMIT, OWN, POSITION
@@ -27,7 +27,7 @@ from standby.replica.store.origin import (
     decode_origin,
     decode_position,
 )
-from standby.replica.store.scan import Page
+from standby.replica.store.scan import ScanPage
 
 _log: Final = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class TaskStore:
                 raise Transient("it is being restored")
             return self._open.get_many(keys)
 
-    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> ScanPage:
         """Return a page of the keys of [start, stop), full keys, in order."""
         return self._open.page(start, stop, limit, reverse=reverse)
 
@@ -124,7 +124,7 @@ class TaskStore:
         """Yield the keys with ``prefix`` and their values, in key order; for checks and tools."""
         return self._open.items(prefix)
 
-    def apply(self, changes: Iterable[Change], offset: int, caught_up_ms: int) -> None:
+    def apply(self, changes: Iterable[ChangelogRecord], offset: int, caught_up_ms: int) -> None:
         """Write the changes and the position as one batch (rule `commit-first`).
 
         ``caught_up_ms``: the latest time at which the whole changelog is known to have been below ``offset``; 0: not

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 from standby.api import Store
 from standby.errors import BadConfiguration
 from standby.replica.store.keys import after, prefix
-from standby.replica.store.scan import Order, Page, Pages, merged, paged
+from standby.replica.store.scan import Pages, ScanPage, SortedWrites, merged, paged
 
 #: Full key → new value, or None for a deletion; in the order of each key's first write.
 Changes = dict[bytes, "bytes | None"]
@@ -43,7 +43,7 @@ class StoreOverlay:
     """A named store during one batch; implements `standby.api.Store`."""
 
     def __init__(
-        self, name: str, reads: Reads, changes: Changes, order: Order, *, may_postpone: bool
+        self, name: str, reads: Reads, changes: Changes, order: SortedWrites, *, may_postpone: bool
     ) -> None:
         self._may_postpone = may_postpone
         self._prefix = prefix(name)
@@ -130,7 +130,7 @@ class StoreOverlay:
         own = self._order.between(start, stop) if start < stop else []
         return self._without_prefix(merged(own, paged(self, start, stop, reverse=reverse), reverse=reverse))
 
-    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> ScanPage:
         """Return a page of the committed state, by full keys. Refused after the batch has ended."""
         return self._reads.page(start, stop, limit, reverse=reverse)
 
@@ -169,7 +169,7 @@ class BatchState(Mapping[str, Store]):
     def __init__(self, stores: Iterable[str], reads: Reads, *, may_postpone: bool = False) -> None:
         """``may_postpone``: whether the caller handles `Postponed`."""
         self.changes: Changes = {}
-        order = Order(self.changes)
+        order = SortedWrites(self.changes)
         self._stores = {
             name: StoreOverlay(name, reads, self.changes, order, may_postpone=may_postpone) for name in stores
         }

@@ -19,7 +19,7 @@ _FEW: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ScanPage:
     """A range of the committed state."""
 
     items: Sequence[tuple[bytes, bytes]]
@@ -31,7 +31,7 @@ class Page:
 class Pages(Protocol):
     """The committed state, read by pages."""
 
-    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> ScanPage:
         """Return the first ``limit`` keys of [start, stop) with their values; with ``reverse`` the last ones.
 
         There may be fewer if values are large, but none only if the page is the last one.
@@ -39,7 +39,7 @@ class Pages(Protocol):
         ...
 
 
-class Order:
+class SortedWrites:
     """The keys that a batch has written, sorted; updated only by scans.
 
     Writers pay nothing: the changes are a dictionary that only grows, so new keys are at its end.

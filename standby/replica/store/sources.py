@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from standby.shared.model import TaskRecord
 
 
-class Source(str, enum.Enum):
+class StateSource(str, enum.Enum):
     """Where a replica's state came from."""
 
     LOCAL = "local"
@@ -27,7 +27,7 @@ class Peer:
 
     copy: int
     container: str
-    kind: Source
+    kind: StateSource
 
 
 def peers_of(record: TaskRecord | None, container: str) -> tuple[Peer, ...]:
@@ -39,12 +39,13 @@ def peers_of(record: TaskRecord | None, container: str) -> tuple[Peer, ...]:
     if record is None:
         return ()
     peers = [
-        Peer(copy, holder, Source.ACTIVE if copy == record.active else Source.STANDBY)
+        Peer(copy, holder, StateSource.ACTIVE if copy == record.active else StateSource.STANDBY)
         for copy, holder in record.placed.items()
         if holder != container
     ]
     return tuple(
         sorted(
-            peers, key=lambda each: (each.kind is Source.ACTIVE, each.copy not in record.in_sync, each.copy)
+            peers,
+            key=lambda each: (each.kind is StateSource.ACTIVE, each.copy not in record.in_sync, each.copy),
         )
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from appmaster.adapters.code.distributors import DistributorChain, LocalCode
 from appmaster.adapters.code.hadoop import HadoopCode, find_shell
-from appmaster.adapters.code.ways import InTurn, LocalCode
 from embedded.jars.cache import open_cache
 from embedded.java import find_java
 from embedded.servers import PORTS, RESOURCE_MANAGER, Blueprint
@@ -89,7 +89,7 @@ def test_what_one_candidate_publishes_another_one_fetches_whole(
 def test_without_the_file_system_candidates_fetch_from_each_other(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    way = InTurn(
+    way = DistributorChain(
         HadoopCode(find_shell(environment), "/nowhere/at/all", environment),
         LocalCode(PeerCode(keys_of(PeerRole.MASTER).client_context)),
     )

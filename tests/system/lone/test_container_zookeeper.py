@@ -23,11 +23,11 @@ from standby.adapters.zookeeper.membership import (
     ZooKeeperCode,
     ZooKeeperMembership,
     ZooKeeperPeers,
-    ZooKeeperRecords,
+    ZooKeeperRecordReader,
 )
 from standby.code import bundles
 from standby.control.events import (
-    Event,
+    ControlEvent,
     Leader,
     LeaderChanged,
     LeaderMoved,
@@ -60,7 +60,7 @@ TASK = TaskId("flights", "main", 0)
 
 #: More often than a client would show that it lives if there was nothing to ask.
 
-_Kind = TypeVar("_Kind", bound=Event)
+_Kind = TypeVar("_Kind", bound=ControlEvent)
 _Read = TypeVar("_Read")
 
 
@@ -68,7 +68,7 @@ class Member:
     """A membership with what it posted."""
 
     def __init__(self, zookeeper: LoneZooKeeper, cluster: str, record: ContainerRecord = RECORD) -> None:
-        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[ControlEvent] = queue.SimpleQueue()
         self.client = make_client(zookeeper.connect, 15_000)
         self.membership = ZooKeeperMembership(self.client, cluster, record, self._queue.put)
         self.membership.start()
@@ -195,7 +195,7 @@ def test_a_leader_record_of_another_program_is_told_as_unknown(
 def test_a_task_record_is_read_as_it_is_now(zookeeper: LoneZooKeeper, client: Any, name: str) -> None:
     own = make_client(zookeeper.connect, 5_000)
     own.start(timeout=PATIENCE_SECONDS)
-    records = ZooKeeperRecords(own, name)
+    records = ZooKeeperRecordReader(own, name)
     assert records.read(TASK) is None
     record = TaskRecord(TASK, 0, 3, {0: "container_1", 1: "container_2"}, {0: "h1"}, (0, 1), True, "d1")
     client.create(task_path(name, TASK), encode_task(record), makepath=True)
@@ -214,7 +214,7 @@ def test_a_record_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> No
     with LoneZooKeeper(tmp_path) as server:
         client = make_client(server.connect, 2_000)
         client.start(timeout=PATIENCE_SECONDS)
-        records = ZooKeeperRecords(client, "c", timeout_seconds=A_MOMENT_SECONDS)
+        records = ZooKeeperRecordReader(client, "c", timeout_seconds=A_MOMENT_SECONDS)
         assert records.read(TASK) is None
         server.kill()
         with pytest.raises(Transient):

@@ -21,11 +21,11 @@ from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
 from appmaster.adapters.zookeeper.code import tombstone
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
-from appmaster.changes.operations import Present
-from appmaster.cli.launch.starting import Cluster, look
+from appmaster.changes.operations import CurrentJob
+from appmaster.cli.launch.starting import TargetCluster, inspect_cluster
 from appmaster.cli.main import main
 from appmaster.cli.shared.jobfile import load
-from appmaster.planning.state.actions import Change
+from appmaster.planning.state.actions import RecordWrite
 from appmaster.records import CellRecord, ChangeRecord, JobRecord, StatusRecord, decode, encode
 from embedded.web import open_url
 from standby.code.bundles import pack
@@ -496,9 +496,9 @@ def test_a_client_reads_a_job_of_any_candidate_and_of_zookeeper_when_there_is_no
     a, b = make("a"), make("b")
     a.lead()
     task = TaskRecord(TaskId("j1", "main", 0), 0, 1, revision=3)
-    assert a.zookeeper.records.write_tasks((Change(task, None),)) is not None
+    assert a.zookeeper.records.write_tasks((RecordWrite(task, None),)) is not None
     a.zookeeper.records.write_status("j1", StatusRecord("failed", ("one", "two")))
-    found = Present(JobRecord(DEFINITION), "failed", "one; two", (3,))
+    found = CurrentJob(JobRecord(DEFINITION), "failed", "one; two", (3,))
     with ClusterClient(name, server.connect, ring, [b.address]) as client:
         assert client.present("j1", with_tasks=True) == found
         assert client.present("j1") == replace(found, active_revisions=())
@@ -519,11 +519,11 @@ def test_a_rollback_is_judged_by_the_task_records_and_a_job_is_deleted_with_all_
     a = make("a")
     a.lead()
     tasks = [TaskRecord(TaskId("j1", "main", each), 0, 1, revision=2) for each in range(3)]
-    assert a.zookeeper.records.write_tasks([Change(each, None) for each in tasks]) is not None
+    assert a.zookeeper.records.write_tasks([RecordWrite(each, None) for each in tasks]) is not None
     with ClusterClient(name, server.connect, ring, [a.address]) as client:
         with pytest.raises(StandfastError, match="revision 2 of j1 has been active"):
             client.change("rollback", job="j1", revision=2)
-        older = [Change(replace(each, revision=1), 0) for each in tasks]
+        older = [RecordWrite(replace(each, revision=1), 0) for each in tasks]
         assert a.zookeeper.records.write_tasks(older) is not None
         assert client.change("rollback", job="j1", revision=2)["revision"] == 3
         with pytest.raises(StandfastError, match="undeploy it first"):
@@ -587,10 +587,10 @@ def test_a_job_that_cannot_be_read_does_not_keep_others_out_of_its_cluster(
     client.stop()
     client.close()
     config = parse({**CONFIG, "job.name": "j2", "cluster.name": name})
-    found = look(config, zookeeper, Yarn())
-    assert found == Cluster(("application_1",), None, has_others=True, settings={"yarn.queue": "q"})
+    found = inspect_cluster(config, zookeeper, Yarn())
+    assert found == TargetCluster(("application_1",), None, has_others=True, settings={"yarn.queue": "q"})
     with pytest.raises(BadConfiguration, match="not a record of version"):
-        look(parse({**CONFIG, "cluster.name": name}), zookeeper, Yarn())
+        inspect_cluster(parse({**CONFIG, "cluster.name": name}), zookeeper, Yarn())
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from appmaster.adapters.kafka import EventLog, Topics, fence, fence_job, read_events
 from appmaster.cli.launch.checks import check_topics
 from appmaster.cli.shared.jobfile import JobFile
-from appmaster.config import cluster as cluster_settings
+from appmaster.config import cluster_config
 from embedded.jars.cache import classpath
 from standby.cluster import dump
 from standby.config import kafka_settings, parse
@@ -279,7 +279,7 @@ def test_topic_that_may_not_be_described_is_told_from_one_that_is_not_there(
 
 def test_password_is_in_nothing_that_leaves_the_host(lab: Lab) -> None:
     assert PASSWORD.encode() not in msgspec.json.encode(lab.definition)
-    assert PASSWORD.encode() not in dump(cluster_settings(parse(lab.definition.config), 1))
+    assert PASSWORD.encode() not in dump(cluster_config(parse(lab.definition.config), 1))
 
 
 def test_who_is_not_let_in_is_told_why_by_tools_and_replicas_and_shows_no_secret(

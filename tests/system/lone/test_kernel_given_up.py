@@ -9,7 +9,7 @@ from typing import Any
 
 from standby.adapters.rocksdict import RocksDatabase
 from standby.errors import Unavailable
-from standby.kernel.ports import Change, Profile
+from standby.kernel.ports import ChangelogRecord, Profile
 from standby.shared.model import Phase, Role
 from tests.fakes import ledger_job
 from tests.kernel_lab import Lab
@@ -26,7 +26,7 @@ class FailingDisk:
         disk = self
 
         class Failing(RocksDatabase):
-            def write(self, changes: Iterable[Change]) -> None:
+            def write(self, changes: Iterable[ChangelogRecord]) -> None:
                 if disk.is_broken:
                     raise Unavailable(f"{path}: No space left on device")
                 super().write(changes)

@@ -14,7 +14,7 @@ import pytest
 from appmaster import records as bodies
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.effects import as_recorded
-from appmaster.planning.state.actions import Change
+from appmaster.planning.state.actions import RecordWrite
 from appmaster.records import CellRecord, ChangeRecord, DrainedRecord, JobRecord, StatusRecord
 from appmaster.supervisor import MADE_WAY
 from embedded.cluster import LocalCluster
@@ -68,16 +68,16 @@ def test_only_one_leads_and_the_next_one_has_a_higher_epoch(sessions: tuple[ZooK
 def test_deposed_leader_can_write_nothing(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
     first, second = sessions
     assert first.election.lead(candidate("a")) == 1
-    written = first.records.write_tasks([Change(RECORD, None)])
+    written = first.records.write_tasks([RecordWrite(RECORD, None)])
     assert written is not None
     leader = first.election.controller()
     assert second.election.lead(candidate("b"), depose=leader) == 2
     newer = replace(RECORD, epoch=2, decision="1-2")
     with pytest.raises(Fenced):
-        first.records.write_tasks([Change(newer, written[0].version)])
+        first.records.write_tasks([RecordWrite(newer, written[0].version)])
     with pytest.raises(Fenced):
         first.records.write_status("job", StatusRecord("deployed"))
-    assert [each.record for each in second.records.read_tasks([Change(RECORD, None)])] == [RECORD]
+    assert [each.record for each in second.records.read_tasks([RecordWrite(RECORD, None)])] == [RECORD]
     assert second.jobs.status("job") is None
 
 
@@ -163,7 +163,7 @@ def test_leader_of_a_tree_that_was_removed_leads_no_more(sessions: tuple[ZooKeep
     with pytest.raises(Fenced):
         first.election.confirm_lead()
     with pytest.raises(Fenced):
-        first.records.write_tasks([Change(RECORD, None)])
+        first.records.write_tasks([RecordWrite(RECORD, None)])
     with pytest.raises(Transient):
         second.election.lead(candidate("b"))
 
@@ -184,14 +184,14 @@ def test_leader_whose_tree_is_removed_while_it_makes_a_change_makes_none(
 def test_many_records_are_read_with_few_requests(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
     first, second = sessions
     first.election.lead(candidate("a"))
-    many = [Change(replace(RECORD, task=TaskId("job", "main", each)), None) for each in range(1_203)]
+    many = [RecordWrite(replace(RECORD, task=TaskId("job", "main", each)), None) for each in range(1_203)]
     for begin in range(0, len(many), 300):
         assert first.records.write_tasks(many[begin : begin + 300]) is not None
     loaded = second.jobs.load("job")
     assert loaded is not None
     assert sorted(each.record.task.partition for each in loaded.tasks) == list(range(1_203))
     assert {each.version for each in loaded.tasks} == {0}
-    absent = [Change(replace(RECORD, task=TaskId("job", "other", each)), None) for each in range(3)]
+    absent = [RecordWrite(replace(RECORD, task=TaskId("job", "other", each)), None) for each in range(3)]
     found = second.records.read_tasks([*absent, many[7], *absent, many[8]])
     assert [each.record.task.partition for each in found] == [7, 8]
     assert second.jobs.load("job", has_tasks=False) is not None
@@ -223,10 +223,12 @@ def test_write_with_a_wrong_version_changes_none_of_its_records(
     first, _ = sessions
     first.election.lead(candidate("a"))
     other = replace(RECORD, task=TaskId("job", "main", 1))
-    assert first.records.write_tasks([Change(RECORD, None), Change(other, None)]) is not None
+    assert first.records.write_tasks([RecordWrite(RECORD, None), RecordWrite(other, None)]) is not None
     changed = replace(RECORD, epoch=2)
-    assert first.records.write_tasks([Change(changed, 0), Change(replace(other, epoch=2), 7)]) is None
-    present = first.records.read_tasks([Change(RECORD, None), Change(other, None)])
+    assert (
+        first.records.write_tasks([RecordWrite(changed, 0), RecordWrite(replace(other, epoch=2), 7)]) is None
+    )
+    present = first.records.read_tasks([RecordWrite(RECORD, None), RecordWrite(other, None)])
     assert [each.record.epoch for each in present] == [1, 1]
 
 
@@ -235,12 +237,12 @@ def test_records_survive_the_journey_and_missing_ones_are_blank(
 ) -> None:
     first, second = sessions
     first.election.lead(candidate("a"))
-    first.records.write_tasks([Change(RECORD, None)])
+    first.records.write_tasks([RecordWrite(RECORD, None)])
     loaded = second.jobs.load("job")
     assert loaded is not None
     assert [(each.record, each.version) for each in loaded.tasks] == [(RECORD, 0)]
     absent = replace(RECORD, task=TaskId("job", "main", 9))
-    blank = as_recorded([Change(absent, None)], second.records.read_tasks([Change(absent, None)]))
+    blank = as_recorded([RecordWrite(absent, None)], second.records.read_tasks([RecordWrite(absent, None)]))
     assert (blank[0].record.active, blank[0].record.epoch, blank[0].version) == (None, 0, -1)
 
 

@@ -22,7 +22,7 @@ from appmaster.changes.revisions import grown
 from appmaster.cli.jobs.submit import define, make_topics
 from appmaster.cli.launch import cells, starting
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.cli.shared.ended import Ends
+from appmaster.cli.shared.ended_applications import ApplicationWatch
 from appmaster.cli.shared.jobfile import JobFile, load
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
@@ -118,7 +118,7 @@ class Submit:
         present = looked_at or self.zookeeper.jobs.read(JOB)
         bundle = pack(self.code)
         definition = define(self.job, tasks, present, bundle.digest)
-        start = starting.Start(
+        start = starting.JobStart(
             self.job.config, definition, self.code, bundle, (("h1", "h2"), {"h1": "/a", "h2": "/b"})
         )
         progress = Progress(is_quiet=True)
@@ -137,14 +137,14 @@ class Submit:
 
     def wait(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Submit it, and wait for its deployment; ``told`` is what the event log got meanwhile."""
-        before = starting.before(JOB, self.zookeeper)
+        before = starting.state_before(JOB, self.zookeeper)
         started = self.start()
         definition = cast("JobRecord", self.zookeeper.jobs.read(JOB)).definition
-        ends = Ends(JOB, lambda _: None, lambda entry: self.told.append(dict(entry)))
+        ends = ApplicationWatch(JOB, lambda _: None, lambda entry: self.told.append(dict(entry)))
         self.meanwhile()
         progress = Progress(is_quiet=True)
         launch = cells.Launching(Deadline(seconds), progress, Undo(progress))
-        awaited = starting.Awaited(definition, started, before, is_warm=False, ends=ends)
+        awaited = starting.SubmittedJob(definition, started, before, is_warm=False, ends=ends)
         starting.wait_deployed(awaited, cast("ClusterClient", self), self.yarn, launch)
 
     def status(self) -> dict[str, Any]:

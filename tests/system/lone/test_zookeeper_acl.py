@@ -16,7 +16,7 @@ from appmaster.adapters.zookeeper.code import ZooKeeperCodeDirectory
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.adapters.zookeeper.tree import ZooKeeperTree
 from appmaster.cli.main import main
-from appmaster.planning.state.actions import Change
+from appmaster.planning.state.actions import RecordWrite
 from appmaster.records import CandidateRecord, CellRecord, ChangeRecord, JobRecord, StatusRecord, decode
 from standby.adapters.zookeeper.access import (
     AS_IT_IS,
@@ -27,9 +27,9 @@ from standby.adapters.zookeeper.access import (
     owner_access,
     owner_digest,
 )
-from standby.adapters.zookeeper.membership import ZooKeeperMembership, ZooKeeperRecords
+from standby.adapters.zookeeper.membership import ZooKeeperMembership, ZooKeeperRecordReader
 from standby.code import bundles
-from standby.control.events import Event, Registered, SessionConnected
+from standby.control.events import ControlEvent, Registered, SessionConnected
 from standby.errors import BadConfiguration, Transient
 from standby.shared import naming
 from standby.shared.model import TaskId, TaskRecord
@@ -112,7 +112,7 @@ def test_every_node_that_any_part_creates_is_closed_to_others(
     server: LoneZooKeeper, stranger: Any, name: str
 ) -> None:
     container = make_client(server.connect, 4_000, CONTAINER)
-    inbox: Inbox[Event] = Inbox()
+    inbox: Inbox[ControlEvent] = Inbox()
     record = ContainerRecord("container_1", "s", 1, "127.0.0.11", 1, 2, 3, 1, "0.1")
     membership = ZooKeeperMembership(container, name, record, inbox.post)
     with ZooKeeper(server.connect, name, access=CLOSED) as user:
@@ -120,7 +120,7 @@ def test_every_node_that_any_part_creates_is_closed_to_others(
     with ZooKeeper(server.connect, name, access=COMMAND) as candidate:
         candidate.registry.register(CandidateRecord("a", "127.0.0.11", 1, 2, 1, 3, "container_0", 0, "0.1"))
         assert candidate.election.lead(ControllerRecord("a", "127.0.0.11", 1, 0)) == 1
-        assert candidate.records.write_tasks([Change(TASK, None)]) is not None
+        assert candidate.records.write_tasks([RecordWrite(TASK, None)]) is not None
         candidate.records.write_status("job", StatusRecord("deployed"))
         requests = ZooKeeperChanges(candidate.client, name)
         requests.put("r0", ChangeRecord("drain", {"hosts": ["h1"], "reason": "why"}))
@@ -135,7 +135,7 @@ def test_every_node_that_any_part_creates_is_closed_to_others(
         membership.register()
         while not any(isinstance(each, Registered) for each in inbox.drain(10)):
             pass
-        assert ZooKeeperRecords(container, name).read(TASK.task) == TASK
+        assert ZooKeeperRecordReader(container, name).read(TASK.task) == TASK
         found = list(nodes_of(candidate.client, naming.cluster_path(name)))
         assert naming.container_path(name, "container_1") in found
         assert f"{naming.task_path(name, TASK.task)}" in found

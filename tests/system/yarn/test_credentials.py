@@ -19,7 +19,7 @@ from appmaster.api.client import ClusterClient
 from embedded.cluster import LocalCluster
 from standby.adapters.channels import open_channel
 from standby.adapters.peers.code import PeerCode
-from standby.adapters.tls import Keys, channel_options
+from standby.adapters.tls import TlsCredentials, channel_options
 from standby.adapters.zookeeper.access import container_access, make_client
 from standby.code import bundles
 from standby.errors import BadConfiguration, StandfastError
@@ -164,7 +164,7 @@ def test_credentials_are_rotated_while_the_job_runs(job: CountingJob, tmp_path: 
     with session(job.cluster, NAME) as zookeeper:
         found = zookeeper.election.controller()
         assert found is not None
-    for keys in (Keys(former), keys_of(PeerRole.OPERATOR, keyring(job.cluster, NAME))):
+    for keys in (TlsCredentials(former), keys_of(PeerRole.OPERATOR, keyring(job.cluster, NAME))):
         with open_channel(
             f"{found.host}:{found.port}", keys.channel_credentials(), channel_options(PeerRole.MASTER)
         ) as channel:

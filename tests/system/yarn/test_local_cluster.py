@@ -25,7 +25,7 @@ from appmaster.adapters.skein_library import load_skein
 from appmaster.cli.main import main
 from embedded import probes
 from embedded.cluster import LocalCluster, end_abandoned, names
-from embedded.machine.processes import look
+from embedded.machine.processes import process_info
 from standby.errors import BadConfiguration, Unavailable
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
 
@@ -105,7 +105,7 @@ def application(client: Any, cluster: LocalCluster) -> Iterator[Sleeping]:
 
 
 def state_of(pid: int) -> str:
-    process = look(pid)
+    process = process_info(pid)
     return process.state if process is not None and process.is_alive else "gone"
 
 

@@ -111,7 +111,7 @@ def killed_active_and_killed_standby_are_counted_apart(prometheus: Prometheus, j
 
 def every_metric_comes_in_and_every_panel_s_expression_is_answered(prometheus: Prometheus) -> None:
     names = set(prometheus.ask("label/__name__/values"))
-    expected = {each.metric.name for each in gauges.of_view(ClusterView(epoch=1))}
+    expected = {each.metric.name for each in gauges.view_gauges(ClusterView(epoch=1))}
     expected |= {each.name for each in counters.COUNTERS}
     expected |= {f"{each.name}_bucket" for each in counters.HISTOGRAMS}
     assert expected <= names

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from cryptography import x509
 
-from appmaster.adapters.credentials.authority import Pair, skein_pair
+from appmaster.adapters.credentials.authority import PemKeyPair, skein_pair
 from appmaster.adapters.skein_library import SKEIN_JAR, load_skein
 from appmaster.cli.shared.yarn import as_security
 from embedded.cluster import LocalCluster
@@ -28,12 +28,12 @@ _MOST = 1_024
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
+def pair() -> PemKeyPair:
     return skein_pair(days=1)
 
 
 @pytest.fixture(scope="module")
-def application(cluster: LocalCluster, pair: Pair) -> Iterator[Any]:
+def application(cluster: LocalCluster, pair: PemKeyPair) -> Iterator[Any]:
     """The client of an application that does nothing, with a service of no instances."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in cluster.environment().items():
@@ -88,7 +88,7 @@ def stranger() -> ssl.SSLContext:
     return context
 
 
-def with_pair(pair: Pair, directory: Path) -> ssl.SSLContext:
+def with_pair(pair: PemKeyPair, directory: Path) -> ssl.SSLContext:
     """Return a client that shows a pair."""
     context = stranger()
     (directory / "crt").write_text(pair.certificate, encoding="ascii")
@@ -126,7 +126,9 @@ def states(application: Any, container: str) -> set[str]:
     return {str(each.state) for each in application.get_containers(states=every) if each.id == container}
 
 
-def test_master_is_what_this_release_ships_at_one_port_of_its_host(application: Any, pair: Pair) -> None:
+def test_master_is_what_this_release_ships_at_one_port_of_its_host(
+    application: Any, pair: PemKeyPair
+) -> None:
     shipped = Path(master_of(application).cwd()) / ".skein.jar"
     assert hashlib.sha256(shipped.read_bytes()).digest() == hashlib.sha256(SKEIN_JAR.read_bytes()).digest()
     listening = [
@@ -159,7 +161,7 @@ def test_containers_start_and_end_and_tell_by_their_keys(application: Any) -> No
         application.add_container("other")
 
 
-def test_a_stranger_is_told_nothing(application: Any, pair: Pair, tmp_path: Path) -> None:
+def test_a_stranger_is_told_nothing(application: Any, pair: PemKeyPair, tmp_path: Path) -> None:
     for said in (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0" * 64):
         with socket.create_connection(address_of(application), PATIENCE_SECONDS) as plain:
             plain.sendall(said)

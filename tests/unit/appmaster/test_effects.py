@@ -1,7 +1,7 @@
 """What fails while one job's action is carried out is that job's trouble: it is set aside, the others are led.
 
-An error is planted into each thing that the real `Effects` do outside for one job of two; a cluster in virtual time is
-that outside. The writer, threads and timers run within the turn.
+An error is planted into each thing that the real `LeaderEffects` do outside for one job of two; a cluster in virtual
+time is that outside. The writer, threads and timers run within the turn.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from confluent_kafka import KafkaError, KafkaException
 from kazoo.exceptions import NoNodeError
 
 from appmaster.blame import Blame, blame
-from appmaster.effects import Effects, Replies
+from appmaster.effects import LeaderEffects, Replies
 from appmaster.eventlog.entries import EntryKind
 from appmaster.planning.plan import INWARD
 from appmaster.planning.state import actions as todo
-from appmaster.planning.state.actions import Change
-from appmaster.planning.state.job import Effect, JobState
+from appmaster.planning.state.actions import RecordWrite
+from appmaster.planning.state.job import EffectKind, JobState
 from appmaster.planning.state.model import JobModel, job_of
 from appmaster.planning.state.view import Recorded
 from appmaster.records import StatusRecord
@@ -30,16 +30,16 @@ from standby.shared.wire import JobDefinition
 from tests.unit.appmaster.planning.test_jobs import Jobs
 
 #: What the leader does outside for a job, with what is told of it when it fails.
-OUTSIDE: dict[type, Effect | None] = {
-    todo.WriteRecords: Effect.WRITE_RECORDS,
-    todo.WriteModel: Effect.WRITE_MODEL,
-    todo.WriteStatus: Effect.WRITE_STATUS,
-    todo.SendAssignment: Effect.SEND_ASSIGNMENT,
-    todo.SendExit: Effect.SEND_EXIT,
-    todo.ProbePort: Effect.PROBE_PORT,
-    todo.RequestContainer: Effect.REQUEST_CONTAINER,
-    todo.CancelRequest: Effect.GIVE_BACK,
-    todo.ReleaseContainer: Effect.GIVE_BACK,
+OUTSIDE: dict[type, EffectKind | None] = {
+    todo.WriteRecords: EffectKind.WRITE_RECORDS,
+    todo.WriteModel: EffectKind.WRITE_MODEL,
+    todo.WriteStatus: EffectKind.WRITE_STATUS,
+    todo.SendAssignment: EffectKind.SEND_ASSIGNMENT,
+    todo.SendExit: EffectKind.SEND_EXIT,
+    todo.ProbePort: EffectKind.PROBE_PORT,
+    todo.RequestContainer: EffectKind.REQUEST_CONTAINER,
+    todo.CancelRequest: EffectKind.GIVE_BACK,
+    todo.ReleaseContainer: EffectKind.GIVE_BACK,
     # With events of its own.
     todo.FenceTasks: None,
 }
@@ -87,7 +87,7 @@ class Lab(Jobs):
             now_ms=lambda: self.now_ms,
             later=lambda seconds, work: self.timers.append((self.now_ms + seconds * 1000, work)),
         )
-        self.effects = Effects(
+        self.effects = LeaderEffects(
             self.tell,
             clock,
             ports,
@@ -138,7 +138,7 @@ class Lab(Jobs):
             self.hits += 1
             raise planted[self.hits % len(planted)]
 
-    def write_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...] | None:
+    def write_tasks(self, changes: Sequence[RecordWrite]) -> tuple[Recorded, ...] | None:
         self.hit(todo.WriteRecords, changes[0].record.task.job)
         written = []
         for change in changes:
@@ -149,7 +149,7 @@ class Lab(Jobs):
         self.versions.update({each.record.task: each for each in written})
         return tuple(written)
 
-    def read_tasks(self, changes: Sequence[Change]) -> tuple[Recorded, ...]:
+    def read_tasks(self, changes: Sequence[RecordWrite]) -> tuple[Recorded, ...]:
         self.hit(todo.WriteRecords, changes[0].record.task.job)
         found = (self.versions.get(each.record.task) for each in changes)
         return tuple(each for each in found if each is not None)
@@ -226,7 +226,7 @@ class Lab(Jobs):
 
 def test_every_action_is_carried_out_outside_or_changes_the_view_alone() -> None:
     assert {*get_args(todo.Action)} == {*OUTSIDE, *INWARD, todo.Answer}
-    assert {each for each in OUTSIDE.values() if each is not None} == set(Effect)
+    assert {each for each in OUTSIDE.values() if each is not None} == set(EffectKind)
 
 
 @pytest.mark.parametrize("kind", OUTSIDE, ids=lambda each: each.__name__)

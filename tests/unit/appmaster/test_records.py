@@ -7,12 +7,12 @@ import json
 import pytest
 
 from appmaster.planning.state.model import JobModel, JobSpec, propose
-from appmaster.planning.state.reasons import Failure, Reason
+from appmaster.planning.state.reasons import FailureReason, Reason
 from appmaster.records import ModelRecord, StatusRecord, decode, encode, failure_of, model_of, model_record
 from standby.shared.model import ProcessorId
 
 PROCESSOR = ProcessorId("j", "main", 0)
-POISON = Reason(Failure.POISON, "poison: j/main.0 failed 3 times")
+POISON = Reason(FailureReason.POISON, "poison: j/main.0 failed 3 times")
 
 
 def parked() -> JobModel:
@@ -30,16 +30,18 @@ def test_a_processor_that_a_former_master_parked_stays_so() -> None:
     body = json.loads(encode(model_record(parked(), "main")))
     del body["processors"][0]["parked_for"]
     model = model_of(decode(json.dumps(body).encode(), "/model", ModelRecord), 3)
-    assert model.processors[PROCESSOR].parked == Reason(Failure.OTHER, POISON.detail)
+    assert model.processors[PROCESSOR].parked == Reason(FailureReason.OTHER, POISON.detail)
 
 
 def test_status_of_a_former_master_is_read() -> None:
-    body = json.loads(encode(StatusRecord("failed", ("too often",), failure=Failure.TOO_OFTEN.value)))
+    body = json.loads(encode(StatusRecord("failed", ("too often",), failure=FailureReason.TOO_OFTEN.value)))
     assert body.pop("failure") == "too-often"
     found = decode(json.dumps(body).encode(), "/status", StatusRecord)
-    assert failure_of(found.failure, found.reasons[0]) == Reason(Failure.OTHER, "too often")
+    assert failure_of(found.failure, found.reasons[0]) == Reason(FailureReason.OTHER, "too often")
 
 
-@pytest.mark.parametrize(("kind", "failure"), [("topic", Failure.TOPIC), ("of-next-year", Failure.OTHER)])
-def test_failure_of_a_later_master_is_one_without_a_name(kind: str, failure: Failure) -> None:
+@pytest.mark.parametrize(
+    ("kind", "failure"), [("topic", FailureReason.TOPIC), ("of-next-year", FailureReason.OTHER)]
+)
+def test_failure_of_a_later_master_is_one_without_a_name(kind: str, failure: FailureReason) -> None:
     assert failure_of(kind, "why") == Reason(failure, "why")

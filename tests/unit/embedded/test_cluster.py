@@ -13,9 +13,9 @@ import pytest
 
 from appmaster.cli.main import main
 from embedded.cluster import LocalCluster
-from embedded.machine.processes import Identity, boot_id, is_alive, look
+from embedded.machine.processes import ProcessIdentity, boot_id, is_alive, process_info
 from embedded.registry import ID_FILE
-from embedded.state import State, save
+from embedded.state import ClusterState, save
 from standby.errors import BadConfiguration
 from tests.patience import PATIENCE_SECONDS
 
@@ -27,18 +27,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def written(home: Path, name: str, kafka: Identity, mark: str = "mark") -> None:
+def written(home: Path, name: str, kafka: ProcessIdentity, mark: str = "mark") -> None:
     """Write down a cluster of two hosts, of whose servers one was started."""
     directory = home / "local" / name
     directory.mkdir(parents=True)
     (directory / ID_FILE).write_text(mark, encoding="ascii")
     save(
         directory,
-        State(
+        ClusterState(
             name=name,
             cluster_id=mark,
             boot_id=boot_id(),
-            owner=Identity(1, 1),
+            owner=ProcessIdentity(1, 1),
             is_temporary=False,
             hosts=("127.0.0.11", "127.0.0.12"),
             host_memory_mb=1,
@@ -50,8 +50,8 @@ def written(home: Path, name: str, kafka: Identity, mark: str = "mark") -> None:
     )
 
 
-def myself() -> Identity:
-    found = look(os.getpid())
+def myself() -> ProcessIdentity:
+    found = process_info(os.getpid())
     assert found is not None
     return found.identity
 
@@ -88,10 +88,10 @@ def test_down_needs_nothing_but_the_mark_and_kills_no_stranger(home: Path) -> No
         subprocess.Popen(["sleep", "1000"]) as stranger,
         subprocess.Popen(["sleep", "1000"], env={**os.environ, "STANDFAST_LOCAL_CLUSTER": mark}) as own,
     ):
-        born = look(stranger.pid)
+        born = process_info(stranger.pid)
         assert born is not None
         # What is written down says that the stranger's number was a server's, which has ended since.
-        former = Identity(stranger.pid, born.identity.started_ticks - 1)
+        former = ProcessIdentity(stranger.pid, born.identity.started_ticks - 1)
         written(home, "crash", former, mark)
         try:
             assert main(["local", "down", "--name", "crash"]) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from locality.history import NOTHING, Found, Freshness, expire, forget, freshness, merge, remember
+from locality.history import NOTHING, Freshness, StateOnDisk, expire, forget, freshness, merge, remember
 from standby.shared.model import Held, TaskId
 
 HOUR = 3_600_000
@@ -51,7 +51,7 @@ def test_a_host_can_be_forgotten() -> None:
 
 
 def test_what_was_seen_on_a_disk_adds_hosts_that_nobody_remembers() -> None:
-    assert merge((Held("h1", 9, 10),), (Found("h2", 7, 5),)) == (Held("h1", 9, 10), Held("h2", 0, 7))
+    assert merge((Held("h1", 9, 10),), (StateOnDisk("h2", 7, 5),)) == (Held("h1", 9, 10), Held("h2", 0, 7))
     assert merge((), ()) == ()
 
 
@@ -61,16 +61,16 @@ def test_the_later_word_on_a_host_counts() -> None:
         (8, 10, "before the copy came, and wrote more"),
         (0, 10, "nobody knows when"),
     ):
-        merged = merge((Held("h1", 9, 10),), (Found("h1", 6, seen_ms),))
+        merged = merge((Held("h1", 9, 10),), (StateOnDisk("h1", 6, seen_ms),))
         assert merged == (Held("h1", 9, position),), case
-    unreported = merge((Held("h1", 9, None),), (Found("h1", 6, 1),))
+    unreported = merge((Held("h1", 9, None),), (StateOnDisk("h1", 6, 1),))
     assert unreported == (Held("h1", 9, 6),), "a position that was never reported"
 
 
 def test_state_is_added_up_over_tasks() -> None:
     found = freshness(
         {TASK: (Held("h1", 9, 10), Held("h2", 5, None)), OTHER: (Held("h1", 7, 20),), EMPTY: ()},
-        {OTHER: (Found("h3", 25, 3),), TaskId("job", "main", 9): (Found("h4", 1, 3),)},
+        {OTHER: (StateOnDisk("h3", 25, 3),), TaskId("job", "main", 9): (StateOnDisk("h4", 1, 3),)},
     )
     assert found == {
         "h1": Freshness(nothing=False, behind=5, missing=1, age=-9),

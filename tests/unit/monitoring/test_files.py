@@ -9,7 +9,7 @@ import yaml
 
 from appmaster.metrics.counters import Counter, Histogram
 from docs.generate.metrics import METRICS
-from standby.shared.metric import Kind, Metric
+from standby.shared.metric import Metric, MetricKind
 from tests.monitoring_files import FOLDER, ROOT, alerts, dashboard, expressions, panels
 from tests.unit.test_house import PRODUCT
 
@@ -92,7 +92,9 @@ def test_every_metric_is_declared_once_and_is_in_a_table() -> None:
 
 def test_names_and_help_texts_follow_prometheus_conventions() -> None:
     for each in DECLARED:
-        is_counter = isinstance(each, Counter) or (isinstance(each, Metric) and each.kind is Kind.COUNTER)
+        is_counter = isinstance(each, Counter) or (
+            isinstance(each, Metric) and each.kind is MetricKind.COUNTER
+        )
         assert re.fullmatch("standfast(_[a-z]+)+", each.name)
         assert each.name.endswith("_total") == is_counter, each.name
         assert not isinstance(each, Histogram) or each.name.endswith("_seconds")

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.changes.compatibility import OF_THE_CLUSTER, check_joins, of_the_cluster
+from appmaster.changes.compatibility import OF_THE_CLUSTER, check_joins, cluster_settings
 from appmaster.changes.revisions import OF_THE_RUN, compare, rollback, update
 from appmaster.cli.launch.application import HEARTBEAT_MS
 from appmaster.code.service import SYNC_SECONDS
-from appmaster.config import cluster, policy
-from appmaster.planning.state.job import Policy
+from appmaster.config import cluster_config, planner_policy
+from appmaster.planning.state.job import PlannerPolicy
 from appmaster.records import JobRecord
 from standby.cluster import ClusterConfig, dump, load
 from standby.config import REMOVED, JobConfig, keys, parse, parse_recorded, shown
 from standby.config.cluster import ClusterKeys
-from standby.config.keys import Key, key
+from standby.config.keys import ConfigKey, key
 from standby.config.planner import PlannerKeys
 from standby.errors import BadConfiguration
 from standby.shared.wire import JobDefinition
@@ -39,7 +39,7 @@ UNITS = {
 }
 
 
-def another(key: Key, field: dataclasses.Field[object]) -> str:
+def another(key: ConfigKey, field: dataclasses.Field[object]) -> str:
     """Return a value of a key that is not its default, as a job file gives it."""
     if key.choices:
         return next(each for each in key.choices if each != field.default)
@@ -62,21 +62,23 @@ def changed(group: type[PlannerKeys | ClusterKeys]) -> JobConfig:
 
 def test_planner_has_its_keys_as_the_job_gives_them() -> None:
     config = changed(PlannerKeys)
-    found = policy(config)
+    found = planner_policy(config)
     for each in dataclasses.fields(PlannerKeys):
         assert getattr(found, each.name) == getattr(config, each.name), each.name
 
 
 def test_policy_says_of_no_key_anything_of_its_own() -> None:
-    of_policy, of_job = ({each.name for each in dataclasses.fields(cls)} for cls in (Policy, JobConfig))
+    of_policy, of_job = (
+        {each.name for each in dataclasses.fields(cls)} for cls in (PlannerPolicy, JobConfig)
+    )
     assert of_policy & of_job == {each.name for each in dataclasses.fields(PlannerKeys)}
-    assert dataclasses.replace(policy(parse(MINIMAL)), fails_on_error=True) == Policy()
+    assert dataclasses.replace(planner_policy(parse(MINIMAL)), fails_on_error=True) == PlannerPolicy()
 
 
 def test_processes_have_the_cluster_s_keys_as_the_job_gives_them(tmp_path: Path) -> None:
     config = changed(ClusterKeys)
     path = tmp_path / "cluster.json"
-    path.write_bytes(dump(cluster(config, 2, {"h1": "/r1"}, 3)))
+    path.write_bytes(dump(cluster_config(config, 2, {"h1": "/r1"}, 3)))
     found = load(path)
     assert (found.name, found.zookeeper, found.cell, found.attempts) == ("a", "127.0.0.1:1", 2, 3)
     assert (found.kafka_bootstrap, found.racks) == ("127.0.0.1:1", {"h1": "/r1"})
@@ -140,8 +142,8 @@ def test_job_file_that_names_a_removed_key_is_told_what_holds_now() -> None:
 
 
 def test_what_holds_now_is_what_the_job_file_is_told() -> None:
-    assert Policy().prepare_timeout_ms == 10_000
-    assert Policy().restore_delay_ms == Policy().suspect_grace_ms == 3_000
+    assert PlannerPolicy().prepare_timeout_ms == 10_000
+    assert PlannerPolicy().restore_delay_ms == PlannerPolicy().suspect_grace_ms == 3_000
     assert (HEARTBEAT_MS, SYNC_SECONDS) == (200, 30)
     for name, value in {
         "job.hotstandby.prepare.timeout.ms": "10 s",
@@ -189,7 +191,7 @@ def test_what_is_refused_today_and_was_taken_when_it_was_recorded_is_read_as_it_
 
 
 def test_job_joins_a_cluster_that_a_former_version_started() -> None:
-    settings = {**of_the_cluster(parse(MINIMAL)), "code.sync.seconds": "5"}
+    settings = {**cluster_settings(parse(MINIMAL)), "code.sync.seconds": "5"}
     check_joins("shared", settings, {**MINIMAL, "cluster.name": "shared"})
 
 

@@ -17,7 +17,7 @@ from appmaster.planning.state import events as happened
 from standby.adapters.channels import open_channel
 from standby.adapters.liveness import LivenessPort
 from standby.adapters.tls import channel_options
-from standby.process.witness import tell
+from standby.process.witness import answer_connections
 from standby.shared import wire
 from standby.shared.exits import ProcessEnd
 from standby.shared.roles import PeerRole
@@ -98,7 +98,8 @@ def test_witness_of_a_container_tells_how_its_process_ended_and_is_let_go(leader
     with socket.create_server(("127.0.0.1", 0)) as listening:
         leader.server.learn("c1", *listening.getsockname())
         witness = threading.Thread(
-            target=tell, args=(listening, b'{"status":-9,"oom_kills":0,"ran":[],"child":null}\n')
+            target=answer_connections,
+            args=(listening, b'{"status":-9,"oom_kills":0,"ran":[],"child":null}\n'),
         )
         witness.start()
         leader.server.probe("c1", 40)
@@ -111,7 +112,9 @@ def test_witness_of_a_container_tells_how_its_process_ended_and_is_let_go(leader
 def test_what_no_witness_would_say_is_no_end(leader: Leader) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         leader.server.learn("c1", *listening.getsockname())
-        stranger = threading.Thread(target=tell, args=(listening, b"220 mail at your service\n"))
+        stranger = threading.Thread(
+            target=answer_connections, args=(listening, b"220 mail at your service\n")
+        )
         stranger.start()
         leader.server.probe("c1", 40)
         assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, True, 7)

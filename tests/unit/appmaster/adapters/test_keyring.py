@@ -13,11 +13,11 @@ from cryptography import x509
 
 from appmaster.adapters.credentials import keyring
 from appmaster.adapters.credentials.authority import DAYS, issue, new_authority, skein_pair
-from appmaster.adapters.credentials.certificates import EXPIRY, end_of, told_of_end
+from appmaster.adapters.credentials.certificates import EXPIRY, end_of, expiry_warning
 from appmaster.adapters.credentials.keyring import VARIABLE, Keyring, make_sure, user_name
 from appmaster.api.client import ClusterClient
 from appmaster.cli.shared.yarn import as_security, skein_client
-from standby.adapters.tls import Keys
+from standby.adapters.tls import TlsCredentials
 from standby.adapters.zookeeper.access import AS_IT_IS, container_secret
 from standby.errors import BadConfiguration, Unavailable
 from standby.security.credentials import Credentials
@@ -36,7 +36,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_end_is_told_of_when_it_is_near_and_by_a_metric() -> None:
     def told(now: dt.datetime) -> str:
-        return told_of_end(CERTIFICATE, Path("/s"), now)
+        return expiry_warning(CERTIFICATE, Path("/s"), now)
 
     for days, said in ((0, ""), (300, ""), (330, "expire on"), (364, "expire on")):
         warning = told(NOW + dt.timedelta(days=days))
@@ -131,7 +131,7 @@ def test_a_rotation_goes_on_with_the_same_authority_until_it_is_finished(root: P
     ring.finish(4)
     assert (ring.authorities(), ring.number, ring.secret) == (after, 4, secret)
     assert ring.credentials(PeerRole.OPERATOR).trust == after
-    assert isinstance(Keys(ring.credentials(PeerRole.MASTER)), Keys)
+    assert isinstance(TlsCredentials(ring.credentials(PeerRole.MASTER)), TlsCredentials)
     assert not following.directory.exists()
 
 

@@ -11,9 +11,9 @@ from kazoo.exceptions import BadVersionError, ConnectionLoss, RolledBackError
 from kazoo.protocol.serialization import CheckVersion, Create, SetData, Transaction
 
 from appmaster.adapters.zookeeper.election import ZooKeeperElection
-from appmaster.adapters.zookeeper.records import ZooKeeperRecords
+from appmaster.adapters.zookeeper.records import ZooKeeperLeaderRecords
 from appmaster.blame import is_of_job
-from appmaster.planning.state.actions import Change
+from appmaster.planning.state.actions import RecordWrite
 from appmaster.planning.state.model import JobModel, Processor
 from standby.errors import StandfastError, Transient
 from standby.shared.model import ProcessorId, TaskId, TaskRecord
@@ -61,20 +61,20 @@ def servers() -> Servers:
 
 
 @pytest.fixture
-def records(servers: Servers) -> ZooKeeperRecords:
-    return ZooKeeperRecords(servers, "cluster", ZooKeeperElection(servers, "cluster"))
+def records(servers: Servers) -> ZooKeeperLeaderRecords:
+    return ZooKeeperLeaderRecords(servers, "cluster", ZooKeeperElection(servers, "cluster"))
 
 
-def changes(count: int, version: int | None = None) -> list[Change]:
+def changes(count: int, version: int | None = None) -> list[RecordWrite]:
     return [
-        Change(TaskRecord(TaskId("job", "main", each), 0, 1, CONTAINERS, {0: "h1", 1: "h2"}), version)
+        RecordWrite(TaskRecord(TaskId("job", "main", each), 0, 1, CONTAINERS, {0: "h1", 1: "h2"}), version)
         for each in range(count)
     ]
 
 
 @pytest.mark.parametrize("count", [1, 100, 5_000])
 def test_records_of_a_processor_are_written_however_many_tasks_it_has(
-    servers: Servers, records: ZooKeeperRecords, count: int
+    servers: Servers, records: ZooKeeperLeaderRecords, count: int
 ) -> None:
     written = records.write_tasks(changes(count))
     assert written is not None
@@ -87,14 +87,16 @@ def test_records_of_a_processor_are_written_however_many_tasks_it_has(
         assert len(servers.requests) == 2, "one transaction each"
 
 
-def test_one_record_that_had_changed_is_told_of_all(servers: Servers, records: ZooKeeperRecords) -> None:
+def test_one_record_that_had_changed_is_told_of_all(
+    servers: Servers, records: ZooKeeperLeaderRecords
+) -> None:
     records.write_tasks(changes(5_000))
     last = max(servers.versions, key=lambda path: int(path.rpartition(".")[2]))
     servers.versions[last] = 7
     assert records.write_tasks(changes(5_000, 0)) is None
 
 
-def test_model_that_servers_do_not_take_is_its_jobs_trouble(records: ZooKeeperRecords) -> None:
+def test_model_that_servers_do_not_take_is_its_jobs_trouble(records: ZooKeeperLeaderRecords) -> None:
     tasks = {
         ProcessorId("job", "main", each): Processor((TaskId("job", "main", each),), (0, 1))
         for each in range(30_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from appmaster.changes.compatibility import check_feed, check_joins, of_the_cluster
+from appmaster.changes.compatibility import check_feed, check_joins, cluster_settings
 from standby.config import parse
 from standby.errors import BadConfiguration
 
@@ -16,7 +16,7 @@ FLAT = {
     "kafka.bootstrap.servers": "k:1",
     "zookeeper.connect": "z:1",
 }
-SETTINGS = of_the_cluster(
+SETTINGS = cluster_settings(
     parse({**FLAT, "cluster-manager.container.memory.mb": "700", "yarn.hosts": "h1,h2", "task.feed": "plain"})
 )
 PLAIN = {**FLAT, "task.feed": "plain"}
@@ -31,7 +31,7 @@ def test_a_job_that_leaves_them_out_or_gives_them_alike_joins() -> None:
 
 def test_what_a_job_leaves_out_has_to_go_with_what_it_gives() -> None:
     """Its containers say something every 2 s, as the cluster has it; a time-out of 2 s would be one failover a beat."""
-    slow = of_the_cluster(
+    slow = cluster_settings(
         parse(
             {
                 **PLAIN,

@@ -10,7 +10,7 @@ import pytest
 
 from appmaster.api.server import MOST_WAIT_SECONDS, ApiServer
 from appmaster.changes import operations
-from appmaster.changes.operations import Present
+from appmaster.changes.operations import CurrentJob
 from appmaster.records import ChangeRecord, JobRecord
 from standby.errors import BadConfiguration, StandfastError
 from standby.shared.roles import Caller, PeerRole
@@ -34,8 +34,8 @@ def as_json(definition: JobDefinition) -> dict[str, Any]:
     return {"definition": msgspec.json.decode(msgspec.json.encode(definition))}
 
 
-def ended(record: JobRecord, state: str = "undeployed") -> Present:
-    return Present(msgspec.structs.replace(record, is_wanted=False), state)
+def ended(record: JobRecord, state: str = "undeployed") -> CurrentJob:
+    return CurrentJob(msgspec.structs.replace(record, is_wanted=False), state)
 
 
 def revision(number: int, **config: str) -> JobDefinition:
@@ -47,9 +47,9 @@ def test_a_job_is_submitted_once_and_again_only_after_its_end() -> None:
     made = operations.submit(None, as_json(revision(1)))
     assert made.record == JobRecord(revision(1))
     assert made.is_new_chance
-    assert operations.submit(Present(made.record), as_json(revision(1))).record is made.record
+    assert operations.submit(CurrentJob(made.record), as_json(revision(1))).record is made.record
     with pytest.raises(StandfastError, match="runs already"):
-        operations.submit(Present(RECORD, "deployed"), as_json(revision(4)))
+        operations.submit(CurrentJob(RECORD, "deployed"), as_json(revision(4)))
     assert operations.submit(ended(RECORD), as_json(revision(4))).record == JobRecord(revision(4))
     with pytest.raises(StandfastError, match="another run"):
         operations.submit(ended(RECORD), as_json(msgspec.structs.replace(revision(4), run="run2")))
@@ -92,7 +92,7 @@ def test_what_has_not_ended_is_not_begun_anew(state: str) -> None:
 
 
 def test_a_job_that_failed_is_submitted_anew_and_nothing_else_is_done_to_it() -> None:
-    failed = Present(RECORD, "failed", "too many failures")
+    failed = CurrentJob(RECORD, "failed", "too many failures")
     made = operations.submit(failed, as_json(revision(4)))
     assert (made.record, made.is_new_chance) == (JobRecord(revision(4)), True)
     for change in (operations.deploy, operations.update, operations.rollback):
@@ -103,23 +103,23 @@ def test_a_job_that_failed_is_submitted_anew_and_nothing_else_is_done_to_it() ->
 
 def test_a_job_is_ended_and_taken_up_again() -> None:
     with pytest.raises(operations.NotYet, match="the leader has to load it first"):
-        operations.undeploy(Present(RECORD), {"job": "j1"})
-    gone = operations.undeploy(Present(RECORD, "deploying"), {"job": "j1", "purge": True}).record
+        operations.undeploy(CurrentJob(RECORD), {"job": "j1"})
+    gone = operations.undeploy(CurrentJob(RECORD, "deploying"), {"job": "j1", "purge": True}).record
     assert gone is not None
     assert (gone.is_wanted, gone.purge) == (False, True)
-    again = operations.deploy(Present(gone, "undeployed"), {"job": "j1"})
+    again = operations.deploy(CurrentJob(gone, "undeployed"), {"job": "j1"})
     assert again.record == RECORD
     assert again.is_new_chance
-    assert not operations.deploy(Present(RECORD), {"job": "j1"}).is_new_chance
+    assert not operations.deploy(CurrentJob(RECORD), {"job": "j1"}).is_new_chance
     with pytest.raises(BadConfiguration, match="no job j1"):
         operations.undeploy(None, {"job": "j1"})
-    assert operations.delete(Present(gone, "undeployed"), {"job": "j1"}).record is None
+    assert operations.delete(CurrentJob(gone, "undeployed"), {"job": "j1"}).record is None
     with pytest.raises(StandfastError, match="undeploy it first"):
-        operations.delete(Present(RECORD), {"job": "j1"})
+        operations.delete(CurrentJob(RECORD), {"job": "j1"})
 
 
 def test_an_update_makes_a_revision_only_where_containers_must_start_anew() -> None:
-    runs = Present(RECORD, "deployed")
+    runs = CurrentJob(RECORD, "deployed")
     wanted = {**CONFIG, "job.container.count": "2"}
     live = operations.update(runs, {"job": "j1", "config": wanted}).record
     assert live is not None
@@ -138,15 +138,15 @@ def test_an_update_makes_a_revision_only_where_containers_must_start_anew() -> N
 def test_a_rollback_is_judged_by_what_the_tasks_have_been_through() -> None:
     record = JobRecord(revision(4, task_stores_version="2"), former=(revision(3),), activated=4)
     asked = {"job": "j1", "revision": 4}
-    made = operations.rollback(Present(record, "deployed", active_revisions=(3, 3)), asked).record
+    made = operations.rollback(CurrentJob(record, "deployed", active_revisions=(3, 3)), asked).record
     assert made is not None
     assert (made.definition.revision, made.definition.code) == (5, "c3")
     with pytest.raises(StandfastError, match="revision 4 of j1 has been active"):
-        operations.rollback(Present(record, "deployed", active_revisions=(3, 4)), asked)
+        operations.rollback(CurrentJob(record, "deployed", active_revisions=(3, 4)), asked)
     with pytest.raises(StandfastError, match="it is revision 4 now, no longer 3"):
-        operations.rollback(Present(record, "deployed"), {**asked, "revision": 3})
+        operations.rollback(CurrentJob(record, "deployed"), {**asked, "revision": 3})
     with pytest.raises(BadConfiguration, match="no earlier revision"):
-        operations.rollback(Present(RECORD), {**asked, "revision": 3})
+        operations.rollback(CurrentJob(RECORD), {**asked, "revision": 3})
 
 
 def test_hosts_are_drained_and_admitted() -> None:
@@ -209,8 +209,8 @@ class FakeQueue:
         operations.check(change, operation, arguments)
         return change
 
-    def present(self, job: str, with_tasks: bool) -> Present | None:
-        return Present(RECORD, "deployed", "", (3, 2) if with_tasks else ()) if job == "j1" else None
+    def present(self, job: str, with_tasks: bool) -> CurrentJob | None:
+        return CurrentJob(RECORD, "deployed", "", (3, 2) if with_tasks else ()) if job == "j1" else None
 
     def result(self, change: str, wait_seconds: float) -> ChangeRecord:
         self.waited.append(wait_seconds)
@@ -237,7 +237,7 @@ def test_any_candidate_answers_what_it_knows_and_refuses_the_rest_by_the_leaders
     assert queue.waited == [MOST_WAIT_SECONDS]
     assert server(OPERATOR, {"operation": "job", "job": "absent"}) == {"present": None}
     told = json.loads(json.dumps(server(OPERATOR, {"operation": "job", "job": "j1", "with_tasks": True})))
-    assert msgspec.convert(told["present"], Present) == Present(RECORD, "deployed", "", (3, 2))
+    assert msgspec.convert(told["present"], CurrentJob) == CurrentJob(RECORD, "deployed", "", (3, 2))
     assert "there is no leader" in server(OPERATOR, {"operation": "failover"})["error"]
     queue.leads = {"candidate": "a", "host": "h1", "port": 7, "epoch": 2}
     refused = server(OPERATOR, {"operation": "failover"})
@@ -263,13 +263,13 @@ def test_any_candidate_answers_what_it_knows_and_refuses_the_rest_by_the_leaders
 
 
 def test_job_may_be_ended_and_deleted_unfenced() -> None:
-    made = operations.undeploy(Present(RECORD, "deployed"), {"job": "j1", "unfenced": True}).record
+    made = operations.undeploy(CurrentJob(RECORD, "deployed"), {"job": "j1", "unfenced": True}).record
     assert made is not None
     assert made.is_fence_waived
-    stuck = Present(made, "undeploying")
+    stuck = CurrentJob(made, "undeploying")
     with pytest.raises(operations.NotYet):
         operations.delete(stuck, {"job": "j1"})
     assert operations.delete(stuck, {"job": "j1", "unfenced": True}).record is None
-    again = operations.deploy(Present(made, "undeployed"), {"job": "j1"}).record
+    again = operations.deploy(CurrentJob(made, "undeployed"), {"job": "j1"}).record
     assert again is not None
     assert not again.is_fence_waived

@@ -11,9 +11,9 @@ import pytest
 
 from appmaster.adapters.credentials import keyring
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from appmaster.changes.compatibility import of_the_cluster
+from appmaster.changes.compatibility import cluster_settings
 from appmaster.cli.clusters.cells import restore
-from appmaster.cli.launch.cells import apart
+from appmaster.cli.launch.cells import master_on_other_host
 from appmaster.cli.main import build_parser, main
 from appmaster.cli.shared.jobfile import load
 from appmaster.cli.shared.output import Progress
@@ -35,7 +35,7 @@ class Applications:
         return str(self.started)
 
     def apart(self, *taken: str) -> str:
-        return apart("1", taken, self.again, self.hosts.__getitem__, self.ended.append)
+        return master_on_other_host("1", taken, self.again, self.hosts.__getitem__, self.ended.append)
 
 
 def test_master_beside_another_is_ended_and_asked_for_again() -> None:
@@ -108,7 +108,7 @@ class Cluster:
         (directory / "code.py").write_text("def step(rows, state, out): ...\n", encoding="utf-8")
         keyring.make_sure(name)
         given = [*settings, f"cluster.name={name}", "zookeeper.connect=z1:1,z2:1"]
-        kept = of_the_cluster(load(self.file, given).config)
+        kept = cluster_settings(load(self.file, given).config)
         self.cells = Cells({1: CellRecord("old1", settings=kept), 2: CellRecord("old2", settings=kept)})
         self.yarn = Yarn("old2")
 

@@ -7,16 +7,16 @@ from typing import Any, cast
 
 import pytest
 
-from appmaster.api.client import ClusterClient, Refused, StillQueued
+from appmaster.api.client import ChangeRefused, ClusterClient, StillQueued
 from appmaster.api.snapshot import snapshot
 from appmaster.cli.launch import starting
 from appmaster.cli.launch.cells import Launching
-from appmaster.cli.launch.starting import at_the_end
+from appmaster.cli.launch.starting import final_status
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.cli.shared.ended import Ends
+from appmaster.cli.shared.ended_applications import ApplicationWatch
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
-from appmaster.planning.state.job import Policy
+from appmaster.planning.state.job import PlannerPolicy
 from appmaster.records import StatusRecord
 from standby.code.bundles import Bundle
 from standby.errors import StandfastError, Unavailable
@@ -43,7 +43,7 @@ def status(cluster: FakeCluster) -> dict[str, Any]:
 
 
 def end(client: Client, before: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    return at_the_end("job", before, cast("ClusterClient", client))
+    return final_status("job", before, cast("ClusterClient", client))
 
 
 def deployed(**more: Any) -> FakeCluster:
@@ -60,7 +60,7 @@ def test_job_that_is_deployed_still_is_told_so_with_its_newest_status() -> None:
 
 
 def test_job_that_has_failed_since_is_told_as_failed_with_the_reason() -> None:
-    cluster = deployed(policy=Policy(retry_count=0))
+    cluster = deployed(policy=PlannerPolicy(retry_count=0))
     before = status(cluster)
     cluster.crash(cluster.active_process(0).skein_id)
     cluster.run(5_000)
@@ -135,12 +135,12 @@ class Running(Client):
 
     def wait(self, revision: int = 1, *, is_warm: bool = False) -> dict[str, Any]:
         definition = JobDefinition("job", "run", {}, "changelog", "group", 4, revision)
-        awaited = starting.Awaited(
+        awaited = starting.SubmittedJob(
             definition,
             ("a",),
-            starting.Before({}, frozenset()),
+            starting.BeforeSubmit({}, frozenset()),
             is_warm,
-            Ends("job", lambda _: None, lambda _: None),
+            ApplicationWatch("job", lambda _: None, lambda _: None),
         )
         return starting.wait_deployed(awaited, cast("ClusterClient", self), self, self.launch())
 
@@ -188,7 +188,7 @@ def test_deployment_whose_applications_end_is_given_up_at_the_next_look_at_yarn(
 
 
 def test_deployment_that_fails_ends_with_the_reason() -> None:
-    cluster = deployed(policy=Policy(retry_count=0))
+    cluster = deployed(policy=PlannerPolicy(retry_count=0))
     cluster.crash(cluster.active_process(0).skein_id)
     cluster.run(5_000)
     with pytest.raises(starting.NeverRan, match=r"job failed: .* are allowed"):
@@ -197,10 +197,12 @@ def test_deployment_that_fails_ends_with_the_reason() -> None:
 
 def test_cluster_that_is_about_to_end_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
     running = Running(FakeCluster())
-    cluster = starting.Cluster(("a",), None, has_others=False, settings={})
+    cluster = starting.TargetCluster(("a",), None, has_others=False, settings={})
 
     def make_way() -> None:
-        starting.make_way("job", cluster, cast("ClusterClient", running), running, running.launch())
+        starting.clear_former_deployment(
+            "job", cluster, cast("ClusterClient", running), running, running.launch()
+        )
 
     with pytest.raises(StandfastError, match="a run without any job and do not end"):
         make_way()
@@ -213,7 +215,7 @@ def test_job_that_joins_is_queued_once_and_waits_for_a_leader(monkeypatch: pytes
     monkeypatch.setattr(starting, "deliver", lambda *_: None)
     running = Running(FakeCluster())
     start = cast(
-        "starting.Start", SimpleNamespace(config=None, definition=JobDefinition("j", "r", {}, "c", "g", 1))
+        "starting.JobStart", SimpleNamespace(config=None, definition=JobDefinition("j", "r", {}, "c", "g", 1))
     )
 
     def join(*answers: StandfastError | None) -> tuple[str, ...]:
@@ -238,8 +240,8 @@ def test_job_that_joins_is_queued_once_and_waits_for_a_leader(monkeypatch: pytes
 
     away, nobody = Unavailable("nobody answers"), StillQueued("nobody leads")
     assert join(away, None, nobody, away, None) == ("a",)
-    with pytest.raises(Refused, match="no room"):
-        join(None, Refused("no room"))
+    with pytest.raises(ChangeRefused, match="no room"):
+        join(None, ChangeRefused("no room"))
     with pytest.raises(StillQueued, match="nobody leads"):
         join(None, nobody)
     # It ended before its leader took the job: the submit starts it anew.

@@ -10,7 +10,7 @@ import pytest
 from appmaster.api.leader_api import LeaderApi
 from appmaster.effects import Replies
 from appmaster.planning.state.events import Event
-from appmaster.planning.state.job import OnExhausted, Policy
+from appmaster.planning.state.job import OnExhausted, PlannerPolicy
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.clock import REAL
 from standby.threads.worker import Worker
@@ -123,7 +123,7 @@ def test_command_that_cannot_be_obeyed_is_an_error_with_its_reason(leader: Leade
 
 
 def test_parked_processor_is_let_run_again() -> None:
-    leader = Leader(policy=Policy(retry_count=0, on_exhausted=OnExhausted.PARK))
+    leader = Leader(policy=PlannerPolicy(retry_count=0, on_exhausted=OnExhausted.PARK))
     leader.cluster.crash(leader.cluster.active_process(0).skein_id)
     leader.cluster.run(10_000)
     assert [bool(each.parked) for each in leader.cluster.view.jobs["job"].model.processors.values()] == [

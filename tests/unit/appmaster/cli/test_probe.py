@@ -122,10 +122,10 @@ def test_look_leaves_no_directory_that_it_made_and_names_whoever_else_could_put_
 ) -> None:
     (tmp_path / "there").mkdir()
     asked = question(state_dirs=[str(tmp_path / "there" / "a" / "b"), str(tmp_path / "c")])
-    assert on_host.look(asked)["wrong"] == []
+    assert on_host.inspect_host(asked)["wrong"] == []
     assert [each.name for each in tmp_path.rglob("*")] == ["there"]
     (tmp_path / "there").chmod(0o777)
-    [wrong] = on_host.look(question(state_dirs=[str(tmp_path / "there" / "state")]))["wrong"]
+    [wrong] = on_host.inspect_host(question(state_dirs=[str(tmp_path / "there" / "state")]))["wrong"]
     assert wrong.startswith(f"job.state.dir: {tmp_path}/there can be written by other users")
 
 
@@ -145,7 +145,7 @@ def test_look_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "job.state.dir: ",
         "there is no java",
     )
-    for said, part in zip(on_host.look(asked)["wrong"], named, strict=True):
+    for said, part in zip(on_host.inspect_host(asked)["wrong"], named, strict=True):
         assert part in said
 
 
@@ -161,7 +161,7 @@ def test_java_has_to_run_and_to_be_new_enough(tmp_path: Path, monkeypatch: pytes
     ):
         java.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit {status}\n", encoding="utf-8")
         java.chmod(0o755)
-        wrong = on_host.look(question(needs_java=True))["wrong"]
+        wrong = on_host.inspect_host(question(needs_java=True))["wrong"]
         assert len(wrong) == bool(told), said
         assert all(told in each for each in wrong), said
 

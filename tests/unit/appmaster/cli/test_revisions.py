@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from appmaster.changes.revisions import (
     KEPT,
     Update,
-    asked_of,
     codes,
     compare,
     grown,
     refuse_another_run,
+    requested_settings,
     rollback,
     update,
 )
@@ -38,7 +38,7 @@ def record(code: str = "aa", **more: str) -> JobRecord:
 
 
 def changed(base: JobRecord, settings: dict[str, str], code: str = "aa") -> Update:
-    return update(base, {**asked_of(base), **settings}, code)
+    return update(base, {**requested_settings(base), **settings}, code)
 
 
 def test_same_file_changes_nothing_nor_does_a_default_that_is_written_out() -> None:
@@ -53,7 +53,7 @@ def test_live_key_changes_what_is_asked_and_no_revision() -> None:
     assert not found.is_new_revision
     assert found.record.definition == record().definition
     assert found.record.former == ()
-    assert parse(asked_of(found.record)).replication_count == 2
+    assert parse(requested_settings(found.record)).replication_count == 2
     assert found.described() == ("job.hotstandby.replicationcount: 1 → 2 (live)",)
 
 
@@ -68,7 +68,7 @@ def test_key_that_containers_load_is_a_new_revision() -> None:
         assert found.is_new_revision, settings
         assert (found.record.definition.revision, found.record.definition.code) == (2, "aa")
         assert found.record.former == (record().definition,)
-        assert asked_of(found.record) == found.record.definition.config == {**FLAT, **settings}
+        assert requested_settings(found.record) == found.record.definition.config == {**FLAT, **settings}
         assert {each.key for each in found.differences} == set(settings)
 
 
@@ -120,7 +120,7 @@ def test_revision_that_was_never_active_is_rolled_back_under_a_new_number() -> N
     back = rollback(new, [1, 1, 0])
     assert back.definition == replace(record().definition, revision=3)
     assert [each.revision for each in back.former] == [2, 1]
-    assert asked_of(back) == FLAT
+    assert requested_settings(back) == FLAT
 
 
 def test_revision_with_stores_of_its_own_that_was_active_once_is_not_rolled_back() -> None:
@@ -150,8 +150,8 @@ def test_rollback_keeps_live_keys_and_added_tasks() -> None:
     back = rollback(new, [1])
     assert back.definition.tasks == 6
     assert back.definition.config == FLAT
-    assert parse(asked_of(back)).replication_count == 2
-    assert parse(asked_of(back)).batch_max_records == parse(FLAT).batch_max_records
+    assert parse(requested_settings(back)).replication_count == 2
+    assert parse(requested_settings(back)).batch_max_records == parse(FLAT).batch_max_records
 
 
 def test_tasks_are_only_ever_added() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from appmaster.api.client import ClusterClient, StillQueued
 from appmaster.changes.cluster_info import info
-from appmaster.cli.launch.undeploy import Ending, held_up, undeploy
+from appmaster.cli.launch.undeploy import UndeployOptions, blocked_by, undeploy
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
 from appmaster.records import JobRecord, StatusRecord, encode
@@ -51,7 +51,7 @@ def end(of: ClusterClient, deadline: Deadline, *, runs: bool = True) -> bool:
     """End the job in a cluster whose application runs or does not."""
     report = SimpleNamespace(state="RUNNING" if runs else "FINISHED")
     driver = SimpleNamespace(application_report=lambda _: report)
-    how = Ending(purge=True, is_unfenced=True)
+    how = UndeployOptions(purge=True, is_unfenced=True)
     return undeploy("j", of, driver, how, progress=Progress(is_quiet=True), deadline=deadline)
 
 
@@ -107,23 +107,23 @@ def ending(*reasons: str, is_unfenceable: bool | None) -> dict[str, Any]:
 
 def test_why_a_job_does_not_end_is_told_with_what_to_do() -> None:
     # Whatever the words are.
-    said = held_up("flights", "shared", ending("because", is_unfenceable=True), "")
+    said = blocked_by("flights", "shared", ending("because", is_unfenceable=True), "")
     assert said.startswith("because. ")
     assert "If that is not possible, make sure" in said
     assert "`standfast kill flights --unfenced`" in said
-    assert "--unfenced" not in held_up("flights", "shared", ending(WHY, is_unfenceable=False), "")
-    said = held_up("flights", "shared", {}, "unexpected error: KeyError: 'x'")
+    assert "--unfenced" not in blocked_by("flights", "shared", ending(WHY, is_unfenceable=False), "")
+    said = blocked_by("flights", "shared", {}, "unexpected error: KeyError: 'x'")
     assert "the leader cannot lead it (unexpected error: KeyError: 'x')" in said
     # Why a job that is to run does not is no reason why it does not end.
     for mine in ({"is_wanted": True, "reasons": ["waiting for a container"]}, {}):
-        assert held_up("flights", "shared", mine, "").startswith("no leader has loaded it. ")
+        assert blocked_by("flights", "shared", mine, "").startswith("no leader has loaded it. ")
 
 
 def test_where_nobody_says_whether_a_job_cannot_be_fenced_it_is_told_what_to_do_then() -> None:
     of_a_former_candidate = {"is_wanted": False, "reasons": [WHY]}
     for mine in (ending(WHY, is_unfenceable=None), of_a_former_candidate):
-        said = held_up("flights", "shared", mine, "")
+        said = blocked_by("flights", "shared", mine, "")
         assert said.startswith(f"{WHY}. ")
         assert "If its tasks cannot be fenced, make sure" in said
         assert "`standfast kill flights --unfenced`" in said
-    assert "--unfenced" not in held_up("flights", "shared", ending(is_unfenceable=None), "")
+    assert "--unfenced" not in blocked_by("flights", "shared", ending(is_unfenceable=None), "")

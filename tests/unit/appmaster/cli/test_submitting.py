@@ -16,11 +16,11 @@ from appmaster.cli.launch.checks import (
     check_topics,
     check_tree,
     check_yarn,
-    short_of_hosts,
+    missing_hosts_warning,
 )
 from appmaster.cli.launch.code import bundle_of
 from appmaster.cli.shared.jobfile import JobFile, load
-from appmaster.config import cluster
+from appmaster.config import cluster_config
 from appmaster.records import JobRecord
 from appmaster.topics.changelog import make
 from standby.code.bundles import LEFT_BYTES
@@ -90,7 +90,7 @@ def test_every_topic_must_be_there_and_all_inputs_have_equally_many_partitions(t
 def test_yarn_says_which_hosts_there_are_and_what_it_cannot_give(tmp_path: Path) -> None:
     hosts, racks = check_yarn(job(tmp_path), FakeYarn())
     assert hosts == ("h1", "h2")
-    assert cluster(job(tmp_path).config, 1, racks).racks == {"h1": "/a", "h2": "/b"}
+    assert cluster_config(job(tmp_path).config, 1, racks).racks == {"h1": "/a", "h2": "/b"}
     assert check_yarn(job(tmp_path, "yarn.hosts=h2"), FakeYarn())[0] == ("h2",)
     for setting, told in (
         ("yarn.queue=absent", "no queue absent; YARN has default"),
@@ -110,9 +110,9 @@ def test_more_copies_than_hosts_are_warned_of_with_the_counts(tmp_path: Path) ->
         (5, 3, "5 standbys and their active need 6 hosts, one each, and there are 3 hosts:"),
     ):
         settings = ("job.hotstandby.enabled=true", f"job.hotstandby.replicationcount={count}")
-        warned = short_of_hosts(job(tmp_path, *settings).config, hosts)
+        warned = missing_hosts_warning(job(tmp_path, *settings).config, hosts)
         assert (bool(warned), said in warned) == (bool(said), True), warned
-    assert not short_of_hosts(job(tmp_path).config, 1), "without standbys one host will do"
+    assert not missing_hosts_warning(job(tmp_path).config, 1), "without standbys one host will do"
 
 
 def test_first_definition_names_its_bundle_and_a_later_one_goes_on_counting(tmp_path: Path) -> None:

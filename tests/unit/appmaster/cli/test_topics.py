@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from appmaster.adapters.kafka import Topics
 from appmaster.cli.jobs.topics import table
-from appmaster.cli.launch.checks import identified, with_changelog
+from appmaster.cli.launch.checks import with_changelog, with_topic_ids
 from appmaster.cli.shared.deadline import Deadline
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.model import TopicIdentity
@@ -37,7 +37,7 @@ def submitted(
     definition: JobDefinition, brokers: Brokers, said: list[str], *, has_run: bool
 ) -> JobDefinition:
     topics = cast("Topics", brokers)
-    return identified(CONFIG, topics, definition, said.append, has_run=has_run)
+    return with_topic_ids(CONFIG, topics, definition, said.append, has_run=has_run)
 
 
 def test_a_first_submit_records_what_there_is_and_then_the_changelog_that_it_made() -> None:

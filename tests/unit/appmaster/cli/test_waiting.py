@@ -7,20 +7,20 @@ from typing import Any, cast
 import pytest
 
 from appmaster.api.client import ClusterClient
-from appmaster.api.snapshot import asked, snapshot
-from appmaster.cli.clusters.drain import staying, wait_empty
+from appmaster.api.snapshot import requested_document, snapshot
+from appmaster.cli.clusters.drain import remaining_containers, wait_empty
 from appmaster.cli.jobs import command, rollout
 from appmaster.cli.jobs.change import usable_hosts
 from appmaster.cli.jobs.command import describe, gap_ms
-from appmaster.cli.jobs.rollout import Goal, standing, under_way
-from appmaster.cli.launch.starting import serves
+from appmaster.cli.jobs.rollout import Goal, pending_moves, rollout_progress
+from appmaster.cli.launch.starting import serves_job
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
-from appmaster.config import policy, spec
+from appmaster.config import job_spec, planner_policy
 from appmaster.eventlog.latest_failovers import LatestFailovers
-from appmaster.eventlog.publish import as_written
+from appmaster.eventlog.publish import published_document
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.job import Policy
+from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.view import Command, Operation
 from standby.config import parse
 from standby.errors import StandfastError, Unavailable
@@ -42,7 +42,7 @@ def status(cluster: FakeCluster) -> dict[str, Any]:
 
 def goal(cluster: FakeCluster, revision: int = 1) -> Goal:
     job = cluster.view.jobs["job"]
-    return Goal("job", revision, asked(job.spec, job.policy))
+    return Goal("job", revision, requested_document(job.spec, job.policy))
 
 
 def test_what_is_asked_says_the_same_of_the_same_configuration() -> None:
@@ -50,14 +50,20 @@ def test_what_is_asked_says_the_same_of_the_same_configuration() -> None:
     flat |= {"kafka.bootstrap.servers": "k", "zookeeper.connect": "z"}
     more = {**flat, "job.hotstandby.samehost.timeout.ms": "1"}
     one, other = parse(flat), parse(more)
-    assert asked(spec(one, 4), policy(one)) == asked(spec(one, 4), policy(one))
-    assert asked(spec(one, 4), policy(one)) != asked(spec(other, 4), policy(other))
-    assert asked(spec(one, 4), policy(one)) != asked(spec(one, 5), policy(one))
+    assert requested_document(job_spec(one, 4), planner_policy(one)) == requested_document(
+        job_spec(one, 4), planner_policy(one)
+    )
+    assert requested_document(job_spec(one, 4), planner_policy(one)) != requested_document(
+        job_spec(other, 4), planner_policy(other)
+    )
+    assert requested_document(job_spec(one, 4), planner_policy(one)) != requested_document(
+        job_spec(one, 5), planner_policy(one)
+    )
 
 
 def test_deployed_job_is_where_it_should_be() -> None:
     cluster = deployed()
-    assert standing(status(cluster), goal(cluster)).is_done
+    assert rollout_progress(status(cluster), goal(cluster)).is_done
 
 
 def test_hosts_that_may_hold_copies_are_all_but_the_drained_ones() -> None:
@@ -72,12 +78,12 @@ def test_change_that_the_leader_has_not_heard_of_is_not_done() -> None:
     before = status(cluster)
     cluster.load(standbys=2)
     wanted = goal(cluster)
-    assert standing(before, wanted).said == "the leader has not loaded the change yet"
+    assert rollout_progress(before, wanted).said == "the leader has not loaded the change yet"
     # From the event to the last standby there is no moment at which it looks done.
-    seen = [standing(status(cluster), wanted).is_done]
+    seen = [rollout_progress(status(cluster), wanted).is_done]
     for _ in range(400):
         cluster.turn()
-        seen.append(standing(status(cluster), wanted).is_done)
+        seen.append(rollout_progress(status(cluster), wanted).is_done)
         cluster.run(20)
         if seen[-1]:
             break
@@ -90,13 +96,13 @@ def test_roll_out_counts_containers_and_ends_with_the_last() -> None:
     cluster.load(revision=2)
     said = set()
     wanted = goal(cluster, 2)
-    found = standing(status(cluster), wanted)
+    found = rollout_progress(status(cluster), wanted)
     for _ in range(600):
         said.add(found.said.partition(" containers")[0])
         if found.is_done:
             break
         cluster.run(100)
-        found = standing(status(cluster), wanted)
+        found = rollout_progress(status(cluster), wanted)
     assert found.is_done
     assert {"0 of 4", "4 of 4"} <= said
     assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
@@ -109,11 +115,11 @@ def test_hand_over_of_another_job_is_waited_for_only_where_the_leader_does_not_s
     cluster.turn()
     told = status(cluster)
     assert [each["job"] for each in told["handovers"]] == ["other"]
-    assert standing(told, goal(cluster)).is_done
-    assert under_way(told, told["jobs"][1]) == "1 actives are being handed over"
+    assert rollout_progress(told, goal(cluster)).is_done
+    assert pending_moves(told, told["jobs"][1]) == "1 actives are being handed over"
     del told["handovers"][0]["job"]  # of a leader that does not know the field
-    assert "1 actives are being handed over" in standing(told, goal(cluster)).said
-    assert under_way(told, told["jobs"][1]) == "1 actives are being handed over"
+    assert "1 actives are being handed over" in rollout_progress(told, goal(cluster)).said
+    assert pending_moves(told, told["jobs"][1]) == "1 actives are being handed over"
     until(cluster, lambda: bool(cluster.view.failovers))
     assert [each["job"] for each in status(cluster)["failovers"]] == ["other"]
 
@@ -125,7 +131,7 @@ def test_containers_of_a_job_are_those_that_hold_something_of_it_or_run_it() -> 
         return {
             each["container"]
             for each in status(cluster)["containers"]
-            if serves({**each, **changed}, "other")
+            if serves_job({**each, **changed}, "other")
         }
 
     mine = cluster.containers_of("other")
@@ -139,14 +145,14 @@ def test_containers_of_a_job_are_those_that_hold_something_of_it_or_run_it() -> 
 def test_roll_out_that_another_change_overtook_is_told_of() -> None:
     cluster = deployed()
     cluster.load(revision=3)
-    assert "revision 3 was requested meanwhile" in standing(status(cluster), goal(cluster, 2)).failure
+    assert "revision 3 was requested meanwhile" in rollout_progress(status(cluster), goal(cluster, 2)).failure
 
 
 def test_failed_job_ends_the_waiting_with_its_reason() -> None:
-    cluster = deployed(policy=Policy(retry_count=0))
+    cluster = deployed(policy=PlannerPolicy(retry_count=0))
     cluster.crash(cluster.active_process(0).skein_id)
     cluster.run(5_000)
-    found = standing(status(cluster), goal(cluster))
+    found = rollout_progress(status(cluster), goal(cluster))
     assert "are allowed" in found.failure
 
 
@@ -156,7 +162,7 @@ def test_end_of_a_hand_over_is_kept_and_told_with_its_gap() -> None:
     cluster.command(Operation.HAND_OVER, 0)
     cluster.run(10_000)
     for entry in cluster.entries:
-        failovers.note(as_written(entry, cluster.view))
+        failovers.note(published_document(entry, cluster.view))
     (story,) = failovers.latest()
     assert (story["kind"], story["processor"], story["copy"]) == ("handover_finished", 0, 1)
     assert set(story["tasks"]) == {"0", "2"}
@@ -172,7 +178,7 @@ def test_gap_ends_with_the_first_commit_or_where_nothing_waits_with_being_active
 def test_containers_on_a_host_are_told_with_what_they_hold() -> None:
     cluster = deployed()
     process = cluster.active_process(0)
-    found = staying(status(cluster), {process.host})
+    found = remaining_containers(status(cluster), {process.host})
     mine = next(each for each in found if each.container == process.container)
     assert mine.actives == (("job", 0), ("job", 2))
     assert mine.standbys == ()
@@ -180,7 +186,7 @@ def test_containers_on_a_host_are_told_with_what_they_hold() -> None:
     assert {each.host for each in found} == {process.host}
     cluster.drain(process.host)
     cluster.run(60_000)
-    assert staying(status(cluster), {process.host}) == ()
+    assert remaining_containers(status(cluster), {process.host}) == ()
 
 
 class Leader:
@@ -196,7 +202,7 @@ class Leader:
             raise Unavailable("nobody leads")
         entries = self.cluster.entries
         for entry in entries[self._heard :]:
-            self._failovers.note(as_written(entry, self.cluster.view))
+            self._failovers.note(published_document(entry, self.cluster.view))
         self._heard = len(entries)
         return {**status(self.cluster), "finished": self._failovers.latest()}
 
@@ -234,7 +240,7 @@ def test_a_roll_out_that_takes_longer_is_told_with_how_far_it_is() -> None:
 
 
 def test_a_roll_out_of_a_job_that_fails_ends_with_the_reason() -> None:
-    leader = Leader(deployed(policy=Policy(retry_count=0)))
+    leader = Leader(deployed(policy=PlannerPolicy(retry_count=0)))
     wanted = goal(leader.cluster, 2)
     leader.cluster.crash(leader.cluster.active_process(0).skein_id)
     with pytest.raises(StandfastError, match=r"job: .* are allowed"):
@@ -274,8 +280,8 @@ def test_a_hand_over_that_comes_to_nothing_or_takes_longer_is_told_so() -> None:
     given_up = {"job": "job", "processor": 0, "kind": "handover_given_up", "reason": "not ready in time"}
     told = "the hand-over of processor 0 was given up: not ready in time; its active stays active"
     after = {**before, "finished": [given_up]}
-    assert command.handed_over(after, command.HandOver("job", frozenset({0}), before)).failure == told
-    assert not command.handed_over(after, command.HandOver("job", frozenset({0}), after)).failure, (
+    assert command.handover_progress(after, command.HandOver("job", frozenset({0}), before)).failure == told
+    assert not command.handover_progress(after, command.HandOver("job", frozenset({0}), after)).failure, (
         "of an earlier one"
     )
 

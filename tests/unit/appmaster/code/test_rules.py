@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from appmaster.adapters.code.ways import InTurn
+from appmaster.adapters.code.distributors import DistributorChain
 from appmaster.changes import revisions
 from appmaster.cli.launch.code import bundle_of
 from appmaster.code import rules, steps
@@ -205,7 +205,7 @@ def test_a_fetch_that_failed_waits_longer_each_time_up_to_the_sync_time() -> Non
 
 
 def test_the_last_traces_of_deleted_code_go_only_when_nobody_holds_it() -> None:
-    def seen(*sources: BundleSource, leads: bool = True) -> tuple[steps.Step, ...]:
+    def seen(*sources: BundleSource, leads: bool = True) -> tuple[steps.CodeStep, ...]:
         directory = Directory(frozenset({"a", "b"}), {"b1": sources}, deleted={"b1": 3})
         return steps.plan(rules.ticked(rules.learned(view(leads=leads), directory, 0), 1_000))
 
@@ -246,11 +246,11 @@ class Way:
 
 def test_damage_in_one_place_does_not_hide_what_is_whole_in_another(tmp_path: Path) -> None:
     part = tmp_path / "part"
-    InTurn(Way(b"damaged in the file system"), Way(DATA)).fetch(DIGEST, (), part)
+    DistributorChain(Way(b"damaged in the file system"), Way(DATA)).fetch(DIGEST, (), part)
     assert part.read_bytes() == DATA
     part.unlink()
     with pytest.raises(Transient, match=f"bundle {DIGEST}: the data from Way has another checksum; bundle"):
-        InTurn(Way(b"damaged"), Way(b"here, too")).fetch(DIGEST, (), part)
+        DistributorChain(Way(b"damaged"), Way(b"here, too")).fetch(DIGEST, (), part)
     assert not part.exists(), "nothing goes on from it"
 
 
@@ -263,7 +263,7 @@ def test_modules_that_are_too_large_only_once_they_are_packed_are_left_to_yarn(t
 
 
 def test_what_nobody_has_named_for_long_is_marked_by_the_leader() -> None:
-    def marked(seen: CodeView, at_ms: int) -> list[steps.Step]:
+    def marked(seen: CodeView, at_ms: int) -> list[steps.CodeStep]:
         found = steps.plan(rules.ticked(seen, at_ms))
         return [each for each in found if isinstance(each, steps.Condemn)]
 
@@ -286,11 +286,11 @@ def test_what_is_in_the_way_of_a_jobs_code_is_told_with_its_begin_and_without_fi
     seen = rules.led(
         rules.learned(view(), Directory(frozenset({"a"}), {"b1": ()}, (waits,)), 700), leads=True
     )
-    told = {"j": rules.Trouble("waiting until 2 candidates hold its code; 0 do", 700)}
-    assert rules.held_up(seen) == told
-    assert rules.held_up(rules.ticked(seen, 9_000)) == told
+    told = {"j": rules.CodeTrouble("waiting until 2 candidates hold its code; 0 do", 700)}
+    assert rules.code_troubles(seen) == told
+    assert rules.code_troubles(rules.ticked(seen, 9_000)) == told
     gone = rules.learned(view(), Directory(frozenset({"a"}), {"b1": ()}, (replace(waits, activated=1),)), 700)
-    assert rules.set_aside(rules.ticked(gone, 60_699)) == {}
-    quarantined = {"j": rules.Trouble("no live candidate holds its code b1", 700)}
-    assert rules.set_aside(rules.ticked(gone, 60_700)) == quarantined
-    assert rules.set_aside(rules.ticked(gone, 90_000)) == quarantined
+    assert rules.quarantined_jobs(rules.ticked(gone, 60_699)) == {}
+    quarantined = {"j": rules.CodeTrouble("no live candidate holds its code b1", 700)}
+    assert rules.quarantined_jobs(rules.ticked(gone, 60_700)) == quarantined
+    assert rules.quarantined_jobs(rules.ticked(gone, 90_000)) == quarantined

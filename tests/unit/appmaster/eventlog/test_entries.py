@@ -6,10 +6,18 @@ from dataclasses import fields
 
 import pytest
 
-from appmaster.eventlog.entries import CATALOGUE, DECIDED, Decision, EntryKind, LogEntry, Request, written
+from appmaster.eventlog.entries import (
+    CATALOGUE,
+    DECIDED,
+    DecisionData,
+    EntryKind,
+    LogEntry,
+    RequestData,
+    entry_document,
+)
 from appmaster.planning.rules.table import STAGES
-from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, Outcome
-from appmaster.planning.state.reasons import Basis, Loss, Reason, Without
+from appmaster.planning.state.actions import DecisionKind, Facts, FailoverPolicy, Outcome
+from appmaster.planning.state.reasons import DecisionBasis, Loss, NoStandbyReason, Reason
 from appmaster.planning.state.view import RequestKind
 from docs.generate.waits import WAITS
 from tests.scenarios.words import STEPS
@@ -37,29 +45,29 @@ def test_entries_that_rules_waits_and_scenarios_name_are_in_the_catalogue(named:
 
 
 def test_data_leaves_out_what_there_is_nothing_to_say_of() -> None:
-    assert Request("j/main:0#1", RequestKind.ANY, outcome=Outcome.SURPLUS).as_data() == {
+    assert RequestData("j/main:0#1", RequestKind.ANY, outcome=Outcome.SURPLUS).as_data() == {
         "slot": "j/main:0#1",
         "kind": "any",
         "outcome": "surplus",
     }
-    assert Request("j/main:0#1", RequestKind.ANY, waited_ms=0).as_data()["waited_ms"] == 0
+    assert RequestData("j/main:0#1", RequestKind.ANY, waited_ms=0).as_data()["waited_ms"] == 0
 
 
 def test_facts_of_a_decision_are_among_its_data_in_words() -> None:
     facts = Facts(
         rule="promote",
         in_sync=False,
-        without=Reason(Without.RESTORING, "no standby was in sync"),
+        without=Reason(NoStandbyReason.RESTORING, "no standby was in sync"),
         policy=FailoverPolicy.PROMOTE,
     )
     entry = LogEntry(
-        DECIDED[Kind.FAILOVER],
-        Decision(3, [3, 7], facts),
+        DECIDED[DecisionKind.FAILOVER],
+        DecisionData(3, [3, 7], facts),
         job="j",
-        reason=Reason(Basis.OTHER, "copy 0 is lost"),
+        reason=Reason(DecisionBasis.OTHER, "copy 0 is lost"),
         decision="2-1",
     )
-    assert written(entry, 1_700_000_000_000, 2) == {
+    assert entry_document(entry, 1_700_000_000_000, 2) == {
         "at_ms": 1_700_000_000_000,
         "epoch": 2,
         "kind": "decided_failover",
@@ -83,11 +91,11 @@ def test_facts_of_a_decision_are_among_its_data_in_words() -> None:
     [
         (Reason(Loss.PORT_REFUSED), "port-refused"),
         (Reason(Loss.SILENT, "no heartbeat"), "silent: no heartbeat"),
-        (Reason(Basis.EMPTY_SLOT), "an empty slot"),
-        (Reason(Basis.OTHER, "a move"), "a move"),
-        (Reason(Basis.STUCK, "copy 0 has made no progress"), "stuck: copy 0 has made no progress"),
+        (Reason(DecisionBasis.EMPTY_SLOT), "an empty slot"),
+        (Reason(DecisionBasis.OTHER, "a move"), "a move"),
+        (Reason(DecisionBasis.STUCK, "copy 0 has made no progress"), "stuck: copy 0 has made no progress"),
         (
-            Reason(Without.NO_OTHER_COPY, "it becomes the active"),
+            Reason(NoStandbyReason.NO_OTHER_COPY, "it becomes the active"),
             "no other copy lives: it becomes the active",
         ),
     ],

@@ -14,7 +14,7 @@ from appmaster.leadership.suspicion import HOST_LOST_MS, PROCESS_LOST_MS, Beat, 
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
-from appmaster.planning.state.job import Policy
+from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import ClusterView
 from standby.errors import Fenced, Transient
@@ -491,7 +491,7 @@ def test_leader_without_a_valid_lease_folds_in_what_happens_and_does_nothing(clo
     driver = Driver(inbox, carry_out, lambda entry, view: None, clock, may_act=lambda: lease.is_valid)
     spec = JobSpec("main", 1, 1, 0)
     driver.turn(
-        [happened.Elected(1, clock.now_ms, 0), happened.JobLoaded("job", "run", spec, None, Policy())]
+        [happened.Elected(1, clock.now_ms, 0), happened.JobLoaded("job", "run", spec, None, PlannerPolicy())]
     )
     assert not done
     assert "job" in driver.view.jobs

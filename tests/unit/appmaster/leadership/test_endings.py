@@ -9,7 +9,7 @@ import pytest
 from appmaster.leadership.endings import given_up
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.events import TasksFenced
-from appmaster.planning.state.job import Policy
+from appmaster.planning.state.job import PlannerPolicy
 from appmaster.records import EndedRecord, JobRecord, StatusRecord
 from standby.errors import BadConfiguration
 from standby.shared.wire import JobDefinition
@@ -72,7 +72,7 @@ def test_a_leader_is_needed_as_long_as_there_is_anything_to_do(records: Recorded
 
 
 def test_a_job_that_was_given_up_is_over_once_its_tasks_are_fenced_and_no_sooner() -> None:
-    cluster = FakeCluster(tasks=2, containers=2, policy=Policy(fails_on_error=True))
+    cluster = FakeCluster(tasks=2, containers=2, policy=PlannerPolicy(fails_on_error=True))
     cluster.run(15_000)
     cluster.fences_nothing = True
     fail_at(cluster.active_process(0), "poison: in-0@10: ValueError: no number", 3)

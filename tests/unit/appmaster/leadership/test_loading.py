@@ -8,13 +8,13 @@ from types import MappingProxyType
 
 from msgspec.structs import replace as with_fields
 
-from appmaster.leadership.loading import JobLoading, asks_more
+from appmaster.leadership.loading import JobLoading, has_new_work
 from appmaster.planning.fold.apply import apply
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.view import ClusterView
 from appmaster.records import JobRecord, Loaded, StatusRecord
-from appmaster.topics.ids import Obstacle
+from appmaster.topics.ids import TopicObstacle
 from standby.errors import BadConfiguration
 from standby.shared.model import TopicIdentity
 from standby.shared.wire import JobDefinition
@@ -38,7 +38,7 @@ class Leader:
         self.view = ClusterView(epoch=1)
         self.waiting: dict[str, str] = {}
         self.quarantined: dict[str, str] = {}
-        self.obstacles: dict[str, Obstacle] = {}
+        self.obstacles: dict[str, TopicObstacle] = {}
         self.risks: dict[str, str] = {}
         self.loading = JobLoading(
             {},
@@ -152,17 +152,17 @@ def test_a_job_that_was_submitted_when_the_last_one_had_just_ended_keeps_the_clu
     leader = Leader()
     ended, failed = record("j1", is_wanted=False), record("j2", 3)
     leader.load({"j1": loaded(ended), "j2": loaded(failed, StatusRecord("failed", ("too often",)))})
-    assert not asks_more({"j1": ended, "j2": failed}, leader.view)
-    assert asks_more({"j1": record("j1")}, leader.view), "deployed again"
-    assert asks_more({"j2": record("j2", 4)}, leader.view), "submitted again after it had failed"
-    assert asks_more({"j1": ended, "j3": record("j3")}, leader.view), "a new one"
-    assert asks_more({"j2": record("j2", 3, run="run2")}, leader.view), "another run"
+    assert not has_new_work({"j1": ended, "j2": failed}, leader.view)
+    assert has_new_work({"j1": record("j1")}, leader.view), "deployed again"
+    assert has_new_work({"j2": record("j2", 4)}, leader.view), "submitted again after it had failed"
+    assert has_new_work({"j1": ended, "j3": record("j3")}, leader.view), "a new one"
+    assert has_new_work({"j2": record("j2", 3, run="run2")}, leader.view), "another run"
 
 
 def test_a_topic_that_was_made_again_stops_the_job_until_it_is_accepted() -> None:
     leader = Leader()
     job = record("j1")
-    leader.obstacles["j1"] = Obstacle("run1", {}, "input in was deleted and created again")
+    leader.obstacles["j1"] = TopicObstacle("run1", {}, "input in was deleted and created again")
     leader.load({"j1": loaded(job)}, ["j1"])
     assert leader.view.jobs["j1"].obstacle == "input in was deleted and created again"
     accepted = with_fields(job.definition, topics={"in": TopicIdentity("new", 1, "latest")}, revision=2)

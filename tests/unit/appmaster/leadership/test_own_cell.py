@@ -11,7 +11,7 @@ import pytest
 
 from appmaster.cli.launch.application import granted_attempts
 from appmaster.cli.shared.hadoop_conf import read
-from appmaster.leadership.own_cell import Attempt, Superseded, enter, in_the_way
+from appmaster.leadership.own_cell import Attempt, Superseded, cell_sharing_host, enter
 from appmaster.leadership.yarn_ids import number_of
 from appmaster.records import CellRecord
 from tests.fakes.clock import held
@@ -47,7 +47,7 @@ def test_a_new_attempt_makes_way_when_that_may_help(
     mine: Attempt, other: str, alive: set[str], found: int | None
 ) -> None:
     cells = {1: cell(1, other), 2: cell(2, "h1:60")}
-    assert in_the_way(mine, cells, lambda: alive, lambda _: True) == found
+    assert cell_sharing_host(mine, cells, lambda: alive, lambda _: True) == found
 
 
 def test_a_dead_master_is_in_nobody_s_way() -> None:
@@ -57,7 +57,10 @@ def test_a_dead_master_is_in_nobody_s_way() -> None:
         asked.append(address)
         return False
 
-    assert in_the_way(attempt(2), {1: cell(1, "h1:71"), 3: cell(3, "h2:72")}, lambda: {"h2"}, is_up) is None
+    assert (
+        cell_sharing_host(attempt(2), {1: cell(1, "h1:71"), 3: cell(3, "h2:72")}, lambda: {"h2"}, is_up)
+        is None
+    )
     assert asked == ["h1:71"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from appmaster.leadership.ports import Registration
+from appmaster.leadership.ports import RegisteredContainer
 from appmaster.leadership.registered import Departures, with_registered
 from appmaster.planning.fold.apply import apply
 from appmaster.planning.state import events as happened
@@ -17,8 +17,8 @@ FOUND = happened.CellFound(1, "a1_01", ("h1",), 7)
 LISTED = happened.ContainerExpected("a1_01_2", "a1_01/s_0", 7, 1, "a1_01")
 
 
-def registered(container: str, cell: int, incarnation: int = 40) -> Registration:
-    return Registration(ContainerRecord(container, "s_0", cell, "h9", 1, 2, 3, 1, "0"), incarnation)
+def registered(container: str, cell: int, incarnation: int = 40) -> RegisteredContainer:
+    return RegisteredContainer(ContainerRecord(container, "s_0", cell, "h9", 1, 2, 3, 1, "0"), incarnation)
 
 
 def test_who_is_listed_is_expected_where_it_registered() -> None:
@@ -57,7 +57,7 @@ class Registry:
         self.is_away = False
         self.watch: Callable[[], None] | None = None
 
-    def registrations(self) -> tuple[Registration, ...]:
+    def registrations(self) -> tuple[RegisteredContainer, ...]:
         return ()
 
     def container_names(self, watch: Callable[[], None] | None = None) -> frozenset[str]:

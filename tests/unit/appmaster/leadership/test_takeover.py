@@ -9,10 +9,10 @@ import pytest
 from kazoo.exceptions import NoNodeError
 
 from appmaster.driver import Driver
-from appmaster.effects import Effects, Replies
+from appmaster.effects import LeaderEffects, Replies
 from appmaster.leadership.candidate import Candidate
 from appmaster.leadership.election import Election
-from appmaster.leadership.ports import Registration
+from appmaster.leadership.ports import RegisteredContainer
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.view import CellState
@@ -58,7 +58,7 @@ class Servers:
             raise Fenced("another leads")
         self.raised.append(seen)
 
-    def registrations(self) -> tuple[Registration, ...]:
+    def registrations(self) -> tuple[RegisteredContainer, ...]:
         self._answer()
         return ()
 
@@ -129,7 +129,7 @@ class Lab:
             self.clock.monotonic_ms,
             turned=lambda _: self.election.leave("its turn is over"),
         )
-        self.effects = Effects(
+        self.effects = LeaderEffects(
             inbox.post,
             self.clock,
             self.servers,

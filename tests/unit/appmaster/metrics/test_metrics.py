@@ -16,10 +16,10 @@ from appmaster.eventlog.entries import DECIDED, EntryKind, LogEntry
 from appmaster.metrics import counters as known
 from appmaster.metrics import gauges
 from appmaster.planning.rules.table import STAGES
-from appmaster.planning.state.actions import Facts, FailoverPolicy, Kind, Outcome
+from appmaster.planning.state.actions import DecisionKind, Facts, FailoverPolicy, Outcome
 from appmaster.planning.state.events import Elected, Event
-from appmaster.planning.state.job import Effect, OnExhausted, Policy
-from appmaster.planning.state.reasons import Basis, Loss, Reason, Without
+from appmaster.planning.state.job import EffectKind, OnExhausted, PlannerPolicy
+from appmaster.planning.state.reasons import DecisionBasis, Loss, NoStandbyReason, Reason
 from appmaster.planning.state.view import ClusterView, RequestKind
 from standby.threads.inbox import Inbox
 from tests.fakes.yarn import FakeCluster
@@ -31,15 +31,15 @@ LEADING = ClusterView(epoch=3)
 
 def lost(reason: Loss, role: str | None, silent_ms: int | None = None) -> LogEntry:
     """Return that a container was lost."""
-    details = entries.Lost(role, int(role == "active"), 1, silent_ms)
+    details = entries.LostData(role, int(role == "active"), 1, silent_ms)
     return LogEntry(EntryKind.CONTAINER_LOST, details, job="j", reason=Reason(reason, "for 2013 ms"))
 
 
 def started(
-    *, in_sync: bool, policy: FailoverPolicy = FailoverPolicy.PROMOTE, without: Without | None = None
+    *, in_sync: bool, policy: FailoverPolicy = FailoverPolicy.PROMOTE, without: NoStandbyReason | None = None
 ) -> LogEntry:
     """Return that a failover was begun, or that there was no standby for it."""
-    details = entries.FailoverStarted([0], 0, "c1", "c2", 0, 1, 1_000, in_sync, policy)
+    details = entries.FailoverStartedData([0], 0, "c1", "c2", 0, 1, 1_000, in_sync, policy)
     if without is None:
         return LogEntry(EntryKind.FAILOVER_STARTED, details, job="j", reason=Reason(Loss.SILENT))
     return LogEntry(EntryKind.FAILOVER_WITHOUT_STANDBY, details, job="j", reason=Reason(without))
@@ -49,19 +49,19 @@ def request(
     kind: EntryKind, asked: RequestKind, outcome: Outcome | None = None, host: str | None = None
 ) -> LogEntry:
     """Return something about a request."""
-    return LogEntry(kind, entries.Request("j/main:0#1", asked, outcome=outcome), job="j", host=host)
+    return LogEntry(kind, entries.RequestData("j/main:0#1", asked, outcome=outcome), job="j", host=host)
 
 
-def decided(kind: Kind, basis: Basis = Basis.OTHER, **facts: Any) -> LogEntry:
+def decided(kind: DecisionKind, basis: DecisionBasis = DecisionBasis.OTHER, **facts: Any) -> LogEntry:
     """Return a decision."""
-    details = entries.Decision(0, [0], Facts(**facts))
+    details = entries.DecisionData(0, [0], Facts(**facts))
     return LogEntry(DECIDED[kind], details, job="j", reason=Reason(basis, "for 3 reasons"))
 
 
 def finished(kind: EntryKind, *tasks: dict[str, int | None]) -> LogEntry:
     """Return that a failover or hand-over of so many tasks is over."""
     times = {str(number): each for number, each in enumerate(tasks)}
-    return LogEntry(kind, entries.Finished(times, "c1", 0), job="j")
+    return LogEntry(kind, entries.FinishedData(times, "c1", 0), job="j")
 
 
 def scrape(metrics: Metrics) -> Scrape:
@@ -99,15 +99,19 @@ COUNTED: dict[str, tuple[LogEntry, str, tuple[str, ...]]] = {
         "container_failures",
         ("j", "none", "other"),
     ),
-    "failover in sync": (decided(Kind.FAILOVER, in_sync=True), "decisions", ("failover", "in-sync")),
-    "failover not in sync": (decided(Kind.FAILOVER, in_sync=False), "decisions", ("failover", "not-in-sync")),
-    "bind": (decided(Kind.BIND, Basis.EMPTY_SLOT), "decisions", ("bind", "an-empty-slot")),
-    "decision without a kind of reason": (decided(Kind.IN_SYNC), "decisions", ("in_sync", "other")),
-    "move": (decided(Kind.MOVE), "moves_started", ("j",)),
-    "moved": (decided(Kind.MOVED), "moves", ("j",)),
-    "stay": (decided(Kind.STAY), "moves_given_up", ("j",)),
+    "failover in sync": (decided(DecisionKind.FAILOVER, in_sync=True), "decisions", ("failover", "in-sync")),
+    "failover not in sync": (
+        decided(DecisionKind.FAILOVER, in_sync=False),
+        "decisions",
+        ("failover", "not-in-sync"),
+    ),
+    "bind": (decided(DecisionKind.BIND, DecisionBasis.EMPTY_SLOT), "decisions", ("bind", "an-empty-slot")),
+    "decision without a kind of reason": (decided(DecisionKind.IN_SYNC), "decisions", ("in_sync", "other")),
+    "move": (decided(DecisionKind.MOVE), "moves_started", ("j",)),
+    "moved": (decided(DecisionKind.MOVED), "moves", ("j",)),
+    "stay": (decided(DecisionKind.STAY), "moves_given_up", ("j",)),
     "effect": (
-        LogEntry(EntryKind.EFFECT_FAILED, entries.OfEffect(Effect.WRITE_MODEL), job="j", reason="x"),
+        LogEntry(EntryKind.EFFECT_FAILED, entries.EffectData(EffectKind.WRITE_MODEL), job="j", reason="x"),
         "effect_failures",
         ("j", "write-model"),
     ),
@@ -170,7 +174,7 @@ def test_failover_to_a_standby_and_one_without_are_counted_apart() -> None:
         started(in_sync=True),
         started(in_sync=True, policy=FailoverPolicy.RESTART),
         started(in_sync=False),
-        started(in_sync=False, without=Without.RESTORING),
+        started(in_sync=False, without=NoStandbyReason.RESTORING),
     )
     assert value(found, "standfast_failovers_total", job="j", policy="promote") == 2
     assert value(found, "standfast_failovers_total", job="j", policy="restart") == 1
@@ -232,7 +236,7 @@ def test_phase_without_a_time_counts_with_the_next() -> None:
 
 def test_planned_handover_has_its_own_times() -> None:
     found = shown(
-        LogEntry(EntryKind.HANDOVER_STARTED, entries.OfProcessor(0), job="j"),
+        LogEntry(EntryKind.HANDOVER_STARTED, entries.ProcessorData(0), job="j"),
         finished(EntryKind.HANDOVER_FINISHED, {"detected_ms": 1_000, "first_commit_ms": 1_090}),
     )
     assert value(found, "standfast_handovers_started_total", job="j") == 1
@@ -243,9 +247,9 @@ def test_planned_handover_has_its_own_times() -> None:
 
 def test_failures_of_user_code_count_until_the_task_gets_past_them() -> None:
     found = shown(
-        decided(Kind.FAILURES, count=1, offset=7),
-        decided(Kind.FAILURES, count=2, offset=7),
-        decided(Kind.FAILURES),
+        decided(DecisionKind.FAILURES, count=1, offset=7),
+        decided(DecisionKind.FAILURES, count=2, offset=7),
+        decided(DecisionKind.FAILURES),
     )
     assert value(found, "standfast_task_failures_total", job="j") == 2
     assert value(found, "standfast_decisions_total", kind="failures", reason="other") == 3
@@ -255,12 +259,12 @@ def test_every_counted_label_is_declared() -> None:
     """A value outside a closed set would be a series that the zeros at the start do not have."""
     examples = [
         *(lost(each, role) for each in Loss if each is not Loss.STUCK for role in ("active", None)),
-        *(LogEntry(EntryKind.CONTAINER_RELEASED, entries.Released(each, None)) for each in Outcome),
+        *(LogEntry(EntryKind.CONTAINER_RELEASED, entries.ReleasedData(each, None)) for each in Outcome),
         *(request(EntryKind.REQUEST_CANCELLED, RequestKind.ANY, each) for each in Outcome),
         *(request(EntryKind.REQUEST_GRANTED, each) for each in RequestKind),
         *(started(in_sync=True, policy=each) for each in FailoverPolicy),
-        *(started(in_sync=False, without=each) for each in Without),
-        *(decided(kind, basis) for kind in Kind for basis in Basis),
+        *(started(in_sync=False, without=each) for each in NoStandbyReason),
+        *(decided(kind, basis) for kind in DecisionKind for basis in DecisionBasis),
     ]
     for each in examples:
         added = list(counts(each))
@@ -278,11 +282,11 @@ def test_something_adds_to_every_counter_and_to_every_time_but_that_of_a_turn() 
     examples = [
         *(entry for entry, _, _ in COUNTED.values()),
         started(in_sync=True),
-        started(in_sync=False, without=Without.RESTORING),
+        started(in_sync=False, without=NoStandbyReason.RESTORING),
         request(EntryKind.CONTAINER_REQUESTED, RequestKind.PREFERRED),
-        decided(Kind.FAILURES, count=1),
-        LogEntry(EntryKind.CONTAINER_RELEASED, entries.Released(Outcome.SURPLUS, None)),
-        LogEntry(EntryKind.HANDOVER_STARTED, entries.OfProcessor(0), job="j"),
+        decided(DecisionKind.FAILURES, count=1),
+        LogEntry(EntryKind.CONTAINER_RELEASED, entries.ReleasedData(Outcome.SURPLUS, None)),
+        LogEntry(EntryKind.HANDOVER_STARTED, entries.ProcessorData(0), job="j"),
         finished(EntryKind.HANDOVER_FINISHED, {"detected_ms": 1_000, "first_commit_ms": 1_090}),
         finished(EntryKind.FAILOVER_FINISHED, {"detected_ms": 1_000, "first_commit_ms": 1_090}),
     ]
@@ -295,7 +299,7 @@ def test_something_adds_to_every_counter_and_to_every_time_but_that_of_a_turn() 
 def test_what_a_rule_adds_to_is_counted_of_an_entry_that_the_rule_brings() -> None:
     own = [each for each in known.COUNTERS if each is not known.DECIDED]
     for rule in (each for stage in STAGES for each in stage.rules):
-        decisions = {DECIDED[each] for each in rule.decides if isinstance(each, Kind)}
+        decisions = {DECIDED[each] for each in rule.decides if isinstance(each, DecisionKind)}
         brought = {*decisions, *map(EntryKind, rule.events)}
         idle = [each.name for each in rule.counted if not brought & set(sources(each))]
         assert not idle, f"rule {rule.name} names what none of its entries adds to"
@@ -459,7 +463,7 @@ def test_planner_s_own_story_of_an_active_without_standbys() -> None:
 
 
 def test_planner_s_own_story_of_a_place_that_fails_again_and_again() -> None:
-    policy = Policy(retry_count=2, on_exhausted=OnExhausted.PARK)
+    policy = PlannerPolicy(retry_count=2, on_exhausted=OnExhausted.PARK)
     cluster = FakeCluster(policy=policy)
     metrics = Metrics(lambda: cluster.view)
     cluster.run(5_000)
@@ -468,7 +472,7 @@ def test_planner_s_own_story_of_a_place_that_fails_again_and_again() -> None:
     most = 0.0
     while not cluster.kinds().count("processor_parked"):
         cluster.run(100)
-        shown_now = {each.metric.name: each.values for each in gauges.of_view(cluster.view)}
+        shown_now = {each.metric.name: each.values for each in gauges.view_gauges(cluster.view)}
         most = max(most, *(number for _, number in shown_now["standfast_retry_failures"]), 0)
     found = counted(cluster, metrics)
     assert value(found, "standfast_retry_allowed", job="job") == 2

@@ -9,8 +9,8 @@ import pytest
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.actions import Kind
-from appmaster.planning.state.job import JobState, Policy
+from appmaster.planning.state.actions import DecisionKind
+from appmaster.planning.state.job import JobState, PlannerPolicy
 from appmaster.planning.state.view import Presence
 from standby.shared.model import SlotId, TaskId, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
@@ -101,7 +101,7 @@ def test_copies_are_parted_again_when_a_master_comes_to_the_host_of_an_active(
         containers=containers,
         hosts=("h1", "h2", "h3", "h4"),
         masters={1: "h1", 2: "h2"},
-        policy=Policy(restarts=restarts),
+        policy=PlannerPolicy(restarts=restarts),
     )
     cluster.lose_cell(2)
     cluster.run(30_000)
@@ -386,7 +386,9 @@ def test_epochs_rise_above_what_containers_have_seen_when_zookeeper_is_of_an_ear
     for task, recorded in cluster.versions.items():
         assert recorded.record.epoch > seen[task] or seen[task] == earlier[task].record.epoch
     raised = [
-        each for each in cluster.actions if isinstance(each, todo.WriteRecords) and each.kind is Kind.RAISE
+        each
+        for each in cluster.actions
+        if isinstance(each, todo.WriteRecords) and each.kind is DecisionKind.RAISE
     ]
     assert raised
     assert not cluster.view.ahead
@@ -497,7 +499,9 @@ def test_standby_that_changes_its_cell_on_its_host_does_not_go_back_and_forth() 
     assert cluster.is_whole()
     assert all(len(set(cells_of(cluster, each).values())) == 2 for each in records(cluster))
     moved = [
-        each for each in cluster.actions if isinstance(each, todo.WriteRecords) and each.kind is Kind.DROP
+        each
+        for each in cluster.actions
+        if isinstance(each, todo.WriteRecords) and each.kind is DecisionKind.DROP
     ]
     assert len(moved) <= 2, "once for each processor"
 
@@ -521,6 +525,6 @@ def test_copy_that_left_its_cell_for_a_container_meant_for_another_does_not_go_b
     cluster.actions.clear()
     cluster.run(30_000)
     decided = [each for each in cluster.actions if isinstance(each, todo.WriteRecords)]
-    assert sum(each.kind is Kind.DROP for each in decided) <= 2, "once for each processor"
+    assert sum(each.kind is DecisionKind.DROP for each in decided) <= 2, "once for each processor"
     assert cluster.is_whole()
     assert all(len(set(cells_of(cluster, each).values())) == 2 for each in records(cluster))

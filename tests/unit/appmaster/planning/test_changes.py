@@ -12,8 +12,8 @@ import pytest
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.actions import Kind
-from appmaster.planning.state.job import JobState, OnExhausted, Policy
+from appmaster.planning.state.actions import DecisionKind
+from appmaster.planning.state.job import JobState, OnExhausted, PlannerPolicy
 from appmaster.planning.state.model import JobSpec, propose
 from appmaster.planning.state.view import Operation, Recorded, RequestKind
 from locality.hosts import HostInfo
@@ -38,7 +38,7 @@ def actives(cluster: FakeCluster) -> dict[int, str]:
     return {task.partition: cluster.active_process(task.partition).container for task in cluster.versions}
 
 
-def decided(cluster: FakeCluster) -> list[Kind]:
+def decided(cluster: FakeCluster) -> list[DecisionKind]:
     """Return the kinds of all decisions, in order."""
     return [each.kind for each in cluster.actions if isinstance(each, todo.WriteRecords)]
 
@@ -64,7 +64,7 @@ def loses_the_active_s_host(cluster: FakeCluster) -> None:
     cluster.lose_host(cluster.active_process(0).host, silent=False)
 
 
-def until(cluster: FakeCluster, kind: Kind) -> None:
+def until(cluster: FakeCluster, kind: DecisionKind) -> None:
     """Let time pass until such a decision is made once more."""
     before = decided(cluster).count(kind)
     while decided(cluster).count(kind) == before:
@@ -104,7 +104,7 @@ def test_more_containers_take_tasks_over_without_a_restart_of_any() -> None:
     # Two of six tasks move, and they move by a planned hand-over from a copy that was filled before.
     moved = [task for task, container in actives(cluster).items() if owners[task] != container]
     assert len(moved) == 2
-    assert Kind.FAILOVER not in decided(cluster)
+    assert DecisionKind.FAILOVER not in decided(cluster)
     assert Counter(actives(cluster).values()) == Counter(dict.fromkeys(set(actives(cluster).values()), 2))
     assert "container_lost" not in cluster.kinds()
 
@@ -119,7 +119,7 @@ def test_more_containers_on_no_more_hosts_than_a_task_has_copies(
     assert len(cluster.processes) == 2 * (1 + standbys)
     assert len(set(actives(cluster).values())) == 2
     assert not cluster.view.unsettled
-    assert Kind.FAILOVER not in decided(cluster)
+    assert DecisionKind.FAILOVER not in decided(cluster)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_tasks_that_come_together_with_different_actives_get_one(
     owners = actives(cluster)
     for processor in cluster.view.jobs["job"].model.processors.values():
         assert len({owners[each.partition] for each in processor.tasks}) == 1
-    assert Kind.FAILOVER not in decided(cluster)
+    assert DecisionKind.FAILOVER not in decided(cluster)
 
 
 def test_only_copy_opens_next_door_when_it_is_closed_for_certain_and_a_broken_stream_is_no_proof() -> None:
@@ -156,7 +156,7 @@ def test_only_copy_opens_next_door_when_it_is_closed_for_certain_and_a_broken_st
     assert len(moved) == 2, "stopped where they were, and waiting for that to be confirmed"
     # It stands still while it closes their state, on the host and in the directory of their successor.
     old.is_frozen = True
-    cluster.tell(happened.StreamBroken(old.container, old.incarnation, cluster.now_ms))
+    cluster.tell(happened.ContainerStreamBroken(old.container, old.incarnation, cluster.now_ms))
     cluster.run(2_000)
     assert old.skein_id in cluster.processes
     assert not any(cluster.versions[each].record.placed for each in moved)
@@ -219,7 +219,7 @@ def test_nothing_is_placed_beside_a_container_that_the_new_leader_has_not_heard(
     cluster.processes.pop(cluster.active_process(0).skein_id)
     cluster.elect(2)
     cluster.actions.clear()
-    while Kind.BIND not in decided(cluster):
+    while DecisionKind.BIND not in decided(cluster):
         assert cluster.now_ms < 60_000
         cluster.run(100)
     assert unheard.container not in cluster.view.containers, "given back: what it had open is closed"
@@ -239,7 +239,7 @@ def test_copy_is_not_filled_beside_one_on_the_same_host_that_is_not_closed() -> 
     cluster.actions.clear()
     cluster.drain("h1")
     cluster.run(10_000)
-    assert Kind.MOVE not in decided(cluster)
+    assert DecisionKind.MOVE not in decided(cluster)
     cluster.never_stops.clear()
     settles(cluster)
     assert cluster.versions[TaskId("job", "main", 0)].record.hosts[1] == "h3"
@@ -325,8 +325,8 @@ def test_drained_host_is_emptied_actives_first_and_nobody_fails() -> None:
     settles(cluster)
     assert host not in {each.host for each in cluster.processes.values()}
     kinds = decided(cluster)
-    assert Kind.HANDOVER in kinds
-    assert Kind.FAILOVER not in kinds
+    assert DecisionKind.HANDOVER in kinds
+    assert DecisionKind.FAILOVER not in kinds
     assert "container_lost" not in cluster.kinds()
     # Admitted again, nothing has to move back.
     cluster.drain()
@@ -434,7 +434,7 @@ def test_standby_with_withdrawn_code_is_not_promoted_when_the_active_dies() -> N
     cluster.actions.clear()
     cluster.kill(cluster.active_process(mine.partition).skein_id)
     cluster.run(5_000)
-    assert Kind.FAILOVER not in decided(cluster)
+    assert DecisionKind.FAILOVER not in decided(cluster)
     cluster.grants_nothing = False
     settles(cluster, 60_000)
     assert {each.revisions["job"] for each in cluster.processes.values()} == {3}
@@ -456,7 +456,7 @@ def test_request_that_yarn_has_lost_is_made_anew_whatever_host_it_was_for() -> N
     settles(cluster, 60_000)
 
 
-RESTART = Policy(restarts=True)
+RESTART = PlannerPolicy(restarts=True)
 
 
 def test_restart_on_its_own_host_is_no_failover() -> None:
@@ -466,7 +466,7 @@ def test_restart_on_its_own_host_is_no_failover() -> None:
     cluster.kill(active.skein_id)
     settles(cluster)
     assert cluster.active_process(0).host == active.host
-    assert Kind.DISPLACE not in decided(cluster)
+    assert DecisionKind.DISPLACE not in decided(cluster)
     assert standbys <= {each.container for each in cluster.processes.values()}
     asked = [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
     assert [(each.host, each.kind) for each in asked] == [(active.host, RequestKind.PREFERRED)]
@@ -482,7 +482,7 @@ def test_restart_elsewhere_takes_the_proposals_steps_in_order() -> None:
     assert new.host == standby.host
     assert new.container != standby.container
     kinds = decided(cluster)
-    assert kinds.index(Kind.DISPLACE) < kinds.index(Kind.FAILOVER)
+    assert kinds.index(DecisionKind.DISPLACE) < kinds.index(DecisionKind.FAILOVER)
     story = [each.kind.value for each in cluster.entries]
     displaced = story.index("decided_displace")
     reserved = next(
@@ -503,8 +503,8 @@ def test_active_never_starts_before_the_displaced_standby_has_confirmed_its_stop
     cluster.never_stops.add(standby_of(cluster).container)
     loses_the_active_s_host(cluster)
     cluster.run(15_000)
-    assert Kind.DISPLACE in decided(cluster)
-    assert Kind.FAILOVER not in decided(cluster)[decided(cluster).index(Kind.DISPLACE) :]
+    assert DecisionKind.DISPLACE in decided(cluster)
+    assert DecisionKind.FAILOVER not in decided(cluster)[decided(cluster).index(DecisionKind.DISPLACE) :]
     cluster.never_stops.clear()
     settles(cluster, 40_000)
 
@@ -543,7 +543,7 @@ def test_reservation_that_does_not_come_restores_the_standby_in_place() -> None:
     standby = standby_of(cluster)
     cluster.lose_host(active.host, silent=False)
     cluster.run(16_000)
-    assert Kind.RESTORE in decided(cluster)
+    assert DecisionKind.RESTORE in decided(cluster)
     assert all(
         each.phase is Phase.TAILING for each in standby.replicas.values() if each.role.value == "standby"
     )
@@ -557,7 +557,7 @@ def test_standby_counts_as_in_sync_although_what_the_lost_active_left_open_hides
     loses_the_active_s_host(cluster)
     cluster.run(200)
     cluster.lag_ms = 10 * RESTART.lag_time_ms
-    until(cluster, Kind.FAILOVER)
+    until(cluster, DecisionKind.FAILOVER)
     cluster.lag_ms = 0
     assert "failover_without_standby" not in [each.kind for each in cluster.entries]
     settles(cluster, 60_000)
@@ -568,12 +568,12 @@ def test_host_of_a_standby_that_makes_way_is_asked_for_as_long_as_the_actives_ow
     cluster = deployed(policy=replace(RESTART, request_timeout_ms=200), hosts=("h1", "h2"))
     loses_the_active_s_host(cluster)
     cluster.capacity = 2
-    until(cluster, Kind.DISPLACE)
+    until(cluster, DecisionKind.DISPLACE)
     cluster.run(RESTART.samehost_timeout_ms - 1_000)
-    assert Kind.RESTORE not in decided(cluster)
+    assert DecisionKind.RESTORE not in decided(cluster)
     cluster.capacity = 8
     cluster.run(500)
-    assert Kind.FAILOVER in decided(cluster)
+    assert DecisionKind.FAILOVER in decided(cluster)
 
 
 def test_host_of_a_standby_that_makes_way_is_asked_for_at_once_whatever_was_in_vain_before() -> None:
@@ -582,13 +582,13 @@ def test_host_of_a_standby_that_makes_way_is_asked_for_at_once_whatever_was_in_v
     cluster = deployed(policy=patient, hosts=("h1", "h2"))
     loses_the_active_s_host(cluster)
     cluster.capacity = 2
-    until(cluster, Kind.DISPLACE)
+    until(cluster, DecisionKind.DISPLACE)
     cluster.run(RESTART.samehost_timeout_ms + 1_000)
-    assert Kind.RESTORE in decided(cluster)
-    until(cluster, Kind.DISPLACE)
+    assert DecisionKind.RESTORE in decided(cluster)
+    until(cluster, DecisionKind.DISPLACE)
     cluster.capacity = 8
     cluster.run(500)
-    assert Kind.FAILOVER in decided(cluster)
+    assert DecisionKind.FAILOVER in decided(cluster)
 
 
 def test_lost_active_that_the_model_has_no_place_for_is_not_started_again_but_succeeded() -> None:
@@ -605,8 +605,8 @@ def test_lost_active_that_the_model_has_no_place_for_is_not_started_again_but_su
     cluster.actions.clear()
     settles(cluster)
     assert cluster.versions[task].record.active == 0
-    assert Kind.DISPLACE not in decided(cluster)
-    assert Kind.FAILOVER in decided(cluster)
+    assert DecisionKind.DISPLACE not in decided(cluster)
+    assert DecisionKind.FAILOVER in decided(cluster)
 
 
 # ---- retry budgets, parking, poison ----
@@ -638,7 +638,7 @@ def test_poison_fails_the_job_and_kills_no_other_replica() -> None:
 
 
 def test_poison_parks_its_processor_and_the_rest_runs_on() -> None:
-    cluster = deployed(policy=Policy(on_exhausted=OnExhausted.PARK))
+    cluster = deployed(policy=PlannerPolicy(on_exhausted=OnExhausted.PARK))
     owners = actives(cluster)
     fail_at(cluster.active_process(0), "poison: in-0@10: ValueError: no number", 3)
     cluster.run(20_000)
@@ -653,7 +653,7 @@ def test_poison_parks_its_processor_and_the_rest_runs_on() -> None:
 
 
 def test_processor_that_fails_too_often_is_parked_and_spaced_failures_never_add_up() -> None:
-    policy = Policy(on_exhausted=OnExhausted.PARK, retry_count=2, retry_window_ms=60_000)
+    policy = PlannerPolicy(on_exhausted=OnExhausted.PARK, retry_count=2, retry_window_ms=60_000)
     cluster = deployed(policy=policy)
     for _ in range(6):
         cluster.crash(cluster.active_process(0).skein_id)
@@ -678,7 +678,7 @@ def backlog(process: Process) -> None:
 
 
 def test_process_that_is_killed_from_outside_again_and_again_costs_its_job_nothing() -> None:
-    cluster = deployed(policy=Policy(retry_count=1))
+    cluster = deployed(policy=PlannerPolicy(retry_count=1))
     for _ in range(8):
         process = cluster.active_process(0)
         backlog(process)
@@ -715,7 +715,7 @@ def crash_at_ten(cluster: FakeCluster, end: ProcessEnd, partition: int = 0) -> N
 
 
 def test_process_that_dies_at_one_offset_again_and_again_is_not_given_to_the_next_replica() -> None:
-    cluster = deployed(policy=Policy(retry_count=-1))
+    cluster = deployed(policy=PlannerPolicy(retry_count=-1))
     for count in (1, 2):
         crash_at_ten(cluster, ran(0))
         known = known_failures(cluster)
@@ -729,7 +729,7 @@ def test_process_that_dies_at_one_offset_again_and_again_is_not_given_to_the_nex
 
 
 def test_end_of_a_process_that_ran_several_tasks_is_nobodys_failure_and_parts_them() -> None:
-    cluster = mixed(policy=Policy(retry_count=-1))
+    cluster = mixed(policy=PlannerPolicy(retry_count=-1))
     together = [
         task.partition
         for task, copy in cluster.view.assigned[cluster.active_process(0).container].items()
@@ -748,7 +748,7 @@ def test_end_of_a_process_that_ran_several_tasks_is_nobodys_failure_and_parts_th
 
 
 def test_end_that_something_else_may_have_brought_about_counts_when_it_repeats_alone() -> None:
-    cluster = deployed(policy=Policy(retry_count=-1))
+    cluster = deployed(policy=PlannerPolicy(retry_count=-1))
     by_the_kernel = replace(ran(0, status=-signal.SIGKILL), oom_kills=1)
     for count in (0, 1, 2):
         crash_at_ten(cluster, by_the_kernel)
@@ -760,7 +760,7 @@ def test_end_that_something_else_may_have_brought_about_counts_when_it_repeats_a
 
 
 def test_end_of_a_process_that_ran_no_code_of_the_job_is_no_tasks_failure() -> None:
-    cluster = deployed(policy=Policy(retry_count=-1))
+    cluster = deployed(policy=PlannerPolicy(retry_count=-1))
     for _ in range(4):
         crash_at_ten(cluster, ran())
     assert failures_of(cluster) is None
@@ -769,7 +769,7 @@ def test_end_of_a_process_that_ran_no_code_of_the_job_is_no_tasks_failure() -> N
 
 def test_end_of_a_process_is_put_down_to_the_input_that_was_run_then() -> None:
     """Of several inputs; the next replica must not take a record of another one for what ended processes."""
-    cluster = deployed(policy=Policy(retry_count=-1))
+    cluster = deployed(policy=PlannerPolicy(retry_count=-1))
     task = TaskId("job", "main", 0)
 
     def report(failures: InputFailures) -> Process:

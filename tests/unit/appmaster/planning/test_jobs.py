@@ -6,10 +6,10 @@ import itertools
 from dataclasses import replace
 
 from appmaster.eventlog.entries import EntryKind
-from appmaster.metrics.gauges import of_view
+from appmaster.metrics.gauges import view_gauges
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.job import Effect, Job, JobState, Policy
+from appmaster.planning.state.job import EffectKind, Job, JobState, PlannerPolicy
 from appmaster.planning.state.model import JobModel, JobSpec, job_of
 from standby.shared.model import Fault, Phase, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
@@ -27,7 +27,7 @@ class Jobs(FakeCluster):
     def ask(self, name: str, run: str = "run1", revision: int = 1, **more: object) -> None:
         """Tell the leader what is asked of another job."""
         policy = more.pop("policy", self.policy)
-        assert isinstance(policy, Policy)
+        assert isinstance(policy, PlannerPolicy)
         model = self.models.get(f"{name} {run}")
         self.tell(happened.JobLoaded(name, run, SPEC, model, policy, revision, **more))  # type: ignore[arg-type]
 
@@ -75,7 +75,7 @@ def two(**more: object) -> Jobs:
 
 
 def test_a_job_that_crashes_until_it_is_given_up_leaves_the_other_where_it_is() -> None:
-    cluster = two(policy=Policy(retry_count=2))
+    cluster = two(policy=PlannerPolicy(retry_count=2))
     before, asked = cluster.records_of("job"), cluster.requested("job")
     for _ in range(12):
         cluster.crash_all("other")
@@ -92,7 +92,7 @@ def test_a_job_that_crashes_until_it_is_given_up_leaves_the_other_where_it_is() 
 
 
 def test_a_failed_job_that_is_submitted_again_is_not_judged_by_what_was() -> None:
-    cluster = two(policy=Policy(retry_count=1))
+    cluster = two(policy=PlannerPolicy(retry_count=1))
     for _ in range(8):
         cluster.crash_all("other")
         cluster.run(4_000)
@@ -154,7 +154,7 @@ def test_a_job_that_cannot_be_fenced_says_what_its_end_waits_for() -> None:
 
 
 def test_a_failed_job_that_is_undeployed_is_undeployed() -> None:
-    cluster = two(policy=Policy(retry_count=0))
+    cluster = two(policy=PlannerPolicy(retry_count=0))
     for _ in range(4):
         cluster.crash_all("other")
         cluster.run(4_000)
@@ -287,7 +287,7 @@ def test_nothing_is_left_when_both_jobs_end_under_a_leader_that_does_not_know_wh
 
 
 def test_a_job_whose_topic_was_made_again_is_given_up_until_that_was_accepted() -> None:
-    cluster = two(policy=Policy(retry_count=-1))
+    cluster = two(policy=PlannerPolicy(retry_count=-1))
     cluster.ask("other", obstacle="input in was deleted and created again")
     cluster.run(4_000)
     assert cluster.job("other").state is JobState.FAILED
@@ -300,7 +300,7 @@ def test_a_job_whose_topic_was_made_again_is_given_up_until_that_was_accepted() 
 
 
 def test_a_replica_that_tells_of_a_topic_that_was_made_again_ends_its_job_at_once() -> None:
-    cluster = two(policy=Policy(retry_count=-1))
+    cluster = two(policy=PlannerPolicy(retry_count=-1))
     process = next(each for each in map(cluster.by_container, cluster.containers_of("other")) if each)
     detail = "changelog c was deleted and created again"
     process.is_scripted = True
@@ -341,7 +341,9 @@ def test_a_changelog_at_risk_is_told_once_and_ends_nothing() -> None:
 
 
 def at_risk(cluster: Jobs) -> dict[str, float]:
-    (found,) = (each for each in of_view(cluster.view) if each.metric.name == "standfast_changelog_at_risk")
+    (found,) = (
+        each for each in view_gauges(cluster.view) if each.metric.name == "standfast_changelog_at_risk"
+    )
     return {job: value for (job,), value in found.values}
 
 
@@ -398,8 +400,8 @@ def test_late_news_of_a_deleted_job_changes_nothing() -> None:
         happened.ModelRefused("gone", "x"),
         happened.FencingFailed("gone", "x"),
         happened.TasksFenced("gone"),
-        happened.EffectFailed("gone", Effect.WRITE_STATUS, "x"),
-        happened.EffectDone("gone", Effect.WRITE_STATUS),
+        happened.EffectFailed("gone", EffectKind.WRITE_STATUS, "x"),
+        happened.EffectDone("gone", EffectKind.WRITE_STATUS),
     ):
         cluster.tell(late)
     assert cluster.view == before

@@ -9,9 +9,9 @@ from appmaster.effects import Replies
 from appmaster.planning.placement.left_state import leftovers
 from appmaster.planning.placement.turn import Turn
 from appmaster.planning.state import actions as todo
-from appmaster.planning.state.job import Policy
+from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.view import RequestKind
-from locality.history import Found
+from locality.history import StateOnDisk
 from standby.shared.clock import REAL
 from standby.shared.model import Leftover, ProcessorId, SlotId, TaskId
 from tests.fakes.yarn import FakeCluster, Process
@@ -22,9 +22,9 @@ HOSTS = ("h1", "h2", "h3", "h4", "h5")
 SEEN_MS = 1_700_000_000_000
 
 
-def deployed(policy: Policy | None = None) -> FakeCluster:
+def deployed(policy: PlannerPolicy | None = None) -> FakeCluster:
     """Return a cluster of two processors of one task each, on four hosts; the fifth is empty."""
-    cluster = FakeCluster(tasks=2, containers=2, hosts=HOSTS, policy=policy or Policy())
+    cluster = FakeCluster(tasks=2, containers=2, hosts=HOSTS, policy=policy or PlannerPolicy())
     cluster.run(10_000)
     assert cluster.is_whole()
     assert {each.host for each in cluster.processes.values()} == set(HOSTS[:4])
@@ -88,12 +88,12 @@ def test_what_a_lost_copy_had_is_not_older_than_what_was_seen_elsewhere() -> Non
 @pytest.mark.parametrize(
     ("run", "policy"),
     [
-        pytest.param("of a former life", Policy(), id="state of a run that was deleted"),
-        pytest.param("run1", Policy(host_affinity=False), id="a job that asks for no affinity"),
-        pytest.param("run1", Policy(locality_expiry_ms=1), id="seen too long ago"),
+        pytest.param("of a former life", PlannerPolicy(), id="state of a run that was deleted"),
+        pytest.param("run1", PlannerPolicy(host_affinity=False), id="a job that asks for no affinity"),
+        pytest.param("run1", PlannerPolicy(locality_expiry_ms=1), id="seen too long ago"),
     ],
 )
-def test_state_that_does_not_count_draws_no_copy(run: str, policy: Policy) -> None:
+def test_state_that_does_not_count_draws_no_copy(run: str, policy: PlannerPolicy) -> None:
     cluster = deployed(policy)
     see(cluster, run=run)
     drain_standby(cluster)
@@ -104,7 +104,9 @@ def test_the_latest_sight_of_a_host_counts() -> None:
     cluster = deployed()
     host = see(cluster)
     see(cluster, position=3)
-    assert leftovers(Turn(cluster.view)) == {TASK: (Found(host, 3, cluster.leftovers[host][0].found_ms),)}
+    assert leftovers(Turn(cluster.view)) == {
+        TASK: (StateOnDisk(host, 3, cluster.leftovers[host][0].found_ms),)
+    }
 
 
 def test_what_is_explained_names_state_that_was_seen() -> None:

@@ -11,7 +11,7 @@ from appmaster.eventlog.entries import EntryKind
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.job import JobState, Policy
+from appmaster.planning.state.job import JobState, PlannerPolicy
 from appmaster.planning.state.model import JobSpec, propose
 from appmaster.planning.state.reasons import Setback, SetbackKind
 from appmaster.planning.state.view import Presence
@@ -78,7 +78,7 @@ def test_first_deploy_puts_no_two_copies_on_one_host_and_spreads_the_load(cluste
 def test_nothing_is_ordered_before_it_is_recorded(cluster: FakeCluster) -> None:
     cluster.kill(cluster.active_process(0).skein_id)
     cluster.now_ms += 10
-    broken = next(event for _, event in cluster.later if isinstance(event, happened.StreamBroken))
+    broken = next(event for _, event in cluster.later if isinstance(event, happened.ContainerStreamBroken))
     cluster.tell(broken)
     probe = plan(cluster.view)
     assert [type(each) for each in probe] == [todo.ProbePort]
@@ -211,7 +211,7 @@ def test_any_host_grant_beside_a_sibling_is_released_and_asked_for_again(cluster
 
 
 def test_containers_that_die_at_launch_are_retried_with_a_bound_and_fail_the_job() -> None:
-    cluster = FakeCluster(policy=Policy(retry_count=3))
+    cluster = FakeCluster(policy=PlannerPolicy(retry_count=3))
     cluster.fails_at_launch = lambda host: True
     cluster.run(90_000)
     job = cluster.view.jobs["job"]
@@ -221,7 +221,7 @@ def test_containers_that_die_at_launch_are_retried_with_a_bound_and_fail_the_job
 
 
 def test_containers_that_are_killed_at_launch_spend_no_budget_and_are_asked_for_ever_more_rarely() -> None:
-    cluster = FakeCluster(policy=Policy(retry_backoff_max_ms=2_000))
+    cluster = FakeCluster(policy=PlannerPolicy(retry_backoff_max_ms=2_000))
     cluster.fails_at_launch, cluster.is_launch_killed = lambda host: True, True
     cluster.run(40_000)
     job = cluster.view.jobs["job"]
@@ -476,14 +476,14 @@ def test_late_news_of_a_former_incarnation_change_nothing(cluster: FakeCluster) 
     late = cluster.now_ms + 60_000
     cluster.tell(happened.HeartbeatReceived(process.container, old, late))
     cluster.tell(happened.ReportReceived(process.container, old, 99, (), False, 0, late))
-    cluster.tell(happened.StreamBroken(process.container, old, late))
+    cluster.tell(happened.ContainerStreamBroken(process.container, old, late))
     cluster.tell(happened.PortProbed(process.container, old, False, late))
     assert cluster.view == settled
 
 
 def test_port_that_still_accepted_is_asked_again_until_it_refuses(cluster: FakeCluster) -> None:
     process = cluster.active_process(0)
-    cluster.tell(happened.StreamBroken(process.container, process.incarnation, cluster.now_ms))
+    cluster.tell(happened.ContainerStreamBroken(process.container, process.incarnation, cluster.now_ms))
     cluster.turn()
     for _ in range(3):
         assert cluster.view.containers[process.container].presence is Presence.BROKEN
@@ -531,5 +531,5 @@ def test_process_that_speaks_although_yarn_has_ended_it_is_told_to_exit(cluster:
     cluster.turn()
     told = [each.container for each in cluster.actions if isinstance(each, todo.SendExit)]
     assert told == [orphan.container]
-    cluster.tell(happened.StreamBroken(orphan.container, orphan.incarnation, cluster.now_ms))
+    cluster.tell(happened.ContainerStreamBroken(orphan.container, orphan.incarnation, cluster.now_ms))
     assert orphan.container not in cluster.view.containers

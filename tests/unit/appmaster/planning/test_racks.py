@@ -7,7 +7,7 @@ import pytest
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.job import JobState, Policy
+from appmaster.planning.state.job import JobState, PlannerPolicy
 from standby.shared.model import TaskId
 from tests.fakes.yarn import FakeCluster
 
@@ -62,13 +62,13 @@ def test_a_rack_that_is_away_is_asked_with_a_back_off_and_nothing_else_suffers()
     asked = [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
     assert asked
     assert {each.host for each in asked} == {"h3"}
-    assert len(asked) <= 2 * 300_000 / Policy().retry_backoff_max_ms + 2, "two processors"
+    assert len(asked) <= 2 * 300_000 / PlannerPolicy().retry_backoff_max_ms + 2, "two processors"
     assert {each: cluster.active_process(each).container for each in range(cluster.tasks)} == actives
     assert not any(isinstance(each, todo.WriteRecords) for each in cluster.actions)
 
 
 def test_a_rack_in_which_no_container_comes_up_costs_no_retries() -> None:
-    cluster = deployed(policy=Policy(retry_count=3))
+    cluster = deployed(policy=PlannerPolicy(retry_count=3))
     cluster.lose_host("h3", silent=False)
     cluster.run(30_000)
     cluster.fails_at_launch = lambda host: host == "h3"

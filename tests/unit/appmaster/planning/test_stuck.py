@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.job import JobState, Policy
+from appmaster.planning.state.job import JobState, PlannerPolicy
 from standby.shared.model import Phase, Role, Wanted
 from tests.fakes.yarn import FakeCluster, Process, in_time
 from tests.unit.appmaster.planning.test_changes import deployed, settles
 
 #: How long something may stand still; the other bounds are far below.
-BOUND_MS = Policy().progress_timeout_ms
+BOUND_MS = PlannerPolicy().progress_timeout_ms
 
 
 def hold(cluster: FakeCluster, container: str, phase: Phase) -> None:
@@ -45,7 +45,7 @@ def hung(phase: Phase = Phase.FENCING, **more: object) -> tuple[FakeCluster, Pro
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("phase", [Phase.OPENING, Phase.FENCING, Phase.DRAINING, Phase.CLAIMING])
 def test_promotion_that_hangs_is_given_up_for_another_copy(phase: Phase, restarts: bool) -> None:
-    policy = Policy(restarts=restarts)
+    policy = PlannerPolicy(restarts=restarts)
     if restarts:
         cluster = deployed(tasks=1, containers=1, standbys=1, policy=policy)
         cluster.phase_of = lambda process, wanted: phase if wanted.role is Role.ACTIVE else Phase.TAILING
@@ -139,7 +139,7 @@ def test_copy_that_has_just_come_into_step_is_not_tried_yet() -> None:
 
 
 def test_a_deadline_of_its_own() -> None:
-    cluster = deployed(policy=replace(Policy(), progress_timeout_ms=20_000))
+    cluster = deployed(policy=replace(PlannerPolicy(), progress_timeout_ms=20_000))
     process = cluster.active_process(0)
     cluster.cut_off.add(process.container)
     cluster.run(25_000)

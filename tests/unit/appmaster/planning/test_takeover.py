@@ -14,13 +14,13 @@ from appmaster.planning.placement.turn import Turn
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
-from appmaster.planning.state.job import Policy
+from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.view import (
     ClusterView,
     Container,
-    Ending,
+    ContainerRequest,
+    EndingContainer,
     Presence,
-    Request,
     RequestKind,
     RequestState,
 )
@@ -196,7 +196,7 @@ class Paused:
 
 @pytest.fixture
 def paused() -> Paused:
-    cluster = FakeCluster(policy=Policy(heartbeat_timeout_ms=2_000))
+    cluster = FakeCluster(policy=PlannerPolicy(heartbeat_timeout_ms=2_000))
     cluster.run(8_000)
     return Paused(cluster)
 
@@ -233,8 +233,10 @@ def test_pause_excuses_no_silence_that_comes_after_it(paused: Paused) -> None:
 def test_what_was_given_back_is_not_taken_for_dead_because_the_leader_stood_still() -> None:
     """An active must not start beside it; the order to end it stood still with the leader."""
     slot = SlotId(ProcessorId("job", "main", 0), 0)
-    waiting = Request(1, slot, "h1", RequestKind.NAMED, RequestState.WAITING, 900)
-    view = replace(ClusterView(), epoch=1, ending={"c1": Ending(40, 1_000, 11_000)}, requests={1: waiting})
+    waiting = ContainerRequest(1, slot, "h1", RequestKind.NAMED, RequestState.WAITING, 900)
+    view = replace(
+        ClusterView(), epoch=1, ending={"c1": EndingContainer(40, 1_000, 11_000)}, requests={1: waiting}
+    )
     view = apply(view, happened.Ticked(12_000, stalled_ms=8_000))
     assert view.ending["c1"].until_ms == 19_000
     assert view.requests[1].since_ms == 8_900
@@ -265,7 +267,7 @@ def test_new_leader_waits_for_nobody_for_as_long_as_it_was_a_follower() -> None:
             happened.ContainerExpected("a1_3", "a1/s_1", now_ms, 1, "a1"),
         ]
     )
-    policy, begun = Policy(), now_ms
+    policy, begun = PlannerPolicy(), now_ms
     for deadline, expected in (
         (policy.takeover_grace_ms, []),
         (policy.takeover_grace_ms + 500, ["a1_2"]),
@@ -321,7 +323,7 @@ def looked_at(
 
 
 def test_new_leader_waits_for_a_silent_host_no_longer_than_a_leader_of_long_standing() -> None:
-    policy = Policy()
+    policy = PlannerPolicy()
     lost = looked_at(
         lambda host: (host != "h1", host == "h3"),
         hosts=("h1", "h2", "h3"),
@@ -336,7 +338,7 @@ def test_new_leader_waits_for_a_silent_host_no_longer_than_a_leader_of_long_stan
 
 
 def test_new_leader_that_reaches_nearly_nobody_waits_for_the_whole_grace() -> None:
-    policy = Policy()
+    policy = PlannerPolicy()
     lost = looked_at(
         lambda host: (host == "h4", host == "h4"),
         hosts=("h1", "h2", "h3", "h4"),

@@ -13,7 +13,7 @@ from appmaster.cli.reading.observe import describe, tasks_table
 from appmaster.eventlog.entries import LogEntry
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.job import Policy
+from appmaster.planning.state.job import PlannerPolicy
 from standby.shared.model import Fault, GivenUp, InputFailures, LeftOut, Phase, ReplicaStatus
 from tests.fakes.yarn import FakeCluster
 
@@ -98,7 +98,7 @@ def test_only_the_active_of_the_record_counts(cluster: FakeCluster) -> None:
 
 
 def test_the_traceback_of_a_failed_job_is_recorded_and_known_to_a_later_leader() -> None:
-    cluster = FakeCluster(tasks=2, containers=2, policy=Policy(fails_on_error=True))
+    cluster = FakeCluster(tasks=2, containers=2, policy=PlannerPolicy(fails_on_error=True))
     cluster.run(15_000)
     detail = f"poison: {FAILURES.reason}"
     report(

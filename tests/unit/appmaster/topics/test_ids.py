@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from appmaster.records import JobRecord
-from appmaster.topics.ids import Obstacle, accept, judge, kinds, with_topics
+from appmaster.topics.ids import TopicObstacle, accept, judge, kinds, with_topics
 from standby.config import parse
 from standby.errors import BadConfiguration
 from standby.shared.model import TopicIdentity
@@ -90,7 +90,7 @@ def test_a_missing_topic_is_told_as_that() -> None:
 def test_what_was_accepted_since_is_no_obstacle_and_not_overwritten() -> None:
     accepted = accept(DEFINITION, CONFIG, "in", {**FOUND, "in": "another"}, "latest")
     assert accepted["in"] == TopicIdentity("another", 1, "latest")
-    obstacle = Obstacle("run", RECORDED, "because")
+    obstacle = TopicObstacle("run", RECORDED, "because")
     assert obstacle.of(DEFINITION) == "because"
     assert obstacle.of(replace(DEFINITION, topics=accepted)) == ""
     assert obstacle.of(replace(DEFINITION, run="another")) == ""

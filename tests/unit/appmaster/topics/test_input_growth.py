@@ -12,7 +12,7 @@ from appmaster.adapters.kafka import Topics
 from appmaster.planning.state.events import TopicNoted
 from appmaster.records import JobRecord
 from appmaster.topics import input_growth
-from appmaster.topics.input_growth import InputGrowth, note
+from appmaster.topics.input_growth import InputGrowth, growth_note
 from appmaster.topics.ports import TopicShape
 from standby.config import JobConfig, KafkaSettings, parse
 from standby.errors import Unavailable
@@ -170,7 +170,7 @@ def test_several_inputs_are_adopted_once_all_of_them_have_grown_alike(topics: Fa
 )
 def test_note_says_what_is_wrong_with_the_input(partitions: int, may_grow: bool, said: str) -> None:
     config: JobConfig = parse({**FLAT, "task.inputs.may.grow": str(may_grow).lower()})
-    found = note(config, 4, {"input": partitions})
+    found = growth_note(config, 4, {"input": partitions})
     assert said in found
     assert bool(found) == bool(said)
 
@@ -216,7 +216,7 @@ def test_a_changelog_that_deletes_is_told_within_a_minute_and_until_it_is_mended
     assert topics.shapes_asked == 2, "not with each look"
     assert "changelog changelog has cleanup.policy=compact,delete" in looking.risks["j"]
     assert "--add-config cleanup.policy=compact" in looking.risks["j"]
-    assert looking.notes["j"] == f"{note(parse(FLAT), 4, {'input': 6})}; {looking.risks['j']}"
+    assert looking.notes["j"] == f"{growth_note(parse(FLAT), 4, {'input': 6})}; {looking.risks['j']}"
     told = len(reloads)
     topics.is_away = True
     for _ in range(looks):

@@ -13,13 +13,13 @@ import pytest
 from embedded.machine.processes import (
     CLUSTER_MARK,
     HOST_MARK,
-    Identity,
     Owned,
+    ProcessIdentity,
     command_of,
     environment_of,
     is_alive,
-    look,
-    send,
+    process_info,
+    send_signal,
     start_detached,
     uptime_seconds,
 )
@@ -48,8 +48,8 @@ def spawn() -> Iterator[Spawn]:
             process.stdout.close()
 
 
-def identity_of(process: subprocess.Popen[bytes]) -> Identity:
-    found = look(process.pid)
+def identity_of(process: subprocess.Popen[bytes]) -> ProcessIdentity:
+    found = process_info(process.pid)
     assert found is not None
     return found.identity
 
@@ -64,26 +64,26 @@ def test_a_process_is_seen_with_command_and_environment(spawn: Spawn) -> None:
 
 
 def test_nobody_is_seen_where_nobody_is() -> None:
-    assert look(1 << 22) is None
+    assert process_info(1 << 22) is None
     assert environment_of(1 << 22) == {}
     assert command_of(1 << 22) == ()
-    assert not send(Identity(1 << 22, 0), signal.SIGKILL)
+    assert not send_signal(ProcessIdentity(1 << 22, 0), signal.SIGKILL)
 
 
 def test_a_number_that_was_given_again_gets_no_signal(spawn: Spawn) -> None:
     process = spawn("sleep", "100")
-    earlier = Identity(process.pid, identity_of(process).started_ticks - 1)
+    earlier = ProcessIdentity(process.pid, identity_of(process).started_ticks - 1)
     assert not is_alive(earlier)
-    assert not send(earlier, signal.SIGKILL)
+    assert not send_signal(earlier, signal.SIGKILL)
     assert process.poll() is None
 
 
 def test_a_process_that_ended_and_was_not_reaped_is_dead(spawn: Spawn) -> None:
     process = spawn("sleep", "100")
     identity = identity_of(process)
-    assert send(identity, signal.SIGKILL)
+    assert send_signal(identity, signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    found = look(process.pid)
+    found = process_info(process.pid)
     assert found is not None
     assert found.state == "Z"
     assert not found.is_alive
@@ -128,13 +128,13 @@ def test_a_detached_process_is_nobodys_child_and_writes_to_its_log(tmp_path: Pat
         log=log,
     )
     try:
-        found = look(identity.pid)
+        found = process_info(identity.pid)
         assert found is not None
         assert found.parent != os.getpid()
         while log.read_text(encoding="utf-8") != "written\nloudly\n":
             assert is_alive(identity)
     finally:
-        send(identity, signal.SIGKILL)
+        send_signal(identity, signal.SIGKILL)
 
 
 def test_what_cannot_be_started_is_named(tmp_path: Path) -> None:

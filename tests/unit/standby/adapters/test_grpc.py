@@ -14,11 +14,11 @@ import pytest
 
 from standby.adapters.channels import open_channel
 from standby.adapters.grpc import ControlStream, ControlStreams
-from standby.adapters.tls import Keys, channel_options
+from standby.adapters.tls import TlsCredentials, channel_options
 from standby.control.effects import OpenStream
 from standby.control.events import (
     AssignmentReceived,
-    Event,
+    ControlEvent,
     ExitReceived,
     Leader,
     StreamBroken,
@@ -35,14 +35,14 @@ from tests.patience import PATIENCE_SECONDS, soon
 
 HELLO = Hello(1, "container_1", "anywhere_0", 1, 7, "127.0.0.1", 4001, 4002, 77, 0)
 
-_Kind = TypeVar("_Kind", bound=Event)
+_Kind = TypeVar("_Kind", bound=ControlEvent)
 
 
 class News:
     """What the stream posted."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[ControlEvent] = queue.SimpleQueue()
         self.post = self._queue.put
 
     def next(self, kind: type[_Kind]) -> _Kind:
@@ -51,7 +51,7 @@ class News:
         assert isinstance(event, kind), event
         return event
 
-    def take(self, count: int) -> list[Event]:
+    def take(self, count: int) -> list[ControlEvent]:
         """Return the next events, of whatever kind."""
         return [self._queue.get(timeout=PATIENCE_SECONDS) for _ in range(count)]
 
@@ -73,7 +73,7 @@ def leader() -> Iterator[ScriptedLeader]:
 def connect(
     leader: ScriptedLeader | int,
     news: News,
-    keys: Keys | None = None,
+    keys: TlsCredentials | None = None,
     interval_ms: int = 50,
     clock: Callable[[], float] = REAL.monotonic,
 ) -> ControlStream:

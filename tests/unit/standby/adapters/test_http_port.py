@@ -11,8 +11,8 @@ from http import HTTPStatus
 
 import pytest
 
-from standby.adapters.gate import Gate, Limits, Refusal
-from standby.adapters.http_port import LIMITS, HttpPages, Page, Request
+from standby.adapters.acceptor import Acceptor, Limits, RejectReason
+from standby.adapters.http_port import LIMITS, HttpPages, HttpRequest, HttpResponse
 from standby.adapters.peers.server import LIMITS as PEER_LIMITS
 from standby.adapters.peers.server import PeerServer
 from standby.shared.peers import PeerAnswer
@@ -32,11 +32,11 @@ _LOGGED_BYTES = 100 * _STRANGERS
 _LARGE = bytes(16 << 20)
 
 
-def answer(request: Request) -> Page:
+def answer(request: HttpRequest) -> HttpResponse:
     if request.path == "/fails":
         raise RuntimeError("of our own")
     body = _LARGE if request.path == "/large" else f"{request.path} {request.accept}".encode()
-    return Page(HTTPStatus.OK, "text/plain", body)
+    return HttpResponse(HTTPStatus.OK, "text/plain", body)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_what_is_no_request_is_not_answered_and_a_head_without_an_end_is_cut_off
         assert say(pages.port, each) == b"", each
     with pytest.raises(ConnectionError):
         say(pages.port, b"GET /" + b"a" * (1 << 20))
-    assert pages.gate.refused[Refusal.NOT_UNDERSTOOD] == len(said) + 1
+    assert pages.gate.refused[RejectReason.NOT_UNDERSTOOD] == len(said) + 1
 
 
 def test_error_of_our_own_is_told_once_a_minute_and_not_shown(
@@ -115,10 +115,10 @@ def test_who_is_slow_is_cut_off_whether_he_asks_or_takes_and_is_told_of_once_a_m
                 assert connection.recv(1), "no more is read until the port has given up"
             clock.advance(LIMITS.seconds - 1)
             clock.await_looks("http")
-            assert pages.gate.refused[Refusal.TOO_SLOW] == before
+            assert pages.gate.refused[RejectReason.TOO_SLOW] == before
             clock.advance(1)
             soon(lambda: not pages.gate._connections, "it is cut off")
-            assert pages.gate.refused[Refusal.TOO_SLOW] == before + 1
+            assert pages.gate.refused[RejectReason.TOO_SLOW] == before + 1
     clock.advance(60)
     soon(lambda: len(caplog.messages) == 2, "the others are told of")
     assert [each.rpartition(": ")[2] for each in caplog.messages] == ["1 too slow", "2 too slow"]
@@ -135,7 +135,7 @@ def test_idle_connections_make_way_for_whoever_asks_from_the_same_address(pages:
 def test_request_in_the_works_does_not_make_way() -> None:
     going_on, may_end = threading.Event(), threading.Event()
 
-    def slowly(request: Request) -> Page:
+    def slowly(request: HttpRequest) -> HttpResponse:
         going_on.set()
         may_end.wait(PATIENCE_SECONDS)
         return answer(request)
@@ -162,7 +162,7 @@ def _logged(caplog: pytest.LogCaptureFixture) -> int:
     return sum(len(each.getMessage()) + 100 for each in caplog.records)
 
 
-def _settled(gate: Gate) -> bool:
+def _settled(gate: Acceptor) -> bool:
     """Whether everything that was poured has been accepted, and what is there is within its bounds."""
     assert len(gate._connections) <= gate.limits.connections
     return sum(gate.refused.values()) + len(gate._connections) >= _STRANGERS

@@ -11,18 +11,19 @@ from standby.control.effects import (
     Assign,
     CloseReplicas,
     CloseStream,
-    Effect,
+    ControlEffect,
     LookUpLeader,
-    Note,
     OpenStream,
     Quit,
     Register,
     SendReport,
+    WriteLog,
 )
 from standby.control.events import (
     AssignmentReceived,
-    Event,
+    ControlEvent,
     ExitReceived,
+    InboxDrained,
     Leader,
     LeaderChanged,
     LeaderMoved,
@@ -38,9 +39,8 @@ from standby.control.events import (
     StreamBroken,
     StreamConnected,
     Terminated,
-    Turned,
 )
-from standby.control.state import ControlState, Identity, Policy, Stream, hello
+from standby.control.state import ContainerIdentity, ControlPolicy, ControlState, Stream, hello
 from standby.control.turn import due_in_ms
 from standby.shared import exits
 from standby.shared.model import (
@@ -56,8 +56,8 @@ from standby.shared.model import (
 from standby.shared.wire import Assignment, Exit, JobDefinition
 from tests.fakes import jobs as job_keys
 
-IDENTITY = Identity("container_1", "anywhere_0", 1, "127.0.0.11", 4001, 4002, 77)
-POLICY = Policy(orphan_timeout_ms=10_000)
+IDENTITY = ContainerIdentity("container_1", "anywhere_0", 1, "127.0.0.11", 4001, 4002, 77)
+POLICY = ControlPolicy(orphan_timeout_ms=10_000)
 LEADER = Leader("a", "127.0.0.12", 5000, 3)
 ANOTHER = Leader("b", "127.0.0.13", 5001, 4)
 TASK = TaskId("flights", "main", 0)
@@ -89,22 +89,22 @@ class Played:
         assert isinstance(self.state.link, Stream)
         return self.state.link
 
-    def hear(self, *events: Event) -> list[Effect]:
+    def hear(self, *events: ControlEvent) -> list[ControlEffect]:
         """Return what ``events`` alone make due, log lines left out."""
-        owed: list[Effect] = []
+        owed: list[ControlEffect] = []
         for event in events:
             self.state, effects = step(self.state, event)
-            owed.extend(each for each in effects if not isinstance(each, Note))
+            owed.extend(each for each in effects if not isinstance(each, WriteLog))
         return owed
 
-    def turn(self, *events: Event, after_ms: int = 10) -> list[Effect]:
+    def turn(self, *events: ControlEvent, after_ms: int = 10) -> list[ControlEffect]:
         """Return what one turn of the loop with ``events`` makes due."""
         self.now_ms += after_ms
         owed = self.hear(*events)
-        turned = Turned(self.now_ms, 0.5, self.statuses, self.is_warm, self.broken, self.revisions)
+        turned = InboxDrained(self.now_ms, 0.5, self.statuses, self.is_warm, self.broken, self.revisions)
         return owed + self.hear(turned)
 
-    def turns(self, total_ms: int, each_ms: int = 100) -> list[Effect]:
+    def turns(self, total_ms: int, each_ms: int = 100) -> list[ControlEffect]:
         """Return what becomes due while nothing happens for so long."""
         return [effect for _ in range(total_ms // each_ms) for effect in self.turn(after_ms=each_ms)]
 
@@ -127,12 +127,12 @@ def assign(epoch: int = 3, incarnation: int = 7, number: int = 1, **fields: typi
     return Assignment(epoch, incarnation, number, **{"replicas": (), "jobs": (), **fields})
 
 
-def kinds(effects: list[Effect]) -> list[type]:
+def kinds(effects: list[ControlEffect]) -> list[type]:
     return [type(each) for each in effects]
 
 
 def test_every_event_has_its_rule() -> None:
-    assert set(RULES) == set(typing.get_args(Event))
+    assert set(RULES) == set(typing.get_args(ControlEvent))
 
 
 # ---- the session, and the introduction ----
@@ -173,7 +173,7 @@ def test_a_lost_sessions_incarnation_is_not_introduced_again() -> None:
 
 
 def test_the_introduction_waits_for_registration_leader_and_disks() -> None:
-    parts: list[Event] = [Registered(7), LeaderChanged(LEADER), LeftoversFound(())]
+    parts: list[ControlEvent] = [Registered(7), LeaderChanged(LEADER), LeftoversFound(())]
     for last in parts:
         played = Played()
         played.turn(SessionConnected())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from standby.control.effects import OpenStream
 from standby.control.events import (
     AssignmentReceived,
-    Event,
+    ControlEvent,
     Leader,
     LeaderChanged,
     Registered,
@@ -18,8 +18,8 @@ from standby.control.events import (
     Terminated,
 )
 from standby.control.loop import ControlLoop
-from standby.control.ports import OpenedStream, Ports, Post
-from standby.control.state import ControlState, Identity, Policy
+from standby.control.ports import OpenedStream, Ports, PostEvent
+from standby.control.state import ContainerIdentity, ControlPolicy, ControlState
 from standby.shared import exits
 from standby.shared.clock import REAL, Clock
 from standby.shared.model import Leftover, Phase, ReplicaId, Role, TaskId, Wanted
@@ -56,14 +56,14 @@ class Surrounded:
     """A loop in a world of fakes: ZooKeeper answers at once, streams connect at once."""
 
     def __init__(self, find: Callable[[], tuple[Leftover, ...]] = lambda: LEFT, clock: Clock = REAL) -> None:
-        self.inbox: Inbox[Event] = Inbox()
+        self.inbox: Inbox[ControlEvent] = Inbox()
         self.replicas = FakeReplicas()
         self.streams: list[FakeStream] = []
         self.has_left = False
         self.loop = ControlLoop(
             ControlState(
-                Identity("container_1", "anywhere_0", 1, "h", 1, 2, 3),
-                Policy(orphan_timeout_ms=60_000, close_deadline_ms=50),
+                ContainerIdentity("container_1", "anywhere_0", 1, "h", 1, 2, 3),
+                ControlPolicy(orphan_timeout_ms=60_000, close_deadline_ms=50),
             ),
             self.inbox,
             Ports(
@@ -85,7 +85,7 @@ class Surrounded:
     def leave(self, timeout_seconds: float) -> None:
         self.has_left = True
 
-    def connect(self, order: OpenStream, post: Post) -> OpenedStream:
+    def connect(self, order: OpenStream, post: PostEvent) -> OpenedStream:
         stream = FakeStream(order)
         self.streams.append(stream)
         post(StreamConnected(order.stream))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from standby.errors import BadConfiguration, Transient
 from standby.feed.batches import from_offsets
-from standby.feed.reading import COMPUTE_SECONDS, Reading
+from standby.feed.reading import COMPUTE_SECONDS, QueryBuffer
 from standby.ports import TaskBatch
 from standby.shared.model import InputPartition, Offsets, TaskId
 from tests.fakes.feed_rows import of_two, rows, task
@@ -29,8 +29,8 @@ def ends(of: Mapping[int, int]) -> dict[InputPartition, int]:
     return {("in", each): end for each, end in of.items()}
 
 
-def reading(positions: Mapping[int, int]) -> Reading:
-    return Reading(at(positions), ("in",), "job:transform", lambda error, _: error)
+def reading(positions: Mapping[int, int]) -> QueryBuffer:
+    return QueryBuffer(at(positions), ("in",), "job:transform", lambda error, _: error)
 
 
 class Seen:
@@ -68,7 +68,7 @@ class Gate:
 class Query:
     """A query in front of a gate: what it does takes exactly as many steps of the others as are named."""
 
-    def __init__(self, held: Reading) -> None:
+    def __init__(self, held: QueryBuffer) -> None:
         self.held = held
         self.gate = Gate()
         cast("Any", held)._gate = self.gate
@@ -172,7 +172,7 @@ def test_of_batches_that_are_committed_one_is_computed_and_the_others_need_no_ro
 
 def test_far_from_the_start_few_batches_are_computed_and_near_it_the_one_at_the_gate_is() -> None:
     now = [100.0]
-    held = Reading(at({0: 0}), ("in",), "", lambda error, _: error, lambda: now[0])
+    held = QueryBuffer(at({0: 0}), ("in",), "", lambda error, _: error, lambda: now[0])
     query, seen = Query(held), Seen()
 
     def others_at(position: int, *, is_near: bool = False, after: float = 0.0) -> Callable[[], None]:
@@ -221,7 +221,7 @@ def test_what_needs_no_rows_is_what_would_be_dropped(data: st.DataObject) -> Non
 
 def test_a_batch_that_waited_tells_how_long_it_took_to_come() -> None:
     now = [100.0]
-    held = Reading(at({0: 0}), ("in",), "", lambda error, _: error, lambda: now[0])
+    held = QueryBuffer(at({0: 0}), ("in",), "", lambda error, _: error, lambda: now[0])
     told: list[tuple[float | None, bool]] = []
 
     def take(seconds: float, offset: int) -> None:
@@ -280,7 +280,7 @@ def test_a_failure_is_told_as_it_is_judged_where_the_tasks_are() -> None:
         asked.append(positions)
         return ValueError(str(error))
 
-    held = Reading(at({0: 0}), ("in",), "", judge)
+    held = QueryBuffer(at({0: 0}), ("in",), "", judge)
     held.open(at({0: 1}), Seen())
     held.receive(rows((0, 0), (0, 1)), ends({0: 2}))
     held.end(RuntimeError("the query"))
@@ -293,7 +293,7 @@ def test_a_judge_that_fails_leaves_the_first_failure() -> None:
     def judge(error: BaseException, _: Mapping[TaskId, Offsets]) -> BaseException:
         raise OSError("the JVM")
 
-    held = Reading(at({0: 0}), ("in",), "", judge)
+    held = QueryBuffer(at({0: 0}), ("in",), "", judge)
     first = RuntimeError("the query")
     with pytest.raises(OSError, match="the JVM"):
         held.end(first)
@@ -313,7 +313,7 @@ def test_a_spoiled_reserved_column_is_still_found_out() -> None:
 
 def test_of_two_inputs_each_is_dropped_up_to_its_own_claimed_offset() -> None:
     began, claimed = {task(0): Offsets.of(0, 0)}, {task(0): Offsets.of(2, 1)}
-    held, seen = Reading(began, ("a", "b"), "job:transform", lambda error, _: error), Seen()
+    held, seen = QueryBuffer(began, ("a", "b"), "job:transform", lambda error, _: error), Seen()
     assert held.records_below(claimed) == 3
     assert held.records_below({task(0): Offsets.of(9, -1)}) is None, "behind where it began in one of them"
     held.open(claimed, seen)
@@ -325,7 +325,7 @@ def test_of_two_inputs_each_is_dropped_up_to_its_own_claimed_offset() -> None:
 
 
 def test_a_batch_passes_uncounted_only_when_it_is_committed_of_both_inputs() -> None:
-    held = Reading({task(0): Offsets.of(0, 0)}, ("a", "b"), "job:transform", lambda error, _: error)
+    held = QueryBuffer({task(0): Offsets.of(0, 0)}, ("a", "b"), "job:transform", lambda error, _: error)
     Query(held).receive(
         of_two(("a", 0, 0), ("b", 0, 1)),
         {("a", 0): 1, ("b", 0): 1},

@@ -34,26 +34,26 @@ from standby.feeding.events import (
 )
 from standby.feeding.failures import _FEED_FAILURES, _HELD_UP_SECONDS
 from standby.feeding.queries import _DEAF_SECONDS, _MOST_DEAF_SECONDS
-from standby.feeding.state import Cause, FeedFailure
+from standby.feeding.state import FeedEndCause, FeedFailure
 from standby.replica.lifecycle import Signal
 from standby.shared.model import Fault, LeftOut, Offsets, TaskId
 from tests.fakes.feeding import FeedingWorld, feeding
 
 ONE, TWO, THREE = (TaskId("job", "main", each) for each in range(3))
 
-AWAY = FeedFailure(Cause.AWAY, "no leader", partitions=frozenset((1,)))
-TRANSIENT = FeedFailure(Cause.TRANSIENT, "not now")
-OTHER = FeedFailure(Cause.OTHER, "a bug", "RuntimeError: a bug", "where", "story")
-OUTSIDE = FeedFailure(Cause.OUTSIDE, "outside", "outside")
+AWAY = FeedFailure(FeedEndCause.AWAY, "no leader", partitions=frozenset((1,)))
+TRANSIENT = FeedFailure(FeedEndCause.TRANSIENT, "not now")
+OTHER = FeedFailure(FeedEndCause.OTHER, "a bug", "RuntimeError: a bug", "where", "story")
+OUTSIDE = FeedFailure(FeedEndCause.OUTSIDE, "outside", "outside")
 
 #: What each question may be answered with; every answer is decided on wherever the question is asked.
 POSSIBLE: Mapping[type, set[type]] = {
-    state.Ending: {events.FeedStopped},
+    state.StoppingFeed: {events.FeedStopped},
     state.Beginning: {events.FeedStopped},
     state.Routing: {events.InputTold, events.Unanswered},
-    state.Reading: {events.RecordRead, events.Unanswered},
+    state.ReadingRecord: {events.RecordRead, events.Unanswered},
     state.GivingUp: {events.PastCommitted, events.PastFailed, events.Unanswered},
-    state.Settling: {events.InputTold, events.InputChanged, events.Unanswered},
+    state.CheckingOffsets: {events.InputTold, events.InputChanged, events.Unanswered},
     state.Skipping: {events.PastCommitted, events.PastFailed, events.Unanswered},
     state.Nearing: {events.PositionsTold, events.Unanswered},
     state.Hurrying: {events.FeedPrepared, events.Unanswered},
@@ -68,11 +68,11 @@ def lost(task: TaskId) -> TaskFailure:
 
 
 def test_every_event_has_a_rule_and_every_answer_one_wherever_it_is_waited_for() -> None:
-    answers = set(get_args(events.Answer))
-    assert RULES.keys() == set(get_args(events.Event)) - answers
+    answers = set(get_args(events.FeedingAnswer))
+    assert RULES.keys() == set(get_args(events.FeedingEvent)) - answers
     assert ANSWERS.keys() == {(doing, each) for doing, possible in POSSIBLE.items() for each in possible}
     assert POSSIBLE.keys() == set(get_args(state.Doing))
-    assert set(get_args(actions.Question)) <= set(get_args(actions.Action))
+    assert set(get_args(actions.FeedingQuestion)) <= set(get_args(actions.FeedingAction))
 
 
 def test_all_that_have_joined_are_fed_from_what_they_have_committed() -> None:

@@ -11,14 +11,14 @@ from standby.feeding.actions import (
     LookAgain,
     Narrow,
     ReadRecord,
-    Report,
+    SetInputStatus,
     StartFeed,
     StopFeed,
     TellGivenUp,
 )
 from standby.feeding.events import FailedInput, PastFailed, RecordRead, TaskFailure, Unanswered
 from standby.feeding.queries import _APART_SECONDS
-from standby.feeding.state import Cause, FeedFailure
+from standby.feeding.state import FeedEndCause, FeedFailure
 from standby.feeding.suspects import _REPORT_SECONDS, _RETRY_SECONDS
 from standby.replica.failing import CodeError, FailureOf, InputRecord
 from standby.replica.lifecycle import Signal
@@ -28,7 +28,7 @@ from tests.fakes.feeding import BY_ITSELF, FeedingWorld, feeding, policy_of
 ONE, TWO = TaskId("job", "main", 0), TaskId("job", "main", 1)
 
 RAISED = CodeError("ValueError", "bad", "where")
-TRANSFORM = FeedFailure(Cause.CODE, "bad", "ValueError: bad", "where", "story", RAISED)
+TRANSFORM = FeedFailure(FeedEndCause.CODE, "bad", "ValueError: bad", "where", "story", RAISED)
 
 
 def code_failed(task: TaskId, end: int) -> TaskFailure:
@@ -47,7 +47,7 @@ def too_late(task: TaskId, end: int, *, may_pass: bool = False) -> TaskFailure:
 def test_whose_batch_failed_is_run_alone_and_the_others_go_on_after_it() -> None:
     world = feeding(ONE, TWO)
     world.feed_ends(BY_ITSELF, code_failed(ONE, 8))
-    (report,) = world.took(Report)
+    (report,) = world.took(SetInputStatus)
     assert report.failures == InputFailures(0, 1, "input in[0], offsets [0, 8): ValueError: bad")
     assert report.error is RAISED
     assert report.is_told
@@ -193,7 +193,7 @@ def test_one_record_too_many_within_an_hour_ends_the_task() -> None:
 def test_what_may_end_the_process_waits_until_its_status_was_asked_for() -> None:
     world = FeedingWorld(policy_of(task__on__error="skip"), end=30)
     world.join(ONE, failures=InputFailures(0, 3))
-    (report,) = world.took(Report)
+    (report,) = world.took(SetInputStatus)
     assert report.is_awaited
     world.turn()
     assert world.fed == {}
@@ -204,7 +204,7 @@ def test_what_may_end_the_process_waits_until_its_status_was_asked_for() -> None
     # Whoever goes on behind what went well is told of first, as well.
     world.commit(ONE, 30)
     world.feed_ends()
-    (report,) = world.took(Report)
+    (report,) = world.took(SetInputStatus)
     assert report.is_awaited
     assert report.is_told
     world.turn()
@@ -241,7 +241,7 @@ def test_a_question_without_an_answer_is_asked_again_a_little_later() -> None:
 def test_what_the_transform_of_all_failed_on_is_found_by_running_each_alone() -> None:
     world = feeding(ONE, TWO)
     world.feed_ends(TRANSFORM)
-    assert world.took(Report) == [], "nobody is to blame yet"
+    assert world.took(SetInputStatus) == [], "nobody is to blame yet"
     world.turn()
     assert world.fed.keys() == {ONE}
     world.commit(ONE, 5)
@@ -251,7 +251,7 @@ def test_what_the_transform_of_all_failed_on_is_found_by_running_each_alone() ->
     assert world.fed.keys() == {TWO}, "whose turn is due for longer"
     world.done.clear()
     world.feed_ends(TRANSFORM)
-    (report,) = world.took(Report)
+    (report,) = world.took(SetInputStatus)
     assert report.task == TWO
     world.turn()
     assert world.fed.keys() == {ONE}, "it is run on, while the other waits"
@@ -283,7 +283,7 @@ def test_a_transaction_that_took_too_long_is_tried_as_it_is_once_and_then_with_l
     (start,) = world.took(StartFeed)
     assert not start.is_smaller
     world.feed_ends(BY_ITSELF, too_late(ONE, 80, may_pass=True))
-    assert [type(each) for each in world.done] == [Report, Narrow, EndTask]
+    assert [type(each) for each in world.done] == [SetInputStatus, Narrow, EndTask]
     world.done.clear()
 
     world.join(ONE)

@@ -12,9 +12,9 @@ import pytest
 from standby.adapters.rocksdict import open_database
 from standby.api import Store
 from standby.errors import Transient
-from standby.kernel.ports import Profile, Step
+from standby.kernel.ports import Profile, StepFunction
 from standby.kernel.probes import AFTER_COMMIT
-from standby.kernel.reads import Declined, Found, Question, look_up
+from standby.kernel.reads import Declined, LookupRequest, LookupResult, look_up
 from standby.replica.store.keys import OWN, POSITION
 from standby.shared.model import Phase, Role
 from standby.state import INT, TEXT, Counters, Expiring, tuple_of, typed
@@ -32,7 +32,7 @@ def count(rows: Any, state: Any, _: Any) -> None:
     Counters(state["counts"], key=TEXT).add_many([key.decode() for key in rows["key"].to_pylist()])
 
 
-def counting_one(lab: MemoryLab, start: Make, step: Step = count, **more: Any) -> MemoryContainer:
+def counting_one(lab: MemoryLab, start: Make, step: StepFunction = count, **more: Any) -> MemoryContainer:
     """Return an active that has seen one record, of key k."""
     active = begun(lab, start, 0, step=step, **more)
     lab.kafka.append("in", 0, b"k", b"v")
@@ -42,14 +42,14 @@ def counting_one(lab: MemoryLab, start: Make, step: Step = count, **more: Any) -
 
 def ask(
     container: MemoryContainer, key: str, role: Role = Role.ACTIVE, **more: Any
-) -> list[Found | Declined]:
-    question = Question(JOB, "counts", key.encode(), role, **more)
+) -> list[LookupResult | Declined]:
+    question = LookupRequest(JOB, "counts", key.encode(), role, **more)
     return list(look_up(question, container.replicas.held(), container.lab.clock.now_ms))
 
 
-def found(container: MemoryContainer, key: str, role: Role = Role.ACTIVE, **more: Any) -> Found:
+def found(container: MemoryContainer, key: str, role: Role = Role.ACTIVE, **more: Any) -> LookupResult:
     (answer,) = ask(container, key, role, **more)
-    assert isinstance(answer, Found), answer
+    assert isinstance(answer, LookupResult), answer
     return answer
 
 
@@ -80,7 +80,9 @@ def test_the_active_and_a_standby_in_step_say_the_same(lab: MemoryLab, start: Ma
     assert ask(active, "k", partition=7) == []
     assert (
         list(
-            look_up(Question("other", "counts", b"k", Role.ACTIVE), active.replicas.held(), lab.clock.now_ms)
+            look_up(
+                LookupRequest("other", "counts", b"k", Role.ACTIVE), active.replicas.held(), lab.clock.now_ms
+            )
         )
         == []
     )
@@ -120,7 +122,9 @@ def test_a_standby_says_how_old_it_may_be_and_is_not_asked_when_that_is_too_old(
     assert found(standby, "k", Role.STANDBY).lag_ms >= 59_000
     assert "behind" in declined(standby, "k", Role.STANDBY, max_lag_ms=30_000)
     lab.kafka.is_away = False
-    standby.eventually(lambda: isinstance(ask(standby, "k", Role.STANDBY, max_lag_ms=30_000)[0], Found))
+    standby.eventually(
+        lambda: isinstance(ask(standby, "k", Role.STANDBY, max_lag_ms=30_000)[0], LookupResult)
+    )
 
 
 def test_one_whose_age_is_not_known_does_not_answer(lab: MemoryLab, start: Make) -> None:

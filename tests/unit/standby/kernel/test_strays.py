@@ -17,7 +17,7 @@ from standby.kernel.probes import no_probe
 from standby.kernel.restore.fetch import FETCHES, Scratch
 from standby.kernel.restore.snapshots import LEASE, SNAPSHOTS
 from standby.kernel.store.leftovers import find_leftovers
-from standby.kernel.strays import Known, Roots, Strays
+from standby.kernel.strays import Roots, StateInUse, Strays
 from standby.replica.store.origin import DATABASE, SIDE_FILE, Origin
 from standby.shared.model import TaskId
 from standby.shared.naming import state_path
@@ -34,7 +34,7 @@ class Host:
 
     def __init__(self, directory: Path) -> None:
         self.disks = [directory / "one", directory / "two"]
-        self.known = Known({}, {"job": "run"})
+        self.known = StateInUse({}, {"job": "run"})
         self.now_ms = NOW
         self.opening = threading.Lock()
         roots = Roots(tuple(self.disks), "cluster", "host")
@@ -102,9 +102,9 @@ def test_what_is_held_here_is_never_touched_and_what_it_is_not_open_in_goes(host
     held, stale = host.state(0, 10, run="before", disk=0), host.state(0, 20, run="before", disk=1)
     task = TaskId("job", "main", 0)
     host.now_ms += 2 * DAY
-    host.known = Known({task: None}, {"job": "run"})
+    host.known = StateInUse({task: None}, {"job": "run"})
     assert host.strays.clear() == [], "it is being opened, one of them or the other"
-    host.known = Known({task: held}, {"job": "run"})
+    host.known = StateInUse({task: held}, {"job": "run"})
     assert host.strays.clear() == [stale]
     assert held.is_dir()
 
@@ -114,7 +114,7 @@ def test_the_own_lock_survives_the_look_at_it(host: Host) -> None:
     directory = host.state(0, run="before")
     database = open_database(directory / DATABASE, Profile.SERVING)
     host.now_ms += 2 * DAY
-    host.known = Known({TaskId("job", "main", 0): directory}, {"job": "run"})
+    host.known = StateInUse({TaskId("job", "main", 0): directory}, {"job": "run"})
     host.strays.clear()
     assert is_locked_for_others(directory / DATABASE / "LOCK")
     database.close()
@@ -137,7 +137,7 @@ def test_nothing_is_looked_at_while_a_database_is_opened(host: Host) -> None:
         thread.join(A_MOMENT_SECONDS)
         assert cleared == []
         # What is opened now is held from now on.
-        host.known = Known({TaskId("job", "main", 0): None}, {"job": "run"})
+        host.known = StateInUse({TaskId("job", "main", 0): None}, {"job": "run"})
     thread.join(PATIENCE_SECONDS)
     assert cleared == [[]]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from standby.adapters.liveness import LivenessPort
-from standby.control.state import ControlState, Identity, Policy
+from standby.control.state import ContainerIdentity, ControlPolicy, ControlState
 from standby.errors import BadConfiguration, Unavailable
 from standby.process.container import Health, read_place
 from tests.cases import case
@@ -36,7 +36,9 @@ def test_the_place_is_what_yarn_and_skein_say_and_what_is_missing_is_named() -> 
 
 def test_a_loop_that_does_not_turn_for_five_seconds_is_not_healthy() -> None:
     clock = held()
-    state = ControlState(Identity("c", "anywhere_0", 1, "h", 1, 2, 3), Policy(orphan_timeout_ms=1))
+    state = ControlState(
+        ContainerIdentity("c", "anywhere_0", 1, "h", 1, 2, 3), ControlPolicy(orphan_timeout_ms=1)
+    )
     loop: Any = SimpleNamespace(turns=7, state=state)
     health = Health(loop, clock)
     for turned, passed, is_well in ((0, 0, True), (0, 4, True), (0, 1, False), (1, 1, True), (0, 4, True)):

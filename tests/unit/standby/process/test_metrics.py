@@ -12,11 +12,11 @@ import pytest
 from embedded.web import open_url
 from standby.adapters.processes import ProcessFigures
 from standby.adapters.prometheus import OF_PROCESS, MetricsServer
-from standby.control.state import ControlState, Identity, Policy
+from standby.control.state import ContainerIdentity, ControlPolicy, ControlState
 from standby.errors import Unavailable
 from standby.kernel.restore.counters import RestoreCounters
-from standby.process.metrics import of_container
-from standby.replica.store.sources import Source
+from standby.process.metrics import container_metrics
+from standby.replica.store.sources import StateSource
 from standby.shared.metric import Samples
 from standby.shared.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId
 from tests.cases import case
@@ -48,8 +48,8 @@ STANDBY = ReplicaStatus(
 
 def state(*statuses: ReplicaStatus) -> ControlState:
     return ControlState(
-        Identity("container_1", "anywhere_0", 1, "h", 1, 2, 3),
-        Policy(orphan_timeout_ms=1),
+        ContainerIdentity("container_1", "anywhere_0", 1, "h", 1, 2, 3),
+        ControlPolicy(orphan_timeout_ms=1),
         statuses={each.replica: each for each in statuses},
         lag_bounds_ms={"flights": 2_000},
         refused=3,
@@ -61,7 +61,7 @@ def samples(metrics: Iterator[Samples]) -> dict[str, dict[tuple[str, ...], float
 
 
 def test_a_replica_shows_its_offsets_lags_and_phase() -> None:
-    shown = samples(of_container(state(ACTIVE, STANDBY)))
+    shown = samples(container_metrics(state(ACTIVE, STANDBY)))
     active = ("flights", "main", "0", "1", "active")
     standby = ("flights", "main", "1", "0", "standby")
     assert shown["standfast_replica_lag_records"] == {active: 10}, "an unknown end is no lag of 0"
@@ -82,14 +82,14 @@ def test_a_replica_shows_its_offsets_lags_and_phase() -> None:
         (*standby, "restoring"),
     }
     assert shown["standfast_refused_orders_total"] == {(): 3}
-    assert samples(of_container(state()))["standfast_replica_lag_records"] == {}, "it has left"
+    assert samples(container_metrics(state()))["standfast_replica_lag_records"] == {}, "it has left"
 
 
 def test_restores_are_counted_by_source_and_what_is_lent_by_job() -> None:
     restores = RestoreCounters()
-    for source in (Source.ACTIVE, Source.CHANGELOG, Source.ACTIVE):
+    for source in (StateSource.ACTIVE, StateSource.CHANGELOG, StateSource.ACTIVE):
         restores.opened("flights", source, 100, 1.5)
-    restores.failed("flights", Source.STANDBY)
+    restores.failed("flights", StateSource.STANDBY)
     restores.lent("flights", 0.5)
     restores.gave(300)
     restores.gave(200)
@@ -123,7 +123,7 @@ def get(server: MetricsServer, path: str) -> tuple[int, str, str]:
 
 def test_a_scrape_is_prometheus_text(server: MetricsServer) -> None:
     def metrics() -> Iterator[Samples]:
-        yield from of_container(state(ACTIVE))
+        yield from container_metrics(state(ACTIVE))
         figures = ProcessFigures(rss_bytes=5, children_rss_bytes=6)
         yield from (each.of(figures) for each in OF_PROCESS)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from standby.process.last_words import LastWords, last_words
-from standby.process.witness import MOST_BYTES, READ, Note
+from standby.process.witness import MOST_BYTES, READ, WitnessNote
 from standby.shared import exits, wire
-from standby.shared.exits import Cause, ProcessEnd, Ran
+from standby.shared.exits import ExitCause, ProcessEnd, Ran
 from standby.shared.model import TaskId
 from tests.patience import PATIENCE_SECONDS
 
@@ -27,8 +27,8 @@ RAN = (Ran(TaskId("job", "main", 3), 7), Ran(TaskId("job", "main", 4)))
 #: Says its port and its own pid, then what a test wants it to.
 CHILD = """
 import json, os, signal, sys
-from standby.process.witness import split
-witnessed = split(os.environ)
+from standby.process.witness import fork_witness
+witnessed = fork_witness(os.environ)
 from standby.shared.wire import encode_entry
 from standby.shared.exits import Ran
 from standby.shared.model import TaskId
@@ -114,7 +114,7 @@ def test_exit_of_the_jobs_code_is_told(child: Child) -> None:
     child.does("os._exit(0)")
     end = child.ask()
     assert end is not None
-    assert (end.status, end.ran, end.cause) == (0, RAN, Cause.ITSELF)
+    assert (end.status, end.ran, end.cause) == (0, RAN, ExitCause.ITSELF)
 
 
 def test_nothing_is_told_of_an_end_in_order(child: Child) -> None:
@@ -150,7 +150,7 @@ def test_witness_passes_a_signal_on_and_ends_as_the_process_does(child: Child) -
 
 
 def test_note_keeps_the_last_entry_and_nothing_that_is_too_long() -> None:
-    note = Note()
+    note = WitnessNote()
     assert note.read() == b""
     for entry in (b"one", b"another", b"x" * MOST_BYTES):
         note.leave(entry)
@@ -161,21 +161,21 @@ def test_note_keeps_the_last_entry_and_nothing_that_is_too_long() -> None:
 
 def test_verdict_is_made_from_numbers() -> None:
     for end, cause in (
-        (ProcessEnd(-signal.SIGSEGV), Cause.ITSELF),
-        (ProcessEnd(-signal.SIGABRT, oom_kills=1), Cause.ITSELF),
-        (ProcessEnd(7), Cause.ITSELF),
-        (ProcessEnd(-signal.SIGKILL, oom_kills=0), Cause.OUTSIDE),
-        (ProcessEnd(-signal.SIGKILL, oom_kills=2), Cause.UNCERTAIN),
-        (ProcessEnd(-signal.SIGKILL), Cause.UNCERTAIN),
-        (ProcessEnd(-signal.SIGTERM), Cause.OUTSIDE),
-        (ProcessEnd(exits.BROKEN), Cause.UNCERTAIN),
-        (ProcessEnd(exits.STUCK), Cause.UNCERTAIN),
-        (ProcessEnd(exits.BROKEN, child=-signal.SIGKILL, oom_kills=0), Cause.OUTSIDE),
-        (ProcessEnd(exits.BROKEN, child=-signal.SIGSEGV), Cause.UNCERTAIN),
-        (ProcessEnd(exits.BROKEN, child=3), Cause.UNCERTAIN),
+        (ProcessEnd(-signal.SIGSEGV), ExitCause.ITSELF),
+        (ProcessEnd(-signal.SIGABRT, oom_kills=1), ExitCause.ITSELF),
+        (ProcessEnd(7), ExitCause.ITSELF),
+        (ProcessEnd(-signal.SIGKILL, oom_kills=0), ExitCause.OUTSIDE),
+        (ProcessEnd(-signal.SIGKILL, oom_kills=2), ExitCause.UNCERTAIN),
+        (ProcessEnd(-signal.SIGKILL), ExitCause.UNCERTAIN),
+        (ProcessEnd(-signal.SIGTERM), ExitCause.OUTSIDE),
+        (ProcessEnd(exits.BROKEN), ExitCause.UNCERTAIN),
+        (ProcessEnd(exits.STUCK), ExitCause.UNCERTAIN),
+        (ProcessEnd(exits.BROKEN, child=-signal.SIGKILL, oom_kills=0), ExitCause.OUTSIDE),
+        (ProcessEnd(exits.BROKEN, child=-signal.SIGSEGV), ExitCause.UNCERTAIN),
+        (ProcessEnd(exits.BROKEN, child=3), ExitCause.UNCERTAIN),
     ):
         assert end.cause is cause, end
-        assert end.is_from_outside is (cause is Cause.OUTSIDE), end
+        assert end.is_from_outside is (cause is ExitCause.OUTSIDE), end
 
 
 def test_end_in_words() -> None:

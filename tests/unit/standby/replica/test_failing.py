@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from standby.replica.failing import (
     Clear,
     CodeError,
-    End,
     ErrorPolicy,
     FailedAt,
+    FailReplica,
     FailureOf,
     GiveUp,
     InputRecord,
     Move,
-    Run,
+    RunAlone,
     Suspect,
     back_off_seconds,
     code_error,
@@ -81,22 +81,22 @@ WHOLE = Suspect(10, 18, 0, ERROR)
 def test_the_next_move() -> None:
     alone = replace(WHOLE, failures=3, is_proven=True, is_isolating=True)
     for suspect, policy, expected in (
-        (WHOLE, SKIP, Run(18)),
+        (WHOLE, SKIP, RunAlone(18)),
         (replace(WHOLE, start=18), SKIP, Clear()),
         (replace(WHOLE, start=19), FAIL, Clear()),
-        (replace(WHOLE, failures=1, bad=18, is_proven=True, tries=1), SKIP, Run(18, 0.1)),
-        (replace(WHOLE, failures=2, bad=14, is_proven=True, tries=2), FAIL, Run(18, 0.2)),
-        (replace(WHOLE, failures=3, bad=18, is_proven=True, tries=3), FAIL, End()),
+        (replace(WHOLE, failures=1, bad=18, is_proven=True, tries=1), SKIP, RunAlone(18, 0.1)),
+        (replace(WHOLE, failures=2, bad=14, is_proven=True, tries=2), FAIL, RunAlone(18, 0.2)),
+        (replace(WHOLE, failures=3, bad=18, is_proven=True, tries=3), FAIL, FailReplica()),
         # Failures of earlier replicas are no reason to end before it has failed here.
-        (replace(WHOLE, failures=9), FAIL, Run(18)),
-        (replace(alone, bad=18, tries=3), SKIP, Run(14)),
-        (replace(alone, bad=14, tries=4), SKIP, Run(12)),
+        (replace(WHOLE, failures=9), FAIL, RunAlone(18)),
+        (replace(alone, bad=18, tries=3), SKIP, RunAlone(14)),
+        (replace(alone, bad=14, tries=4), SKIP, RunAlone(12)),
         (replace(alone, bad=11, tries=6), SKIP, GiveUp(10)),
         # Alone, but not as often as is asked for; or not yet.
-        (replace(alone, bad=11, tries=1), SKIP, Run(11, 0.1)),
-        (replace(alone, bad=11, is_proven=False), SKIP, Run(11)),
+        (replace(alone, bad=11, tries=1), SKIP, RunAlone(11, 0.1)),
+        (replace(alone, bad=11, is_proven=False), SKIP, RunAlone(11)),
         # Past what was bad: the rest, whole.
-        (replace(WHOLE, start=12, is_isolating=True), SKIP, Run(18)),
+        (replace(WHOLE, start=12, is_isolating=True), SKIP, RunAlone(18)),
         (replace(WHOLE, failures=30, is_given_up=True), SKIP, GiveUp(10)),
     ):
         assert suspect.next(policy) == expected, suspect
@@ -112,15 +112,15 @@ def test_three_failures_of_the_whole_then_halves_then_the_record() -> None:
         if isinstance(move, GiveUp):
             committed = move.offset + 1
             suspect = suspect.reached(committed)
-        elif isinstance(move, Run) and committed <= 13 < move.until:
+        elif isinstance(move, RunAlone) and committed <= 13 < move.until:
             suspect = suspect.failed(committed, move.until, ERROR, SKIP)
-        elif isinstance(move, Run):
+        elif isinstance(move, RunAlone):
             committed = move.until
             suspect = suspect.reached(committed)
     assert story == [
-        *(Run(18), Run(18, 0.1), Run(18, 0.2)),
-        *(Run(14), Run(12), Run(13), Run(14), Run(14, 0.1), Run(14, 0.2)),
-        *(GiveUp(13), Run(18)),
+        *(RunAlone(18), RunAlone(18, 0.1), RunAlone(18, 0.2)),
+        *(RunAlone(14), RunAlone(12), RunAlone(13), RunAlone(14), RunAlone(14, 0.1), RunAlone(14, 0.2)),
+        *(GiveUp(13), RunAlone(18)),
     ]
 
 
@@ -142,7 +142,7 @@ def test_exactly_the_poisoned_records_are_given_up(
             committed += 1
             suspect = suspect.reached(committed)
             continue
-        assert isinstance(move, Run)
+        assert isinstance(move, RunAlone)
         assert committed < move.until <= length
         if poison & set(range(committed, move.until)):
             suspect = suspect.failed(committed, move.until, ERROR, policy)
@@ -179,7 +179,7 @@ def test_a_batch_in_parts_that_fails_further_on_counts_anew() -> None:
 
 
 def test_what_a_new_active_begins_with() -> None:
-    for count, expected in ((2, None), (3, Run(7 + 10_000)), (16, Run(8)), (17, GiveUp(7))):
+    for count, expected in ((2, None), (3, RunAlone(7 + 10_000)), (16, RunAlone(8)), (17, GiveUp(7))):
         failures = InputFailures(7, count, "lost")
         suspect = suspect_at_start(SKIP, failures, 7)
         assert (suspect and suspect.next(SKIP)) == expected, count
@@ -191,8 +191,8 @@ def test_what_a_new_active_begins_with() -> None:
     # One that fails where others crashed looks for the record at once.
     crashed = suspect_at_start(SKIP, InputFailures(0, 5, "lost"), 0)
     assert crashed is not None
-    assert crashed.next(SKIP) == Run(2_500)
-    assert crashed.failed(0, 2_500, ERROR, SKIP).next(SKIP) == Run(1_250)
+    assert crashed.next(SKIP) == RunAlone(2_500)
+    assert crashed.failed(0, 2_500, ERROR, SKIP).next(SKIP) == RunAlone(1_250)
 
 
 @pytest.mark.parametrize("policy", [SKIP, FAIL])
@@ -202,7 +202,7 @@ def test_after_an_end_that_may_have_been_its_own_a_task_is_run_alone(policy: Err
     suspect = suspect_at_start(policy, apart, 7)
     assert suspect is not None
     at_once = policy.batch_max if policy is SKIP else policy.batch_max >> 4
-    assert suspect.next(policy) == Run(7 + at_once)
+    assert suspect.next(policy) == RunAlone(7 + at_once)
     assert suspect.reported("here") is None, "nothing has failed"
     assert suspect.reached(7 + policy.batch_max).next(policy) == Clear()
     # From then on parts of it are run, which are smaller with each end.
@@ -218,7 +218,7 @@ def test_what_is_too_much_is_tried_with_less_and_counts_as_poison_only_alone(pol
         policy = replace(policy, attempts=attempts)
         error = CodeError("TooMuch", "", of=of)
         suspect = suspect_after(None, 0, 1_000).failed(0, 1_000, error, policy)
-        while isinstance(move := suspect.next(policy), Run):
+        while isinstance(move := suspect.next(policy), RunAlone):
             if suspect.start <= bad < move.until:
                 suspect = suspect.failed(suspect.start, move.until, error, policy)
                 is_alone = move.until - suspect.start == 1
@@ -226,7 +226,7 @@ def test_what_is_too_much_is_tried_with_less_and_counts_as_poison_only_alone(pol
             else:
                 suspect = suspect.reached(move.until)
         assert (suspect.start, suspect.tries, suspect.failures) == (bad, attempts, attempts), of
-        assert move == (GiveUp(bad) if policy.gives_up_records else End()), of
+        assert move == (GiveUp(bad) if policy.gives_up_records else FailReplica()), of
 
 
 def test_with_fail_a_task_whose_process_may_have_ended_for_lack_of_memory_is_run_in_small_parts() -> None:
@@ -237,7 +237,7 @@ def test_with_fail_a_task_whose_process_may_have_ended_for_lack_of_memory_is_run
         runs = []
         for _ in range(3):
             move = suspect.next(FAIL)
-            assert isinstance(move, Run)
+            assert isinstance(move, RunAlone)
             runs.append(move.until - suspect.start)
             suspect = suspect.reached(move.until)
         found.append(runs)
@@ -266,7 +266,7 @@ def test_what_ends_processes_is_found_in_as_many_ends_as_a_batch_has_halves(
                 assert move.offset == killer
                 assert ends <= attempts + max(1, batch_max.bit_length() - 1)
                 return
-            assert isinstance(move, Run)
+            assert isinstance(move, RunAlone)
             if committed <= killer < move.until:
                 break
             committed = move.until
@@ -281,7 +281,7 @@ def test_of_several_inputs_nothing_is_given_up_before_it_is_known_of_which_it_is
     several = replace(SKIP, topics=("a", "b"))
     unknown = suspect_at_start(several, InputFailures(7, 17, "lost"), 7)
     assert unknown is not None
-    assert unknown.next(several) == Run(8)
+    assert unknown.next(several) == RunAlone(8)
     known = suspect_at_start(several, InputFailures(7, 17, "lost", "b"), 7)
     assert known is not None
     assert known.next(several) == GiveUp(7)

@@ -36,8 +36,8 @@ def test_a_leg_stays_within_one_topic() -> None:
 
 def test_it_tells_what_moves() -> None:
     start = Offsets.of(3, 0, 1)
-    assert ROUTE.told(7, start, 5) == "input a[7], offsets [3, 4)"
-    assert ROUTE.told(7, start, 7) == "input a[7], offsets [3, 5) and b[7], offsets [0, 1)"
+    assert ROUTE.describe(7, start, 5) == "input a[7], offsets [3, 4)"
+    assert ROUTE.describe(7, start, 7) == "input a[7], offsets [3, 5) and b[7], offsets [0, 1)"
 
 
 offsets = st.tuples(*[st.integers(0, 6)] * 3).map(Offsets)

@@ -37,7 +37,7 @@ def test_text_of_any_exception_is_bounded_and_can_be_encoded(kind: str) -> None:
         errortext.text_of(error): errortext.LOG_CHARACTERS,
         found.traceback: errortext.TRACEBACK_CHARACTERS,
         errortext.full_traceback(error): errortext.LOG_CHARACTERS,
-        errortext.told(error): 1_002,
+        errortext.summary_of(error): 1_002,
     }.items():
         assert len(text) <= most
         text.encode()

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from appmaster.adapters.credentials.keyring import Keyring
-from appmaster.adapters.credentials.processes import talk
+from appmaster.adapters.credentials.processes import handshake_failure
 from appmaster.cli.clusters.rotation import rotate
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.ports import Process
+from appmaster.ports import ClusterProcess
 from standby.adapters.peers.server import PeerServer
-from standby.adapters.tls import Keys
+from standby.adapters.tls import TlsCredentials
 from standby.errors import StandfastError
 from standby.security.credentials import Credentials
 from standby.shared.peers import PeerAnswer
@@ -36,34 +36,34 @@ class Cluster:
 
     ring: Keyring
     published: dict[PeerRole, Credentials] = field(default_factory=dict)
-    servers: dict[Process, tuple[PeerServer, Keys]] = field(default_factory=dict)
-    deaf: set[Process] = field(default_factory=set)
+    servers: dict[ClusterProcess, tuple[PeerServer, TlsCredentials]] = field(default_factory=dict)
+    deaf: set[ClusterProcess] = field(default_factory=set)
     #: Gives out so many times before it is ended.
     left: int = 6
     #: What came of each handshake: the same comes of it whichever processes of those roles are at it.
     met: dict[tuple[str, ...], str] = field(default_factory=dict)
 
-    def start(self, role: PeerRole, name: str) -> Process:
+    def start(self, role: PeerRole, name: str) -> ClusterProcess:
         """Start a process as YARN does: with what the submit gave out, and then what is given out."""
-        keys = Keys(BEGIN[self.ring.directory][role])
+        keys = TlsCredentials(BEGIN[self.ring.directory][role])
         server = PeerServer("127.0.0.1", keys)
         server.start({"test": lambda _: PeerAnswer(200, b"yes", "text/plain")})
-        process = Process(role, name, "127.0.0.1", server.port)
+        process = ClusterProcess(role, name, "127.0.0.1", server.port)
         self.servers[process] = server, keys
         self.hear(process)
         return process
 
-    def hear(self, process: Process) -> None:
+    def hear(self, process: ClusterProcess) -> None:
         given = self.published.get(process.role)
         if given is not None:
             self.servers[process][1].renew(given)
 
-    def talk(self, process: Process, shown: Credentials) -> str:
+    def talk(self, process: ClusterProcess, shown: Credentials) -> str:
         """Return why a process does not talk to who shows and trusts this, tried over TLS once for all alike."""
         there = self.servers[process][1].now
         pair = (process.role.value, there.trust, there.certificate, shown.trust, shown.certificate)
         if pair not in self.met:
-            self.met[pair] = talk(process, shown)
+            self.met[pair] = handshake_failure(process, shown)
         return self.met[pair]
 
     def given(self, role: PeerRole) -> Credentials | None:
@@ -75,7 +75,7 @@ class Cluster:
             raise BrokenOff
         self.published[role] = credentials
 
-    def running(self) -> tuple[Process, ...]:
+    def running(self) -> tuple[ClusterProcess, ...]:
         return tuple(self.servers)
 
     def one_hears(self, chance: random.Random) -> None:
@@ -92,7 +92,7 @@ class Cluster:
             self.hear(heard)
             self.assert_talks(heard)
 
-    def assert_talks(self, one: Process) -> None:
+    def assert_talks(self, one: ClusterProcess) -> None:
         """Fail unless a process talks to all others, and they to it."""
         for other in self.servers:
             for from_, to in ((one, other), (other, one)):
@@ -149,9 +149,9 @@ def test_all_talk_to_each_other_at_every_moment_and_it_goes_on_where_it_broke_of
     cluster.start(PeerRole.CONTAINER, "c3")
     cluster.assert_all_talk()
     for process in cluster.running():
-        assert talk(process, present) == ""
-        assert "certificate" in talk(process, former).lower()
-        assert talk(process, Credentials(1, present.trust, former.certificate, former.key)) != ""
+        assert handshake_failure(process, present) == ""
+        assert "certificate" in handshake_failure(process, former).lower()
+        assert handshake_failure(process, Credentials(1, present.trust, former.certificate, former.key)) != ""
 
 
 def test_one_that_does_not_follow_is_named_and_stays_reachable(cluster: Cluster) -> None:
@@ -169,7 +169,7 @@ def test_one_that_does_not_follow_is_named_and_stays_reachable(cluster: Cluster)
         )
     cluster.left = 6
     cluster.assert_all_talk()
-    assert talk(late, cluster.ring.credentials(PeerRole.OPERATOR)) == ""
+    assert handshake_failure(late, cluster.ring.credentials(PeerRole.OPERATOR)) == ""
     cluster.servers.pop(late)[0].close()
     rotate(cluster.ring, cluster, cluster.talk, lambda _: None, Deadline(120.0, clock))
     cluster.assert_all_talk()
@@ -180,12 +180,12 @@ def test_a_process_that_says_nothing_has_not_followed(
 ) -> None:
     monkeypatch.setattr("appmaster.adapters.credentials.processes._SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        process = Process(PeerRole.MASTER, "m", "127.0.0.1", silent.getsockname()[1])
-        assert "TimeoutError" in talk(process, cluster.ring.credentials(PeerRole.OPERATOR))
+        process = ClusterProcess(PeerRole.MASTER, "m", "127.0.0.1", silent.getsockname()[1])
+        assert "TimeoutError" in handshake_failure(process, cluster.ring.credentials(PeerRole.OPERATOR))
 
 
 def test_a_role_is_asked_for(cluster: Cluster) -> None:
     container = next(each for each in cluster.running() if each.role is PeerRole.CONTAINER)
-    pretender = Process(PeerRole.MASTER, "m", container.host, container.port)
-    said = talk(pretender, cluster.ring.credentials(PeerRole.OPERATOR))
+    pretender = ClusterProcess(PeerRole.MASTER, "m", container.host, container.port)
+    said = handshake_failure(pretender, cluster.ring.credentials(PeerRole.OPERATOR))
     assert ssl.SSLCertVerificationError.__name__ in said

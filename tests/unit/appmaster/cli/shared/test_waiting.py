@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.cli.shared.waiting import Seen, until, until_leader_says
+from appmaster.cli.shared.waiting import PollResult, until, until_leader_says
 from standby.errors import StandfastError, Unavailable
 from tests.fakes.clock import WaitClock
 
-NOT_YET = Seen(False, "not yet")
+NOT_YET = PollResult(False, "not yet")
 
 
-def looks(*seen: Seen[str]) -> Callable[[], Seen[str]]:
+def looks(*seen: PollResult[str]) -> Callable[[], PollResult[str]]:
     """Return what sees one after the other, and the last one ever after."""
     left = iter(seen)
     return lambda: next(left, seen[-1])
@@ -24,14 +24,14 @@ def looks(*seen: Seen[str]) -> Callable[[], Seen[str]]:
 def test_what_is_so_already_is_seen_without_waiting_even_when_there_is_no_time() -> None:
     clock = WaitClock()
     for seconds in (60.0, 0.0):
-        assert until(Deadline(seconds, clock), looks(Seen(True, "there"))).what == "there"
+        assert until(Deadline(seconds, clock), looks(PollResult(True, "there"))).what == "there"
     assert clock.waits == 0
 
 
 def test_it_is_looked_again_and_told_until_it_is_so() -> None:
     clock, said = WaitClock(), list[str]()
-    look = looks(Seen(False, "1", "one"), NOT_YET, Seen(True, "3", "three"))
-    assert until(Deadline(60.0, clock), look, said.append) == Seen(True, "3", "three")
+    look = looks(PollResult(False, "1", "one"), NOT_YET, PollResult(True, "3", "three"))
+    assert until(Deadline(60.0, clock), look, said.append) == PollResult(True, "3", "three")
     assert said == ["one", "three"], "where there is nothing to be said, nothing is"
     assert clock.waits == 2
 
@@ -40,7 +40,7 @@ def test_when_the_time_is_over_the_last_look_counts() -> None:
     clock = WaitClock()
     deadline, seen = Deadline(1.0, clock), list[float]()
 
-    def look() -> Seen[str]:
+    def look() -> PollResult[str]:
         seen.append(deadline.left_seconds)
         return NOT_YET
 
@@ -50,7 +50,7 @@ def test_when_the_time_is_over_the_last_look_counts() -> None:
 
 def test_a_failure_ends_it_at_once_and_before_it_is_told_of() -> None:
     clock, said = WaitClock(), list[str]()
-    failed = Seen(False, "", "on the way", "never: why")
+    failed = PollResult(False, "", "on the way", "never: why")
     with pytest.raises(StandfastError, match="never: why"):
         until(Deadline(60.0, clock), looks(NOT_YET, failed), said.append)
     assert (clock.waits, said) == (1, [])
@@ -88,20 +88,22 @@ def leader(*answers: dict[str, Any] | None) -> Callable[[], dict[str, Any]]:
     return status
 
 
-def judge(status: dict[str, Any]) -> Seen[int]:
-    return Seen(status["n"] > 2, status["n"], f"n is {status['n']}")
+def judge(status: dict[str, Any]) -> PollResult[int]:
+    return PollResult(status["n"] > 2, status["n"], f"n is {status['n']}")
 
 
 def test_a_leader_is_waited_for_and_then_believed() -> None:
     said: list[str] = []
     ask = leader(None, {"n": 1}, None, {"n": 3})
-    assert until_leader_says(Deadline(60.0, WaitClock()), ask, judge, said.append) == Seen(True, 3, "n is 3")
+    assert until_leader_says(Deadline(60.0, WaitClock()), ask, judge, said.append) == PollResult(
+        True, 3, "n is 3"
+    )
     waiting = "waiting for the application master"
     assert said == [waiting, "n is 1", waiting, "n is 3"]
 
 
 def test_what_the_last_leader_said_stands_and_nothing_where_there_was_none() -> None:
-    for answers, found in (((None, {"n": 1}, None), Seen(False, 1, "n is 1")), ((None,), None)):
+    for answers, found in (((None, {"n": 1}, None), PollResult(False, 1, "n is 1")), ((None,), None)):
         assert (
             until_leader_says(Deadline(60.0, WaitClock()), leader(*answers), judge, lambda _: None) == found
         )

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from standby.adapters.kafka import clients
-from standby.adapters.kafka.clients import KINDS, ClientKind, check
+from standby.adapters.kafka.clients import KINDS, ClientKind, check_clients
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration
 from tests.cases import case
@@ -26,9 +26,11 @@ def config(**settings: str) -> JobConfig:
 
 
 def test_usual_settings_pass() -> None:
-    check(config())
-    check(config(message_timeout_ms="5000", socket_timeout_ms="5000", compression_type="lz4", client_id="me"))
-    check(config(socket_keepalive_enable="true"))
+    check_clients(config())
+    check_clients(
+        config(message_timeout_ms="5000", socket_timeout_ms="5000", compression_type="lz4", client_id="me")
+    )
+    check_clients(config(socket_keepalive_enable="true"))
 
 
 def test_refused_setting_is_named_with_its_value_and_the_rule() -> None:
@@ -48,7 +50,7 @@ def test_refused_setting_is_named_with_its_value_and_the_rule() -> None:
         ("log_level", "9", "outside allowed range"),
     ):
         with case(key), pytest.raises(BadConfiguration) as raised:
-            check(job_config({f"kafka.{key}": value}))
+            check_clients(job_config({f"kafka.{key}": value}))
         said = str(raised.value)
         # Of this one it is not known that its value is harmless.
         shown = "" if key == "log_level" else f"{value}: "
@@ -58,30 +60,30 @@ def test_refused_setting_is_named_with_its_value_and_the_rule() -> None:
 
 def test_the_bound_that_a_key_of_the_job_sets_is_said_with_that_key() -> None:
     with pytest.raises(BadConfiguration, match=re.escape("5000, by job.transaction.timeout.ms")):
-        check(config(message_timeout_ms="300000"))
-    check(job_config({"kafka.message.timeout.ms": "300000", "job.transaction.timeout.ms": "300000"}))
+        check_clients(config(message_timeout_ms="300000"))
+    check_clients(job_config({"kafka.message.timeout.ms": "300000", "job.transaction.timeout.ms": "300000"}))
 
 
 def test_only_what_is_refused_is_named() -> None:
     with pytest.raises(BadConfiguration) as raised:
-        check(config(compression_type="lz4", message_timeout_ms="300000", max_in_flight="6"))
+        check_clients(config(compression_type="lz4", message_timeout_ms="300000", max_in_flight="6"))
     named = re.findall(r"kafka\.[a-z.]+", str(raised.value))
     assert named in (["kafka.message.timeout.ms"], ["kafka.max.in.flight"])
 
 
 def test_a_value_that_may_be_a_secret_is_not_shown() -> None:
     with pytest.raises(BadConfiguration, match="No such configuration property") as raised:
-        check(config(some_plugin="s3cret"))
+        check_clients(config(some_plugin="s3cret"))
     assert "s3cret" not in str(raised.value)
     with pytest.raises(BadConfiguration, match=r"kafka\.sasl\.oauthbearer\.assertion\.algorithm") as raised:
-        check(job_config({"kafka.sasl.oauthbearer.assertion.algorithm": "s3cret"}))
+        check_clients(job_config({"kafka.sasl.oauthbearer.assertion.algorithm": "s3cret"}))
     assert "s3cret" not in str(raised.value)
 
 
 def test_what_takes_a_function_takes_no_text() -> None:
     for name in ("error_cb", "logger", "oauth_cb", "on_delivery", "default.topic.config"):
         with case(name), pytest.raises(BadConfiguration, match=re.escape(f"kafka.{name}: ")):
-            check(job_config({f"kafka.{name}": "x"}))
+            check_clients(job_config({f"kafka.{name}": "x"}))
 
 
 def test_a_setting_of_ours_wins_over_its_other_names() -> None:
@@ -98,14 +100,14 @@ def test_a_job_can_be_fenced_whatever_it_says_of_writing() -> None:
     job = config(
         message_timeout_ms="300000", max_in_flight="6", retries="0", queuing_strategy="lifo", acks_typo="1"
     )
-    names = clients.Names("group", "id")
+    names = clients.ClientNames("group", "id")
     clients.FENCE.make(kafka_settings(job), clients.FENCE.of_job(job, names))
 
 
 def test_a_fence_connects_as_the_job_does() -> None:
     job = config(security_protocol="of our own", message_timeout_ms="300000")
     with pytest.raises(BadConfiguration, match="of our own"):
-        clients.FENCE.make(kafka_settings(job), clients.FENCE.of_job(job, clients.Names("group", "id")))
+        clients.FENCE.make(kafka_settings(job), clients.FENCE.of_job(job, clients.ClientNames("group", "id")))
 
 
 def test_every_kind_is_checked() -> None:
@@ -141,7 +143,7 @@ def test_a_client_is_made_of_its_kind_and_nowhere_else() -> None:
 
 def test_a_consumer_of_a_job_is_of_the_jobs_group_the_only_one_on_which_its_principal_has_rights() -> None:
     """Also one that commits nothing and asks for no offsets: librdkafka looks for its group's coordinator."""
-    names = clients.Names("the job's")
+    names = clients.ClientNames("the job's")
     groups = {
         kind.what: {**kind.ours, **kind.of_job(config(), names)}["group.id"]
         for kind in KINDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.errors import PySparkException
 
-from standby.adapters.spark.session import is_users, unreadable
+from standby.adapters.spark.session import is_user_error, unreadable
 
 
 class Java:
@@ -80,11 +80,11 @@ def test_record_that_the_source_cannot_decode_is_told_in_one_line() -> None:
     for cause in ABOUT_NONE:
         assert unreadable(raised(cause)) is None, cause.getMessage()
     for cause in (*ABOUT_A_RECORD, *ABOUT_NONE):
-        assert not is_users(raised(cause)), "it is none of the job's expressions"
+        assert not is_user_error(raised(cause)), "it is none of the job's expressions"
 
 
 def test_expression_that_refuses_a_value_is_the_jobs() -> None:
     error = raised(Java("org.apache.spark.SparkNumberFormatException", "[CAST_INVALID_INPUT]"))
-    assert is_users(error)
+    assert is_user_error(error)
     assert unreadable(error) is None
     assert unreadable(ValueError("no Java")) is None

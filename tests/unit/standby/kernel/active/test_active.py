@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from standby.kernel.active.active import ActiveTask, Claim, Hooks, Seen
+from standby.kernel.active.active import ActiveHooks, ActiveTask, Claim, MarkerLookup
 from standby.kernel.ports import RecordTooLarge, WriterLost
 from standby.kernel.probes import AFTER_COMMIT, Probe, no_probe
 from standby.kernel.store.store import TaskStore
@@ -37,7 +37,9 @@ def active_on(lab: MemoryLab, store: Store, probe: Probe = no_probe) -> ActiveTa
     broker = lab.kafka.connect("cluster", lab.config, lab.definition)
     writer = broker.open_writer(0)
     writer.initialise(lambda: False, PATIENCE_SECONDS)
-    hooks = Hooks(lambda *_: None, lab.clock, probe, Seen(broker, ("changelog", 0), PATIENCE_SECONDS))
+    hooks = ActiveHooks(
+        lambda *_: None, lab.clock, probe, MarkerLookup(broker, ("changelog", 0), PATIENCE_SECONDS)
+    )
     claim = Claim(1, "run", Offsets.of(0))
     return ActiveTask(lab.tasks[0], writer, cast("TaskStore", cast("Any", store)), claim, hooks)
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from standby.kernel.pipeline.parts import before, head, parted
+from standby.kernel.pipeline.parts import head_rows, rows_before, split_part
 from standby.ports import TaskBatch
 from standby.shared.model import Offsets, TaskId
 
@@ -44,16 +44,16 @@ def may_be_cut(batch: TaskBatch, row: int) -> bool:
 @pytest.mark.parametrize("batch", CASES)
 def test_a_cut_parts_no_record_be_it_the_first_or_the_last_one_before_a_row(batch: TaskBatch) -> None:
     cuts = [each for each in range(batch.rows.num_rows + 1) if may_be_cut(batch, each)]
-    assert head(batch) == cuts[1]
+    assert head_rows(batch) == cuts[1]
     for row in range(batch.rows.num_rows):
-        assert before(batch, row) == max(each for each in cuts if each <= row), row
+        assert rows_before(batch, row) == max(each for each in cuts if each <= row), row
 
 
 @pytest.mark.parametrize("batch", CASES)
 def test_parts_follow_each_other_and_have_their_own_rows_only(batch: TaskBatch) -> None:
     inputs = inputs_of(batch)
     for rows in (each for each in range(1, batch.rows.num_rows + 1) if may_be_cut(batch, each)):
-        first, rest = parted(batch, rows, inputs)
+        first, rest = split_part(batch, rows, inputs)
         parts = [first] if rest is None else [first, rest]
         assert [each for part in parts for each in records_of(part)] == records_of(batch)
         assert (parts[0].start, parts[-1].end) == (batch.start, batch.end)

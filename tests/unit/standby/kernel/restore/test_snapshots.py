@@ -15,12 +15,12 @@ import pytest
 from standby.adapters.peers.client import open_sources
 from standby.adapters.rocksdict import open_database
 from standby.errors import CorruptState, Transient, Unavailable
-from standby.kernel.ports import Refused, SnapshotSource
+from standby.kernel.ports import PeerRefused, SnapshotSource
 from standby.kernel.probes import no_probe
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import FETCHES, Scratch, Slots
 from standby.kernel.restore.snapshots import LEASE_SECONDS, SNAPSHOTS, NotNow, Offer, Snapshots
-from standby.kernel.store.places import by_room, open_found
+from standby.kernel.store.places import by_free_space, open_found
 from standby.kernel.store.store import TaskStore, open_existing
 from standby.replica.store.origin import DATABASE, Origin
 from standby.replica.store.snapshot import Manifest, decode_manifest
@@ -277,7 +277,7 @@ def test_a_fetcher_that_is_silent_loses_its_copy(
         list(source.read(manifest.lease, "CURRENT", 0))
     giver.clock.advance(LEASE_SECONDS)
     soon(lambda: giver.snapshots.lent == 0, "it is taken back")
-    with pytest.raises(Refused, match="410"):
+    with pytest.raises(PeerRefused, match="410"):
         list(source.read(manifest.lease, "CURRENT", 0))
     soon(lambda: not list((given.directory.parent / SNAPSHOTS).iterdir()), "nothing is left of it")
 
@@ -311,7 +311,7 @@ def test_a_copy_that_is_lent_just_before_the_next_look_is_waited_for_is_taken_ba
 
 def test_no_more_copies_than_allowed_are_lent(source: SnapshotSource) -> None:
     first, _ = taken(source), taken(source)
-    with pytest.raises(Refused, match="as many copies as allowed") as refused:
+    with pytest.raises(PeerRefused, match="as many copies as allowed") as refused:
         taken(source)
     assert refused.value.is_soon
     source.release(first.lease)
@@ -332,7 +332,7 @@ def test_whoever_stands_in_line_has_a_copy_as_soon_as_one_comes_back(
     giver.clock.hold("peer")
     for asked_for, waited in ((A_MOMENT_SECONDS, A_MOMENT_SECONDS), (NEVER_SECONDS, 10)):
         begun = giver.clock.monotonic()
-        with pytest.raises(Refused, match="as many copies as allowed"):
+        with pytest.raises(PeerRefused, match="as many copies as allowed"):
             other.take(TASK, "run", asked_for)
         assert giver.clock.monotonic() - begun == pytest.approx(waited, abs=0.001)
     other.close()
@@ -345,7 +345,7 @@ def test_a_replica_that_cannot_give_says_why(net: PeerNet, is_soon: bool) -> Non
 
     net.give("giver", find)
     source = source_of(net)
-    with pytest.raises(Refused, match=r"job/main\.0 of run run: not now") as refused:
+    with pytest.raises(PeerRefused, match=r"job/main\.0 of run run: not now") as refused:
         taken(source)
     assert refused.value.is_soon is is_soon
     source.close()
@@ -354,9 +354,9 @@ def test_a_replica_that_cannot_give_says_why(net: PeerNet, is_soon: bool) -> Non
 def test_a_copy_has_no_files_but_its_own(source: SnapshotSource) -> None:
     manifest = taken(source)
     for name in ("../lease", "..", "nothing.sst"):
-        with pytest.raises(Refused, match="404"):
+        with pytest.raises(PeerRefused, match="404"):
             list(source.read(manifest.lease, name, 0))
-    with pytest.raises(Refused, match="416"):
+    with pytest.raises(PeerRefused, match="416"):
         list(source.read(manifest.lease, "CURRENT", 10_000))
 
 
@@ -366,7 +366,7 @@ def test_a_giver_whose_disk_does_not_take_a_copy_lends_nothing(net: PeerNet, giv
 
     net.give("giver", lambda task, run: Offer(Role.STANDBY, 7, given.directory, fail, 0, 2))
     source = source_of(net)
-    with pytest.raises(Refused, match="no space left"):
+    with pytest.raises(PeerRefused, match="no space left"):
         taken(source)
     assert list((given.directory.parent / SNAPSHOTS).iterdir()) == []
     assert net.givers[0].snapshots.lent == 0
@@ -476,11 +476,11 @@ def test_a_disk_that_gets_full_says_so_and_is_left_clean(
 
 def test_a_full_disk_and_a_read_only_one_take_no_new_state(small_disk: Path, tmp_path: Path) -> None:
     roomy = tmp_path / "roomy"
-    assert by_room([small_disk / "a/b", roomy / "a/b"], 4 << 20) == [roomy / "a/b", small_disk / "a/b"]
+    assert by_free_space([small_disk / "a/b", roomy / "a/b"], 4 << 20) == [roomy / "a/b", small_disk / "a/b"]
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    assert by_room([small_disk / "a/b", roomy / "a/b"]) == [roomy / "a/b"]
+    assert by_free_space([small_disk / "a/b", roomy / "a/b"]) == [roomy / "a/b"]
     with pytest.raises(Unavailable, match="no state can be written"):
-        by_room([small_disk / "a/b"])
+        by_free_space([small_disk / "a/b"])
 
 
 @pytest.mark.parametrize("fault", ["full", "read-only"])
@@ -501,7 +501,7 @@ def test_state_on_a_disk_that_fails_is_not_gone_on_with_when_another_one_has_roo
     else:
         subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     assert open_found(places, opened, 1 << 20) is None
-    assert by_room(places, 1 << 20)[0] == tmp_path / "roomy" / "task"
+    assert by_free_space(places, 1 << 20)[0] == tmp_path / "roomy" / "task"
 
 
 def test_the_freshest_usable_state_of_several_disks_is_used(tmp_path: Path) -> None:

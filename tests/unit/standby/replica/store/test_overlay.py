@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from standby.errors import BadConfiguration
 from standby.replica.store.keys import prefix
 from standby.replica.store.overlay import BatchState, Emitted, Outbox
-from standby.replica.store.scan import Page
+from standby.replica.store.scan import ScanPage
 from tests.cases import case
 
 
@@ -25,10 +25,10 @@ class Committed:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return [self.content.get(each) for each in keys]
 
-    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> ScanPage:
         found = sorted((each for each in self.content.items() if start <= each[0] < stop), reverse=reverse)
         # Pages as small as a database with large values gives: what matters is where one ends.
-        return Page(found[: min(limit, 2)], len(found) <= min(limit, 2))
+        return ScanPage(found[: min(limit, 2)], len(found) <= min(limit, 2))
 
 
 keys = st.sampled_from([b"", b"a", b"b", b"\x00", b"aa"])
@@ -149,7 +149,7 @@ def test_a_scan_reads_no_further_than_it_is_asked_to() -> None:
     pages: list[bytes] = []
     read = committed.page
 
-    def page(start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> Page:
+    def page(start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> ScanPage:
         pages.append(start)
         return read(start, stop, limit, reverse=reverse)
 

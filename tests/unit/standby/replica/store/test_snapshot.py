@@ -11,7 +11,7 @@ import pytest
 from standby.errors import CorruptState
 from standby.replica.store.origin import Origin
 from standby.replica.store.snapshot import Manifest, SnapshotFile, decode_manifest, resumable
-from standby.replica.store.sources import Peer, Source, peers_of
+from standby.replica.store.sources import Peer, StateSource, peers_of
 from standby.replica.throttle import Throttle
 from standby.shared.model import Role, TaskId, TaskRecord
 from tests.cases import case
@@ -72,9 +72,9 @@ def record(**more: Any) -> TaskRecord:
 def test_standbys_are_asked_before_the_active_and_those_in_sync_first() -> None:
     placed = {0: "c0", 1: "c1", 2: "c2", 3: "c3"}
     assert peers_of(record(placed=placed, in_sync=(1, 3)), "c0") == (
-        Peer(3, "c3", Source.STANDBY),
-        Peer(2, "c2", Source.STANDBY),
-        Peer(1, "c1", Source.ACTIVE),
+        Peer(3, "c3", StateSource.STANDBY),
+        Peer(2, "c2", StateSource.STANDBY),
+        Peer(1, "c1", StateSource.ACTIVE),
     )
 
 

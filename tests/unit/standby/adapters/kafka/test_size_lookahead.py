@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from standby.adapters.kafka.ahead import Ahead
+from standby.adapters.kafka.size_lookahead import SizeLookahead
 from standby.config import KafkaSettings
 
 #: A topic that is asked for is there, and empty.
@@ -22,7 +22,7 @@ TURNS = 20
 
 def test_place_behind_the_end_is_worth_no_word_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    ahead = Ahead(SETTINGS, "group")
+    ahead = SizeLookahead(SETTINGS, "group")
     for _ in range(TURNS):
         ahead.look({("in", 0): 1_000}, records=1_000)
         assert ahead.largest() == 0

@@ -11,8 +11,8 @@ import pytest
 from skein.exceptions import SkeinError
 
 from appmaster.api.client import ClusterClient
+from appmaster.cli.reading.leaderless import Running, state, status_text
 from appmaster.cli.reading.observe import applications_of
-from appmaster.cli.reading.unled import Running, state, told
 from appmaster.planning.state.job import JobState
 from appmaster.records import CellRecord
 from standby.errors import Unavailable
@@ -25,16 +25,16 @@ def test_word_of_the_last_leader_is_told_as_such_unless_nothing_runs(recorded: J
     for running in (Running.YES, Running.UNKNOWN):
         status = state(recorded.value, running)
         assert status == recorded.value
-        assert told(status, is_led=False) == f"{recorded.value} when a leader last looked"
-        assert told(status, is_led=True) == recorded.value
-    assert told(state(recorded.value, Running.NO), is_led=False) == "ended"
+        assert status_text(status, is_led=False) == f"{recorded.value} when a leader last looked"
+        assert status_text(status, is_led=True) == recorded.value
+    assert status_text(state(recorded.value, Running.NO), is_led=False) == "ended"
 
 
 def test_what_lasts_needs_no_leader_and_what_none_has_seen_is_submitted() -> None:
     for running in Running:
         for recorded in LASTING:
-            assert told(state(recorded.value, running), is_led=False) == recorded.value
-        assert told(state("", running), is_led=False) == "submitted"
+            assert status_text(state(recorded.value, running), is_led=False) == recorded.value
+        assert status_text(state("", running), is_led=False) == "submitted"
 
 
 class Cluster:

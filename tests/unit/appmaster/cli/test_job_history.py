@@ -14,7 +14,7 @@ import pytest
 
 from appmaster.adapters import node_logs
 from appmaster.adapters.node_logs import Log
-from appmaster.cli.reading.kept import kept
+from appmaster.cli.reading.job_history import read_history
 from tests.patience import LOOK_SECONDS
 
 ONE, OTHER = "application_1700000000000_0001", "application_1700000000000_0002"
@@ -42,18 +42,20 @@ ENTRIES = [
 
 
 def test_the_event_log_tells_which_applications_and_containers_there_were() -> None:
-    past = kept(ENTRIES, "j")
+    past = read_history(ENTRIES, "j")
     assert past.applications(2) == [ONE, OTHER]
     assert past.applications(1) == [OTHER]
     assert past.of([ONE], None).missing([]) == {MASTER: "h1", FAILED: "h2"}
     assert past.of([ONE], None).missing([Log(MASTER, "h1", "x.log", "")]) == {FAILED: "h2"}
     assert past.of([ONE], MASTER).missing([]) == {MASTER: "h1"}
-    many = kept([entry("container_registered", f"{MASTER[:-2]}{each}", "h1") for each in range(10, 60)], "j")
+    many = read_history(
+        [entry("container_registered", f"{MASTER[:-2]}{each}", "h1") for each in range(10, 60)], "j"
+    )
     assert list(many.missing([])) == [f"{MASTER[:-2]}{each}" for each in range(40, 60)], "the last ones"
 
 
 def test_a_traceback_is_shown_where_the_containers_own_log_is_gone() -> None:
-    past = kept(ENTRIES, "j")
+    past = read_history(ENTRIES, "j")
     (shown,) = past.of([ONE, OTHER], None).logs([])
     assert (shown.container, shown.node, shown.text) == (FAILED, "h2", TRACEBACK)
     assert past.logs([Log(FAILED, "h2:1", "host-0.log", "all of it")]) == []
@@ -129,7 +131,7 @@ def test_a_host_is_asked_for_a_container_by_its_id_and_may_name_who_has_its_logs
         }
         with serving(elsewhere) as sent_on:
             node = sent_on if is_aggregated else holder
-            found = node_logs.of_containers(Nodes(node), {FAILED: "h2", LATER: "h3"}, 10)
+            found = node_logs.container_logs(Nodes(node), {FAILED: "h2", LATER: "h3"}, 10)
     assert [(each.container, each.name, each.text) for each in found] == [(FAILED, "host.log", "all of it")]
 
 
@@ -146,9 +148,9 @@ def test_a_host_that_cannot_say_what_it_has_is_told_of_and_one_that_has_nothing_
 def test_lines_of_before_a_file_was_cut_come_first() -> None:
     files = {"host__log": "three\nfour", "host__log__1": "one\ntwo", "launch_container__sh": "x"}
     with serving(holding(FAILED, **files)) as address:
-        (log,) = node_logs.of_containers(Nodes(address), {FAILED: "h2"}, 3)
+        (log,) = node_logs.container_logs(Nodes(address), {FAILED: "h2"}, 3)
         assert (log.name, log.text) == ("host.log", "two\nthree\nfour")
         assert node_logs.last_lines(address, FAILED) == ("one", "two", "three", "four")
     with serving(holding(FAILED, host__log="", host__log__1="one\ntwo")) as just_cut:
-        (log,) = node_logs.of_containers(Nodes(just_cut), {FAILED: "h2"}, 3)
+        (log,) = node_logs.container_logs(Nodes(just_cut), {FAILED: "h2"}, 3)
         assert log.text == "one\ntwo"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from standby.adapters.kafka.lasting import Lasting
+from standby.adapters.kafka.renewable_client import RenewableClient
 
 
 class Clients:
@@ -13,7 +13,7 @@ class Clients:
     def __init__(self) -> None:
         self.made = 0
         self.seconds = 0.0
-        self.lasting = Lasting(self._make, lambda: self.seconds)
+        self.lasting = RenewableClient(self._make, lambda: self.seconds)
 
     def _make(self) -> int:
         self.made += 1

@@ -33,6 +33,6 @@ def state(recorded: str, running: Running) -> str:
     return ENDED if running is Running.NO and recorded not in _FINAL else recorded
 
 
-def told(status: str, *, is_led: bool) -> str:
+def status_text(status: str, *, is_led: bool) -> str:
     """Return a job's status in words, which say so if it may be out of date."""
     return status if is_led or status in _FINAL else f"{status} when a leader last looked"

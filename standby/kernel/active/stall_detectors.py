@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from standby.kernel.active.active import ActiveTask
-from standby.kernel.replay.ends import End
+from standby.kernel.replay.ends import EndOffset
 from standby.replica.lag import LagClock
 
 
@@ -17,7 +17,7 @@ class InputLag:
         self.ms: int | None = None
         """Milliseconds, as of the last update; None: not known."""
 
-    def look(self, committed: int | None, end: End | None, now_ms: int) -> None:
+    def look(self, committed: int | None, end: EndOffset | None, now_ms: int) -> None:
         """Update with the committed position and the input's end, where they are known; ``now_ms`` is Unix time."""
         if committed is not None:
             self._committed = committed
@@ -29,7 +29,7 @@ class InputLag:
         self.ms = found if end is not None or found else None
 
 
-class Progress:
+class InputStallDetector:
     """Remembers since when there has been pending input without a commit. Times are monotonic seconds."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Progress:
         self._seen = (-1, 0, 0)  # position, tries, and the last commit
 
     def is_stuck(
-        self, active: ActiveTask | None, end: End | None, now: float, timeout_seconds: float
+        self, active: ActiveTask | None, end: EndOffset | None, now: float, timeout_seconds: float
     ) -> bool:
         """Return whether ``active`` has had pending input but no commit for too long.
 
@@ -54,7 +54,7 @@ class Progress:
         return now - self._behind_since > timeout_seconds
 
 
-class Way:
+class PromotionStallDetector:
     """Remembers since when a replica that is becoming active has made no progress. Times are monotonic seconds."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from standby.errors import StandfastError, Transient, Unavailable
-from standby.kernel.run import Run
+from standby.kernel.cancel_scope import CancelScope
 from standby.shared.wire import JobDefinition
 from standby.threads.worker import Worker
 
@@ -24,21 +24,21 @@ _LONGEST_PAUSE_SECONDS: Final = 2.0
 LoadCode = Callable[[JobDefinition], None]
 
 #: Called from any thread when loading a job's code has ended, with its error.
-Post = Callable[[JobDefinition, "StandfastError | None"], None]
+PostLoaded = Callable[[JobDefinition, "StandfastError | None"], None]
 
 
 def load_nothing(definition: JobDefinition) -> None:
     """Do nothing: the modules are importable already."""
 
 
-class Codes:
+class LoadedCode:
     """Used by the conductor; loads on a thread of its own."""
 
-    def __init__(self, load: LoadCode, post: Post) -> None:
+    def __init__(self, load: LoadCode, post: PostLoaded) -> None:
         self._load = load
         self._post = post
         self._worker = Worker("code").start()
-        self._run = Run()
+        self._run = CancelScope()
         self._loaded: Mapping[str, JobDefinition] = {}
         self._loading: set[str] = set()
         self._refused: set[tuple[str, str, int, str]] = set()

@@ -29,7 +29,7 @@ _PATIENCE_SECONDS: Final = 8.0
 C = TypeVar("C")
 
 
-class Lasting(Generic[C]):
+class RenewableClient(Generic[C]):
     """Provides the client for requests. Thread-safe."""
 
     def __init__(
@@ -85,10 +85,10 @@ def lasting(
     own: KafkaSettings | None = None,
     refusals: Refusals | None = None,
     **more: Any,
-) -> Lasting[clients.C]:
+) -> RenewableClient[clients.C]:
     """Return clients of a kind, whose errors include the reason of a refused login.
 
     ``refusals`` remembers the reason; created here by default. The rest is as in `ClientKind.make`.
     """
     told = refusals or Refusals()
-    return Lasting(lambda: kind.make(settings, own, error_cb=told.note, **more), explain=told.explain)
+    return RenewableClient(lambda: kind.make(settings, own, error_cb=told.note, **more), explain=told.explain)

@@ -24,7 +24,7 @@ _RECORDS: Final = 8
 _POLL_SECONDS: Final = 0.05
 
 
-class Ahead:
+class SizeLookahead:
     """Samples coming records on a thread of its own, while the previous batch is being processed."""
 
     def __init__(self, settings: KafkaSettings, group: str) -> None:
@@ -55,7 +55,7 @@ class Ahead:
         if self._thread is not None:
             self._thread.join()
         if self._consumer is not None:
-            clients.close(self._consumer)
+            clients.close_consumer(self._consumer)
             self._consumer = None
 
     def _run(self, positions: dict[InputPartition, int], records: int) -> None:

@@ -16,15 +16,15 @@ from standby.replica.store.origin import Origin
 _SHARED_SECONDS: Final = 0.02
 
 #: Waits for the answer to a request. Raises `TopicChanged`, and `Transient` when there is no answer.
-Answer = Callable[[], None]
+TopicAnswer = Callable[[], None]
 
 
-def nothing_asked() -> Answer:
+def ask_nothing() -> TopicAnswer:
     """Send no request: for a task whose topics are not checked."""
     return lambda: None
 
 
-class Identity:
+class TopicIdCheck:
     """Compares the topic ids in Kafka with those that the run has recorded. Thread-safe.
 
     For a topic that the run has not recorded yet, such as a run of an earlier release, the first id found is kept.
@@ -58,7 +58,7 @@ class Identity:
         """Return if changelog and inputs are unchanged; raises like `changelog_id`."""
         self.ask()()
 
-    def ask(self) -> Answer:
+    def ask(self) -> TopicAnswer:
         """Send a request and return at once; calling the result waits for an answer newer than this call.
 
         Commits of one micro-batch share a request: all its rows were read before the first commit began. The next

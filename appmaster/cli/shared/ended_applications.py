@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from appmaster.adapters import node_logs
 from appmaster.cli.shared import yarn
-from appmaster.eventlog.entries import ApplicationEnded, EntryKind, LogEntry, written
+from appmaster.eventlog.entries import ApplicationEndedData, EntryKind, LogEntry, entry_document
 
 #: Number of lines of its master's output that are shown with it.
 _LINES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedApplication:
     """An application that has ended."""
 
     application: str
@@ -42,13 +42,13 @@ class Ended:
         return "\n    ".join((*lines, *self.output.splitlines()))
 
 
-def ended(client: Any, application: str) -> Ended | None:
+def ended_application(client: Any, application: str) -> EndedApplication | None:
     """Return how an application has ended; None while it runs, and if YARN does not know it (any more)."""
     report = yarn.report(client, application)
     return _of(report) if report is not None and str(report.state) in yarn.ENDS else None
 
 
-def latest(client: Any, cluster: str) -> list[Ended]:
+def latest_ended(client: Any, cluster: str) -> list[EndedApplication]:
     """Return the last ended application of each cell of a cluster, as far as YARN remembers them."""
     found: dict[str, Any] = {}
     for report in client.get_applications(states=yarn.ENDS):
@@ -62,8 +62,8 @@ def latest(client: Any, cluster: str) -> list[Ended]:
     return [_of(each) for _, each in sorted(found.items())]
 
 
-def _of(report: Any) -> Ended:
-    return Ended(
+def _of(report: Any) -> EndedApplication:
+    return EndedApplication(
         report.id,
         report.name,
         str(report.state),
@@ -76,7 +76,7 @@ def _of(report: Any) -> Ended:
     )
 
 
-class Ends:
+class ApplicationWatch:
     """Reports each application of a job that ends: once, as progress output and in the cluster's event log."""
 
     def __init__(
@@ -85,21 +85,21 @@ class Ends:
         self._job = job
         self._say = say
         self._append = append
-        self._found: dict[str, Ended] = {}
+        self._found: dict[str, EndedApplication] = {}
 
-    def look(self, client: Any, applications: Sequence[str]) -> list[Ended]:
+    def look(self, client: Any, applications: Sequence[str]) -> list[EndedApplication]:
         """Return those of ``applications`` that have ended, after reporting the new ones among them."""
         for each in applications:
-            end = ended(client, each) if each not in self._found else None
+            end = ended_application(client, each) if each not in self._found else None
             if end is not None:
                 self._found[each] = end
                 self._say(f"{each} has ended")
-                self._append(entry(end, self._job))
+                self._append(end_entry(end, self._job))
         return list(self._found.values())
 
 
-def entry(end: Ended, job: str) -> dict[str, object]:
+def end_entry(end: EndedApplication, job: str) -> dict[str, object]:
     """Return the event log's entry for the end of an application; docs/events.md describes it."""
-    details = ApplicationEnded(end.application, end.state, end.final_status, end.diagnostics, end.output)
+    details = ApplicationEndedData(end.application, end.state, end.final_status, end.diagnostics, end.output)
     told = LogEntry(EntryKind.APPLICATION_ENDED, details, job=job, host=end.host or None, reason=str(end))
-    return written(told, end.at_ms, 0)
+    return entry_document(told, end.at_ms, 0)

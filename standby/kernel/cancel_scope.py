@@ -12,14 +12,14 @@ from standby.shared.clock import REAL
 from standby.shared.model import Fault
 
 
-class Tell(Protocol):
+class ReportSignal(Protocol):
     """Reports a result of a replica's work. Thread-safe."""
 
     def __call__(self, signal: Signal, detail: str, fault: Fault = Fault.OTHER, /) -> None:
         """``detail`` is the reason; ``fault`` classifies a failure."""
 
 
-class Run:
+class CancelScope:
     """A unit of a replica's work; cancelling it makes everything that belongs to it end soon.
 
     Results of a cancelled run are ignored.

@@ -65,7 +65,7 @@ class LeftInZooKeeper:
         """Do nothing: the client's own time-outs end a read."""
 
 
-class InTurn:
+class DistributorChain:
     """Several distributors: all of them publish, and the first that has a bundle serves the fetch."""
 
     def __init__(self, *ways: CodeDistributor) -> None:
@@ -106,7 +106,7 @@ class InTurn:
             each.interrupt()
 
 
-def code_ways(config: ClusterConfig, client: Any, context: Context) -> CodeDistributor:
+def code_distributor(config: ClusterConfig, client: Any, context: Context) -> CodeDistributor:
     """Return the distributor that ``config`` asks for; raises `BadConfiguration` if it needs Hadoop and there is none.
 
     ``context`` gives the credentials for requests to other candidates, ``client`` is a started kazoo client.
@@ -117,4 +117,4 @@ def code_ways(config: ClusterConfig, client: Any, context: Context) -> CodeDistr
     ]
     if config.code_distributor == "hdfs":
         ways.insert(0, HadoopCode(find_shell(), code_directory(config.code_hdfs_directory, config.name)))
-    return InTurn(*ways)
+    return DistributorChain(*ways)

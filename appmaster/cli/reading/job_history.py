@@ -21,7 +21,7 @@ _MOST_TRACEBACKS: Final = 5
 
 
 @dataclass
-class Kept:
+class JobHistory:
     """Containers and tracebacks of a job, from the entries of the event log, oldest first."""
 
     hosts: dict[str, str] = field(default_factory=dict)
@@ -34,14 +34,14 @@ class Kept:
         found = dict.fromkeys(application_of(each) for each in reversed(self.hosts))
         return list(reversed(list(found)[:most]))
 
-    def of(self, applications: Iterable[str], container: str | None) -> Kept:
+    def of(self, applications: Iterable[str], container: str | None) -> JobHistory:
         """Return what is known about containers of ``applications``; only of ``container``, unless that is None."""
         wanted = set(applications)
 
         def is_meant(each: str) -> bool:
             return container in (None, each) and application_of(each) in wanted
 
-        return Kept(
+        return JobHistory(
             {each: host for each, host in self.hosts.items() if is_meant(each)},
             {text: each for text, each in self.tracebacks.items() if is_meant(each["container"])},
         )
@@ -63,9 +63,9 @@ class Kept:
         return logs[-_MOST_TRACEBACKS:]
 
 
-def kept(entries: Iterable[Mapping[str, Any]], job: str) -> Kept:
+def read_history(entries: Iterable[Mapping[str, Any]], job: str) -> JobHistory:
     """Return what a cluster's event log has about a job's containers, and about masters."""
-    found = Kept()
+    found = JobHistory()
     for each in entries:
         container, host = each["container"], each["host"]
         if not container or not host or each["job"] not in (None, job):

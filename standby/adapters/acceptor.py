@@ -23,7 +23,7 @@ from typing import Final
 
 from standby.errors import Unavailable
 from standby.shared.clock import REAL, Clock
-from standby.shared.metric import Kind, Metric
+from standby.shared.metric import Metric, MetricKind
 
 _log: Final = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _TOLD_SECONDS: Final = 60.0
 _ABORT: Final = struct.pack("ii", 1, 0)
 
 
-class Refusal(enum.Enum):
+class RejectReason(enum.Enum):
     """Why a connection was refused."""
 
     TOO_MANY = "too many"
@@ -60,7 +60,7 @@ class Limits:
     per_address: int
     """Maximum number of connections per address."""
     seconds: float
-    """Time limit from accepting a connection to admitting it and, where `Gate` writes the answer, to sending it."""
+    """Time limit from accepting a connection to admitting it and, where `Acceptor` writes the answer, to sending it."""
 
 
 @dataclass(eq=False)
@@ -73,18 +73,18 @@ class Connection:
     """Monotonic time at which it is closed."""
     step: Callable[[], int] = field(default=lambda: 0)
     """Called when its socket is ready; returns what to wait for next: `selectors.EVENT_READ` or `EVENT_WRITE`; 0:
-    nothing. Raises `Refused`, or OSError when the other side is gone."""
+    nothing. Raises `MalformedRequest`, or OSError when the other side is gone."""
     is_waiting: bool = True
     """Whether it has not been admitted yet, so that it may be evicted for newer ones."""
     is_elsewhere: bool = False
     """Whether another thread serves it, and closes its socket."""
 
 
-class Refused(Exception):
+class MalformedRequest(Exception):
     """A connection sent something invalid."""
 
 
-class Gate:
+class Acceptor:
     """Accepts connections on one port of a host, on a thread of its own, from `start` to `close`."""
 
     def __init__(self, host: str, port: int, limits: Limits, name: str, clock: Clock = REAL) -> None:
@@ -105,8 +105,8 @@ class Gate:
         self._of_address: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._posted: list[Callable[[], None]] = []
-        self._refused: Counter[Refusal] = Counter()
-        self._untold: Counter[Refusal] = Counter()
+        self._refused: Counter[RejectReason] = Counter()
+        self._untold: Counter[RejectReason] = Counter()
         self._tell_from = 0.0
         self._accept_from = 0.0
         self._greet: Callable[[Connection], None] = lambda _: None
@@ -134,9 +134,9 @@ class Gate:
             each.close()
 
     @property
-    def refused(self) -> Mapping[Refusal, int]:
+    def refused(self) -> Mapping[RejectReason, int]:
         """Number of refused connections so far."""
-        return {each: self._refused[each] for each in Refusal}
+        return {each: self._refused[each] for each in RejectReason}
 
     def post(self, work: Callable[[], None]) -> None:
         """Run ``work`` on the gate's thread. Thread-safe."""
@@ -152,17 +152,17 @@ class Gate:
             return
         try:
             wanted = connection.step()
-        except Refused:
-            self._refuse(connection, Refusal.NOT_UNDERSTOOD)
+        except MalformedRequest:
+            self._refuse(connection, RejectReason.NOT_UNDERSTOOD)
             return
         except OSError:
             self.cut_off(connection)
             return
         except Exception:  # noqa: BLE001 - see below
             # The outermost level of the thread: no stranger may be able to end it.
-            if not self._refused[Refusal.NOT_UNDERSTOOD]:
+            if not self._refused[RejectReason.NOT_UNDERSTOOD]:
                 _log.exception("port %d (%s): unexpected error", self.port, self.name)
-            self._refuse(connection, Refusal.NOT_UNDERSTOOD)
+            self._refuse(connection, RejectReason.NOT_UNDERSTOOD)
             return
         if connection in self._connections:
             self._await(connection, wanted)
@@ -263,7 +263,7 @@ class Gate:
             way = connection
         if way is not connection:
             # Evict an idle one: genuine requests arrive at once, and a flooding client loses its own connections.
-            self._refuse(way or connection, Refusal.TOO_MANY)
+            self._refuse(way or connection, RejectReason.TOO_MANY)
             if way is None:
                 return
         self._connections[connection] = None
@@ -280,10 +280,10 @@ class Gate:
     def _oldest_waiting(among: Iterable[Connection]) -> Connection | None:
         return next((each for each in among if each.is_waiting), None)
 
-    def _refuse(self, connection: Connection, why: Refusal) -> None:
+    def _refuse(self, connection: Connection, why: RejectReason) -> None:
         self._refused[why] += 1
         self._untold[why] += 1
-        if why is not Refusal.NOT_UNDERSTOOD:
+        if why is not RejectReason.NOT_UNDERSTOOD:
             with suppress(OSError):
                 connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
         self.cut_off(connection)
@@ -307,7 +307,7 @@ class Gate:
     def _end_overdue(self) -> None:
         now = self._clock.monotonic()
         for connection in [each for each in self._connections if each.until <= now]:
-            self._refuse(connection, Refusal.TOO_SLOW)
+            self._refuse(connection, RejectReason.TOO_SLOW)
 
     def _tell(self, *, is_last: bool = False) -> None:
         """Log refused connections: the first at once, later ones together once a minute."""
@@ -320,21 +320,21 @@ class Gate:
         self._tell_from = now + _TOLD_SECONDS
 
 
-def listening(host: str, port: int, limits: Limits, name: str, clock: Clock = REAL) -> Gate:
+def listening(host: str, port: int, limits: Limits, name: str, clock: Clock = REAL) -> Acceptor:
     """Return a gate on ``port`` of ``host``, 0: any free one. Raises `Unavailable`."""
     try:
-        return Gate(host, port, limits, name, clock)
+        return Acceptor(host, port, limits, name, clock)
     except OSError as error:
         said = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
         raise Unavailable(f"NM_HOST: cannot listen on {host}: {said}") from error
 
 
 #: The refused connections of a process's ports; exported by candidates and containers.
-REFUSED_CONNECTIONS: Final[Metric[Iterable[Gate]]] = Metric(
+REFUSED_CONNECTIONS: Final[Metric[Iterable[Acceptor]]] = Metric(
     "standfast_refused_connections_total",
     "Connections that were closed because there were too many, because they took too long, or because they sent "
     "no valid request or did not show the cluster's credentials; by port.",
     ("port", "reason"),
     lambda gates: (((gate.name, why.value), count) for gate in gates for why, count in gate.refused.items()),
-    Kind.COUNTER,
+    MetricKind.COUNTER,
 )
