@@ -47,12 +47,10 @@ from standby.control.events import (
     Terminated,
 )
 from standby.control.state import Closing, ControlState, NoStream, RegistrationState, Stream
-from standby.control.turn import turned
+from standby.control.turn import ControlStep, turned
 from standby.errors import BadConfiguration
 from standby.shared import exits
 from standby.shared.wire import JobDefinition
-
-ControlStep = tuple[ControlState, tuple[ControlEffect, ...]]
 
 
 def step(state: ControlState, event: ControlEvent) -> ControlStep:

@@ -1,4 +1,7 @@
-"""The house of docs/architecture.md: nothing imports in a circle, and no folder or module is too large to take in."""
+"""The house of docs/architecture.md: nothing imports in a circle, no folder or module is too large to take in.
+
+And one name means one thing: who looks for a class by its name finds that class alone.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ import importlib.util
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -25,6 +29,11 @@ WITH_SUB_FOLDERS = {above for path in SOURCES for above in path.parent.parents}
 
 MOST_MODULES = 12
 MOST_LINES = 600
+
+#: Public names that two modules define → why that is one thing.
+DEFINED_TWICE: Final[Mapping[str, str]] = {
+    "WriteLog": "control and feeding each owe it as an action of their own, and neither knows the other",
+}
 
 
 def itself(path: Path) -> Path:
@@ -125,3 +134,27 @@ def test_programs_in_strings_import_what_exists() -> None:
         f"{place}: {module} has no {name}" for place, module, name in imports if not exists(module, name)
     ]
     assert not missing
+
+
+def defined(source: str) -> Iterator[str]:
+    """Yield the public classes, aliases of types and type variables at the top of a module."""
+    for node in ast.parse(source).body:
+        name = ""
+        if isinstance(node, ast.ClassDef):
+            name = node.name
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp | ast.Call | ast.Subscript):
+            name = node.targets[0].id if isinstance(node.targets[0], ast.Name) else ""
+        # Constants and type variables of one letter are upper case.
+        if name[:1].isupper() and not name.isupper():
+            yield name
+
+
+def test_public_classes_have_names_of_their_own() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path, source in SOURCES.items():
+        for name in defined(source):
+            places[name].append(str(path))
+    twice = {name: paths for name, paths in places.items() if len(paths) > 1}
+    shared = [f"{name}: {', '.join(paths)}" for name, paths in twice.items() if name not in DEFINED_TWICE]
+    assert not shared, "say in the name whose it is: `ControlPolicy`, `HttpRequest`"
+    assert twice.keys() == DEFINED_TWICE.keys(), "what is defined once needs no exception"
