@@ -1,7 +1,7 @@
 """The commands ``standfast local …``, which run the embedded cluster.
 
-Exit status: 0 done; 1 ``status`` found something that does not run; 2 a wrong argument, or the cluster is
-not there (or already is); 3 something outside (Java, disk, network, a server) does not do its part.
+Exit status: 0 success; 1 ``status`` found a server that is not running; 2 a wrong argument, or the cluster does not
+exist (or already exists); 3 a failure outside the program (Java, disk, network, a server).
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         type=int,
         default=3,
         metavar="N",
-        help="how many hosts (default: 3); 0: ZooKeeper and Kafka alone",
+        help="number of hosts (default: 3); 0: ZooKeeper and Kafka only",
     )
     up.add_argument(
         "--brokers",
         type=int,
         default=1,
         metavar="N",
-        help="how many Kafka brokers; with three every topic is on each of them, unless it says otherwise (default: 1)",
+        help="number of Kafka brokers; with three, a topic has three replicas unless set otherwise (default: 1)",
     )
     up.add_argument(
         "--memory",
@@ -68,28 +68,37 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     _command(commands, "down", _down, "end every process and remove everything")
     _command(
-        commands, "status", _status, "show how every server and host is; exit status 1 when one does not run"
+        commands,
+        "status",
+        _status,
+        "show the state of every server and host; exit status 1 if one is not running",
     )
     _command(commands, "env", _env, 'print the environment for clients: eval "$(standfast local env)"')
 
     logs = _command(commands, "logs", _logs, "print the end of the servers' logs")
-    logs.add_argument("server", nargs="?", metavar="SERVER", help="one of those in `status` (default: all)")
-    logs.add_argument("--lines", type=int, default=20, metavar="N", help="how many of each (default: 20)")
     logs.add_argument(
-        "--follow", action="store_true", help="go on printing what is added to one server's log"
+        "server", nargs="?", metavar="SERVER", help="a server listed by `status` (default: all)"
+    )
+    logs.add_argument(
+        "--lines", type=int, default=20, metavar="N", help="number of lines of each log (default: 20)"
+    )
+    logs.add_argument(
+        "--follow", action="store_true", help="keep printing lines as they are added to one server's log"
     )
 
     kill = _command(
-        commands, "kill-host", _kill_host, "let a host die: its NodeManager and every process it started"
+        commands, "kill-host", _kill_host, "kill a host: its NodeManager and every process that it started"
     )
     kill.add_argument("host", metavar="HOST")
     kill.add_argument(
         "--silent",
         action="store_true",
-        help="only stop its processes: no connection closes, as when a cable is pulled; "
+        help="only suspend its processes: no connection closes, as when a cable is pulled; "
         "the same command without --silent (or start-host, or down) kills them",
     )
-    start = _command(commands, "start-host", _start_host, "start a host that died, with its disk as it was")
+    start = _command(
+        commands, "start-host", _start_host, "start a killed host again, with its disk unchanged"
+    )
     start.add_argument("host", metavar="HOST")
 
 
@@ -200,7 +209,7 @@ def _kill_host(arguments: argparse.Namespace) -> int:
     else:
         print(f"{arguments.host}: {count} processes {verb}")
         if arguments.silent:
-            print("they are held until the same command without --silent, start-host or down")
+            print("they stay suspended until the same command without --silent, start-host or down")
     return 0
 
 

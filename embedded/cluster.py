@@ -72,11 +72,11 @@ __all__ = [
     "names",
 ]
 
-#: What one host offers to YARN unless told otherwise.
+#: Default resources that one host offers to YARN.
 HOST_MEMORY_MB: Final = 8192
 HOST_VCORES: Final = 32
 
-#: How long any server may take until it serves, on a machine that is busy with other things.
+#: How long a server may take to start, on a machine that is busy with other work.
 START_SECONDS: Final = 120.0
 
 _JAR_SETS: Final = ("hadoop", "kafka", "kafka-tools", "zookeeper")
@@ -92,8 +92,8 @@ def _silent(_: str) -> None:
 class LocalCluster:
     """A cluster on this machine's loopback interface.
 
-    It outlives whoever started it, until :meth:`down` ends it, from whatever process. As a context manager
-    it ends with the block. Every method may be called from several processes; one at a time changes it.
+    It outlives the process that started it. :meth:`down` ends it, from any process; a context manager ends it with
+    the block. Every method may be called from several processes; changes are made one at a time.
     """
 
     def __init__(self, directory: Path, state: ClusterState, environment: Mapping[str, str]) -> None:
@@ -121,10 +121,9 @@ class LocalCluster:
         """Start the servers, wait until all of them serve, and return the cluster.
 
         With ``nodes=0`` there are ZooKeeper and Kafka only.
-        Whatever an earlier start under that name left behind is removed. A temporary cluster whose starter
-        has ended counts as left behind, see :func:`end_abandoned`. Raises :class:`BadConfiguration` for a
-        bad argument and when the cluster is up, :class:`Unavailable` when a server does not start; nothing
-        is left then.
+        Anything that an earlier start under that name left behind is removed. A temporary cluster whose starter has
+        ended counts as left behind, see :func:`end_abandoned`. Raises :class:`BadConfiguration` for a bad argument
+        and if the cluster is up, and :class:`Unavailable` if a server does not start; then nothing is left behind.
         """
         environment = os.environ if environment is None else environment
         directory = cluster_directory(name, environment)
@@ -134,7 +133,7 @@ class LocalCluster:
             )
         if brokers not in _BROKERS:
             raise BadConfiguration(
-                f"brokers is {brokers}; it can be {', '.join(map(str, _BROKERS))}: of two, none may die"
+                f"brokers is {brokers}; it can be {', '.join(map(str, _BROKERS))}: with two, neither may fail"
             )
         java = find_java(environment)
         cache = open_cache(environment)
@@ -158,7 +157,7 @@ class LocalCluster:
             )
             try:
                 directory.mkdir(parents=True)
-                # First of all: with it alone, `down` finds every process.
+                # Written first: this file is enough for `down` to find every process.
                 (directory / ID_FILE).write_text(state.cluster_id, encoding="ascii")
             except OSError as error:
                 raise Unavailable(f"{directory} cannot be written: {error.strerror}") from error
@@ -177,7 +176,7 @@ class LocalCluster:
 
     @classmethod
     def attach(cls, name: str = "default", *, environment: Mapping[str, str] | None = None) -> LocalCluster:
-        """Return the cluster of that name that somebody started; raises :class:`BadConfiguration`."""
+        """Return the started cluster of that name. Raises :class:`BadConfiguration` if there is none."""
         environment = os.environ if environment is None else environment
         directory = cluster_directory(name, environment)
         state = load(directory)
@@ -195,12 +194,12 @@ class LocalCluster:
 
     @property
     def kafka_bootstrap(self) -> str:
-        """The ``host:port`` of every Kafka broker, with commas between them."""
+        """The ``host:port`` of every Kafka broker, separated by commas."""
         return ",".join(map(self._kafka_address, self.brokers))
 
     @property
     def brokers(self) -> tuple[str, ...]:
-        """The names of the servers that are Kafka's brokers: the first one's id is 1, and so on."""
+        """The names of the servers that are Kafka brokers, in the order of their ids, from 1."""
         return kafka_brokers(self._state.brokers)
 
     @property
@@ -210,7 +209,7 @@ class LocalCluster:
 
     @property
     def resource_manager_url(self) -> str:
-        """Where the ResourceManager's web page and REST interface are."""
+        """The URL of the ResourceManager's web page and REST interface."""
         return f"http://{LOOPBACK}:{self._state.ports[f'{RESOURCE_MANAGER}.web']}"
 
     @property
@@ -224,15 +223,16 @@ class LocalCluster:
         return (RESOURCE_MANAGER, *map(node_manager, self.hosts)) if self.hosts else ()
 
     def additional_environment(self) -> dict[str, str]:
-        """Return the variables that a client of the cluster needs; of ``PATH`` only what comes first in it."""
+        """Return the variables that a client of the cluster needs; ``PATH`` is only the entry to prepend."""
         client = self.directory / "client"
         return {
             "HADOOP_CONF_DIR": str(client / "conf"),
             "JAVA_HOME": str(find_java(self._environment).home),
-            # By default in the home directory; the clusters of this one end with it.
+            # By default in the home directory; here the file is removed with the embedded cluster.
             "STANDFAST_CREDENTIALS": str(client / "credentials"),
             "STANDFAST_KAFKA": self.kafka_bootstrap,
-            # Below the cluster's own directory, so that it ends with the cluster; the hosts' names are in its paths.
+            # Below the cluster's own directory, so it is removed with the cluster; its paths include the hosts'
+            # names.
             "STANDFAST_STATE_DIR": str(self.state_directory),
             "STANDFAST_ZOOKEEPER": self.zookeeper_connect,
             "PATH": str(client / "bin"),
@@ -245,12 +245,12 @@ class LocalCluster:
         return {**self._environment, **additional, "PATH": path}
 
     def host_directory(self, host: str) -> Path:
-        """Return the directory of everything that lies on a host's disk."""
+        """Return the directory that is a host's disk."""
         return self.directory / "hosts" / self._known(host)
 
     @property
     def state_directory(self) -> Path:
-        """The directory of jobs' state, of all hosts, where a job names no other one."""
+        """The default directory of jobs' state, for all hosts."""
         return self.directory / "state"
 
     def host_state_directory(self, host: str) -> Path:
@@ -258,7 +258,7 @@ class LocalCluster:
         return self.host_directory(host) / "state"
 
     def log(self, server: str) -> Path:
-        """Return a server's log file; raises :class:`BadConfiguration` for a name that no server has."""
+        """Return a server's log file. Raises :class:`BadConfiguration` for an unknown name."""
         if server not in self.servers:
             raise BadConfiguration(f"there is no server {server!r}; there are {', '.join(self.servers)}")
         return self.directory / "log" / f"{server}.log"
@@ -266,7 +266,7 @@ class LocalCluster:
     def container_processes(self, host: str | None = None) -> list[ContainerProcess]:
         """Return the processes inside containers, of one host or of all, oldest first.
 
-        One that ends while it is looked at has no command any more, and is none of them.
+        A process that ends during the look-up has no command, and is omitted.
         """
         self._refresh()
         servers = set(self._state.servers.values())
@@ -286,14 +286,14 @@ class LocalCluster:
         return sorted(found, key=lambda each: each.identity.started_ticks)
 
     def kill_host(self, host: str, *, silent: bool = False) -> int:
-        """Let a host die: its NodeManager and every process that it started; return how many there were.
+        """Kill a host: its NodeManager and every process that it started; return the number of processes.
 
-        Silent: all of them are held by SIGSTOP and their ports answer nobody, as when a cable is pulled.
-        A second call, :meth:`finish_silent`, :meth:`start_host` or :meth:`down` then kills them.
+        Silent: they are suspended with SIGSTOP and their ports do not answer, as when a cable is pulled. A second
+        call, :meth:`finish_silent`, :meth:`start_host` or :meth:`down` then kills them.
         """
         self._known(host)
         with self._changing():
-            # The NodeManager first: it must not report its containers' ends, as it does when they die before it.
+            # The NodeManager first: if the containers died before it, it would report their ends.
             server = self._state.servers.get(node_manager(host))
             first = [server] if server is not None else []
             if silent:
@@ -301,13 +301,13 @@ class LocalCluster:
             return self._owned.kill(host, first=first)
 
     def finish_silent(self, host: str) -> int:
-        """Kill what a silent death holds; return how many processes there were."""
+        """Kill the processes that a silent kill suspended; return their number."""
         return self.kill_host(host)
 
     def start_host(self, host: str, *, timeout_seconds: float = START_SECONDS) -> None:
-        """Start a host that died, with the state of jobs on its disk as it was; wait until YARN has it.
+        """Start a killed host again, with the state of jobs on its disk unchanged; wait until YARN lists it.
 
-        Raises :class:`BadConfiguration` when it runs.
+        Raises :class:`BadConfiguration` if it is running.
         """
         server = node_manager(self._known(host))
         with self._changing():
@@ -316,7 +316,7 @@ class LocalCluster:
             if process is not None and not process.is_stopped:
                 raise BadConfiguration(f"the host {host} runs: standfast local kill-host {host}")
             self._owned.kill(host)
-            # As a NodeManager without recovery does itself, but in the background and after it has registered.
+            # A NodeManager without recovery does this itself, but in the background and after its registration.
             shutil.rmtree(self.host_directory(host) / "local", ignore_errors=True)
             try:
                 before = probes.nodes(self.resource_manager_url).get(host)
@@ -326,7 +326,7 @@ class LocalCluster:
 
         def has_come(nodes: Mapping[str, probes.YarnNode]) -> bool:
             node = nodes.get(host)
-            # YARN may not have noticed the death yet; then it still lists the old NodeManager's page.
+            # If YARN has not noticed the failure yet, it still lists the old NodeManager's page.
             is_new = before is None or (node is not None and node.web_address != before.web_address)
             return node is not None and node.state == "RUNNING" and is_new
 
@@ -338,7 +338,7 @@ class LocalCluster:
         )
 
     def stop_server(self, server: str) -> None:
-        """Kill a server, as when its machine dies; raises :class:`BadConfiguration` for an unknown name."""
+        """Kill a server, as when its machine fails. Raises :class:`BadConfiguration` for an unknown name."""
         self.log(server)
         with self._changing():
             identity = self._state.servers.get(server)
@@ -347,10 +347,10 @@ class LocalCluster:
             _await_process(identity, lambda each: each is None or not each.is_alive, signal.SIGKILL)
 
     def start_server(self, server: str, *, timeout_seconds: float = START_SECONDS) -> None:
-        """Start a server that was stopped, with what is on its disk, and wait until it serves.
+        """Start a stopped server with its existing disk, and wait until it serves.
 
-        Raises :class:`BadConfiguration` for an unknown name, for a NodeManager (see :meth:`start_host`), and
-        when the server runs.
+        Raises :class:`BadConfiguration` for an unknown name, for a NodeManager (see :meth:`start_host`), and if the
+        server is running.
         """
         launches: dict[str, Callable[[Blueprint], Launch]] = {
             ZOOKEEPER: Blueprint.zookeeper,
@@ -367,11 +367,11 @@ class LocalCluster:
         self._wait((server,), self._probe(server), timeout_seconds, threading.Event())
 
     def pause_server(self, server: str) -> None:
-        """Hold a server with SIGSTOP: its connections stay open and nothing answers."""
+        """Suspend a server with SIGSTOP: its connections stay open and it does not answer."""
         self._signal_server(server, signal.SIGSTOP, is_stopped=True)
 
     def resume_server(self, server: str) -> None:
-        """Let a server go on that :meth:`pause_server` holds."""
+        """Resume a server after :meth:`pause_server`."""
         self._signal_server(server, signal.SIGCONT, is_stopped=False)
 
     def stop_kafka(self, number: int = 1) -> None:
@@ -379,11 +379,11 @@ class LocalCluster:
         self.stop_server(self.brokers[number - 1])
 
     def start_kafka(self, number: int = 1) -> None:
-        """Start a Kafka broker again, with its topics, and wait until it serves."""
+        """Start a Kafka broker again with its topics, and wait until it serves."""
         self.start_server(self.brokers[number - 1])
 
     def status(self) -> ClusterStatus:
-        """Return how every server and host is."""
+        """Return the state of every server and host."""
         self._refresh()
         try:
             nodes = probes.nodes(self.resource_manager_url) if self.hosts else {}
@@ -407,7 +407,7 @@ class LocalCluster:
         return ClusterStatus(self.name, str(self.directory), tuple(servers.values()), tuple(hosts))
 
     def down(self) -> None:
-        """End every process of the cluster and remove its directory; nothing is wrong if it is gone already."""
+        """End every process of the cluster and remove its directory; no error if the cluster is already gone."""
         with locked(self.directory, PATIENCE_SECONDS):
             remove(self.directory)
 
@@ -417,7 +417,7 @@ class LocalCluster:
         for host in self.hosts:
             self._launch(node_manager(host), blueprint.node_manager(host))
         self._launch(ZOOKEEPER, blueprint.zookeeper())
-        # Last, since their disks have to be formatted first.
+        # Last, since their disks must be formatted first.
         with ThreadPoolExecutor(max_workers=len(self.brokers)) as pool:
             launches = pool.map(blueprint.kafka, range(1, len(self.brokers) + 1))
             for name, launch in zip(self.brokers, launches, strict=True):
@@ -450,7 +450,7 @@ class LocalCluster:
                 cancelled.set()
 
     def _probe(self, *servers: str) -> Callable[[probes.Patience], None]:
-        """Return what waits until servers of one kind serve."""
+        """Return a function that waits until servers of one kind serve."""
         if servers[0] == ZOOKEEPER:
             return lambda patience: probes.zookeeper(self.zookeeper_connect, patience)
         if servers[0] in self.brokers:
@@ -561,7 +561,7 @@ class LocalCluster:
     def _refresh(self) -> None:
         state = load(self.directory)
         if state is None or state.cluster_id != self._state.cluster_id:
-            raise BadConfiguration(f"the embedded cluster {self.name!r} is no more")
+            raise BadConfiguration(f"the embedded cluster {self.name!r} no longer exists")
         self._state = state
 
     def _save(self, **changes: object) -> None:
@@ -575,7 +575,7 @@ def _await_process(
     number: signal.Signals,
     seconds: float = 20,
 ) -> None:
-    """Wait for what a signal does to a process, which is not done when it is sent; raises :class:`Unavailable`."""
+    """Wait for a signal's effect on a process, which is asynchronous. Raises :class:`Unavailable` on timeout."""
     deadline = time.monotonic() + seconds
     while True:
         process = process_info(identity.pid)

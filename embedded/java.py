@@ -1,4 +1,4 @@
-"""Which Java runs the servers."""
+"""Finds the Java installation that runs the servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLDEST: Final = 17
 
 _REMEDY: Final = (
     f"install a JDK of release {OLDEST} or newer (Debian and Ubuntu: apt-get install openjdk-{OLDEST}-jdk-headless) "
-    "or let JAVA_HOME name one"
+    "or set JAVA_HOME to one"
 )
 
 #: For short-lived and small JVMs: no parallel collector, no second compiler, no shared statistics file.
@@ -35,14 +35,14 @@ class Java:
 
     @property
     def command(self) -> Path:
-        """Where its ``java`` is."""
+        """The path of its ``java``."""
         return self.home / "bin" / "java"
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """Return the Java that ``environment`` names by ``JAVA_HOME`` or else has on its ``PATH``.
+    """Return the Java of ``JAVA_HOME`` in ``environment``, or else the one on its ``PATH``.
 
-    Raises :class:`Unavailable` when there is none, when it does not run, and when it is too old.
+    Raises :class:`Unavailable` if there is none, if it does not run, and if it is too old.
     """
     home = environment.get("JAVA_HOME")
     if home:
@@ -81,7 +81,7 @@ def _release(command: Path, environment: Mapping[str, str]) -> int:
 
 
 def main() -> int:
-    """Say whether there is a Java that will do; return the exit status."""
+    """Check that there is a suitable Java; return the exit status."""
     try:
         find_java(os.environ)
     except Unavailable as error:

@@ -1,4 +1,4 @@
-"""Where the embedded cluster keeps its files."""
+"""Directories of the embedded cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from standby.errors import BadConfiguration, Unavailable
 
 
 def yarn_conf() -> Path:
-    """Return the directory of templates and jar lock: of the installed package, or of the checkout."""
+    """Return the directory of the templates and the jar lock, in the installed package or in the checkout."""
     package = Path(__file__).resolve().parent
     for candidate in (package / "yarn-conf", package.parent / "yarn-conf"):
         if (candidate / "jars.lock").is_file():
@@ -18,15 +18,15 @@ def yarn_conf() -> Path:
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path:
-    """Return where downloaded files are kept; they can be fetched again.
+    """Return the directory of downloaded files; they can be downloaded again.
 
-    Raises :class:`BadConfiguration` when nothing says where.
+    Raises :class:`BadConfiguration` if neither a variable nor a home directory determines it.
     """
     return _own_or(environment, "STANDFAST_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
 def clusters_directory(environment: Mapping[str, str]) -> Path:
-    """Return the directory that has one directory per embedded cluster; raises :class:`BadConfiguration`."""
+    """Return the parent directory of embedded clusters. Raises :class:`BadConfiguration` like `cache_directory`."""
     return _own_or(environment, "STANDFAST_HOME", "XDG_STATE_HOME", ".local/state") / "local"
 
 
@@ -44,7 +44,7 @@ def _own_or(environment: Mapping[str, str], own: str, xdg: str, default: str) ->
 
 
 def home_directory() -> Path | None:
-    """Return this user's home directory, None where neither HOME nor the user database names one."""
+    """Return this user's home directory; None if neither HOME nor the user database has one."""
     try:
         return Path.home()
     except RuntimeError:

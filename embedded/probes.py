@@ -1,4 +1,4 @@
-"""Whether a server really serves: each probe does what a client would do."""
+"""Readiness probes of the servers: each probe makes the requests of a client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from embedded.web import open_url
 _POLL_SECONDS: Final = 0.05
 _PROBE: Final = "standfast-probe"
 
-#: A probe fails until it does not; kazoo's warnings about that would only worry the user.
+#: A probe is expected to fail at first; kazoo's warnings about it would only worry the user.
 _quiet = logging.getLogger(f"{__name__}.quiet")
 _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
@@ -31,30 +31,30 @@ _quiet.propagate = False
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Until when a probe goes on, and what ends it before."""
+    """The deadline of a probe, and the conditions that end it earlier."""
 
     deadline: float
-    #: Raises when there is nothing to wait for any more, such as a server that has ended.
+    #: Raises if waiting is pointless, for example because the server has ended.
     check: Callable[[], None]
     cancelled: threading.Event
 
     def wait(self) -> None:
-        """Wait a moment; raises :class:`TimeoutError` past the deadline, and what ``check`` raises."""
+        """Sleep for one poll interval. Raises :class:`TimeoutError` past the deadline, and what ``check`` raises."""
         self.check()
         if self.cancelled.wait(_POLL_SECONDS) or time.monotonic() > self.deadline:
             raise TimeoutError
 
     @property
     def seconds_left(self) -> float:
-        """How long it lasts yet."""
+        """The time left until the deadline."""
         return max(0.0, self.deadline - time.monotonic())
 
 
 def zookeeper(connect: str, patience: Patience) -> None:
-    """Return when a session can be made and a node be created; `ruok` alone says less."""
+    """Return when a session can be opened and a node created; `ruok` alone is not sufficient."""
     _port(connect, patience)
     while True:
-        # A connection that is made a moment too soon is never answered: a short session gives it up soon.
+        # A connection made slightly too early is never answered; a short session timeout abandons it quickly.
         client = KazooClient(connect, timeout=2, logger=_quiet)
         try:
             client.start(timeout=min(2, patience.seconds_left))
@@ -68,10 +68,10 @@ def zookeeper(connect: str, patience: Patience) -> None:
 
 
 def kafka(bootstrap: str, patience: Patience) -> None:
-    """Return when topics can be listed, a transactional producer begins, and consumer groups are kept.
+    """Return when topics can be listed, a transactional producer starts, and consumer groups are available.
 
     The first producer and the first group make the broker create ``__transaction_state`` and
-    ``__consumer_offsets``, which takes a second or more and would else fall on the user's first job.
+    ``__consumer_offsets``, which takes a second or more and would otherwise delay the user's first job.
     """
     for address in bootstrap.split(","):
         _port(address, patience)
@@ -79,12 +79,12 @@ def kafka(bootstrap: str, patience: Patience) -> None:
     admin = AdminClient({**quiet, "reconnect.backoff.max.ms": 200})
     producer = Producer({**quiet, "transactional.id": _PROBE, "retry.backoff.ms": 50})
     # Not the AdminClient's list_consumer_group_offsets: librdkafka 2.16 ends the process with a segmentation
-    # fault (rd_kafka_cgrp_op) when the group's coordinator is not there yet, which is what we wait for.
+    # fault (rd_kafka_cgrp_op) while the group's coordinator is not available yet, which is the state awaited here.
     consumer = Consumer({**quiet, "group.id": _PROBE, "retry.backoff.ms": 50})
     any_partition = [TopicPartition("__transaction_state", 0)]
     steps: tuple[Callable[[], Any], ...] = (
         lambda: admin.list_topics(timeout=5),
-        # Short, as every step: one that goes on cannot be cancelled.
+        # Short, like every step: a step in progress cannot be cancelled.
         lambda: producer.init_transactions(min(5, patience.seconds_left)),
         lambda: consumer.committed(any_partition, timeout=5),
     )
@@ -103,7 +103,7 @@ def kafka(bootstrap: str, patience: Patience) -> None:
 def yarn(
     resource_manager_url: str, is_ready: Callable[[dict[str, YarnNode]], bool], patience: Patience
 ) -> None:
-    """Return when the ResourceManager's list of hosts is as wanted."""
+    """Return when ``is_ready`` accepts the ResourceManager's hosts."""
     while True:
         try:
             if is_ready(nodes(resource_manager_url)):
@@ -115,18 +115,18 @@ def yarn(
 
 @dataclass(frozen=True, slots=True)
 class YarnNode:
-    """A host as the ResourceManager sees it."""
+    """A host as reported by the ResourceManager."""
 
     host: str
-    #: YARN's own word: NEW, RUNNING, UNHEALTHY, LOST, …
+    #: YARN's state: NEW, RUNNING, UNHEALTHY, LOST, …
     state: str
-    #: Where its NodeManager's page is; another one after each start.
+    #: Address of its NodeManager's page; it changes with each start.
     web_address: str
     containers: int
 
 
 def nodes(resource_manager_url: str) -> dict[str, YarnNode]:
-    """Return the ResourceManager's hosts by name; raises :class:`OSError` when it does not answer."""
+    """Return the ResourceManager's hosts by name. Raises :class:`OSError` if it does not answer."""
     return {
         each["nodeHostName"]: YarnNode(
             host=each["nodeHostName"],
@@ -139,7 +139,7 @@ def nodes(resource_manager_url: str) -> dict[str, YarnNode]:
 
 
 def running_node_ids(resource_manager_url: str) -> tuple[str, ...]:
-    """Return ``host:port`` of every running NodeManager; raises :class:`OSError` when nobody answers."""
+    """Return ``host:port`` of every running NodeManager. Raises :class:`OSError` if YARN does not answer."""
     listed = _listed_nodes(resource_manager_url)
     return tuple(sorted(each["id"] for each in listed if each["state"] == "RUNNING"))
 
@@ -150,7 +150,7 @@ def _listed_nodes(resource_manager_url: str) -> list[dict[str, Any]]:
         with open_url(url, timeout=3) as response:
             return list((json.load(response).get("nodes") or {}).get("node") or [])
     except ValueError as error:
-        raise OSError(f"{url} answers something else than JSON") from error
+        raise OSError(f"{url} does not answer in JSON") from error
 
 
 def _port(address: str, patience: Patience) -> None:

@@ -1,7 +1,7 @@
-"""Which embedded clusters there are on this machine, and the end of each.
+"""Lists and ends the embedded clusters of this machine.
 
-A cluster has a directory, a lock next to it, and in it a file with the id that marks all its processes. With
-that file alone a cluster can be ended, whatever happened to whoever started it.
+A cluster has a directory and a lock next to it. A file in the directory has the id that marks all its processes.
+That file is enough to end the cluster, even if the process that started it has died.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from standby.errors import BadConfiguration, StandfastError, Unavailable
 
 ID_FILE: Final = "cluster-id"
 
-#: How long a command waits for another one's change; all but a start are done in less.
+#: How long a command waits for another command's change; only a start takes longer.
 PATIENCE_SECONDS: Final = 10.0
 
-# Short, because the paths of Unix sockets have to be.
+# Short, because the paths of Unix sockets must be short.
 _NAME: Final = re.compile("[a-z0-9][a-z0-9-]{0,30}")
 
 
 def names(environment: Mapping[str, str] | None = None) -> list[str]:
-    """Return the names of the clusters that somebody started and nobody ended."""
+    """Return the names of the clusters that were started and not ended."""
     directory = clusters_directory(os.environ if environment is None else environment)
     found = (each.parent.name for each in directory.glob(f"*/{ID_FILE}"))
-    # While one is removed, its directory has a name that no cluster can have.
+    # While a cluster is being removed, its directory has a name that no cluster can have.
     return sorted(name for name in found if _NAME.fullmatch(name))
 
 
 def end(name: str, environment: Mapping[str, str] | None = None) -> bool:
-    """End the cluster of that name, whatever is left of it; return whether there was anything."""
+    """End the cluster of that name, even if it is incomplete; return whether anything existed."""
     directory = cluster_directory(name, os.environ if environment is None else environment)
     with locked(directory, PATIENCE_SECONDS):
         return remove(directory)
@@ -52,13 +52,13 @@ def end_abandoned(environment: Mapping[str, str] | None = None) -> None:
     for name in names(environment):
         state = load(cluster_directory(name, environment))
         if state is not None and state.is_temporary and not is_alive(state.owner):
-            # Somebody else may be at it; then it is done.
+            # Another process may be ending it already.
             with contextlib.suppress(StandfastError):
                 end(name, environment)
 
 
 def cluster_directory(name: str, environment: Mapping[str, str]) -> Path:
-    """Return the directory of the cluster of that name; raises :class:`BadConfiguration` for a name that cannot be."""
+    """Return the directory of the cluster of that name. Raises :class:`BadConfiguration` for an invalid name."""
     if not _NAME.fullmatch(name):
         raise BadConfiguration(f"{name!r} cannot be a cluster's name: up to 31 of a-z, 0-9 and - can")
     return clusters_directory(environment) / name
@@ -66,9 +66,9 @@ def cluster_directory(name: str, environment: Mapping[str, str]) -> Path:
 
 @contextlib.contextmanager
 def locked(directory: Path, patience_seconds: float = 0.0) -> Iterator[None]:
-    """Keep every other command from changing the same cluster; whoever dies lets go.
+    """Prevent other commands from changing the same cluster; the lock is released when its process dies.
 
-    Raises :class:`Unavailable` when another one does so for longer than ``patience_seconds``.
+    Raises :class:`Unavailable` if another command holds the lock for longer than ``patience_seconds``.
     """
     deadline = time.monotonic() + patience_seconds
     while (lock := _try_lock(directory)) is None:
@@ -90,11 +90,11 @@ def _try_lock(directory: Path) -> TextIO | None:
         lock = path.open("w")
     except OSError as error:
         raise Unavailable(
-            f"{path.parent} cannot be written ({error.strerror}): let STANDFAST_HOME name a directory that can"
+            f"{path.parent} cannot be written ({error.strerror}): set STANDFAST_HOME to a writable directory"
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The one who held it may have removed it with the cluster; then this is nobody's lock any more.
+        # The former holder may have removed the file with the cluster; a lock on a removed file protects nothing.
         if path.stat().st_ino == os.fstat(lock.fileno()).st_ino:
             return lock
     except (BlockingIOError, FileNotFoundError):
@@ -108,7 +108,7 @@ def _lock_file(directory: Path) -> Path:
 
 
 def remove_leftover(directory: Path, name: str) -> None:
-    """Remove what an earlier cluster left in ``directory``; raises :class:`BadConfiguration` when it is up."""
+    """Remove what an earlier cluster left in ``directory``. Raises :class:`BadConfiguration` if it is up."""
     state = load(directory)
     if state is not None and state.is_complete and state.boot_id == boot_id():
         is_abandoned = state.is_temporary and not is_alive(state.owner)
@@ -118,7 +118,7 @@ def remove_leftover(directory: Path, name: str) -> None:
 
 
 def remove(directory: Path) -> bool:
-    """Kill every process of the cluster in ``directory`` and remove it; return whether there was anything."""
+    """Kill every process of the cluster in ``directory`` and remove it; return whether anything existed."""
     id_file = directory / ID_FILE
     if not directory.exists():
         return False
@@ -130,7 +130,7 @@ def remove(directory: Path) -> bool:
         owned = Owned(cluster_id, {each.name: each for each in hosts.iterdir()} if hosts.is_dir() else {})
         owned.kill(first=first)
         remove_aliases(cluster_id)
-    # Under another name first, so that nobody takes half of it for a cluster.
+    # Renamed first, so that a partly removed directory is never taken for a cluster.
     gone = directory.with_name(f"{directory.name}.removed")
     shutil.rmtree(gone, ignore_errors=True)
     directory.rename(gone)

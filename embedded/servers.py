@@ -1,4 +1,4 @@
-"""How each server of the embedded cluster is configured and started."""
+"""Configuration files and command lines of the embedded cluster's servers."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ ZOOKEEPER: Final = "zookeeper"
 KAFKA: Final = "kafka"
 RESOURCE_MANAGER: Final = "resourcemanager"
 
-#: Where all but the NodeManagers listen.
+#: The address of all servers except the NodeManagers.
 LOOPBACK: Final = "127.0.0.1"
 
 #: The ports of each Kafka broker.
 KAFKA_PORTS: Final = ("broker", "controller")
 
-#: The ports that clients have to know, and so are chosen before the start.
+#: The ports that clients must know; they are therefore chosen before the start.
 PORTS: Final = {
     ZOOKEEPER: ("client",),
     RESOURCE_MANAGER: ("client", "scheduler", "tracker", "admin", "web"),
 }
 
-#: Kafka's commands, under the names that they have in its own distribution.
+#: Kafka's commands, with their names in Kafka's distribution.
 _KAFKA_TOOLS: Final = {
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
     "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
@@ -46,12 +46,12 @@ _COMMON: Final = ("-Djava.net.preferIPv4Stack=true", "-Dfile.encoding=UTF-8")
 
 
 def node_manager(host: str) -> str:
-    """Return the name of the server that is a host's NodeManager."""
+    """Return the server name of a host's NodeManager."""
     return f"nodemanager-{host}"
 
 
 def kafka_brokers(count: int) -> tuple[str, ...]:
-    """Return the names of the servers that are the brokers, in the order of their numbers."""
+    """Return the server names of the brokers, in the order of their numbers."""
     return (KAFKA,) if count == 1 else tuple(f"{KAFKA}-{number}" for number in range(1, count + 1))
 
 
@@ -74,13 +74,13 @@ class EnsembleMember:
     election_port: int
 
     def __str__(self) -> str:
-        """Return its line in the configuration of each of them."""
+        """Return its line in the configuration of every member."""
         return f"server.{self.number}={LOOPBACK}:{self.peer_port}:{self.election_port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """All that configuration files and command lines of one cluster are made of."""
+    """The values from which configuration files and command lines of one cluster are made."""
 
     directory: Path
     cluster_id: str
@@ -92,7 +92,7 @@ class Blueprint:
     host_vcores: int
     environment: Mapping[str, str]
     resource_manager_host: str = LOOPBACK
-    #: How many Kafka brokers there are.
+    #: Number of Kafka brokers.
     brokers: int = 1
 
     @property
@@ -106,13 +106,13 @@ class Blueprint:
         return self.directory / "client" / "bin"
 
     def host_directory(self, host: str) -> Path:
-        """Where everything of a host lies: all hosts share one disk."""
+        """Return the directory with all files of a host; all hosts share one disk."""
         return self.directory / "hosts" / host
 
     def zookeeper(self, number: int = 1, members: Sequence[EnsembleMember] = (), further: str = "") -> Launch:
-        """Write ZooKeeper's configuration; return how to start it: alone, or as ``number`` of an ensemble.
+        """Write ZooKeeper's configuration; return its launch, standalone or as ``number`` of an ensemble.
 
-        ``further`` are more lines of the configuration.
+        ``further`` are additional lines of the configuration.
         """
         directory = self._server_directory(ZOOKEEPER)
         config = directory / "zoo.cfg"
@@ -131,25 +131,25 @@ class Blueprint:
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss,SSS",
             # Its transaction log begins with 64 MB of zeros, in KB.
             "-Dzookeeper.preAllocSize=1024",
-            # The page cache outlives the death of a process, and this machine's is not what is played here.
+            # The page cache survives the death of a process, and a failure of this machine is not simulated.
             "-Dzookeeper.forceSync=no",
         )
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        # Netty, by which it speaks TLS, comes with Hadoop.
+        # Netty, which it needs for TLS, comes with Hadoop.
         jars = [self.jars[each] for each in ("zookeeper", "hadoop") if each == "zookeeper" or further]
         return self._launch(options, jars, main, [str(config)], directory)
 
     def kafka(self, number: int = 1, further: str = "") -> Launch:
-        """Write a broker's configuration and format its disk if that is new; return how to start it.
+        """Write a broker's configuration and format its disk if it is new; return its launch.
 
-        ``number`` counts the brokers from 1; ``further`` are lines of the configuration that count instead of those
-        in the template.
+        ``number`` counts the brokers from 1; ``further`` are lines of the configuration that override those of the
+        template.
         """
         servers = kafka_brokers(self.brokers)
         server = servers[number - 1]
         directory = self._server_directory(server)
         config = directory / "server.properties"
-        # A record that was acknowledged is on two brokers, so that any one of three may die for good.
+        # An acknowledged record is on two brokers, so any one of three may be lost permanently.
         values = {
             "directory": directory,
             "number": number,
@@ -176,13 +176,13 @@ class Blueprint:
                     ("-Xmx128m", *LEAN), jars, "kafka.tools.StorageTool", format_arguments, directory
                 )
             )
-        # No -XX:TieredStopAtLevel=1: this one has to be quick later on, too.
+        # No -XX:TieredStopAtLevel=1: a broker must also be fast in the long run.
         heap = "-Xmx512m" if self.brokers == 1 else "-Xmx320m"
         options = (heap, "-XX:+UseSerialGC", "-Xss512k", "-XX:-UsePerfData", logging)
         return self._launch(options, jars, "kafka.Kafka", [str(config)], directory)
 
     def resource_manager(self) -> Launch:
-        """Write the ResourceManager's configuration; return how to start it."""
+        """Write the ResourceManager's configuration; return its launch."""
         directory = self._server_directory(RESOURCE_MANAGER)
         conf = directory / "conf"
         self.write_hadoop(conf, "yarn-site.xml")
@@ -194,7 +194,7 @@ class Blueprint:
         return self._launch_hadoop("-Xmx256m", conf, main, directory)
 
     def node_manager(self, host: str) -> Launch:
-        """Write the configuration of a host's NodeManager; return how to start it."""
+        """Write the configuration of a host's NodeManager; return its launch."""
         directory = self.host_directory(host)
         for name in ("local", "logs", "state"):
             (directory / name).mkdir(parents=True, exist_ok=True)
@@ -212,13 +212,13 @@ class Blueprint:
         return Launch(launch.arguments, {**launch.environment, HOST_MARK: host}, launch.directory)
 
     def write_client(self) -> None:
-        """Write the configuration directory of clients, and the command ``yarn``, which Skein asks for jars."""
+        """Write the clients' configuration directory, and the command ``yarn``, from which Skein gets jars."""
         self.write_hadoop(self.client_conf, "yarn-site.xml", "yarn-site.client.xml")
         java = (str(self.java.command), "-Xmx256m", *LEAN, "--add-opens=java.base/java.lang=ALL-UNNAMED")
         self._write_command("yarn", _yarn(self.client_conf, self.jars["hadoop"], self.client_bin, java))
 
     def write_kafka_tools(self) -> None:
-        """Write those of Kafka's commands with which topics are made, filled and read."""
+        """Write Kafka's commands for creating, filling and reading topics."""
         classpath = os.pathsep.join(f"{self.jars[each]}/*" for each in ("kafka", "kafka-tools"))
         java = shlex.join([str(self.java.command), "-Xmx256m", *LEAN, "-cp", classpath])
         for name, main in _KAFKA_TOOLS.items():
@@ -235,7 +235,7 @@ class Blueprint:
         return directory
 
     def hadoop_values(self, **more: object) -> dict[str, object]:
-        """Return what the Hadoop templates are filled in with, and ``more``."""
+        """Return the values for the Hadoop templates, and ``more``."""
         return {
             "directory": self.directory,
             "files": self.directory / "files",
@@ -255,7 +255,7 @@ class Blueprint:
     def write_hadoop(self, conf: Path, *yarn_site: str, **more: object) -> None:
         """Write a Hadoop configuration directory, its ``yarn-site.xml`` made from the templates ``yarn_site``."""
         templates = yarn_conf() / "hadoop"
-        # What core-site.xml links to. The ResourceManager tries for a long time to make it itself, and cannot.
+        # core-site.xml refers to them. The ResourceManager tries for a long time to create them, and cannot.
         for name in ("user", "tmp"):
             (self.directory / "files" / name).mkdir(parents=True, exist_ok=True)
         values = self.hadoop_values(**more)
@@ -300,7 +300,7 @@ class Blueprint:
         )
 
 
-#: YARN's commands for clients, with the programs in the cluster's own jars, and whether these want the command's name.
+#: YARN's client commands: the program in the cluster's jars, and whether it expects the command's name.
 _YARN_CLIENTS: Final = {
     "app": ("org.apache.hadoop.yarn.client.cli.ApplicationCLI", True),
     "application": ("org.apache.hadoop.yarn.client.cli.ApplicationCLI", True),
@@ -314,7 +314,7 @@ _YARN_CLIENTS: Final = {
 }
 
 _YARN: Final = """\
-# The embedded cluster's: it tells the class path, hands all else on, and does itself what nobody is there for.
+# The embedded cluster's yarn: prints its class path; all else is for another yarn on the PATH, or for its own jars.
 conf=${{HADOOP_CONF_DIR:-{conf}}}
 jars={jars}
 if [ "$1" = classpath ]; then
@@ -353,7 +353,7 @@ def _yarn(conf: Path, jars: Path, own: Path, java: Sequence[str]) -> str:
     )
 
 
-#: What the user set for other programs, and what would point these servers at another cluster.
+#: Variables for other programs of the user, and those that would direct these servers to another cluster.
 _NOT_INHERITED: Final = frozenset(
     {
         "CLASSPATH",
@@ -370,9 +370,9 @@ _NOT_INHERITED: Final = frozenset(
 
 
 def kafka_cluster_id(cluster_id: str) -> str:
-    """Return the cluster's id in the form that Kafka wants: 22 characters of base64, the first one a letter.
+    """Return the cluster's id in Kafka's form: 22 characters of base64, the first one a letter.
 
-    A dash at its beginning, one id in 64, would be taken for an option.
+    A leading dash, as in one id of 64, would be parsed as an option.
     """
     content = bytearray(uuid.UUID(cluster_id).bytes)
     content[0] &= 0x3F
@@ -395,7 +395,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def start_child(launch: Launch, log: Path) -> subprocess.Popen[bytes]:
-    """Start a server as a child of this process, its output behind what ``log`` has."""
+    """Start a server as a child of this process; its output is appended to ``log``."""
     with log.open("ab") as out:
         return subprocess.Popen(
             launch.arguments,
@@ -408,7 +408,7 @@ def start_child(launch: Launch, log: Path) -> subprocess.Popen[bytes]:
 
 
 def _run(launch: Launch) -> None:
-    """Run a short-lived tool of a server to its end; raises :class:`Unavailable` with what it said."""
+    """Run a short-lived tool of a server to its end. Raises :class:`Unavailable` with its output."""
     try:
         subprocess.run(
             launch.arguments,

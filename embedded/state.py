@@ -1,4 +1,4 @@
-"""What is written down of a running embedded cluster, ``<clusters>/<name>/cluster.json``, and how it is at a moment."""
+"""The record of a running embedded cluster, ``<clusters>/<name>/cluster.json``, and its status."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ FILE_NAME: Final = "cluster.json"
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """All that another process needs to use, watch and end the cluster."""
+    """Everything that another process needs to use, watch and end the cluster."""
 
     name: str
-    #: The mark of its processes.
+    #: The id that marks its processes.
     cluster_id: str
-    #: The run of the machine in which it was started.
+    #: The machine's boot in which the cluster was started.
     boot_id: str
-    #: Who started it.
+    #: The process that started it.
     owner: ProcessIdentity
-    #: Whether the end of its owner should be its own (clusters of tests).
+    #: Whether the cluster should end with its owner (clusters of tests).
     is_temporary: bool
     hosts: tuple[str, ...]
     host_memory_mb: int
     host_vcores: int
-    #: Of each port's name, ``<server>.<purpose>``, its number.
+    #: Port numbers by name, ``<server>.<purpose>``.
     ports: dict[str, int]
-    #: How many Kafka brokers there are.
+    #: Number of Kafka brokers.
     brokers: int = 1
-    #: Of each server's name, the process that it was last started as.
+    #: The most recently started process of each server, by the server's name.
     servers: dict[str, ProcessIdentity] = {}
-    #: Every server answered once.
+    #: Whether every server has answered once.
     is_complete: bool = False
 
 
 def load(directory: Path) -> ClusterState | None:
-    """Return what is written down in a cluster's directory; None when there is nothing that can be read."""
+    """Return the record in a cluster's directory; None if there is none that can be read."""
     try:
         return msgspec.json.decode((directory / FILE_NAME).read_bytes(), type=ClusterState)
     except (OSError, msgspec.DecodeError):
-        # Written in one step, so what cannot be read is of another version of this program.
+        # It is written atomically, so an unreadable record is from another version of this program.
         return None
 
 
 def save(directory: Path, state: ClusterState) -> None:
-    """Write the state down in one step; raises :class:`Unavailable`."""
+    """Write the record atomically. Raises :class:`Unavailable`."""
     fresh = directory / f"{FILE_NAME}.new"
     try:
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=2))
@@ -60,7 +60,7 @@ def save(directory: Path, state: ClusterState) -> None:
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """One server, now."""
+    """The current status of one server."""
 
     name: str
     #: running, stopped (by SIGSTOP) or dead.
@@ -72,12 +72,12 @@ class ServerStatus(msgspec.Struct, frozen=True):
 
 
 class HostStatus(msgspec.Struct, frozen=True):
-    """One host, now."""
+    """The current status of one host."""
 
     host: str
-    #: running, stopped (by SIGSTOP) or dead: what is so.
+    #: running, stopped (by SIGSTOP) or dead; the actual state.
     state: str
-    #: RUNNING, LOST, …, UNKNOWN: what the ResourceManager believes.
+    #: RUNNING, LOST, …, UNKNOWN; the state according to the ResourceManager.
     yarn_state: str
     containers: int
     container_processes: int
@@ -85,7 +85,7 @@ class HostStatus(msgspec.Struct, frozen=True):
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
-    """The whole cluster, now."""
+    """The current status of the cluster."""
 
     name: str
     directory: str
@@ -94,7 +94,7 @@ class ClusterStatus(msgspec.Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether every server and every host runs."""
+        """Whether every server and every host is running."""
         return all(each.state == "running" for each in self.servers)
 
 
@@ -111,9 +111,9 @@ class ContainerProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
         return self.identity.pid
 
     def send(self, number: signal.Signals) -> bool:
-        """Send it a signal; return whether it was there to get it."""
+        """Send it a signal; return whether the process still existed."""
         return send_signal(self.identity, number)

@@ -1,4 +1,4 @@
-"""Configuration files of the servers, made from the templates in ``yarn-conf/``."""
+"""Renders the servers' configuration files from the templates in ``yarn-conf/``."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from standby.errors import BadConfiguration
 
 
 def render(template: Path, values: Mapping[str, object]) -> str:
-    """Return the template's text with each ``${name}`` filled in; raises :class:`BadConfiguration`."""
+    """Return the template's text with each ``${name}`` replaced. Raises :class:`BadConfiguration`."""
     try:
         return string.Template(template.read_text(encoding="utf-8")).substitute(values)
     except KeyError as error:
-        raise BadConfiguration(f"{template} wants ${{{error.args[0]}}}, which nothing fills in") from error
+        raise BadConfiguration(f"{template} requires ${{{error.args[0]}}}, which has no value") from error
     except (OSError, ValueError) as error:
         raise BadConfiguration(f"the template {template} cannot be used: {error}") from error
 
 
 def render_hadoop(templates: Iterable[Path], values: Mapping[str, object]) -> str:
-    """Return one Hadoop configuration file; where two templates set a property, the later one counts.
+    """Return one Hadoop configuration file; if two templates set a property, the later one wins.
 
-    Raises :class:`BadConfiguration` for a template that is no such file.
+    Raises :class:`BadConfiguration` for a template that is not a Hadoop configuration file.
     """
     properties: dict[str, str] = {}
     for template in templates:
@@ -38,7 +38,7 @@ def render_hadoop(templates: Iterable[Path], values: Mapping[str, object]) -> st
             try:
                 properties[name] = string.Template(value).substitute(values)
             except KeyError as error:
-                raise BadConfiguration(f"{template}: {name} wants ${{{error.args[0]}}}") from error
+                raise BadConfiguration(f"{template}: {name} requires ${{{error.args[0]}}}") from error
     return hadoop_xml(properties)
 
 

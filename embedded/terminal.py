@@ -1,4 +1,4 @@
-"""Progress on a terminal, or now and then a line where there is none."""
+"""Progress on a terminal, or as occasional lines in a file or pipe."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import sys
 import time
 from typing import Final, TextIO
 
-#: How often a log file or a pipe gets a line.
+#: Minimum interval between lines in a log file or a pipe.
 QUIET_SECONDS: Final = 5.0
 
 
 class ProgressLine:
-    """One line that is written over as things go on.
+    """A progress line that is overwritten in place.
 
-    Where the stream is no terminal, a line of its own at most every :data:`QUIET_SECONDS`.
+    If the stream is not a terminal, a new line is written at most every :data:`QUIET_SECONDS`.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -23,7 +23,7 @@ class ProgressLine:
         self._last_written = float("-inf")
 
     def show(self, text: str) -> None:
-        """Say how things stand now."""
+        """Show the current progress."""
         if text == self._last:
             return
         if self._is_terminal:
@@ -38,7 +38,7 @@ class ProgressLine:
         self._last_written = time.monotonic()
 
     def close(self, text: str = "") -> None:
-        """Say how it ended, if there is something to say, and leave the line."""
+        """Clear the progress line and print ``text``, if any."""
         if self._is_terminal and self._last:
             self._stream.write("\r\x1b[K")
         if text:

@@ -1,1 +1,1 @@
-"""The pinned jars: which they are, the cache, and their download with Ivy."""
+"""The pinned jars: the lock file, the cache, and the download with Ivy."""

@@ -1,8 +1,8 @@
 """The cache of pinned jars: ``python -m embedded.jars fetch|verify|lock``.
 
-A set of jars lies in one directory whose name depends on the set's content. The directory appears under
-that name in one step, when every jar of it has been downloaded and compared with the lock; so a set that
-is there is whole, whatever happened while it was made.
+A set of jars is in one directory, whose name depends on the set's content. The directory gets that name atomically,
+after every jar was downloaded and compared with the lock. An existing set is therefore complete, even if a download
+was interrupted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from embedded.places import cache_directory, yarn_conf
 from embedded.terminal import ProgressLine
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
-#: Room beside the jars themselves, for Ivy's own notes.
+#: Space for Ivy's metadata in addition to the jars.
 _SPARE_BYTES: Final = 32 << 20
 
 _STAGING_PREFIX: Final = ".staging-"
@@ -35,7 +35,7 @@ _STAGING_PREFIX: Final = ".staging-"
 
 @dataclass(frozen=True, slots=True)
 class JarCache:
-    """The jar sets of one lock file, and the directory that keeps them."""
+    """The jar sets of one lock file, and their directory."""
 
     sets: Mapping[str, JarSet]
     directory: Path
@@ -43,7 +43,7 @@ class JarCache:
     ivy_settings: Path
 
     def classpath(self, name: str) -> list[Path]:
-        """Return the jars of the set ``name``; raises :class:`Unavailable` when they are not in the cache."""
+        """Return the jars of the set ``name``. Raises :class:`Unavailable` if they are not in the cache."""
         jar_set = self._set(name)
         if not self._is_present(jar_set):
             raise Unavailable(
@@ -52,14 +52,14 @@ class JarCache:
         return [self.path(name) / jar.file_name for jar in jar_set.jars]
 
     def path(self, name: str) -> Path:
-        """Return the directory of the set ``name``, whether it is there or not; it holds nothing but its jars."""
+        """Return the directory of the set ``name``, which may not exist; it contains only the jars."""
         return self.directory / self._set(name).directory_name
 
     def require(self, *names: str, show: Callable[[str], None] = lambda _: None) -> None:
-        """Make sure that the sets ``names`` (default: all) are in the cache; download what is missing.
+        """Ensure that the sets ``names`` (default: all) are in the cache; download missing ones.
 
-        ``show`` is told how things stand. Raises :class:`BadConfiguration` for an unknown name and
-        :class:`Unavailable` when the jars cannot be had; the cache is then as it was before.
+        ``show`` is called with the progress. Raises :class:`BadConfiguration` for an unknown name, and
+        :class:`Unavailable` if the jars cannot be downloaded; then the cache is unchanged.
         """
         wanted = [self._set(name) for name in names or self.sets]
         if all(map(self._is_present, wanted)):
@@ -95,15 +95,15 @@ class JarCache:
                     self._put_in_place(each, found, staging)
 
     def verify(self, *names: str) -> None:
-        """Compare every byte of the sets ``names`` (default: all) with the lock; raises :class:`Unavailable`."""
+        """Compare every byte of the sets ``names`` (default: all) with the lock. Raises :class:`Unavailable`."""
         for name in names or self.sets:
             for path, jar in zip(self.classpath(name), self._set(name).jars, strict=True):
                 _compare(jar, path)
 
     def fetch_unverified(self, show: Callable[[str], None]) -> dict[Coordinate, Jar]:
-        """Download all jars anew and return what they are, for a new lock; the cache stays as it is.
+        """Download all jars again and return their sizes and checksums, for a new lock; the cache is unchanged.
 
-        Here, where there is nothing to compare with, Ivy checks the repository's own checksums.
+        Since there is no lock to compare with, Ivy checks the repository's checksums.
         """
         java = find_java(self.environment)
         options = f"{self.environment.get('JAVA_TOOL_OPTIONS', '')} -Divy.checksums=sha1"
@@ -140,7 +140,7 @@ class JarCache:
             lock = (self.directory / ".lock").open("w")
         except OSError as error:
             raise Unavailable(
-                f"{self.directory} cannot be written ({error.strerror}): let STANDFAST_CACHE name a directory that can"
+                f"{self.directory} cannot be written ({error.strerror}): set STANDFAST_CACHE to a writable directory"
             ) from error
         with lock:
             while True:
@@ -150,7 +150,7 @@ class JarCache:
                 except BlockingIOError:
                     show(f"waiting for another process that fills {self.directory}")
                     time.sleep(0.2)
-            # Whoever left a staging directory behind did not live to remove it: it would still hold the lock.
+            # The processes that left these directories have died: they would otherwise still hold the lock.
             for leftover in self.directory.glob(_STAGING_PREFIX + "*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             yield
@@ -174,14 +174,14 @@ class JarCache:
         if free < size_bytes + _SPARE_BYTES:
             raise Unavailable(
                 f"the jars need {(size_bytes + _SPARE_BYTES) / 1e6:.0f} MB and {self.directory} has "
-                f"{free / 1e6:.0f} MB left: free some room, or let STANDFAST_CACHE name another directory"
+                f"{free / 1e6:.0f} MB left: free some space, or set STANDFAST_CACHE to another directory"
             )
 
     def _put_in_place(self, jar_set: JarSet, found: Mapping[Coordinate, Path], staging: Path) -> None:
         made = staging / jar_set.directory_name
         made.mkdir()
         for jar in jar_set.jars:
-            # A link, since another set may want the same jar.
+            # A link, since another set may need the same jar.
             os.link(found[jar.coordinate], made / jar.file_name)
         final = self.directory / jar_set.directory_name
         if final.exists():  # something has spoilt it
@@ -190,7 +190,7 @@ class JarCache:
 
 
 def open_cache(environment: Mapping[str, str] | None = None) -> JarCache:
-    """Return the cache that ``environment`` (default: this process's) points to."""
+    """Return the cache of ``environment`` (default: of this process)."""
     environment = os.environ if environment is None else environment
     conf = yarn_conf()
     return JarCache(
@@ -204,13 +204,13 @@ def open_cache(environment: Mapping[str, str] | None = None) -> JarCache:
 def classpath(name: str) -> list[Path]:
     """Return the jars of the set ``name``: hadoop, kafka, kafka-tools, zookeeper, spark-kafka or miniyarn.
 
-    Raises :class:`Unavailable` when they are not in the cache, see :func:`require`.
+    Raises :class:`Unavailable` if they are not in the cache, see :func:`require`.
     """
     return open_cache().classpath(name)
 
 
 def require(*names: str) -> None:
-    """Make sure that the sets ``names`` (default: all) are in the cache, with progress on standard error."""
+    """Ensure that the sets ``names`` (default: all) are in the cache; show progress on standard error."""
     progress = ProgressLine()
     try:
         open_cache().require(*names, show=progress.show)
@@ -228,15 +228,15 @@ def _compare(jar: Jar, path: Path) -> None:
     if found != jar.sha256:
         raise Unavailable(
             f"{jar.coordinate} is not the file that was pinned: its SHA-256 is {found}, the lock says {jar.sha256}. "
-            "Something between here and the repository changed it, or the disk did: try again, and if it stays so, "
+            "It was changed on the way from the repository, or on disk: try again, and if the error persists, "
             "do not use that repository"
         )
 
 
 def _as_unavailable(error: OSError, directory: Path) -> Unavailable:
-    remedy = "let STANDFAST_CACHE name a directory that has room and can be written"
+    remedy = "set STANDFAST_CACHE to a writable directory with enough space"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return Unavailable(f"the disk of {directory} is full: free some room, or {remedy}")
+        return Unavailable(f"the disk of {directory} is full: free some space, or {remedy}")
     return Unavailable(f"{directory} cannot be used ({error.strerror}): {remedy}")
 
 

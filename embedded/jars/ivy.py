@@ -1,7 +1,7 @@
-"""Downloads of pinned jars with Apache Ivy, which comes inside the pyspark wheel.
+"""Downloads pinned jars with Apache Ivy, which is part of the pyspark wheel.
 
-Ivy takes the jars from the repositories that the user set up: the settings file that
-``STANDFAST_IVY_SETTINGS`` names, else ``~/.ivy2/ivysettings.xml``, else Ivy's own default repository.
+Ivy uses the repositories that the user configured: those of the settings file in ``STANDFAST_IVY_SETTINGS``, else of
+``~/.ivy2/ivysettings.xml``, else Ivy's default repository.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from embedded.java import LEAN, Java
 from embedded.places import home_directory
 from standby.errors import BadConfiguration, Unavailable
 
-#: How many Ivy processes share the work. One process asks for one file after the other, so it mostly waits;
-#: on two cores 211 jars took 23 s with one process, 11 s with two, 7.5 s with four, 6.9 s with six.
+#: Number of parallel Ivy processes. One process requests one file after the other, so it mostly waits; on two cores
+#: 211 jars took 23 s with one process, 11 s with two, 7.5 s with four, 6.9 s with six.
 PROCESSES: Final = 6
 
 _POLL_SECONDS: Final = 0.2
 _MAVEN_NAMESPACE: Final = "http://ant.apache.org/ivy/maven"
 
-#: What Ivy's log says, and what that means to the user; the first that fits.
+#: Patterns of Ivy's log, and the messages for the user; the first match is used.
 _CAUSES: Final = (
     (
         re.compile(r"No space left on device|Disk quota exceeded|File too large"),
-        "the disk is full: free some room, or let STANDFAST_CACHE name a directory that has it",
+        "the disk is full: free some space, or set STANDFAST_CACHE to a directory with enough of it",
     ),
     (
         re.compile(
@@ -43,13 +43,13 @@ _CAUSES: Final = (
         ),
         (
             "the repository cannot be reached: check the network and the proxy (https_proxy, or "
-            "-Dhttps.proxyHost=… in JAVA_TOOL_OPTIONS), or let STANDFAST_IVY_SETTINGS name an Ivy settings file with a "
-            "repository that can be"
+            "-Dhttps.proxyHost=… in JAVA_TOOL_OPTIONS), or set STANDFAST_IVY_SETTINGS to an Ivy settings file with a "
+            "repository that can be reached"
         ),
     ),
     (
         re.compile(r"Server access error|HTTP response status: (?:4|5)\d\d"),
-        "the repository refuses: let STANDFAST_IVY_SETTINGS name an Ivy settings file with one that does not",
+        "the repository refused: set STANDFAST_IVY_SETTINGS to an Ivy settings file with another repository",
     ),
 )
 
@@ -64,10 +64,10 @@ def download(
     processes: int = PROCESSES,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> dict[Coordinate, Path]:
-    """Download the jars below ``directory``; return where each lies.
+    """Download the jars below ``directory``; return the path of each.
 
-    ``on_bytes`` is told now and then how many bytes have come. Nothing is verified, and whatever was
-    downloaded stays in ``directory`` when this fails. Raises :class:`Unavailable` with cause and remedy.
+    ``on_bytes`` is called regularly with the number of bytes so far. Nothing is verified. On failure, downloaded
+    files stay in ``directory``. Raises :class:`Unavailable` with cause and remedy.
     """
     settings = _settings(environment, default_settings)
     parts = [tuple(coordinates[start::processes]) for start in range(min(processes, len(coordinates)))]
@@ -101,7 +101,7 @@ def _settings(environment: Mapping[str, str], default_settings: Path) -> Path:
     if named:
         path = Path(named).expanduser()
         if not path.is_file():
-            raise BadConfiguration(f"STANDFAST_IVY_SETTINGS names {path}, which is no file")
+            raise BadConfiguration(f"STANDFAST_IVY_SETTINGS names {path}, which is not a file")
         return path
     home = home_directory()
     own = home / ".ivy2" / "ivysettings.xml" if home is not None else None
@@ -117,7 +117,7 @@ def _start(
     settings: Path,
 ) -> subprocess.Popen[bytes]:
     ivy_file = directory / f"part{number}.xml"
-    # A file, since a proxy's password may be among them.
+    # In a file, since the options may include a proxy's password.
     options = directory / f"part{number}.options"
     proxies = java_options(environment)
     try:
@@ -148,7 +148,7 @@ def _start(
 
 
 def _quoted(option: str) -> str:
-    """Return an option as a line of a file of arguments."""
+    """Return an option as a line of a Java argument file."""
     escaped = option.replace("\\", r"\\").replace('"', r"\"")
     return f'"{escaped}"'
 
@@ -160,7 +160,7 @@ def _write_ivy_file(path: Path, number: int, part: Sequence[Coordinate]) -> None
     configurations = ET.SubElement(module, "configurations")
     ET.SubElement(configurations, "conf", name="default")
     dependencies = ET.SubElement(module, "dependencies")
-    # Two sets may pin two versions of one library; by default Ivy would fetch the newer one only.
+    # Two sets may pin two versions of one library; by default Ivy would download only the newer one.
     conflicts = ET.SubElement(module, "conflicts")
     ET.SubElement(conflicts, "manager", name="all")
 
@@ -186,7 +186,7 @@ def _write_ivy_file(path: Path, number: int, part: Sequence[Coordinate]) -> None
 
 
 def pyspark_jar(name: str) -> Path:
-    """Return the jar ``<name>-<version>.jar`` inside the pyspark wheel; raises :class:`Unavailable`."""
+    """Return the jar ``<name>-<version>.jar`` inside the pyspark wheel. Raises :class:`Unavailable`."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise Unavailable(
@@ -232,9 +232,9 @@ def _explain(missing: Coordinate, count: int, directory: Path) -> str:
 
 
 def _last_words(logs: Sequence[str]) -> str:
-    """What Ivy said last that looks like a reason, for causes that nobody foresaw."""
+    """Return the last line of Ivy's output that looks like a reason, for unexpected errors."""
     lines = [line.strip() for log in logs for line in log.splitlines() if line.strip()]
     complaints = [
         line for line in lines if re.search(r"error|exception|failed|not found", line, re.IGNORECASE)
     ]
-    return (complaints or lines or ["Ivy says nothing"])[-1]
+    return (complaints or lines or ["Ivy printed nothing"])[-1]

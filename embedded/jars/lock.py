@@ -1,8 +1,8 @@
-"""The pinned jars: which there are, in which sets, and what their bytes must be.
+"""The lock file of pinned jars: their sets, sizes and checksums.
 
 The lock file has one line per jar and set: set, ``group:artifact:version[:classifier]``, file name,
-size in bytes, SHA-256 in hex. ``-`` for the last two marks a jar that was added by hand and is still to
-be locked. A ``#`` begins a comment.
+size in bytes, SHA-256 in hex. ``-`` for the last two marks a jar that was added by hand and is not locked yet. A
+``#`` starts a comment.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Coordinate:
 
     @property
     def file_name(self) -> str:
-        """What a repository calls the file."""
+        """The file's name in a repository."""
         tail = f"-{self.classifier}" if self.classifier else ""
         return f"{self.artifact}-{self.version}{tail}.jar"
 
@@ -61,36 +61,36 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """What the file is called."""
+        """The file's name."""
         return self.coordinate.file_name
 
     @property
     def is_locked(self) -> bool:
-        """Whether the bytes are known."""
+        """Whether size and checksum are known."""
         return bool(self.sha256)
 
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """The jars that go together on one class path."""
+    """The jars of one class path."""
 
     name: str
     jars: tuple[Jar, ...]
 
     @property
     def directory_name(self) -> str:
-        """A name that changes with the content, so that a cached set is never of another lock file."""
+        """A name that depends on the content, so that a cached set always matches its lock file."""
         content = "\n".join(sorted(f"{jar.coordinate} {jar.sha256}" for jar in self.jars))
         return f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
     @property
     def size_bytes(self) -> int:
-        """The size of all jars together."""
+        """The total size of all jars."""
         return sum(jar.size_bytes for jar in self.jars)
 
 
 def read_lock(path: Path) -> dict[str, JarSet]:
-    """Return the sets of the lock file at ``path`` by name; raises :class:`BadConfiguration`."""
+    """Return the sets of the lock file at ``path`` by name. Raises :class:`BadConfiguration`."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -112,7 +112,7 @@ def read_lock(path: Path) -> dict[str, JarSet]:
 
 def _parse(fields: list[str]) -> tuple[str, Jar]:
     if len(fields) != 5:
-        raise ValueError(f"{len(fields)} fields where five are wanted: set, coordinate, file, size, sha256")
+        raise ValueError(f"{len(fields)} fields instead of five: set, coordinate, file, size, sha256")
     name, coordinate_text, file_name, size, sha256 = fields
     coordinate = Coordinate.parse(coordinate_text)
     if file_name != coordinate.file_name:
@@ -138,7 +138,7 @@ def relock(path: Path, locked: Mapping[Coordinate, Jar]) -> None:
 
 
 def measure(coordinate: Coordinate, path: Path) -> Jar:
-    """Return the jar that the file at ``path`` is."""
+    """Return the locked jar of the file at ``path``."""
     return Jar(coordinate, path.stat().st_size, sha256_of(path))
 
 

@@ -1,4 +1,4 @@
-"""Proxies that the environment names, as a JVM takes them: it does not look there by itself."""
+"""Converts the environment's proxies to options of a JVM, which does not read the environment itself."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from standby.errors import BadConfiguration
 
-#: Where people give a JVM options of their own; a proxy among these stands.
+#: Variables with the user's own JVM options; a proxy in them takes precedence.
 _OWN: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
-#: What a JVM passes every proxy by for, unless it is told otherwise.
+#: Hosts for which a JVM bypasses proxies by default.
 _DIRECT: Final = ("localhost", "127.*", "[::1]")
 
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
@@ -19,11 +19,12 @@ _SOCKS_PORT: Final = 1080
 
 
 def java_options(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the system properties (``-Dname=value``) by which a JVM downloads through the environment's proxies.
+    """Return the system properties (``-Dname=value``) that make a JVM use the environment's proxies.
 
-    ``http_proxy``, ``https_proxy``, ``all_proxy`` and ``no_proxy`` count, in small letters before capitals, as with
-    pip. Nothing is returned when ``JAVA_TOOL_OPTIONS`` or its like name a proxy. A password may be among them: they are
-    no arguments of a command. Raises `BadConfiguration` for a proxy that cannot be read.
+    ``http_proxy``, ``https_proxy``, ``all_proxy`` and ``no_proxy`` are read; lower case has precedence over upper
+    case, as in pip. Nothing is returned if ``JAVA_TOOL_OPTIONS`` or a similar variable has a proxy. The result may
+    include a password, so it must not be passed as arguments of a command. Raises `BadConfiguration` for a proxy
+    that cannot be parsed.
     """
     if any(
         "proxyHost" in environment.get(each, "") or "ProxyHost" in environment.get(each, "") for each in _OWN
@@ -40,7 +41,7 @@ def java_options(environment: Mapping[str, str]) -> tuple[str, ...]:
             options += _properties(scheme, name, _value(environment, name))
     if options:
         around = "|".join((*_DIRECT, *(pattern for each in excepted for pattern in _patterns(each))))
-        # For https, too.
+        # Also applies to https.
         options.append(f"-Dhttp.nonProxyHosts={around}")
     return tuple(dict.fromkeys(options))
 
@@ -58,30 +59,30 @@ def _properties(scheme: str, name: str, value: str) -> Iterator[str]:
     yield f"-D{scheme}.proxyHost={proxy.hostname}"
     yield f"-D{scheme}.proxyPort={port or _PORTS.get(proxy.scheme, 80)}"
     if proxy.username:
-        # Ivy reads these, for both.
+        # Read by Ivy, for http and https.
         yield f"-Dhttp.proxyUser={unquote(proxy.username)}"
         yield f"-Dhttp.proxyPassword={unquote(proxy.password or '')}"
-        # A JVM does not log in by name and password at a proxy for https unless it is allowed to.
+        # By default a JVM does not use name and password with a proxy for https.
         yield "-Djdk.http.auth.tunneling.disabledSchemes="
 
 
 def _parsed(name: str, value: str) -> tuple[SplitResult, int | None]:
     try:
-        # Without a scheme, as many have it, what stands before the port would be taken for one.
+        # Many values have no scheme; the host before the port would be parsed as one.
         proxy = urlsplit(value if "://" in value else f"http://{value}")
         port = proxy.port
     except ValueError:
         proxy, port = SplitResult("", "", "", "", ""), None
     if not proxy.hostname:
-        # The value may have a password.
+        # The value is not shown, as it may include a password.
         raise BadConfiguration(
-            f"{name} in the environment is no proxy: it has to be like http://proxy.example:3128"
+            f"{name} in the environment is not a proxy: it must have a form like http://proxy.example:3128"
         )
     return proxy, port
 
 
 def _patterns(excepted: str) -> Iterator[str]:
-    """Yield what a JVM has for an entry of ``no_proxy``: a host or a domain, with what is below."""
+    """Yield the JVM's patterns for an entry of ``no_proxy``: a host or a domain, and its subdomains."""
     host = excepted if excepted.count(":") > 1 else excepted.partition(":")[0]
     host = host.removeprefix("*").removeprefix(".")
     yield host

@@ -1,1 +1,1 @@
-"""This machine, as the embedded cluster uses it: processes, ports, names of directories."""
+"""The embedded cluster's use of this machine: processes, ports, names of directories."""

@@ -1,8 +1,8 @@
-"""Plain names for directories whose own names YARN cannot take.
+"""Plain aliases for directories whose names YARN does not support.
 
-YARN's scripts name its directories without quotes, its lists end at a comma, and a class path at a colon. So where
-the cluster, the jars or Java lie in a directory with a space, say, the servers see them through links in a directory
-of this cluster's own.
+YARN's scripts do not quote directory names, commas separate its lists, and colons separate class paths. If the
+cluster, the jars or Java are in a directory whose name has, for example, a space, the servers use symbolic links to
+them. Each cluster has its own directory of links.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9/._+=@-]+")
 
 
 def alias(cluster_id: str, name: str, path: Path) -> Path:
-    """Return a plain path of the directory ``path``: its own if that will do, else a link, ``name``, to it.
+    """Return a plain path of the directory ``path``: the path itself if it is plain, else a link ``name`` to it.
 
-    Raises :class:`Unavailable` when the link cannot be made.
+    Raises :class:`Unavailable` if the link cannot be created.
     """
     if _PLAIN.fullmatch(str(path)):
         return path
@@ -36,7 +36,7 @@ def alias(cluster_id: str, name: str, path: Path) -> Path:
             link.symlink_to(path)
     except OSError as error:
         raise Unavailable(
-            f"YARN cannot take the path {path}, and {link} cannot be made in place of it: {error.strerror}"
+            f"YARN does not support the path {path}, and the link {link} cannot be created: {error.strerror}"
         ) from error
     return link
 
@@ -47,5 +47,5 @@ def remove_aliases(cluster_id: str) -> None:
 
 
 def _directory(cluster_id: str) -> Path:
-    # Not the temporary directory that TMPDIR names: that may have a space, too.
+    # Not the directory of TMPDIR, whose name may also have a space.
     return Path("/tmp") / f"standfast-{cluster_id}"  # noqa: S108 (made by mkdir, and the owner is looked at)

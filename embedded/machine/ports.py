@@ -1,4 +1,4 @@
-"""Ports that nobody uses."""
+"""Finds unused ports."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 
 from standby.errors import Unavailable
 
-#: Below the ports that Linux gives to outgoing connections, which would else be in the way now and then.
+#: Below the ports that Linux assigns to outgoing connections, which would occasionally conflict.
 _LOWEST: Final = 15_000
 _HIGHEST: Final = 32_000
 _TRIES: Final = 1_000
 
 
 def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    """Return ``count`` different TCP ports of ``address`` that are free; raises :class:`Unavailable`."""
+    """Return ``count`` different free TCP ports of ``address``. Raises :class:`Unavailable`."""
     held: list[socket.socket] = []
     try:
         for _ in range(_TRIES):

@@ -1,9 +1,9 @@
-"""The processes of an embedded cluster: who they are, and signals that reach nobody else.
+"""Finds the processes of an embedded cluster, and sends signals to them only.
 
-Every server is started with two environment variables, and the NodeManagers hand them on to containers:
-the cluster's id, and for what runs on a host, that host. A process therefore shows whose it is for as long
-as it lives, whoever started it, whether that one still lives, and whatever was written down. Those that
-dropped their environment are still found by their ancestors, and by a working directory inside a host's.
+Servers are started with the cluster's id in an environment variable; a second one has the host, for processes of a
+host. NodeManagers pass both on to their containers. They identify a process for as long as it lives, without a
+record and even if its parent has died. A process that dropped its environment is found by its ancestors, and by a
+working directory inside that of a host.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _POLL_SECONDS: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process and nobody else: its number may be used again, its number and birth may not."""
+    """Identifies one process: a process id may be reused, but not together with the start time."""
 
     pid: int
-    #: Clock ticks from the machine's start to the process's.
+    #: Clock ticks from the machine's boot to the start of the process.
     started_ticks: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """What ``/proc`` said of a process."""
+    """A process according to ``/proc``."""
 
     identity: ProcessIdentity
     parent: int
@@ -51,30 +51,30 @@ class ProcessInfo:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
         return self.identity.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended, to the last thread: until then its ports stay open.
+        """Whether any of its threads still exists; until the last one ends, its ports stay open.
 
-        A killed process shows itself as dead as soon as its first thread is, whatever the others do.
+        ``/proc`` shows a killed process as dead as soon as its main thread has ended.
         """
         return self.state not in "ZX" or self.threads > 1
 
     @property
     def is_stopped(self) -> bool:
-        """Whether SIGSTOP holds it."""
+        """Whether it is suspended by SIGSTOP."""
         return self.state == "T"
 
 
 def process_info(pid: int) -> ProcessInfo | None:
-    """Return the process with that number, or None when there is none."""
+    """Return the process with that id, or None if there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # The second field is the command in brackets, and may hold anything, brackets too.
+    # The second field is the command in parentheses; it may itself contain parentheses.
     fields = text[text.rindex(")") + 2 :].split()
     return ProcessInfo(
         identity=ProcessIdentity(pid, int(fields[19])),
@@ -87,7 +87,7 @@ def process_info(pid: int) -> ProcessInfo | None:
 
 
 def is_alive(identity: ProcessIdentity) -> bool:
-    """Whether exactly this process still runs."""
+    """Whether exactly this process is still running."""
     process = process_info(identity.pid)
     return process is not None and process.identity == identity and process.is_alive
 
@@ -98,12 +98,12 @@ def uptime_seconds(identity: ProcessIdentity) -> float:
 
 
 def boot_id() -> str:
-    """Return the id of the machine's present run; an :class:`ProcessIdentity` of another run means nothing."""
+    """Return the id of the machine's current boot; an :class:`ProcessIdentity` is valid only within one boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """Return what the process's environment was when it began; empty when it has ended or is not ours to see."""
+    """Return the process's initial environment; empty if it has ended or may not be read."""
     try:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -113,7 +113,7 @@ def environment_of(pid: int) -> dict[str, str]:
 
 
 def command_of(pid: int) -> tuple[str, ...]:
-    """Return the process's arguments; empty when it has ended."""
+    """Return the process's arguments; empty if it has ended."""
     try:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -122,14 +122,14 @@ def command_of(pid: int) -> tuple[str, ...]:
 
 
 def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
-    """Send a signal to exactly this process; return whether it was there to get it."""
+    """Send a signal to exactly this process; return whether it still existed."""
     try:
         handle = os.pidfd_open(identity.pid)
     except OSError:
         return False
     try:
-        # The handle stays with the process that had the number when it was opened: looked at after that,
-        # and before anything is sent, a number used again cannot slip in between.
+        # The handle refers to the process that had the id when it was opened. The identity is checked after that and
+        # before the signal is sent, so the signal cannot reach a process that reuses the id.
         process = process_info(identity.pid)
         if process is None or process.identity != identity:
             return False
@@ -144,11 +144,10 @@ def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
 def start_detached(
     arguments: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path
 ) -> ProcessIdentity:
-    """Start a process that nobody's end or Ctrl-C ends; return who it is.
+    """Start a process that outlives this one and ignores its Ctrl-C; return its identity.
 
-    It is a session of its own and nobody's child: a shell in between starts it and goes at once, so that
-    init is the one who buries it. Its output is appended to ``log``. Raises :class:`Unavailable` when it
-    cannot be started.
+    It has its own session. An intermediate shell starts it and exits at once, so that init becomes its parent and
+    reaps it. Its output is appended to ``log``. Raises :class:`Unavailable` if it cannot be started.
     """
     try:
         with log.open("ab") as output:
@@ -173,14 +172,14 @@ def start_detached(
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """The processes of one cluster, by what they carry; with ``host``, only those of that host."""
+    """The processes of one cluster, by their marks; with ``host``, only those of that host."""
 
     cluster_id: str
-    #: The directory of each host; a container's working directory lies in it.
+    #: The directory of each host; it contains the working directories of the host's containers.
     host_directories: Mapping[str, Path]
 
     def processes(self, host: str | None = None) -> list[ProcessInfo]:
-        """Return the living processes of the cluster (or of one host of it), oldest first."""
+        """Return the live processes of the cluster, or of one host, oldest first."""
         alive = {each.pid: each for each in _all() if each.is_alive}
         hosts = [host] if host is not None else list(self.host_directories)
         local = tuple(f"{self.host_directories[each]}/local/" for each in hosts)
@@ -200,22 +199,22 @@ class Owned:
     def kill(
         self, host: str | None = None, *, first: Iterable[ProcessIdentity] = (), timeout_seconds: float = 20
     ) -> int:
-        """Kill every process (or those of one host) until none is left; return how many there were.
+        """Kill every process (or those of one host) until none is left; return their number.
 
-        Those in ``first`` die first, so that they can neither start others nor tell of their end. Raises
-        :class:`Unavailable` when some do not go.
+        Those in ``first`` are killed first, so that they can neither start others nor report their end. Raises
+        :class:`Unavailable` if some do not end.
         """
         killed = self._until_none(host, lambda _: True, signal.SIGKILL, first, timeout_seconds)
-        # A dying process drops its environment, and with it the mark, before its ports.
+        # A dying process loses its environment, and with it the mark, before it releases its ports.
         deadline = time.monotonic() + timeout_seconds
         while left := [identity for identity in killed if is_alive(identity)]:
             if time.monotonic() > deadline:
-                raise Unavailable(f"the processes {_numbers(left)} do not die")
+                raise Unavailable(f"the processes {_numbers(left)} do not end")
             time.sleep(_POLL_SECONDS)
         return len(killed)
 
     def stop(self, host: str, *, first: Iterable[ProcessIdentity] = (), timeout_seconds: float = 20) -> int:
-        """Hold every process of a host with SIGSTOP until none runs, and its ports; return how many there were."""
+        """Suspend every process of a host with SIGSTOP, and silence its ports; return the number of processes."""
         held = self._until_none(
             host, lambda each: not each.is_stopped, signal.SIGSTOP, first, timeout_seconds
         )
@@ -232,8 +231,8 @@ class Owned:
     ) -> set[ProcessIdentity]:
         reached = {identity for identity in first if send_signal(identity, number)}
         deadline = time.monotonic() + timeout_seconds
-        # Again and again, since one of them may have started another just before it was reached; and once more
-        # when none is left, since one that is just becoming another program shows no environment meanwhile.
+        # Repeated, since a process may have started another one just before the signal reached it; and once more
+        # when none is left, since a process shows no environment during ``exec``.
         empty_looks = 0
         while empty_looks < 2:
             left = [each.identity for each in self.processes(host) if concerns(each)]
@@ -266,7 +265,7 @@ def _all() -> Iterator[ProcessInfo]:
 
 
 def _works_in(process: ProcessInfo, directories: tuple[str, ...]) -> bool:
-    """Whether the working directory is in one of these; a shell in which somebody looks around does not count."""
+    """Whether the working directory is in one of these; False for a process with a terminal, like a user's shell."""
     if process.has_terminal or not directories:
         return False
     try:

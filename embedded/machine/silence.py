@@ -1,7 +1,8 @@
-"""Ports that answer nobody: what is left of a host whose cable is pulled.
+"""Makes the ports of suspended processes unresponsive, like those of a host whose cable is pulled.
 
-The kernel answers for a process that SIGSTOP holds, and accepts connections in its name. It drops what comes once a
-listener's queue is full; so the queue is filled. Connections that are closed again stay in it until they are accepted.
+The kernel completes connections to a process that is suspended by SIGSTOP until the listener's queue is full, and
+then drops further ones. Therefore the queue is filled. Connections that are closed again stay in the queue until
+they are accepted.
 """
 
 from __future__ import annotations
@@ -18,43 +19,43 @@ from functools import partial
 
 import psutil
 
-#: No queue is longer: `net.core.somaxconn` bounds them, which is 4,096 as a rule.
+#: Upper bound of a queue's length: it is limited by `net.core.somaxconn`, which is usually 4,096.
 _MOST = 70_000
 
-#: A queue that takes no connection in this time is full: on one machine it takes microseconds.
+#: A queue that accepts no connection in this time is full; on one machine accepting takes microseconds.
 _FULL_MS = 20
 
-#: So often in a row a full queue has to be met, at least.
+#: Minimum number of consecutive attempts that must find the queue full.
 _FULL_TIMES = 12
 
-#: Several listeners may share a port, as gRPC's do, and it is for chance which one gets a connection. No more than this
-#: is the chance that one of them is left with room.
+#: Several listeners may share a port, as those of gRPC do, and a connection goes to a random one. This is the
+#: maximum probability that one of the queues is left with room.
 _LEFT = 1e-9
 
 
 def silence(pids: Iterable[int], host: str) -> None:
-    """Have the ports of processes that are held answer nobody any more, as far as they listen at the host's address.
+    """Make the ports on which suspended processes listen at the host's address unresponsive.
 
-    Those of JVMs come last: it takes a second or two for each that has a long queue, and ours are who is asked.
+    Ports of JVMs come last: a long queue takes a second or two each, and clients connect to our ports.
     """
     listeners = Counter(_listening(pids, host))
     for is_jvm in (False, True):
         ports = {port: count for (of_jvm, port), count in listeners.items() if of_jvm is is_jvm}
         with ThreadPoolExecutor(max_workers=max(1, len(ports))) as pool:
-            # At once: each is waited for most of the time.
+            # In parallel: most of the time is spent waiting.
             list(pool.map(partial(_fill, host), ports, map(full_times, ports.values())))
 
 
 def full_times(listeners: int) -> int:
-    """Return how often in a row a full queue has to be met, so that those of all who share a port are full."""
+    """Return how many consecutive attempts must find a full queue before those of all sharing listeners are full."""
     if listeners < 2:
         return _FULL_TIMES
     return max(_FULL_TIMES, math.ceil(math.log(_LEFT) / math.log(1 - 1 / listeners)))
 
 
 def _listening(pids: Iterable[int], host: str) -> Iterator[tuple[bool, int]]:
-    """Yield whether a JVM listens, and where, for each listener."""
-    # gRPC and Java listen at IPv4 addresses by IPv6.
+    """Yield for each listener whether its process is a JVM, and its port."""
+    # gRPC and Java listen at IPv4 addresses through IPv6 sockets.
     own = {host, f"::ffff:{host}"}
     for pid in pids:
         with contextlib.suppress(psutil.Error):

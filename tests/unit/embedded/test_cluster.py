@@ -64,7 +64,7 @@ def test_what_is_not_there_or_cannot_be_is_refused_by_name(home: Path) -> None:
         (lambda: LocalCluster.start("new", nodes=-1), "nodes is -1"),
         (
             lambda: LocalCluster.start("new", brokers=2),
-            "brokers is 2; it can be 1, 3, 4, 5: of two, none may die",
+            "brokers is 2; it can be 1, 3, 4, 5: with two, neither may fail",
         ),
         (lambda: LocalCluster.attach("none"), "there is no embedded cluster 'none'"),
         (lambda: up.kill_host("127.0.0.1"), "no host '127.0.0.1'; there are 127.0.0.11, 127.0.0.12"),

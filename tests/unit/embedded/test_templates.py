@@ -29,9 +29,9 @@ def test_a_template_is_filled_in(tmp_path: Path) -> None:
 
 def test_a_value_that_nobody_gives_is_named(tmp_path: Path) -> None:
     path = template(tmp_path, "t", "port=${port}\n")
-    with pytest.raises(BadConfiguration, match=r"wants \$\{port\}, which nothing fills in"):
+    with pytest.raises(BadConfiguration, match=r"requires \$\{port\}, which has no value"):
         render(path, {})
-    with pytest.raises(BadConfiguration, match=r"xml: a wants \$\{port\}"):
+    with pytest.raises(BadConfiguration, match=r"xml: a requires \$\{port\}"):
         render_hadoop([hadoop(tmp_path, "xml", a="${port}")], {})
 
 

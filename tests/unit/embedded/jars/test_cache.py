@@ -236,7 +236,7 @@ def test_what_can_be_known_before_is_told_before_anything_is_downloaded(cache: J
     without_java = with_environment(cache, PATH="/nowhere", JAVA_HOME="")
     fails(without_java, "no java on the PATH.*install a JDK of release 17")
     endless = {"both": JarSet("both", (Jar(ONE, 1 << 60, "0" * 64),))}
-    fails(replace(cache, sets=endless), "free some room, or let STANDFAST_CACHE name another directory")
+    fails(replace(cache, sets=endless), "free some space, or set STANDFAST_CACHE to another directory")
 
 
 @contextmanager
@@ -259,7 +259,7 @@ def test_a_disk_that_fills_up_meanwhile_is_named(cache: JarCache, repository: Re
 
 def test_a_cache_that_cannot_be_written_is_named(cache: JarCache, tmp_path: Path) -> None:
     (tmp_path / "occupied").touch()
-    with pytest.raises(Unavailable, match="let STANDFAST_CACHE name a directory that can"):
+    with pytest.raises(Unavailable, match="set STANDFAST_CACHE to a writable directory"):
         replace(cache, directory=tmp_path / "occupied" / "cache").require("both")
 
 

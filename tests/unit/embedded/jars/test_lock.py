@@ -44,7 +44,7 @@ def test_sets_are_read_in_order_without_comments(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("one g:a:1 a-1.jar 3", "4 fields where five are wanted"),
+        ("one g:a:1 a-1.jar 3", "4 fields instead of five"),
         (f"one g:a:1 b-1.jar 3 {SHA}", "the file of g:a:1 is a-1.jar, not b-1.jar"),
         ("one g:a:1 a-1.jar 3 ABC", "is not a SHA-256"),
         (f"one g:a:1 a-1.jar three {SHA}", "invalid literal"),

@@ -45,6 +45,6 @@ def test_variables_become_options() -> None:
 
 @pytest.mark.parametrize("value", ["http://", "http://p:port", "http://me:secret@:80"])
 def test_what_is_no_proxy_is_named_without_its_password(value: str) -> None:
-    with pytest.raises(BadConfiguration, match="https_proxy in the environment is no proxy") as raised:
+    with pytest.raises(BadConfiguration, match="https_proxy in the environment is not a proxy") as raised:
         java_options({"https_proxy": value})
     assert "secret" not in str(raised.value)
