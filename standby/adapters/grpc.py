@@ -23,7 +23,7 @@ from standby.shared.clock import REAL
 from standby.shared.roles import PeerRole
 from standby.shared.wire import METHOD, Assignment, Heartbeat, Report, decode_down, encode
 
-#: A leader that has not taken so many reports does not read: it is no leader to wait for.
+#: A leader that leaves this many reports unread is not reading; its stream is cancelled.
 _MOST_WAITING: Final = 256
 
 #: An assignment for a container with many tasks and several jobs stays far below.

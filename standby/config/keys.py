@@ -6,7 +6,7 @@ value:
 ==================  ===================================================================
 `PlannerKeys`       the planner, in its `PlannerPolicy`
 `ClusterKeys`       each process of a cluster from its start on, in its `ClusterConfig`
-every other class   whoever has the job's `JobConfig`, as the leader and its containers
+every other class   each process with the job's `JobConfig`, as the leader and containers
 ==================  ===================================================================
 
 Checks, revisions, what a job has to agree with in a running cluster, and docs/configuration.md follow from the

@@ -329,7 +329,7 @@ class LocalReplicas:
                 self._break(f"{held.replica.id} did not stop within {now - since:.0f} s", may_be_code=True)
             closing = held.closing_since
             if closing is not None and now - closing > held.job.way_seconds:
-                # A disk that does not answer: only the end of the process lets go of what lies there.
+                # The disk does not answer: only the end of the process releases the state on it.
                 self._break(f"{held.replica.id} did not close its state within {now - closing:.0f} s")
         for name, job in self._jobs.items():
             job.ownership.look(

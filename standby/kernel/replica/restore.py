@@ -120,7 +120,7 @@ class Restore:
             except (Transient, BeginningLost):
                 raise
             except (Unavailable, CorruptState) as error:
-                # Broken although it is new: nothing is left to be wiped, and it is the disk that does not do.
+                # The database is new and yet broken: wiping it would not help, so the disk is the cause.
                 _log.warning("%s: %s", self._task, error)
                 failure = error
             else:

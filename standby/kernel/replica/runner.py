@@ -109,7 +109,7 @@ class ReplicaRunner:
         self._unconnected = ""
         """Why a producer could not be connected in advance, as logged last."""
         self.broken: str | None = None
-        """Why it could not be stopped. What of it still runs is then unknown, and the container must end."""
+        """Why the replica could not be stopped. Parts of it may still be running, so the container must end."""
         self._fences = 0
         self._tries = 0
         self._restores = 0
@@ -377,7 +377,7 @@ class ReplicaRunner:
         try:
             self._stop()
         except BaseException as error:
-            # Its store may be in use yet: it is not closed as if it were not, and nobody is told that it has stopped.
+            # Its store may still be in use, so it is not closed, and the replica is not reported as stopped.
             self.broken = f"{self.replica.id} could not be stopped: {summary_of(error)}"
             raise
         self.halting_since = None
@@ -542,5 +542,5 @@ class ReplicaRunner:
         """Count a lost producer. A claim that was followed by a commit resets the count."""
         active = self.active
         if active is not None and not active.has_narrowed:
-            # Of input or not: an idle active commits its offsets again now and then.
+            # With or without input: an idle active commits its offsets again from time to time.
             self._fences = self._fences + 1 if active.commits <= 1 else 0

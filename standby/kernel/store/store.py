@@ -277,7 +277,7 @@ def open_empty(
         # From now on, no tombstone of the changelog can be missed, so the state counts as caught up at this time.
         store.begin(Position(0, now_ms))
     except BaseException:
-        # Nothing could open a database that this process still holds, not even the process itself.
+        # As long as this process holds the database, nothing can open it again, not even this process.
         with suppress(StandfastError):
             store.drop()
         raise

@@ -93,7 +93,7 @@ def test_without_the_file_system_candidates_fetch_from_each_other(
         HadoopCode(find_shell(environment), "/nowhere/at/all", environment),
         LocalCode(PeerCode(keys_of(PeerRole.MASTER).client_context)),
     )
-    with pytest.raises(Transient, match=f"(?s)nowhere.*; nobody is known to hold bundle {DIGEST}"):
+    with pytest.raises(Transient, match=f"(?s)nowhere.*; no known holder of bundle {DIGEST}"):
         way.fetch(DIGEST, (), tmp_path / "part")
 
 
