@@ -22,6 +22,11 @@ class Children:
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}
 
+    def forget(self, pids: Iterable[int]) -> None:
+        """Ask no more about these: they are ended in order."""
+        for pid in pids:
+            self._processes.pop(pid, None)
+
     def dead(self, pids: Iterable[int]) -> EndedChild | None:
         """Return a dead child among these and those of earlier calls; None when all are alive."""
         for pid in pids:

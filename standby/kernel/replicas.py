@@ -234,6 +234,8 @@ class LocalReplicas:
                 if all(self._held[each].replica.phase is Phase.CLOSED for each in ours):
                     self._drop(ours)
                     self._jobs = {each: other for each, other in self._jobs.items() if other is not job}
+                    # Where another job uses them, too, they are seen again at the next look.
+                    self._children.forget(job.pipeline.child_pids)
                     self._closing_jobs.add(name)
                     self._closer.put(partial(self._close_job, job))
         for name, definition in self._definitions.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -495,6 +496,31 @@ def test_the_death_of_a_feeds_process_breaks_the_container(start: Make) -> None:
             return str(child.pid) in str(standby.replicas.broken)
 
         standby.eventually(is_seen)
+
+
+def test_the_end_of_a_feeds_process_with_its_job_breaks_nothing(lab: MemoryLab, start: Make) -> None:
+    with ExitStack() as children:
+
+        def script(feed: MemoryFeed) -> None:
+            child = children.enter_context(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
+            children.callback(child.kill)
+            end, feed.pids = feed.close, (child.pid,)
+
+            def close() -> None:
+                end()
+                child.kill()
+                child.wait()
+
+            feed.close = close  # type: ignore[method-assign]
+
+        standby = tailing(start, script=script)
+        lab.clock.await_looks("conductor")
+        lab.definition = msgspec.structs.replace(lab.definition, run="run 2")
+        standby.want(0, Role.STANDBY, 1)
+        standby.eventually(lambda: len(standby.feeds.made) == 2)
+        standby.await_phase(Phase.TAILING)
+        lab.clock.await_looks("conductor")
+        assert standby.replicas.broken is None
 
 
 def test_a_feed_that_cannot_be_made_breaks_the_container(lab: MemoryLab, start: Make) -> None:
