@@ -27,6 +27,9 @@ _log: Final = logging.getLogger(__name__)
 _INTERVAL_SECONDS: Final = 600.0
 
 
+#: What a state belongs to: task, run, and the id of the changelog. Offsets of different changelogs cannot be compared.
+_Of = tuple[TaskId, str, str]
+
 #: Not the directory of any task.
 _NOWHERE: Final = Path()
 
@@ -97,11 +100,10 @@ class Strays:
     def _clear_states(self) -> Iterator[Path]:
         """Delete states of tasks, one by one."""
         found = [(file.parent, _origin_of(file)) for root in self._roots for file in _glob(root, "*/*/*")]
-        freshest: dict[tuple[TaskId, str], int] = {}
+        freshest: dict[_Of, int] = {}
         for _, origin in found:
             if origin is not None:
-                key = origin.task, origin.run
-                freshest[key] = max(freshest.get(key, 0), origin.offset)
+                freshest[_of(origin)] = max(freshest.get(_of(origin), 0), origin.offset)
         for directory, origin in found:
             # Testing a lock that this process holds would release it when the file is closed (POSIX). So no database
             # may be opened in this process meanwhile, and the held tasks are read only now.
@@ -118,7 +120,7 @@ class Strays:
         directory: Path,
         origin: Origin | None,
         known: StateInUse,
-        freshest: Mapping[tuple[TaskId, str], int],
+        freshest: Mapping[_Of, int],
     ) -> str:
         """Return why a state is a stray; empty when it is not one, or not for long enough."""
         now_ms = self._clock()
@@ -132,7 +134,7 @@ class Strays:
             return f"it belongs to run {origin.run}, but the job is at run {known.runs[origin.job]}"
         if origin.task in known.held:
             return f"the task's state is in use in {known.held[origin.task]}"
-        if origin.offset < freshest[origin.task, origin.run]:
+        if origin.offset < freshest[_of(origin)]:
             return "there is a fresher one on another disk"
         return ""
 
@@ -154,6 +156,10 @@ class Strays:
                 if is_old and _is_free(lock) and _delete(scratch, "its fetch was abandoned"):
                     lock.unlink(missing_ok=True)
                     yield scratch
+
+
+def _of(origin: Origin) -> _Of:
+    return origin.task, origin.run, origin.topic_id
 
 
 def _glob(root: Path, pattern: str, name: str = "") -> list[Path]:

@@ -41,12 +41,18 @@ class Host:
         self.strays = Strays(roots, lambda: self.known, self.opening, lambda: self.now_ms, HOUR)
 
     def state(
-        self, number: int = 0, offset: int = 10, run: str = "run", disk: int = 0, job: str = "job"
+        self,
+        number: int = 0,
+        offset: int = 10,
+        run: str = "run",
+        disk: int = 0,
+        job: str = "job",
+        topic_id: str = "id",
     ) -> Path:
         """Leave state behind, as of now."""
         task = TaskId(job, "main", number)
         directory = self.disks[disk] / state_path("cluster", "host", task, run)
-        origin = Origin(job, "main", number, run, "changelog", "id", DAY)
+        origin = Origin(job, "main", number, run, "changelog", topic_id, DAY)
         store = open_store(directory, origin, (0, 100), self.now_ms, open_database, no_probe)
         store.apply([(b"k", b"v")], offset, self.now_ms)
         store.close()
@@ -87,6 +93,14 @@ def test_state_of_a_run_that_is_over_goes_after_the_delay(host: Host) -> None:
     assert host.strays.clear() == []
     host.now_ms += 1
     assert host.strays.clear() == [old]
+
+
+def test_state_of_another_changelog_is_no_fresher_one(host: Host) -> None:
+    """The one that was given up had come further; which one it is only who opens it can tell."""
+    kept = [host.state(offset=50, topic_id="given up"), host.state(offset=10, disk=1)]
+    host.now_ms += 20 * HOUR
+    assert host.strays.clear() == []
+    assert all(each.is_dir() for each in kept)
 
 
 def test_of_two_disks_the_fresher_state_is_kept(host: Host) -> None:
