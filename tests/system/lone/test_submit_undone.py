@@ -281,6 +281,19 @@ def test_one_revision_is_never_two_configurations(submit: Submit) -> None:
     assert submit.yarn.running == []
 
 
+def test_what_the_last_leader_made_of_it_just_before_its_end_is_submitted_already(submit: Submit) -> None:
+    """It was queued for a cluster that ran, which ended when its leader had made it."""
+    submit.start()
+    record, before = submit.zookeeper.jobs.read(JOB), submit.tree()
+    assert record is not None
+    changes = submit.zookeeper.changes
+    first = changes.first_submit(record.definition)
+    changes.submit(first)
+    assert submit.tree() == before
+    changes.take_back(first)
+    assert submit.tree() == before
+
+
 def test_deleted_run_is_not_begun_again(submit: Submit) -> None:
     submit.start()
     killed(submit)
