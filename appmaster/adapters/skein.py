@@ -209,17 +209,19 @@ class SkeinCell:
         self._worker.put(lambda: self._give_back(granted, skein_id))
         return True
 
-    def _give_back(self, granted: str, skein_id: str) -> None:
+    def _give_back(self, granted: str, skein_id: str) -> bool:
+        """Return whether the AM has heard of it; if not, the container stays in `owed`."""
         self._pending.discard(skein_id)
         try:
             self._client.kill_container(skein_id)
         except (skein.exceptions.ConnectionError, skein.exceptions.TimeoutError):
-            return  # tried again when the AM answers
+            return False
         except SkeinError as error:
             # It has ended by itself in the meantime, which has the same effect.
             _log.info("releasing %s: %s", granted, error)
-        # Whatever else is raised leaves it owed.
+        # Any other error leaves it owed.
         self.owed.discard(granted)
+        return True
 
     def finish(self, *, succeeded: bool, diagnostics: str) -> None:
         """End the whole application with its final status.
@@ -250,7 +252,9 @@ class SkeinCell:
             self._look()
             self._answered = self.clock.monotonic()
             for granted in tuple(self.owed):
-                self._give_back(granted, granted.rpartition("/")[2])
+                # An AM that stands still again costs one call's time, not one for each container.
+                if not self._give_back(granted, granted.rpartition("/")[2]):
+                    break
         except Exception as error:
             if not is_of_job(error):
                 raise
