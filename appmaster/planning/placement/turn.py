@@ -333,7 +333,9 @@ class Turn:
 
     def _may_serve(self, container: Container, job: Job) -> bool:
         owner = self.view.job_of(container)
-        return owner is None or owner.name == job.name
+        if owner is None:
+            return not container.revisions  # else its process has loaded the code of a job that is gone
+        return owner.name == job.name
 
     def request_at(self, slot: Slot) -> ContainerRequest | None:
         """Return the request for a slot; None if there is none."""

@@ -136,6 +136,8 @@ def _does_not_fit(
     job = view.job_of(container)
     if job is not None and not job.is_led:
         return None  # it ends with the exit order that follows the fence
+    if job is None and container.revisions:
+        return Outcome.SURPLUS, f"it has the code of {', '.join(sorted(container.revisions))}, which is gone"
     if job is None and any(not each.is_led and not each.is_over for each in view.jobs.values()):
         return None  # it may belong to one of those jobs
     if job is None and len(view.jobs) == 1 and not any(each.is_led for each in view.jobs.values()):

@@ -492,7 +492,10 @@ class ClusterView:
         """Return the job that a container serves or was requested for; None if neither is known."""
         for task in self.assigned.get(container.id, ()):
             return self.jobs.get(task.job)
-        return self.jobs.get(job_of(container.slot)) if container.slot is not None else None
+        if container.slot is not None:
+            return self.jobs.get(job_of(container.slot))
+        # Requested by an earlier leader: its process has loaded the code of one job, and cannot load another's.
+        return next((self.jobs[name] for name in container.revisions if name in self.jobs), None)
 
     def processors(self) -> Iterator[tuple[Job, ProcessorId]]:
         """Yield every processor of every job."""

@@ -405,3 +405,55 @@ def test_late_news_of_a_deleted_job_changes_nothing() -> None:
     ):
         cluster.tell(late)
     assert cluster.view == before
+
+
+def elect_while_it_ends(cluster: Jobs, *, purge: bool = False) -> set[str]:
+    """Change the leader after the records of "other" were withdrawn, before its tasks are fenced.
+
+    Returns its containers, which run on.
+    """
+    mine = cluster.containers_of("other")
+    cluster.fences_nothing = True
+    cluster.ask("other", is_wanted=False, purge=purge)
+    cluster.run(2_000)
+    assert not cluster.containers_of("other")
+    cluster.elect(2)
+    cluster.ask("other", is_wanted=False, purge=purge)
+    return mine
+
+
+def test_a_container_that_has_run_a_job_is_not_given_to_another_by_a_leader_that_did_not_ask_for_it() -> None:
+    """A process imports a module once, by its name: the other job's tasks would run the code of the first."""
+    cluster = two()
+    others = elect_while_it_ends(cluster)
+    cluster.grants_nothing = True
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.run(20_000)
+    assert not cluster.containers_of("job") & others
+    cluster.grants_nothing = False
+    cluster.run(20_000)
+    assert cluster.job("job").state is JobState.DEPLOYED
+    assert not cluster.containers_of("job") & others
+
+
+def test_containers_of_a_job_that_is_deleted_remove_its_state_although_the_leader_changed_meanwhile() -> None:
+    cluster = two()
+    others = elect_while_it_ends(cluster, purge=True)
+    cluster.run(2_000)
+    cluster.fences_nothing = False
+    cluster.tell(happened.TasksFenced("other"))
+    cluster.run(4_000)
+    assert cluster.job("other").state is JobState.UNDEPLOYED
+    told = [each for each in cluster.actions if isinstance(each, todo.SendExit) and each.purge]
+    assert {each.container for each in told} == others
+
+
+def test_a_container_of_a_job_that_is_gone_is_given_back() -> None:
+    cluster = two()
+    cluster.grants_nothing = True
+    cluster.kill(cluster.active_process(0).skein_id)
+    others = elect_while_it_ends(cluster)
+    cluster.tell(happened.JobForgotten("other"))
+    cluster.run(4_000)
+    assert not cluster.containers_of("job") & others
+    assert not others & set(cluster.view.containers)
