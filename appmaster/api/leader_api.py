@@ -54,6 +54,9 @@ class LeaderApi:
         container, processor = "", None
         if asked.get("container"):
             container = _text(asked, "container")
+            served = {each.job for each in view.processors_in(container)}
+            if asked.get("job") and served and asked["job"] not in served:
+                raise BadConfiguration(f"{container} serves {', '.join(sorted(served))}, not {asked['job']}")
         elif asked.get("processor") is not None:
             processor = _processor(view, asked)
         else:

@@ -89,6 +89,16 @@ def test_failover_of_a_task_or_a_processor_begins_and_says_where_to(
     assert leader.cluster.view.records[first].record.active == 1
 
 
+def test_container_of_another_job_than_the_named_one_is_left_alone(leader: Leader) -> None:
+    container = leader.cluster.active_process(0).container
+    before = [each.record.epoch for each in leader.cluster.versions.values()]
+    with pytest.raises(BadConfiguration, match=f"{container} serves job, not other"):
+        leader.ask("handover", job="other", container=container)
+    leader.cluster.run(10_000)
+    assert [each.record.epoch for each in leader.cluster.versions.values()] == before
+    assert leader.ask("handover", job="job", container=container)["said"].startswith("handing over job/main:")
+
+
 def _processor(leader: Leader) -> Any:
     return next(iter(leader.cluster.view.jobs["job"].model.processors))
 
