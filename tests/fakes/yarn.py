@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from appmaster.effects import as_recorded
 from appmaster.eventlog.derive import derive
 from appmaster.eventlog.entries import CATALOGUE, LogEntry
 from appmaster.planning import invariants
@@ -318,22 +319,13 @@ class FakeCluster:
         if self.refuses_writes:
             self.refuses_writes -= 1
             self.tell(happened.RecordsRefused(action.decision, "a version did not match"))
-            present = (self.versions.get(each.record.task) for each in action.changes)
-            self.later.append(
-                (self.now_ms + 10, happened.RecordsLoaded(tuple(each for each in present if each)))
-            )
-            if not any(self.versions.get(each.record.task) for each in action.changes):
-                blank = tuple(
-                    Recorded(
-                        replace(
-                            each.record, active=None, epoch=0, placed={}, hosts={}, in_sync=(), decision=""
-                        ),
-                        0,
-                    )
-                    for each in action.changes
-                )
-                self.versions.update({each.record.task: each for each in blank})
-                self.later.append((self.now_ms + 10, happened.RecordsLoaded(blank)))
+            present = [
+                self.versions[each.record.task]
+                for each in action.changes
+                if each.record.task in self.versions
+            ]
+            loaded = as_recorded(action.changes, present)
+            self.later.append((self.now_ms + 10, happened.RecordsLoaded(loaded)))
             return
         written = []
         for change in action.changes:

@@ -121,6 +121,8 @@ def suffer_cells(cluster: FakeCluster, fault: str, cell: int) -> None:
     (1, 1, 1),
     "promote",
 )
+# Records that do not exist yet are refused together with one that does.
+@example([("refuse", 0), ("more-tasks", 0), ("refuse", 0)], (1, 1, 1), "promote")
 def test_every_task_is_whole_again_after_any_faults(
     faults: list[tuple[str, int]], shape: tuple[int, int, int], kind: str
 ) -> None:
