@@ -103,6 +103,8 @@ class ActiveTask:
         """Unix milliseconds of the last commit, with or without input, or of the start."""
         self.commits = 0
         """Number of commits, with or without input; the first is the claim."""
+        self.batches = 0
+        """Number of commits that contained more than offsets committed before."""
         self.failures = claim.failures
         """Failures of the job's code at the committed offsets."""
         self.traceback = ""
@@ -275,6 +277,7 @@ class ActiveTask:
             self._probe(AFTER_STORE)
             if end != self.committed and self.first_commit_ms is None:
                 self.first_commit_ms = now_ms
+            self.batches += end != self.committed or not said.is_bare
             self.committed = end
             self.last_commit_ms = now_ms
             self.commits += 1

@@ -34,7 +34,7 @@ class InputStallDetector:
 
     def __init__(self) -> None:
         self._behind_since: float | None = None
-        self._seen = (-1, 0, 0)  # position, tries, and the last commit
+        self._seen = (-1, 0)  # tries, and batches
 
     def is_stuck(
         self, active: ActiveTask | None, end: EndOffset | None, now: float, timeout_seconds: float
@@ -47,8 +47,8 @@ class InputStallDetector:
             self._behind_since = None
             return False
         # Retries after a failure of the job's code are governed by `task.on.error`. The results of one record may
-        # take many commits.
-        seen = (active.committed.total, active.tries, active.last_commit_ms)
+        # take many commits. Committing the same offsets again is not progress.
+        seen = (active.tries, active.batches)
         if self._behind_since is None or self._seen != seen:
             self._behind_since, self._seen = now, seen
         return now - self._behind_since > timeout_seconds

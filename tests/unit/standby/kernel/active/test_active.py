@@ -9,8 +9,10 @@ from typing import Any, cast
 import pytest
 
 from standby.kernel.active.active import ActiveHooks, ActiveTask, Claim, MarkerLookup
+from standby.kernel.active.stall_detectors import InputStallDetector
 from standby.kernel.ports import RecordTooLarge, WriterLost
 from standby.kernel.probes import AFTER_COMMIT, Probe, no_probe
+from standby.kernel.replay.ends import EndOffset
 from standby.kernel.store.store import TaskStore
 from standby.replica.store.overlay import Emitted
 from standby.shared.model import Offsets
@@ -83,3 +85,29 @@ def test_a_record_that_is_refused_leaves_no_transaction_open(lab: MemoryLab) -> 
     assert not lab.kafka.open
     assert lab.kafka.committed_records("out", 0) == []
     assert lab.kafka.stable_end(("out", 0)) == len(lab.kafka.logs["out", 0]) > 0
+
+
+def test_offsets_that_are_committed_again_are_no_progress(lab: MemoryLab) -> None:
+    """Once an hour they are; an active of which more than an hour is expected would never be found stuck."""
+    active, progress, hours = active_on(lab, Store()), InputStallDetector(), iter(range(100))
+    offsets, end = Offsets.of(0), EndOffset(10, 0)
+    active.claim().result(PATIENCE_SECONDS)
+
+    def is_stuck() -> bool:
+        return progress.is_stuck(active, end, 3_600.0 * next(hours), 2.5 * 3_600)
+
+    def stuck_for_hours() -> list[bool]:
+        found = []
+        for _ in range(4):
+            found.append(is_stuck())
+            active.claim().result(PATIENCE_SECONDS)
+            lab.now_ms += 3_600_000
+        return found
+
+    assert stuck_for_hours() == [False, False, False, True]
+    # The first part of what one record brings.
+    active.commit(offsets, offsets, (), {b"key": b"value"}).result(PATIENCE_SECONDS)
+    assert stuck_for_hours() == [False, False, False, True]
+    active.commit(offsets, Offsets.of(1), (), {}).result(PATIENCE_SECONDS)
+    assert stuck_for_hours() == [False, False, False, True]
+    active.abandon()
