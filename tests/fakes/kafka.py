@@ -85,6 +85,8 @@ class MemoryKafka:
         self.readers: list[MemoryChangelog] = []
         #: So many more cannot be opened.
         self.refused_readers = 0
+        #: What each of them raises when it is read.
+        self.reader_failure: Exception | None = None
         #: Every producer that was opened.
         self.writers: list[MemoryWriter] = []
         #: Most log entries that one read of a changelog brings: a slow reader shows what relies on a quick one.
@@ -443,6 +445,7 @@ class MemoryChangelog:
         self.added: list[tuple[int, int]] = []
         #: Whether it brings nothing any more, whatever there is.
         self.is_deaf = False
+        self.is_closed = False
         #: Partitions of which it brings nothing any more until they are added anew.
         self.deaf: set[int] = set()
         self._positions: dict[int, int] = {}
@@ -465,6 +468,8 @@ class MemoryChangelog:
         self._paused.discard(partition)
 
     def read(self, limit: int, timeout_seconds: float) -> Mapping[int, Chunk]:
+        if self._kafka.reader_failure is not None:
+            raise self._kafka.reader_failure
         with self._kafka.lock:
             chunks = self._take(limit)
             if not chunks and timeout_seconds:
@@ -474,6 +479,7 @@ class MemoryChangelog:
 
     def close(self) -> None:
         self._positions.clear()
+        self.is_closed = True
 
     @property
     def partitions(self) -> frozenset[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
@@ -216,10 +217,14 @@ class Replayer:
     def _fail_all(self, told: str) -> None:
         """End every replay, rather than leave replicas that silently stand still."""
         # The reader's assignment is unknown now; the next replica gets a new reader.
-        self._reader = None
+        reader, self._reader = self._reader, None
         for replica in tuple(self._replicas.values()):
             self._forget(replica, Unavailable(told))
             replica.tell(Signal.FAILED, told)
+        if reader is not None:
+            # Not by letting go of it: librdkafka may not come back from ending a client here.
+            with suppress(Exception):
+                reader.close()
 
     def _turn(self) -> None:
         self._worker.catch_up()

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from standby.errors import Unavailable
 from standby.kernel import probes
 from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab, begun, pair
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, soon
 
 #: For how long a reader may bring nothing of what is there.
 SILENCE = 15.0
@@ -241,6 +242,27 @@ def test_a_reader_that_cannot_be_opened_fails_the_replica(tmp_path: Path) -> Non
     standby.want(1, Role.STANDBY, 1)
     standby.await_phase(Phase.FAILED)
     assert [each.detail for each in standby.statuses()] == ["applying the changelog: no reader"]
+    standby.close()
+
+
+@pytest.mark.parametrize("failure", [Unavailable("not allowed"), RuntimeError("a bug")])
+def test_a_reader_that_fails_is_closed_and_the_next_replica_has_another(
+    tmp_path: Path, failure: Exception
+) -> None:
+    """Its client would end where it is let go of, and may take the replay's thread along."""
+    lab = filled(tmp_path, 1)
+    standby, before = lab.container("b"), len(lab.kafka.readers)
+    standby.want(1, Role.STANDBY, 1)
+    standby.await_phase(Phase.TAILING)
+    # Those of the restore and of the replicas in step.
+    soon(lambda: len(lab.kafka.readers) - before == 2, "it is not in step")
+    lab.kafka.reader_failure = failure
+    standby.await_phase(Phase.FAILED)
+    assert str(failure) in standby.statuses()[0].detail
+    soon(lambda: lab.kafka.readers[-1].is_closed, "it is open")
+    lab.kafka.reader_failure = None
+    standby.want(1, Role.STANDBY, 2)
+    standby.await_phase(Phase.TAILING)
     standby.close()
 
 
