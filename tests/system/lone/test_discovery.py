@@ -640,7 +640,7 @@ def test_hosts_are_drained_and_admitted_through_whoever_is_there(
 ) -> None:
     a, b = make("a"), make("b")
     assert main(["drain", "h1", "--reason", "new disks", "--no-wait", *where]) == 0
-    assert "nobody leads now" in capsys.readouterr().err
+    assert "there is no leader now" in capsys.readouterr().err
     b.lead()
     soon(lambda: zookeeper.changes.drained() == {"h1": "new disks"}, "who leads next makes it")
     b.status = {"leader": {"host": "h9"}, "hosts": {"h1": {}, "h2": {}}, "containers": []}
