@@ -38,6 +38,7 @@ def planner_policy(config: JobConfig) -> PlannerPolicy:
     return dataclasses.replace(
         PlannerPolicy(**_values(PlannerKeys, config)),
         restarts=config.failover == "restart",
+        has_warm_standbys=config.standby_query != "cold",
         on_exhausted=OnExhausted(config.retry_exhausted),
         fails_on_error=config.on_error == "fail",
         # With less, a replica that waits for the end of a dead producer's transaction would be considered stuck.

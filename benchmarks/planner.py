@@ -3,9 +3,10 @@
 There are no servers: a simulated cluster answers every action at once with its event, so that only the planner
 (``apply``, ``plan``, the invariants as in production) is timed. The cases, for 1,000 tasks on 100 containers and for
 ten times as many, with a standby each: the first placement until it is settled; the loss of a container; the loss of
-a host with 100 actives; a turn with nothing to do; a turn with a heartbeat of every container. For the losses the
-time is measured from the event until the decisions are planned, and until everything is settled again. Writes JSON:
-medians of several rounds, and how the time grows with the number of tasks.
+a host with 100 actives; a turn with nothing to do; a turn with a heartbeat of every container; a turn that checks
+the spread of all actives over hosts, as happens once after each loss. For the losses the time is measured from the
+event until the decisions are planned, and until everything is settled again. Writes JSON: medians of several rounds,
+and how the time grows with the number of tasks.
 """
 
 from __future__ import annotations
@@ -222,6 +223,10 @@ def measure(tasks: int) -> dict[str, float]:
         assert world.turn() == ()
     _lose(world, found, "container_lost", lambda: world.actives()[:1])
     _lose(world, found, "host_lost", lambda: _of_host(world))
+    world.now_ms += PlannerPolicy().rebalance_pause_ms
+    world.hear_everybody()
+    with _timed(world, found, "spread_checked"):
+        assert world.turn()
     return found
 
 

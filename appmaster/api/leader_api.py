@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "handover": Operation.HAND_OVER,
     "failover": Operation.HAND_OVER,
     "unpark": Operation.UNPARK,
+    "rebalance": Operation.REBALANCE,
 }
 
 LeaderCall = Callable[[Mapping[str, Any]], Mapping[str, Any] | bytes]
@@ -51,8 +52,10 @@ class LeaderApi:
 
     def _command(self, operation: Operation, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         view = self._view()
-        container, processor = "", None
-        if asked.get("container"):
+        container, processor, job = "", None, ""
+        if operation is Operation.REBALANCE:
+            job = _text(asked, "job")
+        elif asked.get("container"):
             container = _text(asked, "container")
             served = {each.job for each in view.processors_in(container)}
             if asked.get("job") and served and asked["job"] not in served:
@@ -64,7 +67,7 @@ class LeaderApi:
             processor = view.processor_of(task)
         copy = _number(asked, "copy") if asked.get("copy") is not None else None
         answer = self._replies.ask(
-            lambda number: Command(number, operation, processor, container, copy), _DECISION_SECONDS
+            lambda number: Command(number, operation, processor, container, copy, job), _DECISION_SECONDS
         )
         if answer.is_refused:
             return {"error": answer.said, "status": 1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from appmaster.planning.jobs.spreading import spread_of
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import ClusterView, Container
@@ -35,6 +36,7 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "is_modelling": job.is_modelling,
                 "settled": job.name not in unsettled,
                 "notes": list(job.notes),
+                "spread": asdict(spread_of(view, job)),
                 "parked": {str(processor): str(why) for processor, why in job.model.parked.items()},
             }
             for job in view.jobs.values()
@@ -135,6 +137,7 @@ def _task(view: ClusterView, record: TaskRecord) -> dict[str, Any]:
         "active": record.active,
         "in_sync": list(record.in_sync),
         "claimed": record.claimed,
+        "is_chosen": record.is_chosen,
         "processor": processor.number if processor is not None else None,
         "displaced": record.displaced,
         "moving": {str(copy): container for copy, container in record.moving.items()},

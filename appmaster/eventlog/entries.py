@@ -545,7 +545,7 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
         ("job", "reason"),
     ),
     EntryKind.COMMAND_ANSWERED: Described(
-        "An operator asked for a hand-over or for unparking; the reason is the answer.",
+        "An operator asked for a hand-over, a rebalance or unparking; the reason is the answer.",
         CommandAnsweredData,
         ("reason",),
     ),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from appmaster.planning.placement.spread import active_processors
 from appmaster.planning.state.job import Job, JobState
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.view import CellState, ClusterView, Presence
@@ -51,6 +52,12 @@ def _recent_failures(view: ClusterView) -> Values:
                 yield (job.name, str(slot)), recent
 
 
+def _actives(view: ClusterView) -> Values:
+    for job in view.jobs.values():
+        for host, count in active_processors(view, job).items():
+            yield (job.name, host), count
+
+
 def _containers(view: ClusterView) -> Values:
     states = Counter(each.presence for each in view.containers.values())
     return (((presence.value,), states[presence]) for presence in Presence)
@@ -85,6 +92,12 @@ OF_VIEW: Final[tuple[Metric[ClusterView], ...]] = (
         "standfast_wanted_replicas",
         "Replicas that each task of the job is to have, the active included.",
         lambda job: job.model.copies,
+    ),
+    Metric(
+        "standfast_active_processors",
+        "Processors of the job that are active on the host; 0: the host has only standbys of the job.",
+        ("job", "host"),
+        _actives,
     ),
     _of_job(
         "standfast_parked_processors",

@@ -23,6 +23,7 @@ def violations(view: ClusterView, *, everything: bool = True) -> Iterator[str]:
     yield from _of_tasks(view, _tasks(view, everything=everything))
     if everything:
         yield from index_matches_records(view)
+        yield from whole_is_settled(view)
 
 
 def _tasks(view: ClusterView, *, everything: bool) -> Iterator[TaskId]:
@@ -77,6 +78,16 @@ def index_matches_records(view: ClusterView) -> Iterator[str]:
             index.setdefault(container, {})[task] = copy
     if index != {each: dict(held) for each, held in view.assigned.items()}:
         yield f"index_matches_records: {index} is not {dict(view.assigned)}"
+
+
+def whole_is_settled(view: ClusterView) -> Iterator[str]:
+    """A job on the list for rebalancing is recorded as not whole exactly while a processor of it is unsettled."""
+    busy = {each.job for each in view.unsettled}
+    for name in view.jobs:
+        known = view.rebalancing.get(name)
+        is_whole = known is None or known.whole_ms is not None
+        if is_whole == (name in busy):
+            yield f"whole_is_settled: {name} is whole: {is_whole}, and unsettled: {name in busy}"
 
 
 def lawful(view: ClusterView, actions: tuple[Action, ...]) -> Iterator[str]:

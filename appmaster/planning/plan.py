@@ -23,6 +23,7 @@ from appmaster.planning.state.actions import (
     ForgetHandover,
     MissActive,
     PrepareHandover,
+    RestRebalancing,
     Settle,
     WaiveFence,
     WriteModel,
@@ -35,7 +36,10 @@ from appmaster.planning.state.view import ClusterView
 MOST_ACTIONS: Final = 5_000
 
 #: Actions that change only the view.
-INWARD: Final = (DeclareLost, DoubtSelf, MissActive, PrepareHandover, ForgetHandover, Settle, WaiveFence)
+INWARD: Final = (
+    *(DeclareLost, DoubtSelf, MissActive, PrepareHandover, ForgetHandover, Settle, RestRebalancing),
+    WaiveFence,
+)
 
 #: Actions that must be durable before any container is informed of them.
 _DURABLE: Final = (WriteRecords, WriteModel, WriteStatus)

@@ -120,8 +120,36 @@ are checked for one cohort (tasks with the same placement), then for the next. A
 nothing, and the rules below it are checked.
 
 That an active is lost is itself a decision: see [the other waits](#the-other-waits). A new leader reports what was
-lost before its election (`container_lost`, reason `gone-before-takeover`). In a job with mixed containers, when
-nothing is left to decide, actives are balanced by planned hand-overs, one at a time.
+lost before its election (`container_lost`, reason `gone-before-takeover`). The rule *rebalance* is checked for settled
+processors too, once nothing is left to decide about their job ([below](#actives-are-spread-again)).
+"""
+
+_SPREAD: Final = """\
+## Actives are spread again
+
+After failovers one host may have many actives of a job and another none. Once every copy of the job is in place and in
+sync, and nothing has happened for 10 s, planned hand-overs spread the actives evenly again
+([decision 42](decisions/0042-actives-are-spread-again.md)):
+
+- *Even* is the least sum of squares of active processors per host that the existing copies permit, since an active can
+  only change places with its own standbys. If the copies permit it, hosts differ by one active at most. In a job with
+  mixed containers, actives are counted per container instead. Other jobs of the cluster decide only between otherwise
+  equal hand-overs.
+- There is one hand-over at a time in the whole cluster. The next one begins when the former active is a standby in sync
+  and 10 s have passed. Each hand-over leads to a more even spread, so actives never oscillate. After two hand-overs per
+  processor without an even spread, there are no more until a container is lost.
+- Only a copy that is in sync and warm takes over. If it does not get ready within 10 s, the hand-over is given up
+  (`handover_given_up`) and tried again after a pause that doubles each time.
+- An active that an operator moved (`standfast handover`) stays where it is until that active is lost. Others may move
+  because of it.
+- It is a planned hand-over: `handover_started` and `handover_finished` have the reason `rebalance`, and it is counted
+  in `standfast_handovers_total`, never as a failure or a failover. The same applies under policy `restart`, which only
+  decides how a lost active is started again.
+
+With `job.locality.rebalance: manual` actives stay where they are. `standfast rebalance JOB` spreads them at once, with
+either value, without the pauses, and including actives that an operator moved. `standfast status JOB` shows how actives
+are spread and, if not evenly, why; `standfast_active_processors` counts them per host.
+
 """
 
 _WAITS: Final = """\
@@ -133,7 +161,7 @@ Every wait of the leader that is not in the table above.
 
 def page() -> str:
     """Return the whole page, Markdown."""
-    parts = ([_HEAD + _RULES], _rules(), ["", _WAITS], _waits(), [""])
+    parts = ([_HEAD + _RULES], _rules(), ["", _SPREAD + _WAITS], _waits(), [""])
     return "\n".join(line for part in parts for line in part)
 
 

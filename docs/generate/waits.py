@@ -142,6 +142,14 @@ WAITS: Final[tuple[Wait, ...]] = (
         "the job starts with those that are there",
     ),
     Wait(
+        "a job that has just become whole, before a hand-over spreads its actives (rule *rebalance*); after each one "
+        "that is given up twice as long, up to 32 times",
+        "rebalance_pause_ms",
+        "the next hand-over is prepared",
+        "the job is not whole any more: the wait begins anew once it is",
+        ("handover_started",),
+    ),
+    Wait(
         "a host that held a task, to be requested again",
         "locality_expiry_ms",
         "it is preferred",

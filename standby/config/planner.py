@@ -26,6 +26,14 @@ class PlannerKeys:
         ("cell", "rack"),
         applies="live",
     )
+    rebalance: str = key(
+        "job.locality.rebalance",
+        "When actives are spread evenly over hosts again, by planned hand-overs, one at a time: `auto`, by itself once "
+        "the job is whole; `manual`, only by `standfast rebalance`.",
+        "auto",
+        choices=("auto", "manual"),
+        applies="live",
+    )
     host_affinity: bool = key(
         "job.host-affinity.enabled",
         "Whether a lost replica is first requested on its last host, which has its state.",

@@ -253,6 +253,8 @@ class TaskRecord:
     """Failures of user code at the current committed offset; None once it has advanced past them."""
     revision: int = 0
     """Highest revision of the job that an active of the task was given, so it may have committed (0: none)."""
+    is_chosen: bool = False
+    """Whether an operator made the active it (`standfast handover`); such an active is not moved to spread actives."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,8 @@ class FakeCluster:
         self.restore_ms = RESTORE_MS
         #: Up to where every copy's state is.
         self.applied = 10
+        #: Whether standbys report that they are warm.
+        self.is_warm = True
         #: How far behind every copy is, as it says.
         self.lag_ms = 0
         #: Host → what a container sees on its disks when its process begins.
@@ -450,7 +452,7 @@ class FakeCluster:
                     process.incarnation,
                     process.number,
                     tuple(process.replicas.values()),
-                    True,
+                    self.is_warm,
                     0,
                     self.now_ms,
                     process.revisions,

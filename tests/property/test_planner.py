@@ -5,6 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
+from appmaster.planning.placement.spread import next_steps, stands_of
 from appmaster.planning.plan import plan
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.view import Operation
@@ -150,6 +151,10 @@ def test_every_task_is_whole_again_after_any_faults(
     assert cluster.is_whole(), cluster.view
     assert cluster.view.jobs["job"].state.value == "deployed", cluster.view.jobs["job"]
     assert plan(cluster.view) == ()  # a settled cluster is left alone
+    if not cluster.view.unsettled:
+        assert next_steps(stands_of(cluster.view, cluster.view.jobs["job"])) == [], (
+            "actives are spread evenly"
+        )
 
 
 @settings(max_examples=examples(12))

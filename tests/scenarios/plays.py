@@ -117,7 +117,8 @@ def is_over(cluster: FakeCluster) -> bool:
     """Return whether no operation is in progress any more."""
     if not cluster.is_wanted:
         return cluster.view.jobs["job"].state is JobState.UNDEPLOYED
-    return not cluster.view.unsettled and not cluster.view.requests and not cluster.later
+    waits = cluster.view.requests or cluster.view.rebalancing or cluster.later
+    return not cluster.view.unsettled and not waits
 
 
 def spent(cluster: FakeCluster) -> int:

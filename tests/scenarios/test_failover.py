@@ -13,6 +13,7 @@ from appmaster.planning.rules.table import STAGES
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.actions import DecisionKind
 from appmaster.planning.state.job import OnExhausted, PlannerPolicy
+from appmaster.planning.state.reasons import HandoverMotive
 from docs.generate.waits import WAITS
 from tests.fakes.yarn import FakeCluster
 from tests.scenarios.flights import FLIGHTS, active_of, cast, deployed
@@ -124,10 +125,13 @@ def obeyed_rules(cluster: FakeCluster) -> set[str]:
             assert rule is not None
             assert each.kind in RULES[rule].decides
             found.add(rule)
-        for kind, rule in ((todo.PrepareHandover, "prepare"), (todo.ForgetHandover, "hand over")):
-            if isinstance(each, kind):
-                assert kind in RULES[rule].decides
-                found.add(rule)
+        if isinstance(each, todo.PrepareHandover):
+            rule = "rebalance" if each.reason.kind is HandoverMotive.REBALANCE else "prepare"
+            assert todo.PrepareHandover in RULES[rule].decides
+            found.add(rule)
+        if isinstance(each, todo.ForgetHandover):
+            assert todo.ForgetHandover in RULES["hand over"].decides
+            found.add("hand over")
     return found
 
 
@@ -135,6 +139,7 @@ def obeyed_rules(cluster: FakeCluster) -> set[str]:
 TELLING: Final = (
     (Flight.NOTHING, Trigger.ACTIVE_PROCESS, Under.PROMOTE),
     (Flight.NOTHING, Trigger.ACTIVE_PROCESS, Under.RESTART),
+    (Flight.NOTHING, Trigger.ACTIVE_PROCESS, Under.MIXED),
     (Flight.NOTHING, Trigger.ACTIVE_HOST, Under.RESTART),
     (Flight.NOTHING, Trigger.BOTH, Under.PROMOTE),
     (Flight.STOPPING, Trigger.PLANNED, Under.RESTART),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from appmaster.eventlog.entries import EntryKind, LogEntry
 from appmaster.planning.state import actions as todo
-from appmaster.planning.state.reasons import Loss, Reason
+from appmaster.planning.state.reasons import HandoverMotive, Loss, Reason
 from appmaster.planning.state.view import ClusterView
 from standby.replica.lifecycle import ENDED as LIFE_ENDED
 from standby.shared.exits import ProcessEnd, Ran
@@ -120,6 +120,8 @@ class Invariants:
 
     def acting(self, leader: Candidate, action: todo.Action) -> None:
         """Check that a leader does nothing in the world once another may have led for longer than a session."""
+        if isinstance(action, todo.PrepareHandover) and action.reason.kind is HandoverMotive.REBALANCE:
+            self._spreading(leader, action)
         zookeeper = self.world.zookeeper
         is_outward = isinstance(
             action, (todo.SendAssignment, todo.SendExit, todo.RequestContainer, todo.ReleaseContainer)
@@ -132,6 +134,37 @@ class Invariants:
             "{} of epoch {} does {}",
             *(leader.name, leader.epoch, type(action).__name__),
         )
+
+    def _spreading(self, leader: Candidate, action: todo.PrepareHandover) -> None:
+        """Check that actives are spread by one hand-over at a time, to copies in sync and warm by the leader's view."""
+        view, check = leader.view, self.world.clock.check
+        others = [
+            each
+            for each, known in view.handovers.items()
+            if known.reason.kind is HandoverMotive.REBALANCE and each != action.processor
+        ]
+        others += [
+            each
+            for each, known in view.failovers.items()
+            if known.reason is HandoverMotive.REBALANCE and view.holder(known.to) is not None
+        ]
+        check(
+            not others, "one_move_at_a_time", "{} moves {} beside {}", leader.name, action.processor, others
+        )
+        container = view.containers[action.container]
+        for task in view.job_tasks(action.processor):
+            record = view.records[task].record
+            status = container.statuses.get(ReplicaId(task, action.to_copy))
+            check(
+                action.to_copy in record.in_sync
+                and record.placed.get(action.to_copy) == action.container
+                and status is not None
+                and (status.phase, status.epoch) == (Phase.TAILING, record.epoch)
+                and container.is_warm,
+                "moves_between_copies_in_sync",
+                "{} moves {} to copy {}, which is {}",
+                *(leader.name, task, action.to_copy, status),
+            )
 
     # ---- orders ----
 

@@ -30,6 +30,7 @@ POLICY = PlannerPolicy(
     progress_timeout_ms=4_000,
     restore_delay_ms=1_000,
     prepare_timeout_ms=3_000,
+    rebalance_pause_ms=1_000,
     takeover_grace_ms=3_000,
     launch_timeout_ms=5_000,
     request_timeout_ms=1_500,

@@ -14,21 +14,25 @@ from appmaster.eventlog.entries import LogEntry
 from appmaster.leadership.lease import Lease
 from appmaster.planning.fold import changes
 from appmaster.planning.fold.apply import apply
+from appmaster.planning.placement import spread
 from appmaster.planning.placement.turn import Turn
 from appmaster.planning.plan import plan
-from appmaster.planning.rules import failover, table
+from appmaster.planning.rules import failover, rebalance, table
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.actions import Action
 from appmaster.planning.state.events import Event
-from appmaster.planning.state.view import ClusterView, Container, Presence, Recorded
+from appmaster.planning.state.job import Job
+from appmaster.planning.state.model import Processor
+from appmaster.planning.state.reasons import HandoverMotive
+from appmaster.planning.state.view import ClusterView, Container, Presence, Rebalancing, Recorded
 from standby.feeding import core as feeding_core
 from standby.feeding import members
 from standby.feeding.events import Observed
 from standby.feeding.state import FeedingState
 from standby.replica import claim
 from standby.shared import wire
-from standby.shared.model import InputFailures, Offsets, ReplicaId, TaskId
+from standby.shared.model import InputFailures, Offsets, ReplicaId, TaskId, TaskRecord
 from tests.simulation import replica as replicas
 from tests.simulation.kafka import Log
 from tests.simulation.leader import Candidate
@@ -213,6 +217,59 @@ def _nobody_is_stuck() -> AbstractContextManager[None]:
     return swapped(table, "STAGES", stages)
 
 
+def _could_move(view: ClusterView, job: Job, known: Rebalancing) -> bool:
+    """Return whether a hand-over would spread actives, without regard to other changes under way."""
+    is_led = job.is_led and view.now_ms >= known.not_before_ms
+    return is_led and bool(spread.next_steps(spread.stands_of(view, job)))
+
+
+def _moves_to_any_copy() -> AbstractContextManager[None]:
+    """Actives are handed over to copies that are not in sync or not warm to spread them."""
+
+    def options(
+        view: ClusterView, job: Job, model: Processor, record: TaskRecord, records: object
+    ) -> dict[str, int]:
+        holders = {copy: view.holder(name) for copy, name in record.placed.items() if copy != record.active}
+        return {spread.place_of(job, each): copy for copy, each in holders.items() if each is not None}
+
+    def ready(turn: Turn, job: Job, step: spread.Step) -> Container | None:
+        task = turn.view.job_tasks(step.processor)[0]
+        return turn.view.holder(turn.view.records[task].record.placed.get(step.copy))
+
+    @contextmanager
+    def planted() -> Iterator[None]:
+        with (
+            swapped(spread, "_options", options),
+            swapped(rebalance, "_ready", ready),
+            swapped(rebalance, "_may", _could_move),
+        ):
+            yield
+
+    return planted()
+
+
+def _moves_together() -> AbstractContextManager[None]:
+    """Several actives are handed over at the same time to spread them."""
+
+    original = rebalance.due
+
+    def due(turn: Turn) -> Iterator[Job]:
+        moves = [
+            each for each in turn.view.handovers.values() if each.reason.kind is HandoverMotive.REBALANCE
+        ]
+        for name, known in turn.view.rebalancing.items() if moves else ():
+            if _could_move(turn.view, turn.view.jobs[name], known):
+                yield turn.view.jobs[name]
+        yield from original(turn)
+
+    return swapped(rebalance, "due", due)
+
+
+def _never_moves() -> AbstractContextManager[None]:
+    stages = tuple(each for each in table.STAGES if each.name != "spread")
+    return swapped(table, "STAGES", stages)
+
+
 def _no_lease() -> AbstractContextManager[None]:
     return swapped(Lease, "is_valid", property(lambda self: True))
 
@@ -236,4 +293,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "no-lease": _no_lease,
     "nobody-is-stuck": _nobody_is_stuck,
     "everybody-is-blamed": _everybody_is_blamed,
+    "moves-to-any-copy": _moves_to_any_copy,
+    "moves-together": _moves_together,
+    "never-moves": _never_moves,
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -31,6 +33,11 @@ SETTLE_MS = 45_000
 #: Looked at this often then, and so many times in a row it must be whole.
 LOOK_MS: Final = 500
 LOOKS: Final = 3
+
+
+def _squares(places: Iterable[str]) -> int:
+    """Return the sum of squares of actives per place; the smallest is the most even."""
+    return sum(count * count for count in Counter(places).values())
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,9 @@ class World:
         actions = plan(view)
         if actions:
             return f"the leader wants {actions}"
+        uneven = self._uneven()
+        if uneven:
+            return uneven
         if view.writing or view.requests:
             return f"the leader waits: {view.writing} {view.requests}"
         return ""
@@ -172,6 +182,27 @@ class World:
         if len(racks) < min(len(allowed), wanted) and not self.job.is_mixed:
             return f"every copy of {record.task} is in rack {racks}"
         return ""
+
+    def _uneven(self) -> str:
+        """Return how actives are spread if another choice of copies is more even; empty: none is.
+
+        Tries every choice. An active that an operator chose (`standfast handover`) stays.
+        """
+        model = self.zookeeper.model
+        assert model is not None
+        present: list[str] = []
+        choices: list[set[str]] = []
+        for processor in model.processors.values():
+            record = self.zookeeper.records[processor.tasks[0]].record
+            places = {copy: self._place(name) for copy, name in record.placed.items()}
+            present.append(places[record.active or 0])
+            choices.append({present[-1]} if record.is_chosen else set(places.values()))
+        least = min(map(_squares, itertools.product(*choices)))
+        return f"actives are at {present}, and could be spread evenly" if _squares(present) > least else ""
+
+    def _place(self, container: str) -> str:
+        """Return the place of a container: in a mixed job the container itself, else its host."""
+        return container if self.job.is_mixed else self.containers[container].host.name
 
     def passed(self, process: Process, step: str) -> None:
         """Have the fault happen that waits for this step, if one does."""

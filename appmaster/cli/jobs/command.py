@@ -1,7 +1,8 @@
-"""``standfast handover`` and ``standfast unpark``: commands that a running job's leader carries out at once.
+"""``standfast handover``, ``rebalance`` and ``unpark``: commands that a running job's leader carries out at once.
 
 `handover` hands the active role over to a standby as planned: the standby gets ready while the active continues, and
-the gap is a fraction of a crash's. It does not count as a failure. `unpark` lets a processor run again that was
+the gap is a fraction of a crash's. It does not count as a failure. `rebalance` makes one such hand-over after the other
+until the actives are spread over hosts as evenly as their standbys permit. `unpark` lets a processor run again that was
 withdrawn for failing too often.
 
 Exit status: 0 done (with --no-wait: begun); 1 refused, given up, or not done in time; 2 no such job, task or
@@ -16,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from appmaster.api.client import ClusterClient
+from appmaster.cli.reading.observe import spread_in_words
 from appmaster.cli.shared.cluster import add_cluster_options, known_client
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
@@ -55,6 +57,13 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     parser.add_argument("--no-wait", action="store_true", help="do not wait until it is done")
     parser.add_argument(
         "--timeout", type=float, default=60.0, metavar="SECONDS", help="how long to wait (default: 60)"
+    )
+    parser = command(
+        "rebalance", _rebalance, "spread a job's actives evenly over hosts by planned hand-overs"
+    )
+    parser.add_argument("--no-wait", action="store_true", help="do not wait until they are evenly spread")
+    parser.add_argument(
+        "--timeout", type=float, default=300.0, metavar="SECONDS", help="how long to wait (default: 300)"
     )
     parser = command("unpark", _unpark, "let a parked processor run again")
     parser.add_argument("processor", metavar="PROCESSOR", type=int, help="number of the processor")
@@ -198,6 +207,42 @@ def describe(done: Mapping[str, Any]) -> str:
     return (
         f"processor {done['processor']} is {kind} to copy {done['copy']} on {done['host']}: {'; '.join(gaps)}"
     )
+
+
+def _rebalance(arguments: argparse.Namespace) -> int:
+    progress = Progress()
+    with known_client(arguments) as client:
+        said = client.call("rebalance", job=arguments.job)["said"]
+        spread = None
+        if not arguments.no_wait:
+            progress.say(said)
+            spread = wait_spread(client, arguments.job, Deadline(arguments.timeout), progress)
+    if arguments.json:
+        print_json({"job": arguments.job, "said": said, "spread": spread})
+    else:
+        print(said if spread is None else f"{arguments.job}: active processors {spread_in_words(spread)}")
+    return 0
+
+
+def spread_out(status: Mapping[str, Any], job: str) -> PollResult[Mapping[str, Any]]:
+    """Return how a job's actives are spread, and whether the requested rebalance is over. Pure."""
+    spread = next((each["spread"] for each in status["jobs"] if each["name"] == job), None)
+    if spread is None:
+        return PollResult(False, {}, failure=f"the leader no longer leads {job}")
+    said = spread_in_words(spread)
+    if spread["is_asked"]:
+        return PollResult(False, spread, said)
+    return PollResult(True, spread, said, failure="" if spread["is_even"] else f"not evenly spread: {said}")
+
+
+def wait_spread(client: ClusterClient, job: str, deadline: Deadline, progress: Progress) -> Mapping[str, Any]:
+    """Return how actives are spread once that is even; raises `StandfastError` if it does not become even."""
+    seen = until_leader_says(deadline, client.status, lambda status: spread_out(status, job), progress.say)
+    if seen is None or not seen.is_done:
+        raise StandfastError(
+            f"not done within {deadline.seconds:g} s; it continues: see `standfast status {job}`"
+        )
+    return seen.what
 
 
 def _unpark(arguments: argparse.Namespace) -> int:

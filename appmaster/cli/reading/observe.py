@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -164,6 +164,8 @@ def _status(arguments: argparse.Namespace) -> int:
         print(f"run {job['run']}{revision}")
         if leader is not None:
             print(f"leader {leader['candidate']} on {leader['host']}, epoch {leader['epoch']}")
+        if job.get("spread", {}).get("hosts"):
+            print(f"active processors: {spread_in_words(job['spread'])}")
         if job.get("traceback"):
             print("\nthe job's code raised:")
             print(_indented(job["traceback"]))
@@ -171,6 +173,13 @@ def _status(arguments: argparse.Namespace) -> int:
             print()
             tasks_table(status, arguments.job)
     return 0 if job["status"] == "deployed" and status["leader"] is not None else 1
+
+
+def spread_in_words(spread: Mapping[str, Any]) -> str:
+    """Return the number of active processors per host, highest first, and the reason if they are not evenly spread."""
+    ranked = sorted(spread["hosts"].items(), key=lambda each: (-each[1], each[0]))
+    counts = ", ".join(f"{host} {count}" for host, count in ranked) or "none"
+    return counts if spread["is_even"] or not spread["why"] else f"{counts}; not even: {spread['why']}"
 
 
 def tasks_table(status: dict[str, Any], job: str) -> None:

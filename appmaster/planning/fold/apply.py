@@ -80,6 +80,10 @@ def _excused(view: ClusterView, now_ms: int, stalled_ms: int) -> ClusterView:
             processor: replace(each, since_ms=later(each.since_ms))
             for processor, each in view.handovers.items()
         },
+        rebalancing={
+            job: each if each.whole_ms is None else replace(each, whole_ms=later(each.whole_ms))
+            for job, each in view.rebalancing.items()
+        },
         ending={
             container: replace(each, until_ms=each.until_ms + stalled_ms)
             for container, each in view.ending.items()
@@ -184,6 +188,7 @@ def _job_forgotten(view: ClusterView, event: happened.JobForgotten) -> ClusterVi
         lost_actives=_of_others(view.lost_actives, event.name),
         failovers=_of_others(view.failovers, event.name),
         handovers=_of_others(view.handovers, event.name),
+        rebalancing=without(view.rebalancing, event.name),
     )
 
 

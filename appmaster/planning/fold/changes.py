@@ -15,6 +15,7 @@ from appmaster.planning.state.view import (
     Container,
     LostActive,
     Presence,
+    Rebalancing,
     Recorded,
     places,
 )
@@ -28,7 +29,23 @@ def unsettle(view: ClusterView, processors: Iterable[ProcessorId]) -> ClusterVie
     A processor that is not in its job's model, or no longer, is left out: no pass would ever settle it.
     """
     more = frozenset(each for each in processors if each not in view.unsettled and _is_known(view, each))
-    return replace(view, unsettled=view.unsettled | more) if more else view
+    if not more:
+        return view
+    view = replace(view, unsettled=view.unsettled | more)
+    for name in {each.job for each in more}:
+        known = view.rebalancing.get(name)
+        if known is None or known.whole_ms is not None:
+            not_whole = replace(known or Rebalancing(), whole_ms=None)
+            view = replace(view, rebalancing=put(view.rebalancing, name, not_whole))
+    return view
+
+
+def bounded_anew(view: ClusterView, job: str) -> ClusterView:
+    """Return the view in which the count of hand-overs that spread a job's actives starts again at 0."""
+    known = view.rebalancing.get(job)
+    if known is None or not known.moves:
+        return view
+    return replace(view, rebalancing=put(view.rebalancing, job, replace(known, moves=0)))
 
 
 def _is_known(view: ClusterView, processor: ProcessorId) -> bool:
@@ -133,6 +150,8 @@ def lost(view: ClusterView, container: Container, loss: Reason[Loss], at_ms: int
         told_lost=view.told_lost | {container.id},
     )
     view = unsettle(view, view.processors_in(container.id))
+    for each in {task.job for task in view.assigned.get(container.id, ())}:
+        view = bounded_anew(view, each)
     actives = view.actives_in(container.id)
     for task in actives:
         processor = view.processor_of(task)

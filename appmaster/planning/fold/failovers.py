@@ -9,7 +9,7 @@ from appmaster.planning.state.actions import DecisionKind, WriteRecords
 from appmaster.planning.state.mappings import put, without
 from appmaster.planning.state.progress import progress
 from appmaster.planning.state.reasons import HandoverMotive, Loss
-from appmaster.planning.state.view import ClusterView, Container, Failover, LostActive
+from appmaster.planning.state.view import ClusterView, Container, Failover, LostActive, Rebalancing
 
 
 def begun(view: ClusterView, action: WriteRecords, at_ms: int) -> ClusterView:
@@ -33,6 +33,8 @@ def begun(view: ClusterView, action: WriteRecords, at_ms: int) -> ClusterView:
         copy = old.record.active if old is not None else None
         before = old.record.placed.get(copy, "") if old is not None and copy is not None else ""
         failover = Failover(action.processor, before, motive, new.active, to, at_ms, is_planned=True)
+        if motive is HandoverMotive.REBALANCE:
+            view = _moved(view, action.processor.job)
     elif missed is not None:
         failover = Failover(action.processor, missed.container, missed.loss, new.active, to, missed.at_ms)
     else:
@@ -44,6 +46,12 @@ def begun(view: ClusterView, action: WriteRecords, at_ms: int) -> ClusterView:
         lost_actives=without(view.lost_actives, action.processor),
         handovers=without(view.handovers, action.processor),
     )
+
+
+def _moved(view: ClusterView, job: str) -> ClusterView:
+    known = view.rebalancing.get(job, Rebalancing())
+    moved = replace(known, moves=known.moves + 1, in_vain=0)
+    return replace(view, rebalancing=put(view.rebalancing, job, moved))
 
 
 def followed(view: ClusterView, container: Container) -> ClusterView:

@@ -13,13 +13,14 @@ from appmaster.planning.state.actions import Action, DecisionKind, Outcome
 from appmaster.planning.state.job import JobState
 from appmaster.planning.state.mappings import put, without
 from appmaster.planning.state.model import job_of
-from appmaster.planning.state.reasons import Loss, Setback, SetbackKind
+from appmaster.planning.state.reasons import HandoverMotive, Loss, Setback, SetbackKind
 from appmaster.planning.state.view import (
     ClusterView,
     ContainerRequest,
     EndingContainer,
     Handover,
     Presence,
+    Rebalancing,
     RequestKind,
     RequestState,
 )
@@ -27,6 +28,10 @@ from standby.shared.model import SlotId
 
 #: Outcomes of a container that did nothing wrong but was never used: the next request for its slot waits.
 _IN_VAIN: Final = frozenset({Outcome.SAME_HOST, Outcome.DRAINED, Outcome.SURPLUS})
+
+
+#: How often the pause between hand-overs that spread a job's actives is doubled at most: once per failed attempt.
+_MOST_DOUBLINGS: Final = 5
 
 
 def start(view: ClusterView, action: Action, at_ms: int) -> ClusterView:
@@ -124,16 +129,51 @@ def _prepare_handover(view: ClusterView, action: todo.PrepareHandover, at_ms: in
 
 
 def _forget_handover(view: ClusterView, action: todo.ForgetHandover, at_ms: int) -> ClusterView:
+    handover = view.handovers.get(action.processor)
     view = replace(view, handovers=without(view.handovers, action.processor))
-    return unsettle(view, (action.processor,))
+    view = unsettle(view, (action.processor,))
+    job = view.jobs.get(action.processor.job)
+    if job is None or handover is None or handover.reason.kind is not HandoverMotive.REBALANCE:
+        return view
+    known = view.rebalancing.get(job.name, Rebalancing())
+    in_vain = known.in_vain + 1
+    again_ms = at_ms + (job.policy.rebalance_pause_ms << min(in_vain, _MOST_DOUBLINGS))
+    later = replace(known, in_vain=in_vain, not_before_ms=again_ms)
+    return replace(view, rebalancing=put(view.rebalancing, job.name, later))
 
 
 def _settle(view: ClusterView, action: todo.Settle, at_ms: int) -> ClusterView:
-    return replace(view, unsettled=view.unsettled.difference(action.processors))
+    view = replace(view, unsettled=view.unsettled.difference(action.processors))
+    whole = {each.job for each in action.processors}.difference(each.job for each in view.unsettled)
+    known = {name: view.rebalancing[name] for name in whole if name in view.rebalancing}
+    if not known:
+        return view
+    since = {name: replace(each, whole_ms=at_ms) for name, each in known.items()}
+    return replace(view, rebalancing={**view.rebalancing, **since})
+
+
+def _rest_rebalancing(view: ClusterView, action: todo.RestRebalancing, at_ms: int) -> ClusterView:
+    known = view.rebalancing.get(action.job)
+    if known is None:
+        return view
+    if action.until_ms is not None:
+        later = replace(known, not_before_ms=action.until_ms)
+        return replace(view, rebalancing=put(view.rebalancing, action.job, later))
+    if known.whole_ms is None:
+        # The requested rebalance is done. The job is not whole yet, so its actives are checked again when it is.
+        view = replace(view, rebalancing=put(view.rebalancing, action.job, Rebalancing()))
+    else:
+        view = replace(view, rebalancing=without(view.rebalancing, action.job))
+    return view
 
 
 def _answer(view: ClusterView, action: todo.Answer, at_ms: int) -> ClusterView:
     commands = tuple(each for each in view.commands if each.number != action.number)
+    if action.rebalances:
+        known = view.rebalancing.get(action.rebalances)
+        whole_ms = known.whole_ms if known is not None else at_ms
+        asked = Rebalancing(whole_ms, is_asked=True)
+        view = replace(view, rebalancing=put(view.rebalancing, action.rebalances, asked))
     attempts = {slot: each for slot, each in view.attempts.items() if slot not in action.clears}
     return replace(view, commands=commands, attempts=attempts)
 
@@ -248,6 +288,7 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any, int], ClusterView]]] = {
     todo.PrepareHandover: _prepare_handover,
     todo.ForgetHandover: _forget_handover,
     todo.Settle: _settle,
+    todo.RestRebalancing: _rest_rebalancing,
     todo.Answer: _answer,
     todo.FenceTasks: _fence_tasks,
     todo.WaiveFence: _waive_fence,

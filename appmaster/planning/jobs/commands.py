@@ -1,4 +1,4 @@
-"""Commands of operators that begin at once: a planned hand-over, unparking a processor. Pure.
+"""Commands of operators that begin at once: a planned hand-over, a rebalance, unparking a processor. Pure.
 
 A command is answered in the turn that sees it: with what begins now, or with why it cannot be done. What it begins
 continues like any other hand-over; if the leader changes during its preparation, it is forgotten.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
+from appmaster.planning.jobs.spreading import in_words, is_changing
+from appmaster.planning.placement.spread import active_processors, next_steps, stands_of
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.rules.planned import best_standby
 from appmaster.planning.state.actions import Action, Answer, PrepareHandover, WriteModel
@@ -24,6 +26,8 @@ def answers(turn: Turn) -> Iterator[Action]:
     for command in turn.view.commands:
         if command.operation is Operation.UNPARK:
             yield from _unpark(turn, command)
+        elif command.operation is Operation.REBALANCE:
+            yield _rebalance(turn, command)
         elif command.operation is Operation.HAND_OVER:
             yield from _fail_over(turn, command)
         else:
@@ -96,6 +100,20 @@ def _begin(turn: Turn, cohorts: tuple[Cohort, ...], copy: int | None) -> tuple[P
         return None, f"{which} is in sync, so nothing can take over as planned"
     turn.preparing += 1
     return PrepareHandover(processor, target[0], target[1].id, Reason(HandoverMotive.ASKED, "by command")), ""
+
+
+def _rebalance(turn: Turn, command: Command) -> Answer:
+    """Return the answer; if it is not a refusal, the rule *rebalance* starts to spread the job's actives."""
+    job = turn.view.jobs.get(command.job)
+    if job is None or not job.is_led:
+        why = f"there is no job {command.job}" if job is None else f"{job.name} is not to run"
+        return Answer(command.number, why, is_refused=True)
+    if not is_changing(turn.view, job) and not next_steps(stands_of(turn.view, job, is_asked=True)):
+        return Answer(
+            command.number, f"actives are spread evenly: {in_words(active_processors(turn.view, job))}"
+        )
+    said = f"spreading actives, one hand-over after the other: {in_words(active_processors(turn.view, job))}"
+    return Answer(command.number, said, rebalances=job.name)
 
 
 def _unpark(turn: Turn, command: Command) -> Iterator[Action]:

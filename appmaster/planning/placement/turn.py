@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from appmaster.planning.placement.fault_domains import FaultDomains, Relocation
-from appmaster.planning.state.actions import DecisionKind, Facts, RecordWrite, WriteRecords
+from appmaster.planning.state.actions import DecisionKind, Facts, PrepareHandover, RecordWrite, WriteRecords
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.mappings import without
 from appmaster.planning.state.model import Slot
@@ -108,6 +108,8 @@ class Turn:
         #: Jobs for which that is unknown while a decision is being written.
         self.undecided: set[str] = set()
         self.preparing = len(view.handovers)
+        #: The next hand-over that spreads a job's actives (`appmaster.planning.rules.rebalance`).
+        self.next_move: PrepareHandover | None = None
         #: See `appmaster.planning.placement.relocation`; None: not computed yet.
         self.relocations: dict[ProcessorId, Relocation] | None = None
         self.fault_domains: dict[tuple[str, ...], FaultDomains] = {}
@@ -481,12 +483,13 @@ def _most_homes(by_copy: Mapping[int, Sequence[Container]], ranked: Sequence[str
     return found
 
 
-def activated(record: TaskRecord, copy: int) -> TaskRecord:
-    """Return the record in which ``copy`` is active under the next epoch."""
+def activated(record: TaskRecord, copy: int, *, is_chosen: bool = False) -> TaskRecord:
+    """Return the record in which ``copy`` is active under the next epoch; ``is_chosen``: by an operator."""
     stays = {each for each in record.in_sync if each != record.active}
     return replace(
         record,
         active=copy,
         epoch=record.epoch + 1,
         in_sync=tuple(sorted({*stays, copy})),
+        is_chosen=is_chosen,
     )

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from appmaster.planning.containers.assignments import is_up_to_date
 from appmaster.planning.placement.relocation import can_relocate
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
+from appmaster.planning.rules import rebalance
 from appmaster.planning.rules.failover import missed
 from appmaster.planning.rules.moving import move_reason
-from appmaster.planning.rules.planned import balance
 from appmaster.planning.rules.table import first
 from appmaster.planning.state.actions import Action, Settle
 from appmaster.planning.state.job import Job
@@ -26,23 +26,31 @@ def writes(turn: Turn) -> Iterator[Action]:
     """Yield at most one decision per processor, and which processors are settled."""
     yield from missed(turn)
     settled: list[ProcessorId] = []
-    jobs = set(turn.view.jobs)
     for job, processor in turn.unsettled():
         cohorts = turn.cohorts(job, processor)
         if cohorts is None:
-            jobs.discard(job.name)
             continue
         action = first(turn, cohorts)
         if action is not None:
             yield action
         elif is_settled(turn, job, processor, cohorts):
             settled.append(processor)
-            continue
-        jobs.discard(job.name)
     if settled:
         yield Settle(tuple(settled))
-    for name in sorted(jobs):
-        yield from balance(turn, turn.view.jobs[name])
+    yield from _spread(turn)
+
+
+def _spread(turn: Turn) -> Iterator[Action]:
+    """Yield the next hand-over that spreads a job's actives, or when to check its job again."""
+    for job in rebalance.due(turn):
+        rest = rebalance.look(turn, job)
+        if rest is not None:
+            yield rest
+            continue
+        cohorts = turn.cohorts(job, turn.next_move.processor) if turn.next_move is not None else None
+        action = first(turn, cohorts) if cohorts is not None else None
+        if action is not None:
+            yield action
 
 
 def is_settled(turn: Turn, job: Job, processor: ProcessorId, cohorts: tuple[Cohort, ...]) -> bool:

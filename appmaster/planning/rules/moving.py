@@ -231,7 +231,8 @@ def hand_over(
     def edit(record: TaskRecord) -> TaskRecord:
         if record.placed.get(to_copy) == container.id:
             # The former active continues as a standby, with everything that was committed.
-            return replace(activated(record, to_copy), in_sync=tuple(sorted({*record.in_sync, to_copy})))
+            then = activated(record, to_copy, is_chosen=reason.kind is HandoverMotive.ASKED)
+            return replace(then, in_sync=tuple(sorted({*record.in_sync, to_copy})))
         return turn.placed(cohort, record, to_copy, container, activates=True)
 
     turn.add_load(container.id, len(cohort.recorded), 0)

@@ -2,24 +2,21 @@
 
 Reasons: an operator asked for it; the active's host is drained; its container runs an older revision; its copy or its
 container is not where the model wants it; its processor's other tasks are active elsewhere; every copy would be lost
-with its host; the containers of a mixed job are out of balance.
+with its host. Hand-overs that spread actives evenly are decided in `appmaster.planning.rules.rebalance`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Final
 
 from appmaster.planning.placement.eligibility import free_for
 from appmaster.planning.placement.relocation import next_relocation
-from appmaster.planning.placement.shared_containers import shared_containers
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
-from appmaster.planning.placement.upgrade import next_container, outdated, surplus_container
+from appmaster.planning.placement.upgrade import next_container
 from appmaster.planning.rules.failover import fitness, is_in_sync
 from appmaster.planning.rules.moving import hand_over
-from appmaster.planning.state.actions import Action, ForgetHandover, PrepareHandover, WriteRecords
-from appmaster.planning.state.job import Job
+from appmaster.planning.state.actions import ForgetHandover, PrepareHandover, WriteRecords
 from appmaster.planning.state.reasons import HandoverMotive, Reason
 from appmaster.planning.state.view import Container, Presence
 from standby.shared.model import ProcessorId, SlotId
@@ -46,7 +43,14 @@ def carry_on(turn: Turn, cohorts: tuple[Cohort, ...]) -> WriteRecords | ForgetHa
         is_tailing = turn.is_tailing(cohort, handover.to_copy, container)
         statuses = list(turn.statuses(cohort, handover.to_copy, container))
         is_prepared = is_tailing and all(each is not None and each.is_prepared for each in statuses)
-        if is_prepared or (is_tailing and waited >= cohort.job.policy.prepare_timeout_ms):
+        is_over = waited >= cohort.job.policy.prepare_timeout_ms
+        is_for_spread = (
+            handover.reason.kind is HandoverMotive.REBALANCE and cohort.job.policy.has_warm_standbys
+        )
+        if is_over and not is_prepared and is_for_spread:
+            # It is not urgent, so it is not worth a longer gap.
+            return ForgetHandover(processor, f"copy {handover.to_copy} did not get ready")
+        if is_prepared or (is_tailing and is_over):
             return hand_over(turn, cohort, handover.to_copy, container, handover.reason)
         if waited >= 2 * cohort.job.policy.prepare_timeout_ms:
             return ForgetHandover(processor, f"copy {handover.to_copy} fell behind meanwhile")
@@ -211,41 +215,3 @@ def best_standby(
 def _has_active(turn: Turn, container: Container) -> bool:
     held = turn.view.assigned.get(container.id, {})
     return any(turn.view.records[task].record.active == copy for task, copy in held.items())
-
-
-def balance(turn: Turn, job: Job) -> Iterator[Action]:
-    """Yield one hand-over that evens out the actives of a mixed job in which everything else is settled.
-
-    After a failover the surviving containers have more actives, and the one that came back has none.
-    """
-    if not job.model.is_mixed or not job.is_led or turn.view.handovers:
-        return
-    loads = turn.loads()
-    live = shared_containers(turn, job)
-    if len(live) < 2 or outdated(turn, job) or surplus_container(turn, job) is not None:
-        return
-    fewest = min(loads.get(each.id, (0, 0))[0] for each in live)
-    for most in sorted(live, key=lambda each: (-loads.get(each.id, (0, 0))[0], each.id)):
-        if loads.get(most.id, (0, 0))[0] - fewest < 2:
-            return
-        for task, held in turn.view.assigned.get(most.id, {}).items():
-            record = turn.view.records[task].record
-            if record.active != held or task.job != job.name:
-                continue
-            for copy in record.in_sync:
-                other = turn.view.holder(record.placed.get(copy))
-                is_better = (
-                    other is not None
-                    and copy != held
-                    and other in live
-                    and loads.get(most.id, (0, 0))[0] - loads.get(other.id, (0, 0))[0] >= 2
-                )
-                if is_better and other is not None:
-                    yield _prepared(
-                        turn,
-                        job.model.processor_of[task],
-                        copy,
-                        other,
-                        Reason(HandoverMotive.BALANCE, "its container has fewer actives"),
-                    )
-                    return

@@ -72,6 +72,11 @@ def is_moving(turn: Turn, cohort: Cohort) -> bool:
     return bool(cohort.record.moving)
 
 
+def is_next_to_move(turn: Turn, cohort: Cohort) -> bool:
+    """Return whether the next hand-over that spreads actives is one of this processor."""
+    return turn.next_move is not None and turn.next_move.processor == cohort.processor
+
+
 def is_prepared_for(turn: Turn, cohort: Cohort) -> bool:
     """Return whether a planned hand-over of the processor has begun."""
     return cohort.processor in turn.view.handovers

@@ -14,7 +14,7 @@ from typing import Final
 from appmaster.metrics import counters as m
 from appmaster.metrics.counters import Counter
 from appmaster.planning.placement.turn import Cohort, Turn
-from appmaster.planning.rules import failover, follow_reports, moving, placing, planned, situations
+from appmaster.planning.rules import failover, follow_reports, moving, placing, planned, rebalance, situations
 from appmaster.planning.rules.withdrawal import withdraw
 from appmaster.planning.state.actions import (
     Action,
@@ -209,8 +209,8 @@ STAGES: Final[tuple[RuleStage, ...]] = (
                 (DecisionKind.HANDOVER, ForgetHandover),
                 deadline="prepare_timeout_ms",
                 comes="the prepared copy becomes active, the former one continues as a standby",
-                otherwise="in sync but not ready: it is handed over nevertheless; not in sync for twice that "
-                "time, or lost: it is given up, and begun again if it is still called for",
+                otherwise="in sync but not ready: it is handed over nevertheless, unless it only spreads actives; "
+                "not in sync for twice that time, or lost: it is given up, and begun again if it is still called for",
                 events=("handover_finished", "handover_given_up"),
                 counted=(m.HANDOVERS, m.HANDOVERS_GIVEN_UP),
             ),
@@ -326,6 +326,27 @@ STAGES: Final[tuple[RuleStage, ...]] = (
                 deadline="prepare_timeout_ms",
                 comes="*hand over*",
                 otherwise="see *hand over*",
+                events=("handover_started",),
+                counted=(m.HANDOVERS_STARTED,),
+            ),
+        ),
+        is_of_processor=True,
+    ),
+    RuleStage(
+        "spread",
+        situations.is_next_to_move,
+        (
+            Rule(
+                "rebalance",
+                situations.always,
+                "the actives of the job are not spread over hosts as evenly as its copies permit; the job has been "
+                "whole for 10 s, or `standfast rebalance` asked for an even spread; and the copy that is to take over "
+                "is in sync and warm",
+                _together(rebalance.begin),
+                (PrepareHandover,),
+                deadline="prepare_timeout_ms",
+                comes="*hand over*; the next one after another 10 s in which the job is whole",
+                otherwise="not ready in time: it is given up, and tried again after a pause that doubles each time",
                 events=("handover_started",),
                 counted=(m.HANDOVERS_STARTED,),
             ),

@@ -219,6 +219,15 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
+class RestRebalancing:
+    """Leave a job's actives where they are for now. Changes only the view."""
+
+    job: str
+    until_ms: int | None = None
+    """When their spread is checked again; None: after the next event that affects the job."""
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """Answer a command with its outcome."""
 
@@ -227,6 +236,8 @@ class Answer:
     is_refused: bool = False
     clears: tuple[SlotId, ...] = ()
     """Slots whose failures are forgotten at the same time."""
+    rebalances: str = ""
+    """The job whose actives are to be spread evenly from now on; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +333,7 @@ Action = (
     | PrepareHandover
     | ForgetHandover
     | Settle
+    | RestRebalancing
     | Answer
     | WriteStatus
     | DeclareLost

@@ -54,7 +54,8 @@ class HandoverMotive(str, enum.Enum):
     """Every copy would be lost at once."""
     GATHER = "gather"
     """The processor's other tasks are active in another copy."""
-    BALANCE = "balance"
+    REBALANCE = "rebalance"
+    """Actives are spread evenly over hosts."""
 
 
 class NoStandbyReason(str, enum.Enum):

@@ -322,6 +322,23 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebalancing:
+    """A job that an event has affected, so that its actives may not be spread as evenly as its copies permit."""
+
+    whole_ms: int | None = None
+    """Since when all of its processors are settled; None: one is unsettled."""
+    not_before_ms: int = 0
+    """The spread is not checked before then."""
+    moves: int = 0
+    """Hand-overs that spread its actives since they were even or the job lost a container; limited."""
+    in_vain: int = 0
+    """How many hand-overs were given up since the last one that was done."""
+    is_asked: bool = False
+    """Whether `standfast rebalance` asked for it: with either value of the job's key, without pauses, and including
+    actives that an operator chose."""
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """An operator's request for something to be done now."""
 
@@ -330,6 +347,7 @@ class Command:
     processor: ProcessorId | None = None
     container: str = ""
     copy: int | None = None
+    job: str = ""
 
 
 class Operation(str, enum.Enum):
@@ -339,6 +357,8 @@ class Operation(str, enum.Enum):
     """Hand the active role of a processor, or of everything in a container, over to a standby."""
     UNPARK = "unpark"
     """Let a parked processor run again."""
+    REBALANCE = "rebalance"
+    """Spread the actives of a job as evenly over hosts as its copies permit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,6 +394,8 @@ class ClusterView:
     attempts: Mapping[Slot, Attempts] = field(default_factory=dict)
     failovers: Mapping[ProcessorId, Failover] = field(default_factory=dict)
     handovers: Mapping[ProcessorId, Handover] = field(default_factory=dict)
+    rebalancing: Mapping[str, Rebalancing] = field(default_factory=dict)
+    """Jobs whose spread is to be checked once they are whole. No other job is checked, so a quiet turn is cheap."""
     lost_actives: Mapping[ProcessorId, LostActive] = field(default_factory=dict)
     told_lost: frozenset[str] = frozenset()
     """Containers whose loss this leader has logged, so that it logs each loss once."""

@@ -123,6 +123,11 @@ def test_command_that_was_not_decided_in_time_is_not_carried_out_later(leader: L
     assert "handover_started" not in leader.cluster.kinds()
 
 
+def test_rebalance_is_about_a_job_and_says_what_begins(leader: Leader) -> None:
+    assert leader.ask("rebalance", job="job")["said"].startswith("actives are spread evenly: ")
+    assert "error" in leader.ask("rebalance", job="other")
+
+
 def test_command_that_cannot_be_obeyed_is_an_error_with_its_reason(leader: Leader) -> None:
     assert leader.ask("handover", job="job", processor=0, copy=0) == {
         "error": "job/main:0: copy 0 is active already",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ from appmaster.cli.jobs.change import usable_hosts
 from appmaster.cli.jobs.command import describe, gap_ms
 from appmaster.cli.jobs.rollout import Goal, pending_moves, rollout_progress
 from appmaster.cli.launch.starting import serves_job
+from appmaster.cli.reading.observe import spread_in_words
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
 from appmaster.config import job_spec, planner_policy
@@ -213,6 +215,10 @@ class Leader:
         goal = command.HandOver("job", frozenset({0}), before)
         return command.wait(cast("ClusterClient", self), goal, Deadline(within, self.clock), Progress())
 
+    def rebalance(self, within: float = 60.0, job: str = "job") -> Mapping[str, Any]:
+        deadline = Deadline(within, self.clock)
+        return command.wait_spread(cast("ClusterClient", self), job, deadline, Progress())
+
     def empty(self, host: str, within: float = 60.0) -> tuple[str, ...]:
         deadline = Deadline(within, self.clock)
         left = wait_empty(cast("ClusterClient", self), (host,), deadline, Progress())
@@ -284,6 +290,42 @@ def test_a_hand_over_that_comes_to_nothing_or_takes_longer_is_told_so() -> None:
     assert not command.handover_progress(after, command.HandOver("job", frozenset({0}), after)).failure, (
         "of an earlier one"
     )
+
+
+def crowded(**policy: Any) -> FakeCluster:
+    """Return a whole cluster of two hosts; commands have handed all actives over to one of them."""
+    cluster = FakeCluster(tasks=2, hosts=("h1", "h2"), policy=PlannerPolicy(**policy))
+    cluster.run(30_000)
+    for processor in (0, 1, 1):
+        cluster.command(Operation.HAND_OVER, processor)
+        cluster.run(8_000)
+    return cluster
+
+
+def test_an_even_spread_is_waited_for_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    leader = Leader(crowded(rebalance="manual"))
+    (before,) = leader.status()["jobs"]
+    assert spread_in_words(before["spread"]).endswith("; not even: job.locality.rebalance is manual")
+    leader.cluster.command(Operation.REBALANCE, job="job")
+    leader.cluster.run(100)
+    spread = leader.rebalance()
+    assert spread_in_words(spread) == "h1 1, h2 1"
+    assert leader.clock.waits > 1
+    assert "not even: waits for the end of a hand-over or failover" in capsys.readouterr().err
+
+
+def test_a_spread_that_does_not_become_even_is_an_error_with_its_reason() -> None:
+    leader = Leader(crowded(rebalance="manual"))
+    with pytest.raises(StandfastError, match=r"not evenly spread: .*: job.locality.rebalance is manual"):
+        leader.rebalance()
+    leader.cluster.is_warm = False
+    leader.cluster.run(1_000)
+    leader.cluster.command(Operation.REBALANCE, job="job")
+    leader.cluster.run(100)
+    with pytest.raises(StandfastError, match="not done within 5 s; it continues: see `standfast status job`"):
+        leader.rebalance(5.0)
+    with pytest.raises(StandfastError, match="the leader no longer leads other"):
+        leader.rebalance(job="other")
 
 
 def test_a_host_is_waited_for_until_it_is_empty_and_what_stays_is_told() -> None:

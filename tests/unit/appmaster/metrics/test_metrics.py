@@ -410,6 +410,25 @@ def test_view_of_a_whole_cluster() -> None:
     assert len(found["standfast_replica_lag_records"]) == 8, "each replica of four tasks"
 
 
+def test_actives_are_counted_per_host_and_hosts_with_only_standbys_have_none() -> None:
+    cluster = FakeCluster(containers=3, tasks=6)
+    cluster.run(60_000)
+    (job, *_) = cluster.view.jobs
+    for host in cluster.hosts:
+        assert value(shown(view=cluster.view), "standfast_active_processors", job=job, host=host) == 1
+    active = cluster.active_process(0)
+    cluster.kill(active.skein_id)
+    cluster.run(8_000)
+    counts = {
+        each: value(shown(view=cluster.view), "standfast_active_processors", job=job, host=each)
+        for each in cluster.hosts
+    }
+    assert counts[active.host] == 0
+    assert sorted(counts.values()) == [0, 1, 2]
+    cluster.run(20_000)
+    assert sorted(shown(view=cluster.view)["standfast_active_processors"].values()) == [1, 1, 1]
+
+
 def test_leader_of_very_many_tasks_leaves_their_lags_to_the_containers() -> None:
     cluster = FakeCluster()
     cluster.run(5_000)

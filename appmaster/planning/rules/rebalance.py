@@ -1,0 +1,140 @@
+"""Spreading actives evenly over hosts by planned hand-overs, one at a time, once everything else is done. Pure.
+
+`appmaster.planning.placement.spread` chooses the next hand-over. It begins once the job has been whole for a while and
+the copy that is to take over is in sync and warm (rule `calm-moves`). Only jobs that an event has affected are checked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from appmaster.planning.placement.shared_containers import shared_containers
+from appmaster.planning.placement.spread import Stand, Step, active_processors, next_steps, stands_of
+from appmaster.planning.placement.turn import Cohort, Turn
+from appmaster.planning.placement.upgrade import surplus_container
+from appmaster.planning.rules.failover import is_in_sync
+from appmaster.planning.rules.planned import best_standby
+from appmaster.planning.state.actions import PrepareHandover, RestRebalancing
+from appmaster.planning.state.job import Job
+from appmaster.planning.state.reasons import HandoverMotive, Reason
+from appmaster.planning.state.view import ClusterView, Container, Rebalancing
+
+#: How long after a check that found no copy ready the job is checked again.
+LOOK_MS: Final = 1_000
+
+#: Most hand-overs per processor; after them the actives stay where they are until a container is lost.
+MOST_MOVES: Final = 2
+
+
+def due(turn: Turn) -> Iterator[Job]:
+    """Yield the jobs whose spread is to be checked now."""
+    view = turn.view
+    for name, known in view.rebalancing.items():
+        job = view.jobs.get(name)
+        if job is not None and _may(view, job, known) and not turn.preparing and not is_busy(view, job):
+            yield job
+
+
+def _may(view: ClusterView, job: Job, known: Rebalancing) -> bool:
+    if not job.is_led or view.now_ms < known.not_before_ms or is_spent(job, known):
+        return False
+    if known.is_asked:
+        return True
+    return (
+        job.policy.rebalance == "auto"
+        and known.whole_ms is not None
+        and view.now_ms - known.whole_ms >= job.policy.rebalance_pause_ms
+    )
+
+
+def is_spent(job: Job, known: Rebalancing) -> bool:
+    """Return whether the job has used up its hand-overs without an even spread."""
+    return known.moves >= MOST_MOVES * len(job.model.processors)
+
+
+def is_busy(view: ClusterView, job: Job) -> bool:
+    """Return whether a hand-over of any job, or a failover of this job, is under way."""
+    return bool(view.handovers) or any(
+        (each.processor.job == job.name or each.reason is HandoverMotive.REBALANCE)
+        and view.holder(each.to) is not None
+        for each in view.failovers.values()
+    )
+
+
+def look(turn: Turn, job: Job) -> RestRebalancing | None:
+    """Set `Turn.next_move` to the next hand-over of a job; if there is none, return when to check the job again."""
+    view = turn.view
+    if job.model.is_mixed and surplus_container(turn, job) is not None:
+        return RestRebalancing(job.name, view.now_ms + LOOK_MS)
+    stands = stands_of(view, job, is_asked=view.rebalancing[job.name].is_asked)
+    steps = next_steps(stands, _crowd(view, job))
+    if not steps:
+        return RestRebalancing(job.name, None if _is_at_rest(turn, job) else view.now_ms + LOOK_MS)
+    shared = shared_containers(turn, job) if job.model.is_mixed else None
+    for step in steps:
+        container = _ready(turn, job, step)
+        if container is not None and (shared is None or container in shared):
+            turn.next_move = PrepareHandover(step.processor, step.copy, container.id, _reason(step, stands))
+            return None
+    return RestRebalancing(job.name, view.now_ms + LOOK_MS)
+
+
+def _is_at_rest(turn: Turn, job: Job) -> bool:
+    """Return whether all copies of a job are in sync and none is moving: no further options are to be expected."""
+    for processor in turn.view.unsettled:
+        if processor.job != job.name:
+            continue
+        cohorts = turn.cohorts(job, processor)
+        if cohorts is None or any(each.record.moving for each in cohorts):
+            return False
+        for each in cohorts:
+            placed = (copy for copy in each.record.placed if turn.holder(each, copy) is not None)
+            if not all(is_in_sync(each, copy) for copy in placed):
+                return False
+    return True
+
+
+def _crowd(view: ClusterView, job: Job) -> dict[str, int]:
+    """Return place → the number of other jobs' actives on its host."""
+    others: Counter[str] = Counter()
+    for other in view.jobs.values():
+        if other.name != job.name:
+            others.update(active_processors(view, other))
+    if not others or not job.model.is_mixed:
+        return others
+    return {each.id: others[each.host] for each in view.containers.values()}
+
+
+def _ready(turn: Turn, job: Job, step: Step) -> Container | None:
+    """Return the container of the copy that is to take over, if the copy is in sync and warm; else None."""
+    if step.processor in turn.touched or (job.policy.has_warm_standbys and not _is_warm(turn.view, step)):
+        return None
+    cohorts = turn.cohorts(job, step.processor)
+    if cohorts is None or len(cohorts) != 1:
+        return None
+    found = best_standby(turn, cohorts[0], copy=step.copy)
+    return found[1] if found is not None else None
+
+
+def _is_warm(view: ClusterView, step: Step) -> bool:
+    record = view.records[view.job_tasks(step.processor)[0]].record
+    holder = view.holder(record.placed.get(step.copy))
+    return holder is not None and holder.is_warm
+
+
+def _reason(step: Step, stands: list[Stand]) -> Reason[HandoverMotive]:
+    counts = Counter(each.place for each in stands)
+    many, few = counts[step.source], counts[step.target]
+    actives = "active" if many == 1 else "actives"
+    return Reason(HandoverMotive.REBALANCE, f"{step.source} has {many} {actives}, {step.target} has {few}")
+
+
+def begin(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
+    """Return the beginning of the next hand-over that spreads actives."""
+    move = turn.next_move
+    if move is None or move.processor != cohorts[0].processor:
+        return None
+    turn.preparing += 1
+    return move

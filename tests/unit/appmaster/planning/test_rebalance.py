@@ -1,0 +1,296 @@
+"""Actives are spread over hosts again: when, between which copies, one at a time, and what `status` says about it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from appmaster.planning.jobs.spreading import spread_of
+from appmaster.planning.placement.spread import Stand, next_steps
+from appmaster.planning.plan import plan
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state.job import PlannerPolicy
+from appmaster.planning.state.reasons import HandoverMotive
+from appmaster.planning.state.view import Operation
+from standby.shared.model import ProcessorId
+from tests.fakes.yarn import FakeCluster
+
+PAUSE_MS = PlannerPolicy().rebalance_pause_ms
+
+
+def deployed(**more: object) -> FakeCluster:
+    """Return a whole cluster with an even spread; earlier actions and entries are cleared."""
+    cluster = FakeCluster(**{"hosts": ("h1", "h2", "h3"), "containers": 3, "tasks": 6, **more})  # type: ignore[arg-type]
+    cluster.run(60_000)
+    assert cluster.is_whole()
+    assert plan(cluster.view) == ()
+    assert not cluster.view.rebalancing or cluster.policy.rebalance == "manual"
+    cluster.actions.clear()
+    cluster.entries.clear()
+    return cluster
+
+
+def per_host(cluster: FakeCluster) -> list[int]:
+    """Return how many processors are active on each host of the cluster, the fewest first."""
+    actives = {
+        cluster.view.processor_of(task): cluster.active_process(task.partition).host
+        for task in cluster.versions
+    }
+    counts = Counter(dict.fromkeys(cluster.hosts, 0))
+    counts.update(actives.values())
+    return sorted(counts.values())
+
+
+def crowded(**more: object) -> FakeCluster:
+    """Return a cluster that is whole again after a host with an active was lost and has returned."""
+    cluster = deployed(**more)
+    host = cluster.active_process(0).host
+    cluster.lose_host(host, silent=False)
+    cluster.run(1_000)
+    cluster.return_host(host)
+    until_whole(cluster)
+    return cluster
+
+
+def until_whole(cluster: FakeCluster) -> None:
+    """Run the cluster until nothing is unsettled."""
+    while cluster.view.unsettled or not cluster.is_whole():
+        cluster.run(100)
+        assert cluster.now_ms < 200_000, cluster.view.unsettled
+
+
+def hand_over(cluster: FakeCluster, processor: int) -> None:
+    """Hand an active over by command, as an operator does."""
+    cluster.command(Operation.HAND_OVER, processor)
+    cluster.run(2_000)
+    until_whole(cluster)
+
+
+def moves(cluster: FakeCluster) -> list[todo.PrepareHandover]:
+    """Return the hand-overs that were begun to spread actives."""
+    return [
+        each
+        for each in cluster.actions
+        if isinstance(each, todo.PrepareHandover) and each.reason.kind is HandoverMotive.REBALANCE
+    ]
+
+
+def test_actives_are_spread_again_once_the_lost_copies_are_replaced() -> None:
+    cluster = crowded()
+    assert per_host(cluster) == [0, 1, 2]
+    assert not moves(cluster)
+    cluster.run(PAUSE_MS - 500)
+    assert not moves(cluster), "a pause comes first"
+    cluster.run(20_000)
+    assert per_host(cluster) == [1, 1, 1]
+    (move,) = moves(cluster)
+    assert str(move.reason).startswith("rebalance: ")
+    kinds = cluster.kinds()
+    assert kinds.count("handover_finished") == 1
+    assert kinds.count("failover_started") == 1, "a hand-over is no failover"
+    assert not cluster.view.rebalancing
+    assert plan(cluster.view) == ()
+
+
+def test_one_hand_over_after_the_other_with_a_pause_between() -> None:
+    cluster = crowded(containers=6)
+    begun: list[int] = []
+    at_once = 0
+    while cluster.view.rebalancing:
+        before = len(moves(cluster))
+        cluster.run(100)
+        begun += [cluster.now_ms] * (len(moves(cluster)) - before)
+        under_way = [
+            each for each in cluster.view.failovers.values() if each.reason is HandoverMotive.REBALANCE
+        ]
+        at_once = max(at_once, len(cluster.view.handovers) + len(under_way))
+    assert spread_of(cluster.view, cluster.view.jobs["job"]).is_even
+    assert at_once == 1
+    assert len(begun) >= 2
+    assert all(later - earlier > PAUSE_MS for earlier, later in itertools.pairwise(begun))
+
+
+def test_manual_leaves_actives_where_they_are_until_a_command() -> None:
+    cluster = crowded(policy=PlannerPolicy(rebalance="manual"))
+    cluster.run(60_000)
+    assert per_host(cluster) == [0, 1, 2]
+    assert not moves(cluster)
+    spread = spread_of(cluster.view, cluster.view.jobs["job"])
+    assert (spread.is_even, spread.why) == (False, "job.locality.rebalance is manual")
+    cluster.command(Operation.REBALANCE, job="job")
+    cluster.run(100)
+    assert len(moves(cluster)) == 1, "at once, without the pause"
+    assert "spreading actives" in cluster.said[-1].said
+    cluster.run(5_000)
+    assert per_host(cluster) == [1, 1, 1]
+    cluster.command(Operation.REBALANCE, job="job")
+    cluster.run(100)
+    assert cluster.said[-1].said.startswith("actives are spread evenly: h1 1")
+    assert not cluster.view.rebalancing
+
+
+def test_rebalance_of_a_job_that_is_not_there_is_refused() -> None:
+    cluster = deployed()
+    cluster.command(Operation.REBALANCE, job="other")
+    cluster.run(100)
+    assert cluster.said[-1].is_refused
+    assert cluster.said[-1].said == "there is no job other"
+
+
+def test_an_active_that_an_operator_moved_stays_until_it_is_lost() -> None:
+    cluster = deployed(containers=2, tasks=2, hosts=("h1", "h2"))
+    hand_over(cluster, 0)
+    where = cluster.active_process(0).host
+    cluster.run(60_000)
+    assert cluster.active_process(0).host == where
+    assert [each.processor.number for each in moves(cluster)] == [1], "the other active moves instead"
+    assert per_host(cluster) == [1, 1]
+    hand_over(cluster, 1)
+    cluster.run(60_000)
+    assert per_host(cluster) == [0, 2]
+    spread = spread_of(cluster.view, cluster.view.jobs["job"])
+    assert not spread.is_even
+    assert spread.why == "actives stay where `standfast handover` moved them"
+    cluster.elect(2)
+    cluster.run(60_000)
+    assert per_host(cluster) == [0, 2], "the next leader does not move them either"
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.run(60_000)
+    assert per_host(cluster) == [1, 1]
+
+
+def test_the_command_moves_actives_that_an_operator_moved_before() -> None:
+    cluster = deployed(containers=2, tasks=2, hosts=("h1", "h2"), policy=PlannerPolicy(rebalance="manual"))
+    hand_over(cluster, 0)
+    hand_over(cluster, 1)
+    hand_over(cluster, 1)
+    assert per_host(cluster) == [0, 2]
+    assert all(each.record.is_chosen for each in cluster.versions.values())
+    cluster.command(Operation.REBALANCE, job="job")
+    cluster.run(10_000)
+    assert per_host(cluster) == [1, 1]
+
+
+def test_nothing_moves_to_a_copy_that_is_not_in_sync_or_not_warm() -> None:
+    cluster = crowded()
+    cluster.lag_ms = cluster.policy.lag_time_ms + 1
+    cluster.run(60_000)
+    assert not moves(cluster)
+    cluster.lag_ms = 0
+    cluster.is_warm = False
+    cluster.run(60_000)
+    assert not moves(cluster)
+    assert "in sync and warm" in spread_of(cluster.view, cluster.view.jobs["job"]).why
+    cluster.is_warm = True
+    cluster.run(10_000)
+    assert per_host(cluster) == [1, 1, 1]
+
+
+def test_a_job_whose_standbys_are_never_warm_does_not_wait_for_it() -> None:
+    cluster = crowded(policy=PlannerPolicy(has_warm_standbys=False))
+    cluster.is_warm = False
+    cluster.never_prepares.update(each.container for each in cluster.processes.values())
+    cluster.run(PAUSE_MS + cluster.policy.prepare_timeout_ms + 5_000)
+    assert per_host(cluster) == [1, 1, 1]
+
+
+def test_a_copy_that_does_not_get_ready_is_given_up_and_tried_again_later_each_time() -> None:
+    cluster = crowded()
+    cluster.never_prepares.update(each.container for each in cluster.processes.values())
+    begun: list[int] = []
+    while len(begun) < 3:
+        before = len(moves(cluster))
+        cluster.run(100)
+        begun += [cluster.now_ms] * (len(moves(cluster)) - before)
+        assert cluster.now_ms < 400_000
+    assert "decided_handover" not in cluster.kinds()
+    assert cluster.kinds().count("handover_given_up") == 2
+    assert begun[2] - begun[1] > begun[1] - begun[0]
+    cluster.never_prepares.clear()
+    cluster.run(20_000)
+    assert per_host(cluster) == [1, 1, 1]
+
+
+def test_a_loss_in_the_middle_of_a_move_comes_first_and_the_spread_after_it() -> None:
+    cluster = crowded()
+    cluster.never_prepares.update(each.container for each in cluster.processes.values())
+    while not cluster.view.handovers:
+        cluster.run(100)
+    (processor,) = cluster.view.handovers
+    partition = cluster.view.job_tasks(processor)[0].partition
+    cluster.kill(cluster.active_process(partition).skein_id)
+    cluster.run(2_000)
+    assert not cluster.view.handovers
+    cluster.never_prepares.clear()
+    cluster.run(90_000)
+    assert cluster.is_whole()
+    assert per_host(cluster) == [1, 1, 1]
+    assert cluster.view.unsettled == frozenset()
+
+
+def test_after_the_most_hand_overs_actives_stay_until_a_container_is_lost() -> None:
+    cluster = crowded()
+    spent = replace(cluster.view.rebalancing["job"], moves=6)
+    cluster.view = replace(cluster.view, rebalancing={"job": spent})
+    cluster.run(60_000)
+    assert not moves(cluster)
+    assert "no more until a container is lost" in spread_of(cluster.view, cluster.view.jobs["job"]).why
+    standby = next(
+        each
+        for each in cluster.processes.values()
+        if each.container not in {cluster.active_process(at).container for at in range(6)}
+    )
+    cluster.kill(standby.skein_id)
+    cluster.run(60_000)
+    assert spread_of(cluster.view, cluster.view.jobs["job"]).is_even
+
+
+def test_drained_hosts_get_no_actives() -> None:
+    cluster = deployed(hosts=("h1", "h2", "h3", "h4"))
+    cluster.drain("h1")
+    cluster.run(90_000)
+    assert cluster.is_whole()
+    assert not [each for each in cluster.processes.values() if each.host == "h1" and each.wanted]
+    assert spread_of(cluster.view, cluster.view.jobs["job"]).is_even
+    assert per_host(cluster) == [0, 1, 1, 1]
+
+
+def test_policy_restart_spreads_as_well() -> None:
+    cluster = deployed(policy=PlannerPolicy(restarts=True))
+    host = cluster.active_process(0).host
+    cluster.lose_host(host, silent=False)
+    cluster.run(30_000)
+    cluster.return_host(host)
+    cluster.run(60_000)
+    assert cluster.is_whole()
+    assert spread_of(cluster.view, cluster.view.jobs["job"]).is_even
+
+
+def test_mixed_containers_share_actives_evenly_again() -> None:
+    cluster = deployed(is_mixed=True, tasks=9)
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.run(200_000)
+    assert cluster.is_whole()
+    held = Counter(cluster.active_process(each).container for each in range(9))
+    assert sorted(held.values()) == [3, 3, 3]
+
+
+def test_other_jobs_decide_between_equal_choices_alone() -> None:
+    stands = [
+        Stand(ProcessorId("job", "main", number), "h1", {host: 1})
+        for number, host in enumerate(("h2", "h3", "h2"))
+    ]
+    assert next_steps(stands)[0].target == "h2"
+    assert next_steps(stands, {"h2": 4, "h3": 1})[0].target == "h3"
+    assert next_steps(stands[:1], {"h1": 9}) == [], "only its own actives count"
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_a_quiet_turn_checks_no_job(is_mixed: bool) -> None:
+    cluster = deployed(is_mixed=is_mixed)
+    assert not cluster.view.rebalancing
+    assert not cluster.view.unsettled
+    assert plan(cluster.view) == ()
