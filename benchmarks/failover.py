@@ -91,7 +91,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Screen) -> dict[str, Any]:
     kinds = ("process", "host") if arguments.kind == "both" else (arguments.kind,)
     chosen = dict(text.split("=", 1) for text in arguments.set)
-    settings = {"job.hotstandby.failover": arguments.policy, **chosen}
+    # Otherwise a hand-over that spreads actives could be measured together with the next failure.
+    settings = {
+        "job.hotstandby.failover": arguments.policy,
+        "job.locality.rebalance": "manual",
+        **chosen,
+    }
     load_before = os.getloadavg()[0]
     shape = Shape(partitions=arguments.partitions)
     labels: dict[int, str] = {}

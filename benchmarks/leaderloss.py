@@ -154,7 +154,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Screen) -> dict[str, Any]:
-    settings = {"yarn.am.max.attempts": _ATTEMPTS, **dict(text.split("=", 1) for text in arguments.set)}
+    settings = {
+        "yarn.am.max.attempts": _ATTEMPTS,
+        # Otherwise a hand-over that spreads actives could be measured together with the next loss.
+        "job.locality.rebalance": "manual",
+        **dict(text.split("=", 1) for text in arguments.set),
+    }
     load_before = os.getloadavg()[0]
     losses: list[dict[str, Any]] = []
     shape = Shape(partitions=arguments.partitions)

@@ -165,6 +165,7 @@ def _stream(
         _flow(options.steady_seconds, traffic)
         screen.phase("killing the process of an active")
         killed = scenario.kill_process()
+        scenario.wait_until_spread()
         _flow(options.steady_seconds, traffic)
         screen.phase("losing the host of another active silently")
         scenario.lose_host(avoid=killed.disturbance.tasks)

@@ -19,7 +19,7 @@ from demo.command import ROOT, standfast
 from demo.events import EventLog
 from demo.gaps import Disturbance
 from demo.report import Failover, step_times
-from demo.standing import Status, active_on, is_warm, victim_host, victim_process, what_is_missing
+from demo.standing import Status, active_on, is_spread, is_warm, victim_host, victim_process, what_is_missing
 from demo.topics import QUIET, end_offsets
 from demo.verification import Verification, verify
 from demo.watch import Sample, Watch
@@ -43,6 +43,8 @@ FAILOVER_SECONDS: Final = 90.0
 RESTORE_SECONDS: Final = 240.0
 #: How long a new standby may take until its JVM has loaded and compiled what a promotion needs.
 WARM_SECONDS: Final = 90.0
+#: How long the leader may take to spread actives again: it pauses first, and hands them over one after the other.
+SPREAD_SECONDS: Final = 60.0
 _DRAIN_SECONDS: Final = 180.0
 _LOOK_SECONDS: Final = 0.25
 
@@ -206,6 +208,24 @@ class Scenario:
             )
             is not None
         )
+
+    def wait_until_spread(self) -> bool:
+        """Return whether, in time, actives are spread over hosts again and every standby is warm; show the progress.
+
+        A failure may have left them on one host. The leader spreads them by itself, unless the job's key forbids it.
+        """
+        if is_spread(self.status()):
+            return True
+        self._show("actives are unevenly spread over hosts; the leader hands some over after a pause")
+        sample = self.watch.wait_for(is_spread, SPREAD_SECONDS)
+        if sample is None:
+            self._show(f"actives are NOT spread again within {SPREAD_SECONDS:.0f} s")
+            return False
+        (text,) = (each.spread.text for each in sample.status.jobs if each.name == JOB)
+        self._show(f"actives are spread again, active processors: {text}")
+        is_warm_again = self.wait_until_warm()
+        self.calm()
+        return is_warm_again
 
     def status(self) -> Status:
         """Return the status; raises `Unavailable` if no master answers within half a minute."""

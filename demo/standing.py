@@ -85,6 +85,20 @@ class Leader(msgspec.Struct, frozen=True):
     epoch: int = 0
 
 
+class Spread(msgspec.Struct, frozen=True):
+    """How a job's actives are spread over hosts."""
+
+    hosts: Mapping[str, int] = {}
+    """Host → active processors."""
+    is_even: bool = True
+    """Whether that is as even as the standbys in sync permit."""
+
+    @property
+    def text(self) -> str:
+        """Return the number of active processors per host, in words."""
+        return ", ".join(f"{host} {count}" for host, count in sorted(self.hosts.items()))
+
+
 class Job(msgspec.Struct, frozen=True):
     """A job as the leader reports it."""
 
@@ -92,6 +106,7 @@ class Job(msgspec.Struct, frozen=True):
     run: str
     status: str = ""
     reasons: tuple[str, ...] = ()
+    spread: Spread = Spread()
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -142,6 +157,11 @@ def what_is_missing(status: Status, tasks: int, copies: int) -> str:
 def is_warm(status: Status) -> bool:
     """Return whether every placed replica could be promoted without waiting for class loading."""
     return all(each.warm or each.is_active for task in status.tasks for each in task.replicas)
+
+
+def is_spread(status: Status) -> bool:
+    """Return whether the actives of every job are spread over hosts as evenly as their standbys permit."""
+    return all(each.spread.is_even for each in status.jobs)
 
 
 def shared_hosts(status: Status) -> tuple[str, ...]:

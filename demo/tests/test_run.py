@@ -83,9 +83,9 @@ def test_the_stream_begins_when_every_standby_is_warm_and_every_active_has_run_a
 ) -> None:
     report = carry_out(told)
     warm = ["submit", "wait_until_whole", "wait_until_warm", "stream 10", "drain"]
-    # The calm begins with the stream, and before each failure records flow.
-    stream = ["stream 40", "calm", "flow", "kill_process", "flow", "lose_host", "flow"]
-    assert told[:12] == [*warm, *stream]
+    # The calm begins with the stream, and before each failure records flow, with actives on all hosts.
+    stream = ["stream 40", "calm", "flow", "kill_process", "wait_until_spread", "flow", "lose_host", "flow"]
+    assert told[:13] == [*warm, *stream]
     assert report["records_sent"] == len(RECORDS)
     assert report["first_records_seconds"] >= 0
 

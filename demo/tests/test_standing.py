@@ -7,6 +7,7 @@ import pytest
 from demo.standing import (
     Status,
     active_on,
+    is_spread,
     is_warm,
     parse,
     shared_hosts,
@@ -87,3 +88,15 @@ def test_copies_on_one_host_are_a_violation() -> None:
 def test_a_status_of_another_shape_is_an_error() -> None:
     with pytest.raises(Unavailable, match="cannot be read"):
         parse({"tasks": [{"epoch": "x"}]})
+
+
+def test_actives_are_spread_when_the_leader_says_so_and_an_older_leader_says_nothing() -> None:
+    assert is_spread(whole())
+    job = {
+        "name": "flights",
+        "run": "r1",
+        "spread": {"hosts": {"h1": 2, "h2": 0}, "is_even": False, "why": "calm"},
+    }
+    uneven = parse({**status(), "jobs": [job]})
+    assert not is_spread(uneven)
+    assert uneven.jobs[0].spread.text == "h1 2, h2 0"

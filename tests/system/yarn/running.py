@@ -24,9 +24,13 @@ from embedded.web import open_url
 from standby.adapters.zookeeper.access import owner_access
 from tests.patience import PATIENCE_SECONDS, looks, soon
 
+#: Actives stay where a test has moved them: only test_mixed.py has them spread again.
+_AS_THEY_ARE = {"job.locality.rebalance": "manual"}
+
 #: Detection times of a job that a test deploys for anything but detection: a process that dies shows by its broken
 #: stream and its refused port, and nobody is taken for lost because the machine stood still.
 STEADY = {
+    **_AS_THEY_ARE,
     "job.hotstandby.heartbeat.timeout.ms": "180000",
     "job.hotstandby.host.timeout.ms": "180000",
     "task.progress.timeout.ms": "300000",
@@ -36,6 +40,7 @@ STEADY = {
 #: Detection times of a job of which something falls silent: a process that stands still is noticed late, since on a
 #: busy machine any may; a host soon, since the kernel of one that is only busy answers for it.
 NOTICES_SILENCE = {
+    **_AS_THEY_ARE,
     "job.hotstandby.heartbeat.timeout.ms": "8000",
     "job.hotstandby.host.timeout.ms": "2000",
     "zookeeper.session.timeout.ms": "20000",
