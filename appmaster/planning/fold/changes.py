@@ -262,7 +262,13 @@ def gone(view: ClusterView, container: str, at_ms: int) -> ClusterView:
         view = replace(view, arrived_ms=put(view.arrived_ms, job.name, at_ms))
         if job.model.is_mixed or known.binding:
             view = unsettle_job(view, job.name)
-    view = replace(view, containers=without(view.containers, container))
+    failovers = {
+        processor: each
+        for processor, each in view.failovers.items()
+        # What the model has no processor for any more is decided about no further: nothing else would end it.
+        if each.to != container or _is_known(view, processor)
+    }
+    view = replace(view, containers=without(view.containers, container), failovers=failovers)
     if slot is not None and serves and known.presence not in (Presence.LEAVING, Presence.ORPHAN):
         # A first loss is followed by a request at once; repeated ones wait longer each time. An end that was caused
         # from outside spends none of the job's retry budget.

@@ -951,3 +951,19 @@ def test_a_hand_over_that_is_prepared_ends_with_its_processor() -> None:
     assert not cluster.view.handovers
     assert cluster.view.unsettled == frozenset()
     assert cluster.kinds().count("handover_given_up") == 1
+
+
+def test_a_failover_whose_processor_left_the_model_is_over_when_its_new_active_is_lost() -> None:
+    cluster = deployed(containers=3, tasks=6)
+    cluster.restore_ms = 3_000
+    cluster.kill(cluster.active_process(2).skein_id)
+    while not cluster.view.failovers:
+        cluster.run(100)
+    (failover,) = cluster.view.failovers.values()
+    cluster.load(containers=2)
+    cluster.run(300)
+    process = cluster.by_container(failover.to)
+    assert process is not None
+    cluster.kill(process.skein_id)
+    settles(cluster, 60_000)
+    assert not cluster.view.failovers
