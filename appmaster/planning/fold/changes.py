@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from appmaster.planning.state.mappings import put, without
@@ -91,7 +91,27 @@ def with_records(view: ClusterView, recorded: Iterable[Recorded]) -> ClusterView
         view = with_known_hosts(view, edited)
         # Other processors share a container with what has changed there: their home may be a different one now.
         touched.update(*(view.processors_in(each) for each in edited))
-    return unsettle(view, touched)
+    return unsettle(_still_missed(view, touched), touched)
+
+
+def _still_missed(view: ClusterView, written: Collection[ProcessorId]) -> ClusterView:
+    """Return the view without lost actives that the written records have replaced already.
+
+    Such an active was lost while its hand-over was being written.
+    """
+    over = [each for each in view.lost_actives if each in written and _is_served(view, each)]
+    if not over:
+        return view
+    missed = {each: lost for each, lost in view.lost_actives.items() if each not in over}
+    return replace(view, lost_actives=missed)
+
+
+def _is_served(view: ClusterView, processor: ProcessorId) -> bool:
+    """Return whether each task of a processor has its active in a container that may hold it, or is to have none."""
+    records = [view.records[each].record for each in view.job_tasks(processor) if each in view.records]
+    return all(
+        each.active is None or view.holder(each.placed.get(each.active)) is not None for each in records
+    )
 
 
 def _epoch(recorded: Recorded | None) -> int:

@@ -967,3 +967,28 @@ def test_a_failover_whose_processor_left_the_model_is_over_when_its_new_active_i
     cluster.kill(process.skein_id)
     settles(cluster, 60_000)
     assert not cluster.view.failovers
+
+
+def test_an_active_that_is_lost_while_its_hand_over_is_written_is_not_missed_afterwards() -> None:
+    cluster = deployed()
+    active = cluster.active_process(0)
+    cluster.command(Operation.HAND_OVER, 0)
+    decided: todo.Action | None = None
+    while decided is None:
+        cluster.now_ms += 100
+        cluster.live()
+        cluster.tell(happened.Ticked(cluster.now_ms))
+        for action in plan(cluster.view):
+            cluster.tell(happened.Started(action, cluster.now_ms))
+            if isinstance(action, todo.WriteRecords) and action.kind is DecisionKind.HANDOVER:
+                decided = action
+                break
+            cluster.obey(action)
+    cluster.kill(active.skein_id)
+    cluster.run(1_000)
+    assert cluster.view.lost_actives
+    cluster.obey(decided)
+    settles(cluster)
+    assert not cluster.view.lost_actives
+    assert cluster.view.unsettled == frozenset()
+    assert "failover_started" not in cluster.kinds()
