@@ -99,15 +99,23 @@ def shared_containers(turn: Turn, job: Job) -> list[Container]:
 
 def is_overloaded(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> bool:
     """Return whether another container of a mixed job that may take a copy holds at least two copies fewer."""
+    return less_loaded(turn, cohort, copy, holder) is not None
+
+
+def less_loaded(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> Container | None:
+    """Return the container with the fewest copies of those on other hosts that may take a copy and hold two fewer."""
     loads = turn.loads()
     mine = loads.get(holder.id, [0, 0])[1]
     if outdated(turn, cohort.job) or surplus_container(turn, cohort.job) is not None:
-        return False  # containers are being replaced anyway: the load is evened out after the upgrade
-    return any(
-        mine - loads.get(each.id, [0, 0])[1] >= 2 and fits_host(turn, cohort, copy, each)
+        return None  # containers are being replaced anyway: the load is evened out after the upgrade
+    found = (
+        each
         for each in shared_containers(turn, cohort.job)
         if each.host != holder.host
+        and mine - loads.get(each.id, [0, 0])[1] >= 2
+        and fits_host(turn, cohort, copy, each)
     )
+    return min(found, key=lambda each: (loads.get(each.id, [0, 0])[1], each.id), default=None)
 
 
 def _may_begin(turn: Turn, job: Job) -> bool:

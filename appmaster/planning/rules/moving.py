@@ -11,7 +11,7 @@ from dataclasses import replace
 from appmaster.planning.placement.eligibility import free_for, is_clear
 from appmaster.planning.placement.fault_domains import Relocation
 from appmaster.planning.placement.relocation import next_relocation
-from appmaster.planning.placement.shared_containers import choose_shared, is_overloaded
+from appmaster.planning.placement.shared_containers import choose_shared, is_overloaded, less_loaded
 from appmaster.planning.placement.turn import Cohort, Turn, activated, is_current
 from appmaster.planning.placement.upgrade import next_container
 from appmaster.planning.rules.failover import is_in_sync
@@ -212,7 +212,10 @@ def _target(
         found = choose_shared(turn, cohort, copy, activates=False, leaves=holder.host)
         # If no other host will do, a copy that would end with its cell is closed and opened again on its own host.
         may_stay = _is_alone(cohort, copy) or turn.view.is_orphaned(holder)
-        return found if found is not None and (found.host != holder.host or may_stay) else None
+        if found is None or found.host != holder.host or may_stay:
+            return found
+        # Only a container on the copy's own host has room, where a second replica of the task must not be filled.
+        return less_loaded(turn, cohort, copy, holder)
     slot = SlotId(cohort.processor, copy)
     home = turn.home(cohorts, slot)
     if home is not None and home.id != holder.id:

@@ -992,3 +992,30 @@ def test_an_active_that_is_lost_while_its_hand_over_is_written_is_not_missed_aft
     assert not cluster.view.lost_actives
     assert cluster.view.unsettled == frozenset()
     assert "failover_started" not in cluster.kinds()
+
+
+def test_copies_leave_a_full_mixed_container_although_the_empty_one_is_on_its_own_host() -> None:
+    cluster = mixed(tasks=4, containers=4)
+    by_host: dict[str, list[Process]] = {}
+    for each in cluster.processes.values():
+        by_host.setdefault(each.host, []).append(each)
+    crowded = next(each for each, held in by_host.items() if len(held) == 2)
+    full = by_host.pop(crowded)[0]
+    one, other = (held[0] for held in by_host.values())
+    # The second container on its host is empty; the others have two copies each.
+    for partition, (active, standby) in enumerate(((full, one), (other, full), (full, one), (full, other))):
+        task = TaskId("job", "main", partition)
+        known = cluster.versions[task]
+        record = replace(
+            known.record,
+            active=0,
+            epoch=known.record.epoch + 1,
+            placed={0: active.container, 1: standby.container},
+            hosts={0: active.host, 1: standby.host},
+            in_sync=(0, 1),
+        )
+        cluster.versions[task] = Recorded(record, known.version + 1)
+    cluster.tell(happened.RecordsLoaded(tuple(cluster.versions.values())))
+    settles(cluster, 90_000)
+    assert cluster.view.unsettled == frozenset()
+    assert max(len(held) for held in cluster.view.assigned.values()) == 3
