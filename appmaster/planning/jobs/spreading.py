@@ -12,7 +12,7 @@ from appmaster.planning.state.view import ClusterView, Rebalancing
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ActiveSpread:
     """How the actives of a job are spread."""
 
     hosts: Mapping[str, int]
@@ -25,13 +25,13 @@ class Spread:
     """Why it is not even, or what it waits for; empty: it is even."""
 
 
-def spread_of(view: ClusterView, job: Job) -> Spread:
+def spread_of(view: ClusterView, job: Job) -> ActiveSpread:
     """Return how the actives of a job are spread."""
     known = view.rebalancing.get(job.name, Rebalancing())
     is_asked = known.is_asked and not is_spent(job, known)
     is_even = not is_changing(view, job) and not next_steps(stands_of(view, job, is_asked=True))
     why = "" if is_even or not job.is_led else _why(view, job, known)
-    return Spread(dict(active_processors(view, job)), is_even, is_asked, why)
+    return ActiveSpread(dict(active_processors(view, job)), is_even, is_asked, why)
 
 
 def is_changing(view: ClusterView, job: Job) -> bool:
