@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from appmaster.planning.placement.spread import Stand, next_steps
-from appmaster.planning.rules.rebalance import MOST_MOVES
+from appmaster.planning.state.view import MOST_MOVES
 from standby.shared.model import ProcessorId
 from tests.examples import examples
 

@@ -41,11 +41,15 @@ def unsettle(view: ClusterView, processors: Iterable[ProcessorId]) -> ClusterVie
 
 
 def bounded_anew(view: ClusterView, job: str) -> ClusterView:
-    """Return the view in which the count of hand-overs that spread a job's actives starts again at 0."""
+    """Return the view in which the count of hand-overs that spread a job's actives starts again at 0.
+
+    A request (`standfast rebalance`) that has used up its hand-overs is over.
+    """
     known = view.rebalancing.get(job)
-    if known is None or not known.moves:
+    if known is None or not known.moves or job not in view.jobs:
         return view
-    return replace(view, rebalancing=put(view.rebalancing, job, replace(known, moves=0)))
+    is_asked = known.is_asked and not known.is_spent(len(view.jobs[job].model.processors))
+    return replace(view, rebalancing=put(view.rebalancing, job, replace(known, moves=0, is_asked=is_asked)))
 
 
 def _is_known(view: ClusterView, processor: ProcessorId) -> bool:

@@ -13,6 +13,7 @@ from appmaster.planning.jobs.spreading import in_words, is_changing
 from appmaster.planning.placement.spread import active_processors, next_steps, stands_of
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.rules.planned import best_standby
+from appmaster.planning.rules.rebalance import is_at_rest
 from appmaster.planning.state.actions import Action, Answer, PrepareHandover, WriteModel
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.reasons import HandoverMotive, Reason
@@ -106,9 +107,10 @@ def _rebalance(turn: Turn, command: Command) -> Answer:
     """Return the answer; if it is not a refusal, the rule *rebalance* starts to spread the job's actives."""
     job = turn.view.jobs.get(command.job)
     if job is None or not job.is_led:
-        why = f"there is no job {command.job}" if job is None else f"{job.name} is not to run"
+        why = f"there is no job {command.job}" if job is None else f"{job.name} is not running"
         return Answer(command.number, why, is_refused=True)
-    if not is_changing(turn.view, job) and not next_steps(stands_of(turn.view, job, is_asked=True)):
+    is_even = not next_steps(stands_of(turn.view, job, is_asked=True))
+    if is_even and not is_changing(turn.view, job) and is_at_rest(turn, job):
         return Answer(
             command.number, f"actives are spread evenly: {in_words(active_processors(turn.view, job))}"
         )

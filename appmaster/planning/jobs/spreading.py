@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from appmaster.planning.placement.spread import active_processors, next_steps, stands_of
-from appmaster.planning.rules.rebalance import is_busy, is_spent
+from appmaster.planning.rules.rebalance import is_busy
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.view import ClusterView, Rebalancing
 
@@ -28,7 +28,7 @@ class ActiveSpread:
 def spread_of(view: ClusterView, job: Job) -> ActiveSpread:
     """Return how the actives of a job are spread."""
     known = view.rebalancing.get(job.name, Rebalancing())
-    is_asked = known.is_asked and not is_spent(job, known)
+    is_asked = known.is_asked and not known.is_spent(len(job.model.processors))
     is_even = not is_changing(view, job) and not next_steps(stands_of(view, job, is_asked=True))
     why = "" if is_even or not job.is_led else _why(view, job, known)
     return ActiveSpread(dict(active_processors(view, job)), is_even, is_asked, why)
@@ -44,7 +44,7 @@ def is_changing(view: ClusterView, job: Job) -> bool:
 
 def _why(view: ClusterView, job: Job, known: Rebalancing) -> str:
     policy = job.policy
-    if is_spent(job, known):
+    if known.is_spent(len(job.model.processors)):
         return f"not even after {known.moves} hand-overs: no more until a container is lost or `standfast rebalance`"
     if known.is_asked or policy.rebalance == "auto":
         if is_busy(view, job):

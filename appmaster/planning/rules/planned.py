@@ -38,6 +38,8 @@ def carry_on(turn: Turn, cohorts: tuple[Cohort, ...]) -> WriteRecords | ForgetHa
         return ForgetHandover(processor, "the active was lost meanwhile")
     if container is None or container.presence is not Presence.LIVE or not ready:
         return ForgetHandover(processor, f"{handover.to} cannot take over any more")
+    if handover.reason.kind is HandoverMotive.REBALANCE and (leaves := turn.view.must_leave(container)):
+        return ForgetHandover(processor, leaves)
     waited = turn.view.now_ms - handover.since_ms
     for cohort in ready:
         is_tailing = turn.is_tailing(cohort, handover.to_copy, container)

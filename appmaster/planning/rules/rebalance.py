@@ -13,7 +13,7 @@ from typing import Final
 from appmaster.planning.placement.shared_containers import shared_containers
 from appmaster.planning.placement.spread import Stand, Step, active_processors, next_steps, stands_of
 from appmaster.planning.placement.turn import Cohort, Turn
-from appmaster.planning.placement.upgrade import surplus_container
+from appmaster.planning.placement.upgrade import outdated, surplus_container
 from appmaster.planning.rules.failover import is_in_sync
 from appmaster.planning.rules.planned import best_standby
 from appmaster.planning.state.actions import PrepareHandover, RestRebalancing
@@ -23,9 +23,6 @@ from appmaster.planning.state.view import ClusterView, Container, Rebalancing
 
 #: How long after a check that found no copy ready the job is checked again.
 LOOK_MS: Final = 1_000
-
-#: Most hand-overs per processor; after them the actives stay where they are until a container is lost.
-MOST_MOVES: Final = 2
 
 
 def due(turn: Turn) -> Iterator[Job]:
@@ -38,7 +35,7 @@ def due(turn: Turn) -> Iterator[Job]:
 
 
 def _may(view: ClusterView, job: Job, known: Rebalancing) -> bool:
-    if not job.is_led or view.now_ms < known.not_before_ms or is_spent(job, known):
+    if not job.is_led or view.now_ms < known.not_before_ms or known.is_spent(len(job.model.processors)):
         return False
     if known.is_asked:
         return True
@@ -47,11 +44,6 @@ def _may(view: ClusterView, job: Job, known: Rebalancing) -> bool:
         and known.whole_ms is not None
         and view.now_ms - known.whole_ms >= job.policy.rebalance_pause_ms
     )
-
-
-def is_spent(job: Job, known: Rebalancing) -> bool:
-    """Return whether the job has used up its hand-overs without an even spread."""
-    return known.moves >= MOST_MOVES * len(job.model.processors)
 
 
 def is_busy(view: ClusterView, job: Job) -> bool:
@@ -66,12 +58,13 @@ def is_busy(view: ClusterView, job: Job) -> bool:
 def look(turn: Turn, job: Job) -> RestRebalancing | None:
     """Set `Turn.next_move` to the next hand-over of a job; if there is none, return when to check the job again."""
     view = turn.view
-    if job.model.is_mixed and surplus_container(turn, job) is not None:
+    if outdated(turn, job) or surplus_container(turn, job) is not None:
+        # An upgrade hands actives over itself, and none may go back to an older revision.
         return RestRebalancing(job.name, view.now_ms + LOOK_MS)
     stands = stands_of(view, job, is_asked=view.rebalancing[job.name].is_asked)
     steps = next_steps(stands, _crowd(view, job))
     if not steps:
-        return RestRebalancing(job.name, None if _is_at_rest(turn, job) else view.now_ms + LOOK_MS)
+        return RestRebalancing(job.name, None if is_at_rest(turn, job) else view.now_ms + LOOK_MS)
     shared = shared_containers(turn, job) if job.model.is_mixed else None
     for step in steps:
         container = _ready(turn, job, step)
@@ -81,7 +74,7 @@ def look(turn: Turn, job: Job) -> RestRebalancing | None:
     return RestRebalancing(job.name, view.now_ms + LOOK_MS)
 
 
-def _is_at_rest(turn: Turn, job: Job) -> bool:
+def is_at_rest(turn: Turn, job: Job) -> bool:
     """Return whether all copies of a job are in sync and none is moving: no further options are to be expected."""
     for processor in turn.view.unsettled:
         if processor.job != job.name:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import Slot, job_of
@@ -321,6 +322,10 @@ class Handover:
     reason: Reason[HandoverMotive]
 
 
+#: Most hand-overs per processor that spread a job's actives; after them the actives stay until a container is lost.
+MOST_MOVES: Final = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Rebalancing:
     """A job that an event has affected, so that its actives may not be spread as evenly as its copies permit."""
@@ -336,6 +341,10 @@ class Rebalancing:
     is_asked: bool = False
     """Whether `standfast rebalance` asked for it: with either value of the job's key, without pauses, and including
     actives that an operator chose."""
+
+    def is_spent(self, processors: int) -> bool:
+        """Return whether a job with so many processors has used up its hand-overs without an even spread."""
+        return self.moves >= MOST_MOVES * processors
 
 
 @dataclass(frozen=True, slots=True)

@@ -294,3 +294,73 @@ def test_a_quiet_turn_checks_no_job(is_mixed: bool) -> None:
     assert not cluster.view.rebalancing
     assert not cluster.view.unsettled
     assert plan(cluster.view) == ()
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_no_active_is_handed_back_to_an_older_revision_during_an_upgrade(is_mixed: bool) -> None:
+    cluster = deployed(policy=PlannerPolicy(rebalance="manual"), is_mixed=is_mixed, containers=6, tasks=6)
+    cluster.load(revision=2)
+    older: list[todo.PrepareHandover] = []
+    while cluster.view.unsettled:
+        if not cluster.now_ms % 1_000:
+            cluster.command(Operation.REBALANCE, job="job")
+        seen = len(moves(cluster))
+        cluster.run(100)
+        begun = ((each, cluster.view.containers[each.container]) for each in moves(cluster)[seen:])
+        older += [each for each, container in begun if container.revisions.get("job") != 2]
+        assert cluster.now_ms < 180_000, cluster.view.unsettled
+    assert not older
+    assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
+
+
+def test_a_host_that_is_drained_while_its_copy_gets_ready_gets_no_active() -> None:
+    cluster = crowded()
+    cluster.never_prepares.update(each.container for each in cluster.processes.values())
+    cluster.run(PAUSE_MS + 1_000)
+    ((processor, handover),) = cluster.view.handovers.items()
+    cluster.drain(cluster.view.containers[handover.to].host)
+    cluster.never_prepares.clear()
+    cluster.run(1_000)
+    assert processor not in cluster.view.handovers
+    assert "decided_handover" not in cluster.kinds()
+
+
+def test_the_command_waits_for_copies_that_are_being_restored() -> None:
+    cluster = deployed(policy=PlannerPolicy(rebalance="manual"), hosts=("h1", "h2"), containers=2, tasks=2)
+    host = cluster.active_process(0).host
+    cluster.lose_host(host, silent=False)
+    cluster.run(3_000)
+    cluster.restore_ms, usual_ms = 20_000, cluster.restore_ms
+    cluster.return_host(host)
+    cluster.run(8_000)
+    cluster.restore_ms = usual_ms
+    assert not cluster.view.failovers
+    assert [sorted(each.record.placed) for each in cluster.versions.values()] == [[0, 1], [0, 1]]
+    assert [len(each.record.in_sync) for each in cluster.versions.values()] == [1, 1]
+    cluster.command(Operation.REBALANCE, job="job")
+    cluster.run(100)
+    assert "spreading actives" in cluster.said[-1].said
+    cluster.run(30_000)
+    assert per_host(cluster) == [1, 1]
+    assert not spread_of(cluster.view, cluster.view.jobs["job"]).is_asked
+
+
+def test_a_command_ends_when_its_hand_overs_are_used_up() -> None:
+    cluster = crowded(policy=PlannerPolicy(rebalance="manual"))
+    cluster.is_warm = False
+    cluster.run(1_000)
+    cluster.command(Operation.REBALANCE, job="job")
+    cluster.run(100)
+    spent = replace(cluster.view.rebalancing["job"], moves=6)
+    cluster.view = replace(cluster.view, rebalancing={"job": spent})
+    cluster.is_warm = True
+    cluster.kill(
+        next(
+            each
+            for each in cluster.processes.values()
+            if each.container not in {cluster.active_process(at).container for at in range(6)}
+        ).skein_id
+    )
+    cluster.run(60_000)
+    assert per_host(cluster) == [0, 1, 2]
+    assert not moves(cluster), "the key says manual, and the command is over"
