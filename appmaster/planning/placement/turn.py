@@ -447,7 +447,7 @@ class Turn:
         self, cohort: Cohort, record: TaskRecord, copy: int, container: Container, *, activates: bool
     ) -> TaskRecord:
         """Return the record with ``copy`` placed in ``container``; ``activates``: as the active, under a new epoch."""
-        record = self.remembered(cohort, record, copy)
+        record = self.remembered(cohort, self.vacated(record, copy, container.host), copy)
         record = replace(
             record,
             placed={**record.placed, copy: container.id},
@@ -456,6 +456,31 @@ class Turn:
             in_sync=tuple(each for each in record.in_sync if each != copy),
         )
         return activated(record, copy) if activates else record
+
+    def vacated(self, record: TaskRecord, copy: int, host: str) -> TaskRecord:
+        """Return the record, before ``copy`` goes to ``host``, without the other copies that are gone from there.
+
+        The next leader may expect their containers again: a registration outlives its process, and a process may
+        outlive its cell's AM. According to the records, two copies would then be on one host.
+        """
+
+        def is_gone(other: int, container: str) -> bool:
+            return other != copy and container not in self.view.containers
+
+        def was_there(other: int) -> bool:
+            # While a standby is displaced, the record does not name the host where the active was.
+            is_unknown = record.displaced is not None and other == record.active
+            return is_unknown or record.hosts.get(other) == host
+
+        gone = {other for other, each in record.placed.items() if is_gone(other, each) and was_there(other)}
+        return replace(
+            record,
+            placed={other: each for other, each in record.placed.items() if other not in gone},
+            # No record names the host of a copy that is being filled.
+            moving={other: each for other, each in record.moving.items() if not is_gone(other, each)},
+            # A lost active stays a member of its in-sync set until another copy is active.
+            in_sync=tuple(each for each in record.in_sync if each not in gone or each == record.active),
+        )
 
     def dropped(self, cohort: Cohort, record: TaskRecord, copy: int) -> TaskRecord:
         """Return the record without a copy; its host is added to the history."""

@@ -44,7 +44,9 @@ def missed(turn: Turn) -> Iterator[Action]:
             if active is None or turn.holder(cohort, active) is not None:
                 continue
             container = cohort.record.placed.get(active, "")
-            if container or cohort.record.displaced is not None:
+            # An only copy that was stopped as planned is in no container either, and is no loss.
+            has_others = any(turn.holder(cohort, each) is not None for each in cohort.record.placed)
+            if container or cohort.record.displaced is not None or has_others:
                 lost = LostActive(container, Loss.GONE_BEFORE_TAKEOVER, turn.view.now_ms)
                 yield MissActive(processor, lost)
                 break

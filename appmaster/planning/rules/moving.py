@@ -83,7 +83,7 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
             DecisionKind.MOVE,
             Reason(DecisionBasis.OTHER, f"copy {copy} is filled on {target.host}: {reason}"),
             lambda record, copy=copy, target=target: replace(  # type: ignore[misc]
-                record, moving={**record.moving, copy: target.id}
+                turn.vacated(record, copy, target.host), moving={copy: target.id}
             ),
             container=target,
             copy=copy,

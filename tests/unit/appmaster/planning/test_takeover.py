@@ -15,6 +15,7 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.job import PlannerPolicy
+from appmaster.planning.state.reasons import Loss
 from appmaster.planning.state.view import (
     ClusterView,
     Container,
@@ -152,6 +153,60 @@ def test_host_with_a_container_that_has_not_heeded_its_orders_is_not_clear() -> 
         changed = replace(told, statuses={}, sent=sent)
         view = replace(cluster.view, containers={**cluster.view.containers, told.id: changed})
         assert is_clear(Turn(view), cohort[0], other) is is_open
+
+
+@pytest.mark.parametrize("is_alive", [False, True], ids=["dead", "alive"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["promote", "restart"])
+@pytest.mark.parametrize(("standbys", "lost"), [(1, ("h1", "h2")), (1, ("h2", "h1")), (2, ("h3", "h1"))])
+def test_copy_on_the_host_of_one_that_is_gone_is_alone_there_for_the_next_leader(
+    standbys: int, lost: tuple[str, str], restarts: bool, is_alive: bool
+) -> None:
+    """A registration outlives its process, and a process may outlive its cell: the next leader expects it again."""
+    cluster = FakeCluster(
+        tasks=3,
+        containers=1 + 2 * standbys,
+        standbys=standbys,
+        is_mixed=True,
+        hosts=("h1", "h2", "h3")[: 1 + standbys],
+        cells=(1, 2),
+        policy=PlannerPolicy(restarts=restarts),
+    )
+    cluster.run(8_000)
+    cluster.grants_nothing = True
+    gone = [next(each for each in cluster.processes.values() if each.host == host) for host in lost]
+    for each in gone:
+        cluster.kill(each.skein_id)
+        cluster.run(500)
+    if is_alive:
+        cluster.processes.update({each.skein_id: each for each in gone})
+    cluster.elect(2)
+    for each in gone:
+        cluster.expect(each)
+    cluster.grants_nothing = False
+    cluster.run(20_000)
+    assert cluster.is_whole()
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["promote", "restart"])
+def test_lost_active_that_the_record_places_nowhere_is_missed_unless_it_was_stopped_as_planned(
+    restarts: bool,
+) -> None:
+    """Another copy was placed on its host; or an only copy is about to be started again."""
+    for standbys, missed in ((2, {Loss.GONE_BEFORE_TAKEOVER}), (0, set[Loss]())):
+        cluster = FakeCluster(
+            tasks=1, containers=1, standbys=standbys, policy=PlannerPolicy(restarts=restarts)
+        )
+        cluster.run(8_000)
+        cluster.kill(cluster.active_process(0).skein_id)
+        for task, each in cluster.versions.items():
+            placed = {copy: name for copy, name in each.record.placed.items() if copy != each.record.active}
+            cluster.versions[task] = replace(each, record=replace(each.record, placed=placed))
+        cluster.elect(2)
+        cluster.turn()
+        assert {each.loss for each in cluster.view.lost_actives.values()} == missed
+        cluster.run(30_000)
+        assert cluster.is_whole()
+        assert not cluster.view.lost_actives
 
 
 class Paused:
