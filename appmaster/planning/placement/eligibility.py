@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from appmaster.planning.placement.fault_domains import Location
 from appmaster.planning.placement.left_state import freshness_of
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
-from appmaster.planning.state.view import HOLDING, Container, Presence
+from appmaster.planning.state.view import HOLDING, Container, Presence, places
 from locality.history import NOTHING
 from standby.replica.lifecycle import ENDED
 from standby.shared.model import SlotId
+
+#: Presences of containers that may have their copies open.
+_MAY_LIVE: Final = HOLDING | {Presence.SUSPECT}
 
 
 def free_for(
@@ -92,10 +96,14 @@ def is_clear(turn: Turn, cohort: Cohort, container: Container) -> bool:
 
     A process there that was told to close its copy has to close it first: both would use the same directory.
     """
+    for name in places(cohort.record):
+        holder = turn.view.containers.get(name)
+        if holder is not None and not holder.host and holder.presence in _MAY_LIVE:
+            return False  # it may be on that host: no record says where a copy is filled
     for other in turn.on_host(container.host):
         # A process whose stream broke, or that is stalled, may well be alive: it counts until it reports that the copy
         # is closed, or is given back.
-        if other.id == container.id or other.presence not in (*HOLDING, Presence.SUSPECT):
+        if other.id == container.id or other.presence not in _MAY_LIVE:
             continue
         if not other.has_said_hello:
             return False  # unknown what it has open until this leader has heard from it or given it back

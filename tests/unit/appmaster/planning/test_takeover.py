@@ -209,6 +209,26 @@ def test_lost_active_that_the_record_places_nowhere_is_missed_unless_it_was_stop
         assert not cluster.view.lost_actives
 
 
+def test_no_copy_goes_to_a_host_where_another_may_be_of_which_only_the_container_is_known() -> None:
+    """No record names the host of a copy that is being filled."""
+    cluster = FakeCluster(tasks=1, containers=1)
+    cluster.run(8_000)
+    cohort = Turn(cluster.view).cohorts(cluster.view.jobs["job"], ProcessorId("job", "main", 0))
+    assert cohort is not None
+    other = Container("c9", "s_9", Presence.LIVE, cluster.now_ms, host="h3", incarnation=99, pid=9)
+    recorded = cohort[0].recorded[0]
+    moving = replace(recorded, record=replace(recorded.record, moving={1: "c8"}))
+    for presence, host, is_free in (
+        (Presence.EXPECTED, "", False),
+        (Presence.SUSPECT, "", False),
+        (Presence.ORPHAN, "", True),
+        (Presence.EXPECTED, "h4", True),
+    ):
+        filled = Container("c8", "s_8", presence, cluster.now_ms, host=host)
+        view = replace(cluster.view, containers={**cluster.view.containers, filled.id: filled})
+        assert is_clear(Turn(view), replace(cohort[0], recorded=(moving,)), other) is is_free
+
+
 class Paused:
     """The real driver over a fake cluster's view, on a clock that a test moves."""
 
