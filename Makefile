@@ -68,7 +68,7 @@ mutants: $(MUTANTS_PACKAGES)/installed
 $(MUTANTS_PACKAGES)/installed: requirements-dev-mutants.lock | venv
 	@echo "installing the locked packages of the mutation run into $(MUTANTS_PACKAGES)"
 	@rm -rf $(MUTANTS_PACKAGES)
-	@PIP_TARGET=$(MUTANTS_PACKAGES) $(BIN)/python -m third_party.packages install requirements-dev-mutants.lock
+	@$(BIN)/python -m third_party.packages install requirements-dev-mutants.lock --target $(MUTANTS_PACKAGES)
 	@touch $@
 
 lint: venv

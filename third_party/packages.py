@@ -151,11 +151,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m third_party.packages", description="A lock's packages.")
     parser.add_argument("command", choices=["install", "check"])
     parser.add_argument("lock", type=Path)
+    # The variable PIP_TARGET would also reach the pip that installs what a build requires, which then fails.
+    parser.add_argument("--target", type=Path, help="install into this directory, not into the environment")
     arguments = parser.parse_args(argv)
     if not arguments.lock.is_file():
         parser.error(f"{arguments.lock}: no such file")
     if arguments.command == "install":
-        status, log = _run(*_INSTALL, str(arguments.lock))
+        target = () if arguments.target is None else ("--target", str(arguments.target))
+        status, log = _run(*_INSTALL, str(arguments.lock), *target)
         fault = why_not_installed(log)
     else:
         status, log = _run("check")

@@ -6,12 +6,14 @@ And what is said when it fails. Nothing here needs a network.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,7 +74,31 @@ class Index:
     def add(self, name: str, release: str, requires: Sequence[str] = ()) -> str:
         """Publish a release; return its line of a lock."""
         made = wheel(self.directory / name, name, release, requires)
-        links = (f'<a href="{each.name}">{each.name}</a>' for each in sorted(made.parent.glob("*.whl")))
+        return self._publish(name, release, made)
+
+    def add_source(self, name: str, release: str, build_requires: str) -> str:
+        """Publish a release that has only its source; return its line of a lock."""
+        files = {
+            "backend.py": _BACKEND.encode(),
+            "pyproject.toml": (
+                f'[build-system]\nrequires = ["{build_requires}"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+            ).encode(),
+            f"built/{name}-{release}-py3-none-any.whl": wheel(
+                self.directory.parent / "built", name, release
+            ).read_bytes(),
+        }
+        (self.directory / name).mkdir(parents=True)
+        made = self.directory / name / f"{name}-{release}.tar.gz"
+        with tarfile.open(made, "w:gz") as archive:
+            for path, content in files.items():
+                member = tarfile.TarInfo(f"{name}-{release}/{path}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return self._publish(name, release, made)
+
+    def _publish(self, name: str, release: str, made: Path) -> str:
+        files = sorted(each for each in made.parent.iterdir() if each.name != "index.html")
+        links = (f'<a href="{each.name}">{each.name}</a>' for each in files)
         (made.parent / "index.html").write_text("\n".join(links), encoding="utf-8")
         return f"{name}=={release} --hash=sha256:{hashlib.sha256(made.read_bytes()).hexdigest()}\n"
 
@@ -127,9 +153,9 @@ class Project:
         print(ended.stdout)
         return Ended(ended.returncode, ended.stdout)
 
-    def make(self) -> Ended:
-        """Run `make venv`."""
-        return self.runs("make", f"VENV={self.environment}", f"PYTHON={sys.executable}", "venv")
+    def make(self, goal: str = "venv") -> Ended:
+        """Run `make` for a goal."""
+        return self.runs("make", f"VENV={self.environment}", f"PYTHON={sys.executable}", goal)
 
     def installed(self) -> Mapping[str, str]:
         """Return the installed releases, but those that a new environment has."""
@@ -194,6 +220,17 @@ def test_make_installs_the_locked_releases_whatever_the_index_has_besides(projec
     ended = project.make()
     assert ended.status == 0
     assert "No broken requirements found" in ended.said
+    assert project.installed() == LOCKED
+
+
+def test_packages_of_the_mutation_run_are_installed_beside_the_environment(
+    project: Project, index: Index
+) -> None:
+    locked = index.add_source("sourced", "1.0", build_requires="tomlish==1.0")
+    (project.directory / "requirements-dev-mutants.lock").write_text(locked, encoding="utf-8")
+    assert project.make("build/mutants/packages/installed").status == 0
+    beside = distributions(path=[str(project.directory / "build/mutants/packages")])
+    assert [each.name for each in beside] == ["sourced"]
     assert project.installed() == LOCKED
 
 
