@@ -15,20 +15,14 @@ import time
 from typing import Any
 
 from appmaster.api.client import ClusterClient
-from appmaster.cli.shared.cluster import add_cluster_options, cluster_of, open_client
+from appmaster.cli.shared.cluster import add_cluster_options, cluster_of, commands_of_job, open_client
 from appmaster.cli.shared.output import Progress, print_json, print_table
-from appmaster.cli.shared.parsers import add_command
+from appmaster.cli.shared.parsers import add_command, add_timeout
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount the commands on the command line."""
-
-    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
-        parser = add_command(subparsers, name, run, text, __doc__)
-        parser.add_argument("job", metavar="JOB", help="the job's name")
-        add_cluster_options(parser)
-        return parser
-
+    command = commands_of_job(subparsers, __doc__)
     command("candidates", _candidates, "list a cluster's application masters, and which one leads")
     jobs = add_command(subparsers, "jobs", _jobs, "list a cluster's jobs", __doc__)
     add_cluster_options(jobs, "the only one there is")
@@ -36,13 +30,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         parser = command(name, _queue, text)
         parser.set_defaults(change=name)
         parser.add_argument("--no-wait", action="store_true", help="queue it and print its id")
-        parser.add_argument(
-            "--timeout",
-            type=float,
-            default=60.0,
-            metavar="SECONDS",
-            help="how long to wait until a leader has made it (default: 60)",
-        )
+        add_timeout(parser, 60.0, "how long to wait until a leader has made it")
     command("change", _change, "show what became of a queued change").add_argument(
         "id", metavar="ID", help="as `deploy` or `undeploy` printed it"
     )

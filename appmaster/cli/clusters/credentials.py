@@ -24,7 +24,7 @@ from appmaster.cli.clusters.rotation import rotate
 from appmaster.cli.shared.cluster import add_cluster_options, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
-from appmaster.cli.shared.parsers import add_command
+from appmaster.cli.shared.parsers import add_command, add_timeout
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.roles import PeerRole
 
@@ -48,13 +48,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         parser.add_argument("job", metavar="JOB", help="a job of the cluster, or the cluster")
         add_cluster_options(parser)
         if name == "rotate":
-            parser.add_argument(
-                "--timeout",
-                type=float,
-                default=120.0,
-                metavar="SECONDS",
-                help="how long the processes may take to follow (default: %(default)g)",
-            )
+            add_timeout(parser, 120.0, "how long the processes may take to follow")
         if name == "issue":
             parser.add_argument("--name", required=True, help="the operator's name, for the event log")
             parser.add_argument(

@@ -20,7 +20,7 @@ from appmaster.api.client import ClusterClient
 from appmaster.cli.shared.cluster import add_cluster_options, cluster_of
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
-from appmaster.cli.shared.parsers import add_command
+from appmaster.cli.shared.parsers import add_command, add_timeout
 from appmaster.cli.shared.waiting import PollResult, until_leader_says
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
@@ -37,9 +37,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     drain = command("drain", _drain, "empty hosts, as planned")
     drain.add_argument("--reason", metavar="TEXT", default="", help="why, for status and event log")
     drain.add_argument("--no-wait", action="store_true", help="do not wait until they are empty")
-    drain.add_argument(
-        "--timeout", type=float, default=300.0, metavar="SECONDS", help="how long to wait (default: 300)"
-    )
+    add_timeout(drain, 300.0, "how long to wait")
     command("admit", _admit, "use drained hosts again")
 
 

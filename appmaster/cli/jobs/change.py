@@ -27,11 +27,11 @@ from appmaster.changes.revisions import Update, requested_settings, rollback, up
 from appmaster.cli.jobs import rollout
 from appmaster.cli.launch.checks import check_topics, missing_hosts_warning
 from appmaster.cli.launch.code import deliver
-from appmaster.cli.shared.cluster import add_cluster_options, open_client
+from appmaster.cli.shared.cluster import commands_of_job, open_client
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import add_job_file, load
 from appmaster.cli.shared.output import Progress, print_json
-from appmaster.cli.shared.parsers import add_command
+from appmaster.cli.shared.parsers import add_command, add_timeout
 from appmaster.config import job_spec, planner_policy
 from appmaster.records import JobRecord
 from standby.adapters.kafka.clients import check_clients
@@ -45,18 +45,13 @@ from standby.feed.make import check_transform
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``update`` and ``rollback`` on the command line."""
-
-    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
-        return add_command(subparsers, name, run, text, __doc__)
-
-    parser = command("update", _update, "change a running job: its configuration, its code, or both")
+    text = "change a running job: its configuration, its code, or both"
+    parser = add_command(subparsers, "update", _update, text, __doc__)
     add_job_file(parser, "the job file, as the job is to be")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     _add_waiting(parser)
-    parser = command("rollback", _rollback, "return a job to the revision before the present one")
-    parser.add_argument("job", metavar="JOB", help="the job's name")
-    add_cluster_options(parser)
-    _add_waiting(parser)
+    command = commands_of_job(subparsers, __doc__)
+    _add_waiting(command("rollback", _rollback, "return a job to the revision before the present one"))
 
 
 def _add_waiting(parser: argparse.ArgumentParser) -> None:
@@ -67,13 +62,7 @@ def _add_waiting(parser: argparse.ArgumentParser) -> None:
         default="deployed",
         help="what to wait for: everything rolled out (default), or nothing",
     )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=600.0,
-        metavar="SECONDS",
-        help="how long to wait (default: %(default)g)",
-    )
+    add_timeout(parser, 600.0, "how long to wait")
 
 
 def _update(arguments: argparse.Namespace) -> int:

@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from appmaster.api.client import ClusterClient
 from appmaster.cli.reading.observe import spread_in_words
-from appmaster.cli.shared.cluster import add_cluster_options, known_client
+from appmaster.cli.shared.cluster import commands_of_job, known_client
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
-from appmaster.cli.shared.parsers import add_command
+from appmaster.cli.shared.parsers import add_timeout
 from appmaster.cli.shared.waiting import PollResult, until_leader_says
 from standby.errors import StandfastError
 
@@ -31,13 +31,7 @@ _TOLD_SECONDS: Final = 10.0
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount the commands on the command line."""
-
-    def command(name: str, run: Any, text: str, *aliases: str) -> argparse.ArgumentParser:
-        parser = add_command(subparsers, name, run, text, __doc__, aliases)
-        parser.add_argument("job", metavar="JOB", help="the job's name")
-        add_cluster_options(parser)
-        return parser
-
+    command = commands_of_job(subparsers, __doc__)
     text = "hand a task's processor over to a standby, as planned"
     # "failover" is the word of Samza, and of earlier versions, although nothing has failed.
     parser = command("handover", _hand_over, text, "failover")
@@ -55,16 +49,12 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "--to", metavar="COPY", type=int, help="the copy that takes over (default: the best one)"
     )
     parser.add_argument("--no-wait", action="store_true", help="do not wait until it is done")
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="SECONDS", help="how long to wait (default: 60)"
-    )
+    add_timeout(parser, 60.0, "how long to wait")
     parser = command(
         "rebalance", _rebalance, "spread a job's actives evenly over hosts by planned hand-overs"
     )
     parser.add_argument("--no-wait", action="store_true", help="do not wait until they are evenly spread")
-    parser.add_argument(
-        "--timeout", type=float, default=300.0, metavar="SECONDS", help="how long to wait (default: 300)"
-    )
+    add_timeout(parser, 300.0, "how long to wait")
     parser = command("unpark", _unpark, "let a parked processor run again")
     parser.add_argument("processor", metavar="PROCESSOR", type=int, help="number of the processor")
 

@@ -34,6 +34,7 @@ from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended_applications import ApplicationWatch
 from appmaster.cli.shared.jobfile import JobFile, add_job_file, load
 from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.parsers import add_timeout
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import JobRecord
 from appmaster.topics import brokers, changelog, input_growth
@@ -71,13 +72,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         default="deployed",
         help="what to wait for: all replicas registered and restored (default), also warm, or nothing",
     )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=300.0,
-        metavar="SECONDS",
-        help="how long the whole command may take (default: %(default)g)",
-    )
+    add_timeout(parser, 300.0, "how long the whole command may take")
     parser.add_argument(
         "--probe",
         action=argparse.BooleanOptionalAction,

@@ -25,7 +25,7 @@ from appmaster.api.search import Search, SearchAnswer, WantedKey
 from appmaster.cli.shared.cluster import add_cluster_options, open_client, record_of
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import complain, print_json
-from appmaster.cli.shared.parsers import add_command
+from appmaster.cli.shared.parsers import add_command, add_timeout
 from appmaster.cli.shared.waiting import PollResult, until
 from appmaster.topics.partitioners import PARTITIONERS
 from standby.config import parse_recorded
@@ -74,9 +74,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     parser.add_argument(
         "--max-lag-ms", type=int, metavar="N", help="with --standby: one that is at most so far behind"
     )
-    parser.add_argument(
-        "--timeout", type=float, default=10.0, metavar="SECONDS", help="how long to try (default: 10)"
-    )
+    add_timeout(parser, 10.0, "how long to try")
     add_cluster_options(parser)
 
 

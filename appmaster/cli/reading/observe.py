@@ -19,7 +19,7 @@ from appmaster.api.client import ClusterClient
 from appmaster.cli.reading import leaderless
 from appmaster.cli.reading.job_history import JobHistory, read_history
 from appmaster.cli.shared import yarn
-from appmaster.cli.shared.cluster import add_cluster_options, open_client, record_of
+from appmaster.cli.shared.cluster import commands_of_job, open_client, record_of
 from appmaster.cli.shared.ended_applications import (
     EndedApplication,
     end_entry,
@@ -27,7 +27,6 @@ from appmaster.cli.shared.ended_applications import (
     latest_ended,
 )
 from appmaster.cli.shared.output import print_json, print_table
-from appmaster.cli.shared.parsers import add_command
 from appmaster.eventlog.entries import EntryKind
 from standby.config import JobConfig, kafka_settings, parse_recorded
 from standby.errors import BadConfiguration, StandfastError, Unavailable
@@ -57,13 +56,7 @@ _HEADINGS: Final = (
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount the reading commands on the command line."""
-
-    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
-        parser = add_command(subparsers, name, run, text, __doc__)
-        parser.add_argument("job", metavar="JOB", help="the job's name")
-        add_cluster_options(parser)
-        return parser
-
+    command = commands_of_job(subparsers, __doc__)
     command("status", _status, "show a job's status; exit status 1 if it is not deployed")
     command("tasks", _tasks, "show each replica: role, phase, host, lag")
     command("containers", _containers, "show each container: host, state, memory")

@@ -13,9 +13,8 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from appmaster.cli.shared.cluster import add_cluster_options, known_client, open_zookeeper
+from appmaster.cli.shared.cluster import commands_of_job, known_client, open_zookeeper
 from appmaster.cli.shared.output import print_json, print_table
-from appmaster.cli.shared.parsers import add_command
 from appmaster.records import Loaded
 from standby.errors import BadConfiguration
 from standby.shared.model import TaskRecord
@@ -23,13 +22,7 @@ from standby.shared.model import TaskRecord
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount the commands on the command line."""
-
-    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
-        parser = add_command(subparsers, name, run, text, __doc__)
-        parser.add_argument("job", metavar="JOB", help="the job's name")
-        add_cluster_options(parser)
-        return parser
-
+    command = commands_of_job(subparsers, __doc__)
     command("model", _model, "show the job model: processors, tasks, copies, roles, hosts")
     explained = command("explain", _explain, "show why a task's copies are where they are")
     explained.add_argument("task", metavar="TASK", type=int, help="number of the task's input partition")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 
 from appmaster.adapters.credentials.keyring import access_to, anonymous_access
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
-from appmaster.cli.shared.parsers import cluster_name
+from appmaster.cli.shared.parsers import Subparsers, add_command, cluster_name
 from appmaster.records import JobRecord
 from standby.errors import BadConfiguration
 
@@ -25,6 +26,22 @@ def add_cluster_options(parser: argparse.ArgumentParser, default: str = "the job
         help="ZooKeeper servers (default: $STANDFAST_ZOOKEEPER)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def commands_of_job(
+    subparsers: Subparsers[argparse.ArgumentParser], doc: str | None
+) -> Callable[..., argparse.ArgumentParser]:
+    """Return `add_command` for a module of commands whose first argument is a job; ``doc`` is the module's."""
+
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int], text: str, *aliases: str
+    ) -> argparse.ArgumentParser:
+        parser = add_command(subparsers, name, run, text, doc, aliases)
+        parser.add_argument("job", metavar="JOB", help="the job's name")
+        add_cluster_options(parser)
+        return parser
+
+    return command
 
 
 def open_zookeeper(arguments: argparse.Namespace) -> ZooKeeper:

@@ -35,6 +35,12 @@ def add_command(
     return parser
 
 
+def add_timeout(parser: argparse.ArgumentParser, seconds: float, text: str) -> None:
+    """Add ``--timeout SECONDS``, of which ``text`` says what it limits."""
+    help_text = f"{text} (default: {seconds:g})"
+    parser.add_argument("--timeout", type=float, default=seconds, metavar="SECONDS", help=help_text)
+
+
 def cluster_name(text: str) -> str:
     """Return ``text``, the value of an option; argparse reports a name that no cluster can have."""
     if not naming.NAME.match(text):
