@@ -26,8 +26,6 @@ _COMMANDS: Final = {
     "rebalance": Operation.REBALANCE,
 }
 
-LeaderCall = Callable[[Mapping[str, Any]], Mapping[str, Any] | bytes]
-
 
 class LeaderApi:
     """Answers questions; any thread may call it."""

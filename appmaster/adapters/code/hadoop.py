@@ -7,7 +7,6 @@ for a bundle a day. See docs/decisions/0013-code-of-jobs.md.
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import subprocess
@@ -20,8 +19,6 @@ from typing import Final
 from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.shared.naming import escape
 from standby.shared.peers import BundleSource
-
-_log: Final = logging.getLogger(__name__)
 
 #: A call that takes longer than this uses a file system that does not answer, seconds.
 _CALL_SECONDS: Final = 120.0

@@ -91,17 +91,6 @@ def regroup(
     return {each: tuple(sorted(kept[each])) for each in sorted(numbers)}
 
 
-def moved(before: Mapping[int, tuple[int, ...]], after: Mapping[int, tuple[int, ...]]) -> dict[int, int]:
-    """Return the tasks that are in different processors in ``before`` and ``after`` → their new processor."""
-    old = {task: number for number, tasks in before.items() for task in tasks}
-    return {
-        task: number
-        for number, tasks in sorted(after.items())
-        for task in tasks
-        if old.get(task, number) != number
-    }
-
-
 def _checked(groups: Sequence[Sequence[int]], tasks: int, most: int) -> tuple[tuple[int, ...], ...]:
     """Return ``groups``, each ascending; raises `BadConfiguration` if they are not a partition of the tasks."""
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,8 +19,6 @@ from standby.adapters.spark.query import Sink
 from standby.adapters.spark.session import FAILURES, Spark
 from standby.feed.rules.sizing import BatchSize
 from standby.shared.model import InputPartition
-
-_LOG: Final = logging.getLogger(__name__)
 
 #: How often a stop is repeated: a job may begin just after it was cancelled.
 _CANCEL_SECONDS: Final = 0.2

@@ -17,8 +17,6 @@ from standby.kernel.ports import Changelog
 from standby.kernel.replay.replayer import Replayed, Replayer, Rules
 from standby.threads.worker import settle
 
-__all__ = ["ReplayRouter", "Replayed"]
-
 
 class ReplayRouter:
     """Assigns the replicas of a job to replayers. Thread-safe."""

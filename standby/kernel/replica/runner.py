@@ -14,7 +14,7 @@ from standby.kernel.active.stall_detectors import InputLag, InputStallDetector, 
 from standby.kernel.cancel_scope import CancelScope
 from standby.kernel.job import JobKernel
 from standby.kernel.ports import InUse, Writer, WriterLost
-from standby.kernel.replay.router import Replayed
+from standby.kernel.replay.replayer import Replayed
 from standby.kernel.replica.offers import offer_of
 from standby.kernel.replica.restore import Restore
 from standby.kernel.replica.takeover import Promotee, Takeover

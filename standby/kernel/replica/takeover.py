@@ -14,7 +14,7 @@ from standby.kernel.cancel_scope import CancelScope, ReportSignal
 from standby.kernel.job import JobKernel
 from standby.kernel.ports import Writer, WriterLost
 from standby.kernel.probes import CLAIMED, DRAINED, OFFSETS_READ, RECORD_READ, WRITER_INITIALISED
-from standby.kernel.replay.router import Replayed
+from standby.kernel.replay.replayer import Replayed
 from standby.kernel.replica.settling import TransactionSettlement
 from standby.replica.accepted import task_offsets
 from standby.replica.claim import StateMismatch, check_committed, check_last, check_record

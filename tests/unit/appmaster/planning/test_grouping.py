@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from appmaster.groupers import resolve
-from appmaster.planning.state.grouping import balanced, contiguous, group, moved, regroup, singletons
+from appmaster.planning.state.grouping import balanced, contiguous, group, regroup, singletons
 from standby.errors import BadConfiguration, BrokenInvariant
 
 
@@ -75,10 +75,6 @@ def test_sizes_of_a_jobs_own_grouper_hold_on_a_running_job() -> None:
         1: (1, 2, 3, 4),
         2: (5,),
     }
-
-
-def test_moved_names_each_task_that_changes_its_processor() -> None:
-    assert moved({0: (0, 2), 1: (1, 3)}, {0: (0,), 1: (1, 3), 2: (2, 4)}) == {2: 2}
 
 
 def test_a_task_twice_in_the_running_job_is_a_broken_invariant() -> None:
