@@ -84,14 +84,12 @@ WAITS: Final[Mapping[str, tuple[int, ...]]] = {
 #: name, or a number at such a place, without making the test wait; each with the reason.
 TAKES_TIME_AS_DATA: Final[Mapping[str, str]] = {
     "KazooClient": "the length of a session, which the server keeps; `start` is what waits",
-    "Throttle().take": "a moment on a clock of the test",
     "compiling_seconds": "processor time that was used",
     "cpu_seconds": "processor time that was used",
     "play.wait": "the first argument is the number of a copy",
     "seen.wait_for": "the second argument is the end of the input",
     "steady": "seconds of samples that are looked at",
     "sync_seconds": "how often the code service looks by itself; what it does is waited for",
-    "throttle.take": "a moment on a clock of the test",
 }
 
 #: Places where something real takes this time because the test is about it; the test does not wait for an

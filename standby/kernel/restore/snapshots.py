@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import IO, Final
 
 from standby.errors import StandfastError, Unavailable
+from standby.kernel.replay.rate_limiter import RateLimiter
 from standby.kernel.restore.counters import RestoreCounters
 from standby.replica.store.origin import DATABASE, Origin
 from standby.replica.store.snapshot import Manifest, SnapshotFile
-from standby.replica.throttle import Throttle
 from standby.shared.clock import REAL, Clock
 from standby.shared.model import Role, TaskId
 from standby.shared.peers import PeerAnswer, PeerRequest
@@ -95,11 +95,11 @@ class Snapshots:
         self._find = find
         self._restores = restores
         self._clock = clock
+        self._rate_limiter = RateLimiter(clock.monotonic)
         self._changed = threading.Condition()
         # Guards everything below.
         self._lent: dict[str, _Lent] = {}
         self._making = 0
-        self._throttle = Throttle()
         self._digests: dict[tuple[int, int, int, int], str] = {}
         self._is_closed = False
         self._reaper: threading.Thread | None = None
@@ -268,9 +268,7 @@ class Snapshots:
                 if not piece:
                     return
                 offer = self._touch(lease).offer
-                with self._changed:
-                    wait = self._throttle.take(len(piece), offer.bytes_per_second, self._clock.monotonic())
-                self._clock.sleep(wait)
+                self._clock.sleep(self._rate_limiter.take(len(piece), offer.bytes_per_second))
                 yield piece
                 self._restores.gave(len(piece))
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What travels with a copy of state, whom it may come from, and how fast."""
+"""What travels with a copy of state, and whom it may come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from standby.errors import CorruptState
 from standby.replica.store.origin import Origin
 from standby.replica.store.snapshot import Manifest, SnapshotFile, decode_manifest, resumable
 from standby.replica.store.sources import Peer, StateSource, peers_of
-from standby.replica.throttle import Throttle
 from standby.shared.model import Role, TaskId, TaskRecord
 from tests.cases import case
 
@@ -83,16 +82,3 @@ def test_a_copy_that_moves_is_fetched_from_where_it_was_and_nobody_is_asked_when
     assert [each.container for each in peers_of(moving, "new")] == ["old", "c1"]
     assert peers_of(None, "c0") == ()
     assert peers_of(record(placed={0: "c0"}), "c0") == ()
-
-
-def test_the_throttle_lets_the_rate_through_and_no_more() -> None:
-    throttle = Throttle()
-    now, taken = 0.0, 0
-    while now < 10:
-        now += throttle.take(1_000, 50_000, now)
-        taken += 1_000
-    assert 490_000 <= taken <= 510_000
-    rested = Throttle()
-    for now in (100.0, 500.0):
-        assert rested.take(1_000, 1_000, now) == pytest.approx(0.9), "a rest saves up no more than a moment"
-    assert Throttle().take(1 << 40, 0, 0.0) == 0, "without a bound nothing waits"
