@@ -22,19 +22,3 @@ AFTER_STORE: Final = "commit: store written"
 TASK_COMMITTED: Final = "batch: one task committed, perhaps not the last"
 STORE_BATCH: Final = "store: batch made, about to be written"
 REPLAYED: Final = "replay: changes written"
-
-#: Every point, for tests that go through them all.
-POINTS: Final = (
-    RECORD_READ,
-    WRITER_INITIALISED,
-    OFFSETS_READ,
-    DRAINED,
-    CLAIMED,
-    STEPPED,
-    BEFORE_COMMIT,
-    AFTER_COMMIT,
-    AFTER_STORE,
-    TASK_COMMITTED,
-    STORE_BATCH,
-    REPLAYED,
-)

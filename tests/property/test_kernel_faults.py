@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from standby.kernel.probes import POINTS
+from standby.kernel import probes
 from tests.examples import examples
 from tests.kernel_faults import (
     ERRORS,
@@ -32,6 +32,9 @@ from tests.kernel_faults import (
 )
 from tests.kernel_play import Play, playing
 from tests.memory_lab import hurry_hot
+
+#: Every point of the kernel.
+POINTS: Final = tuple(point for name, point in vars(probes).items() if name.isupper())
 
 worlds: Final = st.builds(
     World,
