@@ -59,14 +59,12 @@ Respond = Callable[[HttpRequest], HttpResponse]
 class HttpPages:
     """Serves pages on one port of a host. Raises `Unavailable` when it cannot be opened."""
 
-    def __init__(
-        self, host: str, port: int = 0, name: str = "http", limits: Limits = LIMITS, clock: Clock = REAL
-    ) -> None:
-        self.gate: Acceptor = listening(host, port, limits, name, clock)
+    def __init__(self, host: str, port: int = 0, limits: Limits = LIMITS, clock: Clock = REAL) -> None:
+        self.gate: Acceptor = listening(host, port, limits, "http", clock)
         self._clock = clock
         self.port = self.gate.port
         self._answer: Respond = lambda _: HttpResponse(HTTPStatus.NOT_FOUND, "text/plain", b"")
-        self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix=name)
+        self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="http")
         self._told = -_TOLD_SECONDS
 
     def start(self, answer: Respond) -> None:

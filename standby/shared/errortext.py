@@ -49,10 +49,10 @@ def kind_of(error: BaseException) -> str:
         return "Exception"
 
 
-def text_of(error: BaseException, most: int = LOG_CHARACTERS) -> str:
-    """Return the exception's text, at most ``most`` characters; a note if its ``__str__`` raises."""
+def text_of(error: BaseException) -> str:
+    """Return the exception's text, at most `LOG_CHARACTERS`; a note if its ``__str__`` raises."""
     try:
-        return clean(str(error), most)
+        return clean(str(error), LOG_CHARACTERS)
     except BaseException as failure:  # noqa: BLE001 - the job's own __str__
         return f"(no text: __str__ raised {kind_of(failure)})"
 
@@ -83,7 +83,7 @@ def worker_traceback(error: BaseException) -> str:
     return found + frames
 
 
-def traceback_of(error: BaseException, most: int = TRACEBACK_CHARACTERS) -> str:
+def traceback_of(error: BaseException) -> str:
     """Return the exception's traceback with the frames of the job's code, and of the code that it calls.
 
     Frames of standfast, Spark and Java are omitted. For an exception in a Python worker of Spark, the worker's
@@ -93,7 +93,7 @@ def traceback_of(error: BaseException, most: int = TRACEBACK_CHARACTERS) -> str:
         is_sparks = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
         quoted = worker_traceback(error) if is_sparks else ""
         pieces = _quoted(quoted) if quoted else _formatted(error, _is_jobs)
-        return _cut(pieces, most)
+        return _cut(pieces, TRACEBACK_CHARACTERS)
     except BaseException:  # noqa: BLE001 - whatever an exception of the job does when it is inspected
         return summary_of(error)
 

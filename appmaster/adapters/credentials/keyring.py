@@ -244,13 +244,10 @@ def keyring_in(directory: Path, cluster: str) -> Keyring:
     return found
 
 
-def access_to(cluster: str, *, is_closed: bool | None = None) -> Access:
-    """Return the authentication of this user's sessions with ZooKeeper; none if this user does not own the cluster.
-
-    ``is_closed`` is what a submit asks of the tree; other commands accept it as it is.
-    """
+def access_to(cluster: str) -> Access:
+    """Return the authentication of this user's sessions with ZooKeeper; none if this user does not own the cluster."""
     found = find(cluster)
-    return anonymous_access() if found is None else found.access(is_closed=is_closed)
+    return anonymous_access() if found is None else found.access()
 
 
 def anonymous_access() -> Access:

@@ -41,9 +41,9 @@ class PeerServer:
     `Unavailable` when it cannot listen.
     """
 
-    def __init__(self, host: str, keys: TlsCredentials, limits: Limits = LIMITS) -> None:
+    def __init__(self, host: str, keys: TlsCredentials) -> None:
         self._keys = keys
-        self.gate = listening(host, 0, limits, "peers")
+        self.gate = listening(host, 0, LIMITS, "peers")
         self.port: int = self.gate.port
         self._pool = ThreadPoolExecutor(_ANSWERED, thread_name_prefix="peer")
         self._routes: Routes = {}
