@@ -7,14 +7,13 @@ same-host check: no two copies of a task on one host (SEP-23).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
 from locality.history import NOTHING, Freshness, freshness
 from locality.hosts import HostInfo
-from locality.question import PlacementQuestion
-from locality.samehost import closed_by
+from locality.question import PlacementQuestion, Sibling
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +261,14 @@ class Name:
     def reasons(self, host: HostInfo) -> tuple[str, ...]:
         """Return nothing: a name is not an advantage."""
         return ()
+
+
+def closed_by(siblings: Iterable[Sibling]) -> dict[str, str]:
+    """Return each host that holds one of ``siblings`` → the reason why it may not take another copy."""
+    closed: dict[str, str] = {}
+    for each in sorted(siblings, key=lambda each: each.label):
+        closed.setdefault(each.host.name, f"holds {each.label}, a copy of the same tasks")
+    return closed
 
 
 #: Every rule, in order. docs/locality.md shows this table, and a test keeps it so.

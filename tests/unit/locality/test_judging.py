@@ -9,8 +9,7 @@ from locality.history import StateOnDisk
 from locality.hosts import HostInfo
 from locality.judging import Judgement, best, explain
 from locality.question import PlacementQuestion, Sibling, Verdict
-from locality.rules import RULES, Filter
-from locality.samehost import closed_by
+from locality.rules import RULES, Filter, closed_by
 from standby.shared.model import Held, TaskId
 
 TASK = TaskId("job", "main", 0)
