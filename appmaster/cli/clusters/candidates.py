@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from typing import Any
 
 from appmaster.api.client import ClusterClient
-from appmaster.cli.shared.cluster import add_cluster_options, cluster_of, commands_of_job, open_client
+from appmaster.cli.shared.cluster import add_cluster_options, add_job_command, cluster_of, open_client
 from appmaster.cli.shared.output import Progress, print_json, print_table
 from appmaster.cli.shared.parsers import add_command, add_timeout
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount the commands on the command line."""
-    command = commands_of_job(subparsers, __doc__)
+    command = partial(add_job_command, subparsers, doc=__doc__)
     command("candidates", _candidates, "list a cluster's application masters, and which one leads")
     jobs = add_command(subparsers, "jobs", _jobs, "list a cluster's jobs", __doc__)
     add_cluster_options(jobs, "the only one there is")

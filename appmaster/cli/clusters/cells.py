@@ -18,12 +18,11 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import check_restores
 from appmaster.cli.launch.cells import Claims, Launching, claim, connector, submit
 from appmaster.cli.shared import yarn
-from appmaster.cli.shared.cluster import add_cluster_options, open_zookeeper
+from appmaster.cli.shared.cluster import add_job_command, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended_applications import ended_application
 from appmaster.cli.shared.jobfile import JobFile, add_settings, load
 from appmaster.cli.shared.output import Progress, print_json
-from appmaster.cli.shared.parsers import add_command
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord
 from standby.config import parse_recorded
@@ -36,10 +35,8 @@ _RESTORE_SECONDS: Final = 120.0
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``cells`` on the command line."""
-    parser = add_command(
-        subparsers, "cells", _cells, "list a cluster's cells; start again those that ended", __doc__
-    )
-    parser.add_argument("job", metavar="JOB", help="a job of the cluster")
+    text = "list a cluster's cells; start again those that ended"
+    parser = add_job_command(subparsers, "cells", _cells, text, __doc__, job="a job of the cluster")
     parser.add_argument(
         "--restore",
         type=Path,
@@ -47,7 +44,6 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         help="submit again the cells that do not run, with this job file",
     )
     add_settings(parser, "the file to restore with")
-    add_cluster_options(parser)
 
 
 def _cells(arguments: argparse.Namespace) -> int:

@@ -21,10 +21,10 @@ from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.credentials.processes import RegisteredProcesses, handshake_failure
 from appmaster.api.client import ClusterClient
 from appmaster.cli.clusters.rotation import rotate
-from appmaster.cli.shared.cluster import add_cluster_options, open_zookeeper
+from appmaster.cli.shared.cluster import add_job_command, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
-from appmaster.cli.shared.parsers import add_command, add_timeout
+from appmaster.cli.shared.parsers import add_timeout
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.roles import PeerRole
 
@@ -44,9 +44,8 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         ("rotate", _rotate, "give a cluster new credentials while its jobs run"),
         ("issue", _issue, "make the credentials of another operator"),
     ):
-        parser = add_command(commands, name, run, text, None)
-        parser.add_argument("job", metavar="JOB", help="a job of the cluster, or the cluster")
-        add_cluster_options(parser)
+        job = "a job of the cluster, or the cluster"
+        parser = add_job_command(commands, name, run, text, None, job=job)
         if name == "rotate":
             add_timeout(parser, 120.0, "how long the processes may take to follow")
         if name == "issue":

@@ -13,19 +13,15 @@ import argparse
 
 from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from appmaster.cli.shared.cluster import add_cluster_options, open_zookeeper
+from appmaster.cli.shared.cluster import add_job_command, open_zookeeper
 from appmaster.cli.shared.output import Progress, print_json
-from appmaster.cli.shared.parsers import add_command
 from standby.errors import BadConfiguration, StandfastError
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``protect`` on the command line."""
-    parser = add_command(
-        subparsers, "protect", _protect, "close an open tree in ZooKeeper to everybody else", __doc__
-    )
-    parser.add_argument("job", metavar="JOB", help="a job of the cluster, or the cluster")
-    add_cluster_options(parser)
+    text, job = "close an open tree in ZooKeeper to everybody else", "a job of the cluster, or the cluster"
+    add_job_command(subparsers, "protect", _protect, text, __doc__, job=job)
 
 
 def _protect(arguments: argparse.Namespace) -> int:

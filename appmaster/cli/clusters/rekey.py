@@ -16,18 +16,15 @@ from pathlib import Path
 from appmaster.adapters.credentials.keyring import keyring_in, make_sure
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.clusters.protect import check_stopped
-from appmaster.cli.shared.cluster import add_cluster_options
+from appmaster.cli.shared.cluster import add_job_command, servers_of
 from appmaster.cli.shared.output import Progress, print_json
-from appmaster.cli.shared.parsers import add_command
 from standby.errors import BadConfiguration
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``rekey`` on the command line."""
-    parser = add_command(
-        subparsers, "rekey", _rekey, "give a closed tree in ZooKeeper to new credentials", __doc__
-    )
-    parser.add_argument("job", metavar="JOB", help="a job of the cluster")
+    text = "give a closed tree in ZooKeeper to new credentials"
+    parser = add_job_command(subparsers, "rekey", _rekey, text, __doc__, job="a job of the cluster")
     parser.add_argument(
         "--former",
         type=Path,
@@ -35,18 +32,16 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         metavar="DIR",
         help="where the cluster's former credentials are now",
     )
-    add_cluster_options(parser)
 
 
 def _rekey(arguments: argparse.Namespace) -> int:
-    if not arguments.zookeeper:
-        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
+    servers = servers_of(arguments)
     cluster = arguments.cluster or arguments.job
     former = keyring_in(arguments.former, cluster).access()
     present = make_sure(cluster).access()
     if former == present:
         raise BadConfiguration(f"{arguments.former} holds the credentials that {cluster} has now")
-    with ZooKeeper(arguments.zookeeper, cluster, access=former) as zookeeper:
+    with ZooKeeper(servers, cluster, access=former) as zookeeper:
         # Nodes that an earlier attempt has given away must be readable, too.
         zookeeper.tree.prove(present)
         if not zookeeper.tree.exists():

@@ -27,7 +27,7 @@ from appmaster.changes.revisions import Update, requested_settings, rollback, up
 from appmaster.cli.jobs import rollout
 from appmaster.cli.launch.checks import check_topics, missing_hosts_warning
 from appmaster.cli.launch.code import deliver
-from appmaster.cli.shared.cluster import commands_of_job, open_client
+from appmaster.cli.shared.cluster import add_job_command, open_client
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import add_job_file, load
 from appmaster.cli.shared.output import Progress, print_json
@@ -50,8 +50,8 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     add_job_file(parser, "the job file, as the job is to be")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     _add_waiting(parser)
-    command = commands_of_job(subparsers, __doc__)
-    _add_waiting(command("rollback", _rollback, "return a job to the revision before the present one"))
+    text = "return a job to the revision before the present one"
+    _add_waiting(add_job_command(subparsers, "rollback", _rollback, text, __doc__))
 
 
 def _add_waiting(parser: argparse.ArgumentParser) -> None:

@@ -14,11 +14,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from appmaster.api.client import ClusterClient
 from appmaster.cli.reading.observe import spread_in_words
-from appmaster.cli.shared.cluster import commands_of_job, known_client
+from appmaster.cli.shared.cluster import add_job_command, known_client
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_timeout
@@ -31,10 +32,10 @@ _TOLD_SECONDS: Final = 10.0
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount the commands on the command line."""
-    command = commands_of_job(subparsers, __doc__)
+    command = partial(add_job_command, subparsers, doc=__doc__)
     text = "hand a task's processor over to a standby, as planned"
     # "failover" is the word of Samza, and of earlier versions, although nothing has failed.
-    parser = command("handover", _hand_over, text, "failover")
+    parser = command("handover", _hand_over, text, aliases=("failover",))
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "task",

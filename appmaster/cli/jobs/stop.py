@@ -23,7 +23,7 @@ from appmaster.api.client import ClusterClient
 from appmaster.cli.jobs import sweeping
 from appmaster.cli.launch.undeploy import UndeployOptions, undeploy
 from appmaster.cli.shared import yarn
-from appmaster.cli.shared.cluster import commands_of_job, open_client, record_of
+from appmaster.cli.shared.cluster import add_job_command, open_client, record_of
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, print_json
 from standby.config import kafka_settings, parse_recorded
@@ -40,7 +40,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         ("kill", _kill, "stop a job; its state and offsets stay for the next submit"),
         ("delete", _delete, "stop a job and remove its state, offsets and records"),
     ):
-        parser = commands_of_job(subparsers, __doc__)(name, run, text)
+        parser = add_job_command(subparsers, name, run, text, __doc__)
         parser.add_argument(
             "--unfenced",
             action="store_true",

@@ -21,9 +21,8 @@ from appmaster.adapters.kafka import Topics
 from appmaster.api.client import ClusterClient
 from appmaster.changes.operations import CurrentJob
 from appmaster.changes.revisions import requested_settings
-from appmaster.cli.shared.cluster import add_cluster_options, open_client
+from appmaster.cli.shared.cluster import add_job_command, open_client
 from appmaster.cli.shared.output import Progress, print_json, print_table
-from appmaster.cli.shared.parsers import add_command
 from appmaster.planning.state.job import JobState
 from appmaster.records import JobRecord
 from appmaster.topics.ids import accept, kinds, with_topics
@@ -35,10 +34,8 @@ from standby.shared.wire import JobDefinition
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``topics`` on the command line."""
-    parser = add_command(
-        subparsers, "topics", _topics, "show a job's topics, or accept one that was made again", __doc__
-    )
-    parser.add_argument("job", metavar="JOB", help="the job's name")
+    text = "show a job's topics, or accept one that was made again"
+    parser = add_job_command(subparsers, "topics", _topics, text, __doc__)
     parser.add_argument(
         "--accept", metavar="TOPIC", help="accept the present topic of this name as the run's own"
     )
@@ -49,7 +46,6 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         default="",
         help="where to read the accepted input from; with an accepted changelog: every input",
     )
-    add_cluster_options(parser)
 
 
 def _topics(arguments: argparse.Namespace) -> int:

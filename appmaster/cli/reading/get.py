@@ -22,10 +22,10 @@ from typing import Any, Final
 from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.lookups import StateClient
 from appmaster.api.search import Search, SearchAnswer, WantedKey
-from appmaster.cli.shared.cluster import add_cluster_options, open_client, record_of
+from appmaster.cli.shared.cluster import add_job_command, open_client, record_of
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import complain, print_json
-from appmaster.cli.shared.parsers import add_command, add_timeout
+from appmaster.cli.shared.parsers import add_timeout
 from appmaster.cli.shared.waiting import PollResult, until
 from appmaster.topics.partitioners import PARTITIONERS
 from standby.config import parse_recorded
@@ -47,8 +47,7 @@ VALUE_FORMATS: Final[Mapping[str, Callable[[bytes], Any]]] = {
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``get`` on the command line."""
-    parser = add_command(subparsers, "get", _get, "look a key up in a job's state", __doc__)
-    parser.add_argument("job", metavar="JOB", help="the job's name")
+    parser = add_job_command(subparsers, "get", _get, "look a key up in a job's state", __doc__)
     parser.add_argument("store", metavar="STORE", help="the store's name, one of task.stores")
     parser.add_argument("key", metavar="KEY", help="the key, in the form that --key-format says")
     parser.add_argument(
@@ -75,7 +74,6 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "--max-lag-ms", type=int, metavar="N", help="with --standby: one that is at most so far behind"
     )
     add_timeout(parser, 10.0, "how long to try")
-    add_cluster_options(parser)
 
 
 def _get(arguments: argparse.Namespace) -> int:

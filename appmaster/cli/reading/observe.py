@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Final
 
 from appmaster.adapters import node_logs
@@ -19,7 +20,7 @@ from appmaster.api.client import ClusterClient
 from appmaster.cli.reading import leaderless
 from appmaster.cli.reading.job_history import JobHistory, read_history
 from appmaster.cli.shared import yarn
-from appmaster.cli.shared.cluster import commands_of_job, open_client, record_of
+from appmaster.cli.shared.cluster import add_job_command, open_client, record_of
 from appmaster.cli.shared.ended_applications import (
     EndedApplication,
     end_entry,
@@ -56,7 +57,7 @@ _HEADINGS: Final = (
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount the reading commands on the command line."""
-    command = commands_of_job(subparsers, __doc__)
+    command = partial(add_job_command, subparsers, doc=__doc__)
     command("status", _status, "show a job's status; exit status 1 if it is not deployed")
     command("tasks", _tasks, "show each replica: role, phase, host, lag")
     command("containers", _containers, "show each container: host, state, memory")

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from appmaster.cli.shared.cluster import commands_of_job, known_client, open_zookeeper
+from appmaster.cli.shared.cluster import add_job_command, known_client, open_zookeeper
 from appmaster.cli.shared.output import print_json, print_table
 from appmaster.records import Loaded
 from standby.errors import BadConfiguration
@@ -22,7 +23,7 @@ from standby.shared.model import TaskRecord
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount the commands on the command line."""
-    command = commands_of_job(subparsers, __doc__)
+    command = partial(add_job_command, subparsers, doc=__doc__)
     command("model", _model, "show the job model: processors, tasks, copies, roles, hosts")
     explained = command("explain", _explain, "show why a task's copies are where they are")
     explained.add_argument("task", metavar="TASK", type=int, help="number of the task's input partition")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from appmaster.adapters.credentials.keyring import access_to, anonymous_access
 from appmaster.adapters.zookeeper.session import ZooKeeper
@@ -28,35 +28,41 @@ def add_cluster_options(parser: argparse.ArgumentParser, default: str = "the job
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def commands_of_job(
-    subparsers: Subparsers[argparse.ArgumentParser], doc: str | None
-) -> Callable[..., argparse.ArgumentParser]:
-    """Return `add_command` for a module of commands whose first argument is a job; ``doc`` is the module's."""
+def add_job_command(
+    subparsers: Subparsers[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+    doc: str | None,
+    aliases: Sequence[str] = (),
+    job: str = "the job's name",
+) -> argparse.ArgumentParser:
+    """Return the parser of a new command whose first argument is a job; ``job`` describes it.
 
-    def command(
-        name: str, run: Callable[[argparse.Namespace], int], text: str, *aliases: str
-    ) -> argparse.ArgumentParser:
-        parser = add_command(subparsers, name, run, text, doc, aliases)
-        parser.add_argument("job", metavar="JOB", help="the job's name")
-        add_cluster_options(parser)
-        return parser
+    The other parameters are those of `add_command`.
+    """
+    parser = add_command(subparsers, name, run, text, doc, aliases)
+    parser.add_argument("job", metavar="JOB", help=job)
+    add_cluster_options(parser)
+    return parser
 
-    return command
+
+def servers_of(arguments: argparse.Namespace) -> str:
+    """Return the ZooKeeper servers that the arguments name; raises `BadConfiguration` if they name none."""
+    if not arguments.zookeeper:
+        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
+    return str(arguments.zookeeper)
 
 
 def open_zookeeper(arguments: argparse.Namespace) -> ZooKeeper:
     """Return an unopened session for the cluster that the arguments name; raises `BadConfiguration`."""
-    if not arguments.zookeeper:
-        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
     cluster = arguments.cluster or arguments.job
-    return ZooKeeper(arguments.zookeeper, cluster, access=access_to(cluster))
+    return ZooKeeper(servers_of(arguments), cluster, access=access_to(cluster))
 
 
 def open_client(arguments: argparse.Namespace) -> ClusterClient:
     """Return a client of the cluster that the arguments name; raises `BadConfiguration`."""
-    if not arguments.zookeeper:
-        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
-    return ClusterClient(arguments.cluster or arguments.job, arguments.zookeeper)
+    return ClusterClient(arguments.cluster or arguments.job, servers_of(arguments))
 
 
 def record_of(job: str, client: ClusterClient) -> JobRecord:
@@ -71,11 +77,10 @@ def record_of(job: str, client: ClusterClient) -> JobRecord:
 
 def cluster_of(arguments: argparse.Namespace) -> str:
     """Return the name of the cluster that is meant; raises `BadConfiguration` if that is ambiguous."""
-    if not arguments.zookeeper:
-        raise BadConfiguration("give --zookeeper HOSTS or set STANDFAST_ZOOKEEPER")
+    servers = servers_of(arguments)
     if arguments.cluster:
         return str(arguments.cluster)
-    with ZooKeeper(arguments.zookeeper, "", access=anonymous_access()) as zookeeper:
+    with ZooKeeper(servers, "", access=anonymous_access()) as zookeeper:
         names = zookeeper.registry.clusters()
     if len(names) != 1:
         raise BadConfiguration(
