@@ -18,8 +18,6 @@ class Znode:
     version: int
     created: int
     """Transaction that created it: orders nodes by age."""
-    owner: int
-    """The session with which it ends; 0: none."""
 
 
 Nodes = Mapping[str, Znode]

@@ -175,7 +175,7 @@ class WatchedTree:
         except NoNodeError:
             self._await(path)
             return
-        self._nodes[path] = Znode(content, stat.version, stat.czxid, stat.ephemeralOwner)
+        self._nodes[path] = Znode(content, stat.version, stat.czxid)
 
     def _descend(self, path: _Path, children: Any) -> None:
         names = self._below(path)

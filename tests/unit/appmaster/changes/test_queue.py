@@ -28,7 +28,7 @@ class Tree:
     def __init__(self) -> None:
         changes = {"c1": "bad", "c2": "bad", "c3": "good"}
         self.nodes: Mapping[str, Znode] = {
-            f"changes/{name}": Znode(bodies.encode(ChangeRecord("undeploy", {"job": job})), 0, at, 0)
+            f"changes/{name}": Znode(bodies.encode(ChangeRecord("undeploy", {"job": job})), 0, at)
             for at, (name, job) in enumerate(changes.items())
         }
 
@@ -94,7 +94,7 @@ def test_change_that_is_nested_too_deep_to_be_read_stops_nobody_and_is_refused_a
     tree: Any = Tree()
     deep = b'{"operation":"undeploy","arguments":{"job":"bad","reason":' + b"[" * 9_999 + b"]" * 9_999 + b"}}"
     tree.nodes = {
-        "changes/c1": Znode(deep, 0, 0, 0),
+        "changes/c1": Znode(deep, 0, 0),
         **{f"changes/{each}": tree.nodes[f"changes/{each}"] for each in ("c2", "c3")},
     }
     records: Any = Records(ValueError("it is not tried"))
