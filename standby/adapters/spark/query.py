@@ -154,6 +154,10 @@ class SparkQuery:
             self._handle.awaitTermination()
         except FAILURES as error:
             failure = error
+        except BaseException as error:  # noqa: BLE001 - this thread's outermost loop; the query's user gets it
+            _LOG.error("waiting for the end of a streaming query failed", exc_info=error)
+            failure = Transient(f"waiting for the end of the streaming query failed: {summary_of(error)}")
+            failure.__cause__ = error
         if self._raised is not None:
             failure = self._raised
         elif self._is_stopping and self._spark.process.is_alive:
