@@ -39,7 +39,6 @@ def _of_tasks(view: ClusterView, tasks: Iterable[TaskId]) -> Iterator[str]:
         recorded = view.records.get(task)
         if recorded is not None:
             yield from one_container_one_copy(recorded.record)
-            yield from copies_on_different_hosts(view, recorded.record)
             yield from active_is_in_sync(recorded.record)
 
 
@@ -50,18 +49,33 @@ def one_container_one_copy(record: TaskRecord) -> Iterator[str]:
         yield f"one_container_one_copy: {record.task} is placed {dict(record.placed)}, moving {dict(record.moving)}"
 
 
-def copies_on_different_hosts(view: ClusterView, record: TaskRecord) -> Iterator[str]:
-    """No two copies of a task are on one host in containers that may hold roles (Invariant 1).
+def copies_on_different_hosts(
+    view: ClusterView, record: TaskRecord, former: TaskRecord | None = None
+) -> Iterator[str]:
+    """No decision places two copies of a task on one host in containers that may hold roles (Invariant 1).
 
-    Policy ``restart``: the stopped container of a displaced copy may stay there until it is given back.
+    Two that a ``former`` record has there already break nothing: it may be an older release's, or have been written
+    while a host was unknown. The planner parts them. Policy ``restart``: the stopped container of a displaced copy may
+    stay there until it is given back.
     """
-    hosts: dict[str, int] = {}
+    known = _shared_hosts(view, former) if former is not None else {}
+    for containers, shared in _shared_hosts(view, record).items():
+        if containers not in known:
+            yield f"copies_on_different_hosts: {record.task} has {shared}"
+
+
+def _shared_hosts(view: ClusterView, record: TaskRecord) -> dict[frozenset[str], str]:
+    """Return each pair of containers on one host that have copies of the task, and in words what is where."""
+    found: dict[frozenset[str], str] = {}
+    hosts: dict[str, tuple[int, str]] = {}
     for copy, container in (*record.placed.items(), *record.moving.items()):
         known = view.holder(container)
         if known is None or not known.host or copy == record.displaced:
             continue
-        if hosts.setdefault(known.host, copy) != copy:
-            yield f"copies_on_different_hosts: {record.task} has {copy} and {hosts[known.host]} on {known.host}"
+        first, there = hosts.setdefault(known.host, (copy, container))
+        if first != copy:
+            found[frozenset((there, container))] = f"{copy} and {first} on {known.host}"
+    return found
 
 
 def active_is_in_sync(record: TaskRecord) -> Iterator[str]:
@@ -117,6 +131,7 @@ def _lawful_change(view: ClusterView, change: RecordWrite) -> Iterator[str]:
         yield f"new_active_new_epoch: {new.task} at epoch {old.epoch}"
     if old.claimed and not new.claimed:
         yield f"claims_stay: {new.task}"
+    yield from copies_on_different_hosts(view, new, old)
     yield from _nothing_new_in_a_lost_cell(view, old, new)
 
 

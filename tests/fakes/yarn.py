@@ -135,6 +135,8 @@ class FakeCluster:
         #: YARN grants nothing; Kafka fences nobody: what is under way stays so.
         self.grants_nothing = False
         self.fences_nothing = False
+        #: Whether two copies of a task may be on one host: an older release's leader placed them there.
+        self.may_share_hosts = False
         self.later: list[tuple[int, happened.Event]] = []
         #: Container → what its witness will say of its end.
         self.ends: dict[str, ProcessEnd] = {}
@@ -250,9 +252,15 @@ class FakeCluster:
         """Fold one event into the view and check every invariant."""
         before, self.view = self.view, apply(self.view, event)
         invariants.check(self.view)
+        assert self.may_share_hosts or not self.shared_hosts()
         for entry in derive(before, event, self.view):
             check_entry(entry)
             self.entries.append(entry)
+
+    def shared_hosts(self) -> list[str]:
+        """Return which tasks have two copies on one host."""
+        records = [each.record for each in self.view.records.values()]
+        return [what for each in records for what in invariants.copies_on_different_hosts(self.view, each)]
 
     def turn(self) -> int:
         """Plan once and carry everything out; return how many actions there were."""

@@ -15,7 +15,7 @@ from appmaster.planning.placement.shared_containers import choose_shared, is_ove
 from appmaster.planning.placement.turn import Cohort, Turn, activated, is_current
 from appmaster.planning.placement.upgrade import next_container
 from appmaster.planning.rules.failover import is_in_sync
-from appmaster.planning.rules.placing import dropping
+from appmaster.planning.rules.placing import dropping, is_beside_another
 from appmaster.planning.state.actions import DecisionKind, Facts, WriteRecords
 from appmaster.planning.state.mappings import without
 from appmaster.planning.state.reasons import DecisionBasis, HandoverMotive, Reason
@@ -199,7 +199,8 @@ def _renumbered(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Writ
 
 def _is_worth(turn: Turn, cohort: Cohort, copy: int, target: Container) -> bool:
     """Return whether a move under way still makes sense."""
-    return not turn.view.must_leave(target) and copy in cohort.copies
+    is_useful = copy in cohort.copies and not turn.view.must_leave(target)
+    return is_useful and not is_beside_another(turn, cohort, copy, target.host)
 
 
 def _target(

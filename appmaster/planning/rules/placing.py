@@ -17,7 +17,35 @@ from standby.shared.model import SlotId
 
 
 def drop(turn: Turn, cohort: Cohort) -> WriteRecords | None:
-    """Return the drop of a standby that the model has no slot for, or whose container is replaced as planned."""
+    """Return the drop of a standby: beside another copy, without a slot in the model, or in a replaced container."""
+    return _parted(turn, cohort) or _dropped(turn, cohort)
+
+
+def is_beside_another(turn: Turn, cohort: Cohort, copy: int, host: str) -> bool:
+    """Return whether another copy of the tasks is placed on the host of a copy.
+
+    No decision places a copy there, but a record of an older release may, or one that was written while a host was
+    unknown. The loss of that host would end both.
+    """
+    record = cohort.record
+    others = (turn.holder(cohort, each) for each in record.placed if each not in (copy, record.displaced))
+    return any(each is not None and each.host == host for each in others if host)
+
+
+def _parted(turn: Turn, cohort: Cohort) -> WriteRecords | None:
+    """Return the drop of a standby that is on the host of another copy; it is placed again elsewhere."""
+    record = cohort.record
+    # The one that is less use first.
+    for copy in sorted(record.placed, key=lambda each: (each in record.in_sync, each)):
+        holder = turn.holder(cohort, copy)
+        if copy in (record.active, record.displaced) or holder is None:
+            continue
+        if is_beside_another(turn, cohort, copy, holder.host):
+            return _drop(turn, cohort, copy, Reason(DecisionBasis.SHARED_HOST, holder.host))
+    return None
+
+
+def _dropped(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     for copy, container in sorted(cohort.record.placed.items()):
         if copy in (cohort.record.active, cohort.record.displaced):
             continue
@@ -46,12 +74,12 @@ def drop(turn: Turn, cohort: Cohort) -> WriteRecords | None:
 
 def dropping(turn: Turn, cohort: Cohort, copy: int, reason: str) -> WriteRecords | None:
     """Return the planned drop of a copy."""
+    return _drop(turn, cohort, copy, Reason(DecisionBasis.OTHER, reason))
+
+
+def _drop(turn: Turn, cohort: Cohort, copy: int, reason: Reason[DecisionBasis]) -> WriteRecords | None:
     return turn.decide(
-        cohort,
-        DecisionKind.DROP,
-        Reason(DecisionBasis.OTHER, reason),
-        lambda record: turn.dropped(cohort, record, copy),
-        copy=copy,
+        cohort, DecisionKind.DROP, reason, lambda record: turn.dropped(cohort, record, copy), copy=copy
     )
 
 

@@ -77,6 +77,7 @@ class DecisionBasis(str, enum.Enum):
     UNDEPLOYED = "the-job-is-being-undeployed"
     POISON = "poison"
     STUCK = "stuck"
+    SHARED_HOST = "another-copy-is-on-its-host"
     OTHER = "other"
 
 
@@ -121,6 +122,7 @@ _WORDS: Final[dict[enum.Enum, str]] = {
     DecisionBasis.FIRST_COPY: "the first of its tasks' copies",
     DecisionBasis.NO_OTHER_COPY: "no other copy lives",
     DecisionBasis.NO_NEED: "there is no need to move any more",
+    DecisionBasis.SHARED_HOST: "another copy of its tasks is on its host",
     DecisionBasis.UNDEPLOYED: "the job is being undeployed",
     DecisionBasis.POISON: "",
     DecisionBasis.OTHER: "",

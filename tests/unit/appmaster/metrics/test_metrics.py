@@ -324,6 +324,7 @@ def test_labels_are_those_that_dashboards_and_alerts_know() -> None:
     assert set(known.DECISION_REASONS) == {
         *("in-sync", "not-in-sync", "an-empty-slot", "the-first-of-its-tasks-copies", "no-other-copy-lives"),
         *("there-is-no-need-to-move-any-more", "the-job-is-being-undeployed", "poison", "stuck", "other"),
+        "another-copy-is-on-its-host",
     }
     assert (
         *("bind", "failover", "displace", "restore", "handover", "move", "moved", "stay", "drop", "raise"),

@@ -229,6 +229,39 @@ def test_no_copy_goes_to_a_host_where_another_may_be_of_which_only_the_container
         assert is_clear(Turn(view), replace(cohort[0], recorded=(moving,)), other) is is_free
 
 
+@pytest.mark.parametrize("is_filled", [False, True], ids=["placed", "being filled"])
+@pytest.mark.parametrize("knows_hosts", [False, True])
+def test_copies_that_an_older_release_recorded_on_one_host_are_parted(
+    is_filled: bool, knows_hosts: bool
+) -> None:
+    """They broke an invariant in the first turn of each leader, for as long as both containers lived."""
+    cluster = FakeCluster(
+        tasks=2, containers=4, is_mixed=True, hosts=("h1", "h2"), cells=(1,) if knows_hosts else ()
+    )
+    cluster.run(8_000)
+    active = cluster.active_process(0)
+    beside = next(each for each in cluster.processes.values() if each.host == active.host and each != active)
+    task = TaskId("job", "main", 0)
+    old = cluster.versions[task]
+    copy = next(each for each in old.record.placed if each != old.record.active)
+    if is_filled:
+        record = replace(old.record, moving={copy: beside.container})
+    else:
+        placed = {**old.record.placed, copy: beside.container}
+        record = replace(old.record, placed=placed, hosts={**old.record.hosts, copy: active.host})
+    cluster.versions[task] = replace(old, record=record)
+    cluster.may_share_hosts = True
+    begun = len(cluster.entries)
+    cluster.elect(2)
+    cluster.run(20_000)
+    assert cluster.shared_hosts() == []
+    assert cluster.is_whole()
+    assert cluster.active_process(0) == active, "it is no failure"
+    decided = {each.kind.value: str(each.reason) for each in cluster.entries[begun:] if each.job == "job"}
+    if not is_filled:
+        assert decided["decided_drop"] == f"another copy of its tasks is on its host: {active.host}"
+
+
 class Paused:
     """The real driver over a fake cluster's view, on a clock that a test moves."""
 
