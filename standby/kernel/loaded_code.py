@@ -42,11 +42,15 @@ class LoadedCode:
         self._loaded: Mapping[str, JobDefinition] = {}
         self._loading: set[str] = set()
         self._refused: set[tuple[str, str, int, str]] = set()
+        #: Jobs whose present run has other code. Its revision may have the same number, by which the leader judges.
+        self._of_other_runs: frozenset[str] = frozenset()
 
     @property
     def revisions(self) -> Mapping[str, int]:
-        """Job → revision that this process runs. Thread-safe."""
-        return {name: each.revision for name, each in self._loaded.items()}
+        """Job → revision that this process runs; 0: it has the code of another run than it is to run. Thread-safe."""
+        return {
+            name: 0 if name in self._of_other_runs else each.revision for name, each in self._loaded.items()
+        }
 
     def may_run(self, definition: JobDefinition) -> bool:
         """Return whether this process can run ``definition``; a refusal is logged once.
@@ -61,6 +65,10 @@ class LoadedCode:
         else:
             fits = loaded.code == definition.code
         this = (definition.name, definition.run, definition.revision, definition.code)
+        if not fits and loaded.run != definition.run:
+            self._of_other_runs |= {definition.name}
+        elif fits:
+            self._of_other_runs -= {definition.name}
         if not fits and this not in self._refused:
             self._refused.add(this)
             _log.warning(

@@ -182,6 +182,29 @@ def test_a_deleted_job_is_forgotten_and_one_of_its_name_begins_from_nothing() ->
     assert cluster.job("job").state is JobState.DEPLOYED
 
 
+def test_containers_with_the_code_of_a_deleted_run_are_replaced_by_a_leader_that_does_not_know_it() -> None:
+    """Deleted unfenced and submitted again, the job has the same revision in its new run."""
+    cluster = two()
+    former = {each: cluster.by_container(each) for each in cluster.containers_of("other")}
+    cluster.versions = {task: each for task, each in cluster.versions.items() if task.job != "other"}
+    cluster.models["other run2"] = cluster.models["other run1"]
+    cluster.elect(2)
+    cluster.ask("other", run="run2")
+    for _ in range(60):
+        cluster.run(500)
+        for process in former.values():
+            if process is None or process.skein_id not in cluster.processes or not process.wanted:
+                continue
+            if process.revisions["other"]:
+                # It opens nothing, and says that what it has loaded is not what it is to run.
+                process.revisions["other"], process.wanted = 0, ()
+            else:
+                # No assignment can describe what it runs: it is sent an exit order (`appmaster.effects`).
+                cluster.kill(process.skein_id)
+    assert cluster.job("other").state is JobState.DEPLOYED
+    assert not cluster.containers_of("other") & former.keys()
+
+
 def test_nothing_is_asked_for_while_a_jobs_code_cannot_be_had_and_what_runs_goes_on() -> None:
     cluster = two()
     asked, why = cluster.requested("other"), "no live candidate holds its code b1, since a moment ago"

@@ -806,6 +806,8 @@ def test_a_job_created_again_with_other_code_is_closed_and_not_opened(lab: Memor
     standby.eventually(lambda: standby.statuses() == [] and standby.feeds.made[0].is_closed)
     assert standby.replicas.broken is None
     assert len(standby.feeds.made) == 1
+    # The new run's revision has the same number. The leader took the container for one that can run it.
+    assert standby.replicas.revisions == {JOB: 0}
 
 
 def test_code_is_loaded_once_before_anything_of_the_job_and_tried_again_while_zookeeper_is_away(
