@@ -205,22 +205,37 @@ class Cells:
         self._try_all()
 
     def _read(self) -> None:
-        """Read the records; if they are invalid, which no repetition can fix, the cells stay as they were.
+        """Read the records; a cell whose record is invalid stays as it was, which no repetition can fix.
 
         Raises `Transient`.
         """
         self._is_fresh = True
         try:
-            self._present = self.records.read_all(self._stale)
+            found = self.records.read_each(self._stale)
         except Exception as error:
             self._is_fresh = False
             if not is_of_record(error):
                 raise
-            if (said := describe_error(error)) != self._unreadable:
-                self._unreadable = said
-                _log.error("the cells could not be read: those last known are led: %s", said, exc_info=error)
+            self._complain("the cells could not be read: those last known are led", error)
+            return
+        former, self._present = self._present, {}
+        for number, each in found.items():
+            if isinstance(each, CellRecord):
+                self._present[number] = each
+            elif number in former:
+                self._present[number] = former[number]
+        wrong = [each for each in found.values() if not isinstance(each, CellRecord)]
+        if wrong:
+            self._complain("a cell is led as last known, or not at all if it was not", *wrong)
         else:
             self._unreadable = ""
+
+    def _complain(self, consequence: str, *errors: Exception) -> None:
+        """Log why records cannot be read, unless that was logged last."""
+        said = "; ".join(describe_error(each) for each in errors)
+        if said != self._unreadable:
+            self._unreadable = said
+            _log.error("%s: %s", consequence, said, exc_info=errors[0])
 
     def _stale(self) -> None:
         """Cause the records to be read again (a watch)."""

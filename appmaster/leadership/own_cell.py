@@ -68,7 +68,11 @@ def enter(cells: OwnCellRecords, registry: Registry, mine: Attempt, clock: Clock
         # Nothing runs in this attempt yet. A candidate that is restarted within it stays: it has containers then.
         other = cell_sharing_host(
             mine,
-            cells.read_all(),
+            {
+                number: each
+                for number, each in cells.read_each().items()
+                if isinstance(each, CellRecord)  # the record of another cell may be invalid
+            },
             lambda: (each.record.host for each in registry.registrations()),
             _is_up,
         )

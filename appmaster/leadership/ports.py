@@ -13,6 +13,7 @@ from appmaster.leadership.suspicion import Beat
 from appmaster.planning.state import events as happened
 from appmaster.ports import JobUpdates
 from appmaster.records import CellRecord, JobRecord, Loaded, StatusRecord
+from standby.errors import BadConfiguration
 from standby.shared.records import ContainerRecord, ControllerRecord
 
 # ---- the election ----
@@ -98,8 +99,10 @@ class CellConnection(Protocol):
 class CellRecords(Protocol):
     """The recorded cells."""
 
-    def read_all(self, watch: Callable[[], None] | None = None) -> Mapping[int, CellRecord]:
-        """Return every cell's record; ``watch`` is called when one changes."""
+    def read_each(
+        self, watch: Callable[[], None] | None = None
+    ) -> Mapping[int, CellRecord | BadConfiguration]:
+        """Return every cell's record, or why it is invalid; ``watch`` is called when one changes."""
         ...
 
 

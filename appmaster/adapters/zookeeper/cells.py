@@ -11,6 +11,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from appmaster import records as bodies
 from appmaster.adapters.zookeeper.calls import read_or_watch, translated, watcher
 from appmaster.records import CellRecord
+from standby.errors import BadConfiguration
 from standby.shared import naming
 
 
@@ -28,15 +29,35 @@ class ZooKeeperCells:
             data = read_or_watch(self._client, path, watch)
         return None if data is None else bodies.decode(data, path, CellRecord)
 
-    def read_all(self, watch: Callable[[], None] | None = None) -> dict[int, CellRecord]:
-        """Return every cell's record by its number; ``watch`` is called when one changes, comes or goes."""
+    def read_all(self) -> dict[int, CellRecord]:
+        """Return every cell's record by its number; raises the error of a record that is invalid."""
+        records: dict[int, CellRecord] = {}
+        for number, each in self.read_each().items():
+            if isinstance(each, BadConfiguration):
+                raise each
+            records[number] = each
+        return records
+
+    def read_each(self, watch: Callable[[], None] | None = None) -> dict[int, CellRecord | BadConfiguration]:
+        """Return every cell's record by its number, or the error that says why it is invalid.
+
+        ``watch`` is called when one changes, comes or goes.
+        """
         with translated("reading the cells"):
             try:
                 names = self._client.get_children(naming.cells_path(self._cluster), watch=watcher(watch))
             except NoNodeError:
                 return {}
-        found = {int(each): self.read(int(each), watch) for each in names}
-        return {number: each for number, each in sorted(found.items()) if each is not None}
+        found: dict[int, CellRecord | BadConfiguration] = {}
+        for number in sorted(int(each) for each in names if each.isdecimal()):
+            try:
+                record = self.read(number, watch)
+            except BadConfiguration as error:
+                found[number] = error
+                continue
+            if record is not None:
+                found[number] = record
+        return found
 
     def claim(self, number: int, record: CellRecord, replaces: CellRecord | None = None) -> bool:
         """Create a cell's record, so that two submits never make one cell twice; False if it exists.

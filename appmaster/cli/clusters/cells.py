@@ -57,7 +57,7 @@ def _cells(arguments: argparse.Namespace) -> int:
             for number, started in restore(arguments, zookeeper, client, progress).items():
                 progress.say(f"cell {number} is submitted as {started}")
         found = [
-            _line(number, each, client, zookeeper) for number, each in zookeeper.cells.read_all().items()
+            _line(number, each, client, zookeeper) for number, each in zookeeper.cells.read_each().items()
         ]
     if arguments.json:
         print_json(found)
@@ -73,10 +73,14 @@ def _cells(arguments: argparse.Namespace) -> int:
     return 0 if all(each["is_running"] for each in found) else 1
 
 
-def _line(number: int, record: CellRecord, client: Any, zookeeper: ZooKeeper) -> dict[str, Any]:
+def _line(
+    number: int, found: CellRecord | BadConfiguration, client: Any, zookeeper: ZooKeeper
+) -> dict[str, Any]:
     leader = zookeeper.election.controller()
     candidate = next((each for each in zookeeper.registry.candidates() if each.cell == number), None)
-    end = ended_application(client, record.application)
+    # An invalid record hides no other cell.
+    record = found if isinstance(found, CellRecord) else CellRecord("")
+    end = ended_application(client, record.application) if isinstance(found, CellRecord) else found
     return {
         "cell": number,
         "application": record.application,

@@ -184,5 +184,5 @@ def _withdraw(job: str, client: ClusterClient, how: UndeployOptions) -> None:
 
 
 def _drop_cells(zookeeper: ZooKeeper) -> None:
-    for number in zookeeper.cells.read_all():
+    for number in zookeeper.cells.read_each():
         zookeeper.cells.drop(number)

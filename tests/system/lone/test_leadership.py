@@ -330,7 +330,7 @@ def test_change_of_any_cell_wakes_who_watches_all_of_them(sessions: tuple[ZooKee
         lambda: first.cells.claim(3, CellRecord("application_3", "me")),
     ):
         woken = threading.Event()
-        second.cells.read_all(woken.set)
+        second.cells.read_each(woken.set)
         change()
         assert woken.wait(PATIENCE_SECONDS)
     found = second.cells.read_all()

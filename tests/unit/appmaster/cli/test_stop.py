@@ -36,6 +36,7 @@ def client(change: Callable[..., object] = lambda *_, **__: None, **mine: Any) -
         asked=asked,
     )
     cells = SimpleNamespace(read_all=lambda: {1: SimpleNamespace(application="application_1")})
+    cells.read_each = cells.read_all
     cells.drop = lambda _: None
     found = SimpleNamespace(
         cluster="shared",

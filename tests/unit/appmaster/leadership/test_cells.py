@@ -77,8 +77,8 @@ class Lab:
             for number in (1, 2)
         }
         self.is_away = False
-        #: What is wrong with the cells' records.
-        self.wrong: Exception | None = None
+        #: What is wrong with a cell's record.
+        self.wrong: dict[int, BadConfiguration] = {}
         #: What connecting to a cell raises.
         self.errors: dict[int, Exception] = {}
         self.silent: set[int] = set()
@@ -119,14 +119,14 @@ class Lab:
     def _is_dead(self, host: str, port: int) -> bool:
         return int(host[1:]) in self.dead
 
-    def read_all(self, watch: Callable[[], None] | None = None) -> Mapping[int, CellRecord]:
+    def read_each(
+        self, watch: Callable[[], None] | None = None
+    ) -> Mapping[int, CellRecord | BadConfiguration]:
         if self.is_away:
             raise Transient("ZooKeeper does not answer")
-        if self.wrong is not None:
-            raise self.wrong
         if watch is not None:
             self._watch = watch
-        return dict(self.present)
+        return {**self.present, **self.wrong}
 
     def change(self, number: int, **fields: str) -> None:
         record = self.present[number]
@@ -209,24 +209,33 @@ def test_process_that_cannot_be_relied_on_dies_of_it(lab: Lab, monkeypatch: pyte
     assert died.get(timeout=PATIENCE_SECONDS).exc_value is lab.errors[2]
 
 
-def test_records_that_cannot_be_made_sense_of_leave_the_cells_as_they_were(
+def test_a_record_that_cannot_be_made_sense_of_leaves_its_cell_as_it_was_and_the_others_go_on(
     lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
     lab.take_over()
-    lab.wrong = BadConfiguration("cells/3: not a record")
+    lab.wrong[2] = BadConfiguration("cells/2: not a record")
+    lab.change(1, attempt="a1_02")
+    lab.under_test._look()
     lab.under_test._stale()
     lab.under_test._look()
-    lab.under_test._look()
-    assert [each.message for each in caplog.records if "cells/3" in each.message] == [
-        "the cells could not be read: those last known are led: cells/3: not a record"
+    lab.await_tries()
+    assert [each.message for each in caplog.records if "cells/2" in each.message] == [
+        "a cell is led as last known, or not at all if it was not: cells/2: not a record"
     ]
+    assert lab.of(1).record.attempt == "a1_02"
     lab.under_test.request(9, "h1", 2)
     assert lab.of(2).told[-1] == ("request", 9, "h1")
-    lab.wrong = None
+    lab.wrong.clear()
     lab.change(2, attempt="a2_02")
     lab.under_test._look()
     lab.await_tries()
     assert lab.of(2).record.attempt == "a2_02", "read again"
+
+
+def test_a_new_leader_leads_the_cells_whose_records_it_can_read(lab: Lab) -> None:
+    lab.wrong[1] = BadConfiguration("cells/1: not a record")
+    found = [each.cell for each in lab.take_over() if isinstance(each, happened.CellFound)]
+    assert found == [2]
 
 
 def test_dead_am_is_asked_once_in_a_take_over_and_not_waited_for(lab: Lab) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from appmaster.cli.launch.application import granted_attempts
 from appmaster.cli.shared.hadoop_conf import read
 from appmaster.leadership.own_cell import Attempt, Superseded, cell_sharing_host, enter
 from appmaster.leadership.yarn_ids import number_of
 from appmaster.records import CellRecord
+from standby.errors import BadConfiguration
 from tests.fakes.clock import held
 
 
@@ -71,6 +74,23 @@ def test_the_submit_has_a_minute_to_record_its_application() -> None:
     with pytest.raises(Superseded, match="application_17_0002 was not recorded as cell 2"):
         enter(ports, ports, attempt(2), clock)
     assert clock.monotonic() - begun == pytest.approx(60, abs=0.1)
+
+
+def test_another_cell_whose_record_is_invalid_ends_no_candidate() -> None:
+    mine = CellRecord("application_17_0002", attempt="container_17_0002_02")
+    completed: list[CellRecord | None] = []
+
+    def change(_: int, edit: Callable[[CellRecord], CellRecord | None]) -> bool:
+        completed.append(edit(mine))
+        return True
+
+    cells: Any = SimpleNamespace(
+        read=lambda _: mine,
+        read_each=lambda: {1: BadConfiguration("/cells/1: not a record"), 2: mine},
+        change=change,
+    )
+    enter(cells, cells, attempt(3), held())
+    assert completed == [replace(mine, attempt="container_17_0002_03", address="h1:70")]
 
 
 @pytest.mark.parametrize(
