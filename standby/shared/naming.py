@@ -108,6 +108,11 @@ def job_path(cluster: str, job: str) -> str:
     return f"{ROOT}/{cluster}/jobs/{job}"
 
 
+def tasks_path(cluster: str, job: str) -> str:
+    """Return the node above a job's task records; its version rises with each record that names a revision."""
+    return f"{job_path(cluster, job)}/tasks"
+
+
 def model_path(cluster: str, job: str) -> str:
     """Return the znode of a job's model."""
     return f"{job_path(cluster, job)}/model"

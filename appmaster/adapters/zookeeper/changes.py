@@ -22,7 +22,6 @@ from appmaster.records import ChangeRecord, DrainedRecord, JobRecord, StatusReco
 from standby.errors import BadConfiguration, Fenced, StandfastError, Transient
 from standby.shared import naming
 from standby.shared import records as shared
-from standby.shared.model import TaskRecord
 from standby.shared.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
@@ -243,11 +242,11 @@ class ZooKeeperChanges:
         found = self._read(path)
         present = self._present(path, found[0], with_tasks=False) if found is not None else None
         if present is not None and change.operation in operations.NEEDS_TASKS:
-            tasks = self._tasks(path)
-            for each, (_, version) in tasks.items():
-                # What the change is judged by must still hold when it is made.
-                transaction.check(each, version)
-            present = replace(present, active_revisions=tuple(each.revision for each, _ in tasks.values()))
+            # What the change is judged by must still hold when it is made. A check of each record could be more than
+            # servers accept in one transaction; a write that changes a revision changes the node above them, too.
+            above = self._read(f"{path}/tasks")
+            transaction.check(f"{path}/tasks", above[1] if above is not None else 0)
+            present = replace(present, active_revisions=self._active_revisions(path))
         made = operations.JOB_CHANGES[change.operation](present, change.arguments)
         before = present.record if present is not None else None
         if made.record is None:
@@ -280,17 +279,17 @@ class ZooKeeperChanges:
         record = bodies.decode(data, path, JobRecord)
         found = self._read(f"{path}/status")
         status = bodies.decode(found[0], f"{path}/status", StatusRecord) if found is not None else None
-        revisions = tuple(each.revision for each, _ in self._tasks(path).values()) if with_tasks else ()
+        revisions = self._active_revisions(path) if with_tasks else ()
         if status is None:
             return CurrentJob(record, active_revisions=revisions)
         return CurrentJob(record, status.state, "; ".join(status.reasons), revisions)
 
-    def _tasks(self, path: str) -> dict[str, tuple[TaskRecord, int]]:
-        """Return the path of each task's record of the job at ``path``, with the record and its version."""
+    def _active_revisions(self, path: str) -> tuple[int, ...]:
+        """Return, for each task of the job at ``path``, the highest revision that an active was given."""
         listed = self._client.get_children_async(f"{path}/tasks").get(timeout=_ANSWER_SECONDS)
         asked = [(f"{path}/tasks/{each}", self._client.get_async(f"{path}/tasks/{each}")) for each in listed]
-        found = [(each, *pending.get(timeout=_ANSWER_SECONDS)) for each, pending in asked]
-        return {each: (shared.decode_task(data, each), stat.version) for each, data, stat in found}
+        found = [(each, pending.get(timeout=_ANSWER_SECONDS)[0]) for each, pending in asked]
+        return tuple(shared.decode_task(data, each).revision for each, data in found)
 
     def _delete(self, transaction: Any, path: str, epoch: int) -> None:
         """Delete a job that has ended: first its tasks, which may exceed one transaction, then the rest."""

@@ -40,6 +40,10 @@ class ZooKeeperLeaderRecords:
         """
         for some in self._portions(changes):
             transaction = self._election.transaction()
+            # A rollback is decided by the revisions of all actives. It checks this node instead of each record; there
+            # is none from the first revision.
+            for job in sorted({each.record.task.job for each, *_ in some if each.record.revision > 1}):
+                transaction.set_data(naming.tasks_path(self._cluster, job), b"")
             for each, path, data in some:
                 if each.expected_version is None:
                     transaction.create(path, data)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError, ConnectionLoss, RolledBackError
-from kazoo.protocol.serialization import CheckVersion, Create, SetData, Transaction
+from kazoo.exceptions import BadVersionError, ConnectionLoss, NoNodeError, RolledBackError
+from kazoo.protocol.serialization import CheckVersion, Create, GetChildren, GetData, Transaction
 
+from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
 from appmaster.adapters.zookeeper.election import ZooKeeperElection
 from appmaster.adapters.zookeeper.records import ZooKeeperLeaderRecords
 from appmaster.blame import is_of_job
 from appmaster.planning.state.actions import RecordWrite
 from appmaster.planning.state.model import JobModel, Processor
+from appmaster.records import ChangeRecord, JobRecord, StatusRecord, decode, encode
 from standby.errors import StandfastError, Transient
+from standby.shared import naming
 from standby.shared.model import ProcessorId, TaskId, TaskRecord
+from standby.shared.wire import JobDefinition
+from tests.fakes.jobs import JOB
 
 #: ZooKeeper's `jute.maxbuffer`, where nobody has set it.
 MOST_BYTES = 0xFFFFF
@@ -30,10 +38,25 @@ class Servers(KazooClient):  # type: ignore[misc] # kazoo has no types
     def __init__(self) -> None:
         super().__init__()
         self.versions: dict[str, int] = {}
+        self.data: dict[str, bytes] = {}
         self.requests: list[int] = []
+        #: Called once, before the next transaction is made.
+        self.meanwhile: Callable[[], object] | None = None
 
     def _call(self, request: Any, answer: Any) -> None:
+        if isinstance(request, GetData):
+            if request.path in self.versions:
+                answer.set(self._read(request.path))
+            else:
+                answer.set_exception(NoNodeError())
+            return
+        if isinstance(request, GetChildren):
+            answer.set([each.rpartition("/")[2] for each in self.data if each.startswith(f"{request.path}/")])
+            return
         assert isinstance(request, Transaction)
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
         size = len(request.serialize())
         if size > MOST_BYTES:
             answer.set_exception(ConnectionLoss())
@@ -43,7 +66,8 @@ class Servers(KazooClient):  # type: ignore[misc] # kazoo has no types
 
     def _made(self, operations: Sequence[Any]) -> list[Any]:
         for at, each in enumerate(operations):
-            if isinstance(each, SetData) and self.versions.get(each.path) != each.version:
+            is_any = isinstance(each, Create) or each.version == -1
+            if not is_any and self.versions.get(each.path) != each.version:
                 return (
                     [RolledBackError()] * at
                     + [BadVersionError()]
@@ -51,8 +75,15 @@ class Servers(KazooClient):  # type: ignore[misc] # kazoo has no types
                 )
         for each in operations:
             if not isinstance(each, CheckVersion):
-                self.versions[each.path] = 0 if isinstance(each, Create) else each.version + 1
+                self.versions[each.path] = 0 if isinstance(each, Create) else self.versions[each.path] + 1
+                self.data[each.path] = each.data
         return [True] * len(operations)
+
+    def put(self, path: str, data: bytes = b"") -> None:
+        self.versions[path], self.data[path] = 0, data
+
+    def _read(self, path: str) -> tuple[bytes, Any]:
+        return self.data[path], SimpleNamespace(version=self.versions[path])
 
 
 @pytest.fixture
@@ -65,11 +96,9 @@ def records(servers: Servers) -> ZooKeeperLeaderRecords:
     return ZooKeeperLeaderRecords(servers, "cluster", ZooKeeperElection(servers, "cluster"))
 
 
-def changes(count: int, version: int | None = None) -> list[RecordWrite]:
-    return [
-        RecordWrite(TaskRecord(TaskId("job", "main", each), 0, 1, CONTAINERS, {0: "h1", 1: "h2"}), version)
-        for each in range(count)
-    ]
+def changes(count: int, version: int | None = None, revision: int = 1) -> list[RecordWrite]:
+    blank = TaskRecord(TaskId("job", "main", 0), 0, 1, CONTAINERS, {0: "h1", 1: "h2"}, revision=revision)
+    return [RecordWrite(replace(blank, task=TaskId("job", "main", each)), version) for each in range(count)]
 
 
 @pytest.mark.parametrize("count", [1, 100, 5_000])
@@ -107,3 +136,40 @@ def test_model_that_servers_do_not_take_is_its_jobs_trouble(records: ZooKeeperLe
     assert not isinstance(raised.value, Transient), (
         "it would be tried for ever, and nothing of other jobs written"
     )
+
+
+def rolled_back(servers: Servers, tasks: int) -> ChangeRecord:
+    """Return a queued rollback to code with another `task.stores.version`, once a leader has settled it."""
+    now = JobDefinition(
+        "job", "run", {**JOB, "task.stores.version": "2"}, "changelog", "group", tasks, revision=2
+    )
+    former = msgspec.structs.replace(now, revision=1, config=JOB)
+    record = JobRecord(now, former=(former,), activated=2)
+    job, change = naming.job_path("cluster", "job"), naming.change_path("cluster", "change")
+    servers.put(naming.controller_epoch_path("cluster"), b"1")
+    servers.put(job, encode(record))
+    servers.put(f"{job}/status", encode(StatusRecord("deployed")))
+    servers.put(change, encode(ChangeRecord("rollback", {"job": "job", "revision": 2})))
+    ZooKeeperChanges(servers, "cluster").settle("change", 1)
+    return decode(servers.data[change], change, ChangeRecord)
+
+
+def test_a_rollback_is_made_however_many_tasks_the_job_has(
+    servers: Servers, records: ZooKeeperLeaderRecords
+) -> None:
+    servers.put(naming.tasks_path("cluster", "job"))
+    records.write_tasks(changes(25_000))
+    settled = rolled_back(servers, 25_000)
+    assert (settled.state, settled.revision) == ("done", 3)
+
+
+def test_a_rollback_is_refused_if_an_active_is_given_the_revision_meanwhile(
+    servers: Servers, records: ZooKeeperLeaderRecords
+) -> None:
+    """What it was judged by is no longer so: that active may write state that the former code cannot read."""
+    servers.put(naming.tasks_path("cluster", "job"))
+    records.write_tasks(changes(3))
+    servers.meanwhile = lambda: records.write_tasks(changes(1, 0, revision=2))
+    settled = rolled_back(servers, 3)
+    assert settled.state == "refused"
+    assert "revision 2 of job has been active" in settled.said
