@@ -87,6 +87,8 @@ class MemoryKafka:
         self.refused_readers = 0
         #: What each of them raises when it is read.
         self.reader_failure: Exception | None = None
+        #: What each reader raises when it is to stop reading a partition.
+        self.removal_failure: Exception | None = None
         #: Every producer that was opened.
         self.writers: list[MemoryWriter] = []
         #: Most log entries that one read of a changelog brings: a slow reader shows what relies on a quick one.
@@ -459,6 +461,8 @@ class MemoryChangelog:
 
     def remove(self, partition: int) -> None:
         self._positions.pop(partition, None)
+        if self._kafka.removal_failure is not None:
+            raise self._kafka.removal_failure
         self._paused.discard(partition)
 
     def pause(self, partition: int) -> None:

@@ -301,10 +301,20 @@ class Replayer:
         )
         if len(deaf) == len(here):
             # The reader itself may be at fault.
-            self._reader = None
-            reader.close()
-            deaf = list(self._replicas.values())
+            self._replace(reader)
+            return
         for replica in deaf:
+            self._guarded(replica, partial(self._begin, replica))
+
+    def _replace(self, reader: Changelog) -> None:
+        """Close ``reader``, unless another one is in its place already, and read everything with a new one."""
+        if self._reader is not reader:
+            return
+        self._reader = None
+        # Without a reader its replicas would stand still, whether or not the former one can be closed.
+        with suppress(Exception):
+            reader.close()
+        for replica in tuple(self._replicas.values()):
             self._guarded(replica, partial(self._begin, replica))
 
     def _limit(self) -> int:
@@ -435,5 +445,12 @@ class Replayer:
 
     def _let_go(self, replica: Replayed) -> None:
         del self._replicas[replica.partition]
-        if self._reader is not None:
-            self._reader.remove(replica.partition)
+        reader = self._reader
+        if reader is None:
+            return
+        try:
+            reader.remove(replica.partition)
+        except Exception as error:  # noqa: BLE001 - the replica has left; whoever waits for that must learn it
+            _log.warning("the reader of %s is replaced", self._rules.topic, exc_info=error)
+            # Not at once: what it has read for other replicas may not be applied yet, and would be read again.
+            self._worker.put(partial(self._replace, reader))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from standby.errors import Unavailable
+from standby.errors import Transient, Unavailable
 from standby.kernel import probes
 from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab, begun, pair
@@ -396,3 +396,24 @@ def test_a_replica_that_falls_behind_in_the_turn_in_which_its_reader_is_found_de
     standby.eventually(lambda: sum(0 in each.partitions for each in lab.kafka.readers) == 1)
     standby.close()
     active.close()
+
+
+@pytest.mark.parametrize("failure", [Unavailable("not allowed"), Transient("away"), RuntimeError("a bug")])
+def test_a_reader_that_does_not_give_up_a_partition_is_replaced(tmp_path: Path, failure: Exception) -> None:
+    """A replica that has caught up was on no reader any more, and a promotion waited for its drain for ever."""
+    lab = filled(tmp_path, threads=1)
+    lab.kafka.removal_failure = failure
+    active, standby = in_step(lab)
+    lab.produce(50)
+    active.await_processed()
+    await_all_applied(lab, standby)
+    lab.name(1, 3, claimed=True)
+    standby.want(1, Role.ACTIVE, 3)
+    lab.produce(50)
+    standby.await_processed()
+    lab.assert_exact()
+    lab.kafka.removal_failure = None
+    # A client that is not closed ends where it is let go of.
+    soon(lambda: all(each.is_closed or not each.partitions for each in lab.kafka.readers), "one is open")
+    active.close()
+    standby.close()
