@@ -99,7 +99,7 @@ def _begin(turn: Turn, cohorts: tuple[Cohort, ...], copy: int | None) -> tuple[P
     if target is None:
         which = "no standby" if copy is None else f"copy {copy} is no standby that"
         return None, f"{which} is in sync, so nothing can take over as planned"
-    turn.preparing += 1
+    turn.preparing[processor.job] += 1
     return PrepareHandover(processor, target[0], target[1].id, Reason(HandoverMotive.ASKED, "by command")), ""
 
 

@@ -24,7 +24,8 @@ from appmaster.planning.placement.turn import Cohort, Turn
 from locality.hosts import HostInfo
 from standby.shared.model import ProcessorId
 
-#: Most processors with a relocation under way: each of them restores a copy.
+#: Most processors with a relocation under way: each of them restores a copy. A job without one may begin one beyond
+#: that: those of another job may wait long for a container.
 MOST_AT_ONCE: Final = 4
 
 
@@ -52,12 +53,14 @@ def can_relocate(turn: Turn, cohort: Cohort) -> bool:
 def _relocations(turn: Turn) -> dict[ProcessorId, Relocation]:
     """Return the relocations of the first few processors that need one."""
     found: dict[ProcessorId, Relocation] = {}
+    jobs: set[str] = set()
     for job, processor in turn.unsettled():
-        if len(found) == MOST_AT_ONCE:
-            break
+        if len(found) >= MOST_AT_ONCE and job.name in jobs:
+            continue
         cohorts = turn.cohorts(job, processor) or ()
         if len(cohorts) == 1 and can_relocate(turn, cohorts[0]):
             found[processor] = _best_step(turn, cohorts[0])
+            jobs.add(job.name)
     return found
 
 

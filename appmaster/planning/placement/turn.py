@@ -7,6 +7,7 @@ Tasks of one processor are placed together, but while a job's model changes some
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -107,7 +108,8 @@ class Turn:
         self.restarting: dict[str, str | None] = {}
         #: Jobs for which that is unknown while a decision is being written.
         self.undecided: set[str] = set()
-        self.preparing = len(view.handovers)
+        #: Job → how many hand-overs of it are being prepared.
+        self.preparing = Counter(each.job for each in view.handovers)
         #: The next hand-over that spreads a job's actives (`appmaster.planning.rules.rebalance`).
         self.next_move: PrepareHandover | None = None
         #: See `appmaster.planning.placement.relocation`; None: not computed yet.

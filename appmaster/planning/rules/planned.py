@@ -21,7 +21,8 @@ from appmaster.planning.state.reasons import HandoverMotive, Reason
 from appmaster.planning.state.view import Container, Presence
 from standby.shared.model import ProcessorId, SlotId
 
-#: Most hand-overs under way at once: each of them takes processor time from all tasks.
+#: Most hand-overs under way at once: each of them takes processor time from all tasks. A job without one may begin one
+#: beyond that: those of another job may take long, and be begun again.
 MOST_AT_ONCE: Final = 4
 
 
@@ -71,7 +72,8 @@ def _leads_to(cohort: Cohort, copy: int, container: str) -> bool:
 def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
     """Return the beginning of a planned hand-over that is called for; None if none is."""
     processor = cohorts[0].processor
-    if processor in turn.view.handovers or turn.preparing >= MOST_AT_ONCE:
+    is_full = turn.preparing.total() >= MOST_AT_ONCE and turn.preparing[processor.job]
+    if processor in turn.view.handovers or is_full:
         return None
     if any(
         each.record.active is not None and turn.holder(each, each.record.active) is None for each in cohorts
@@ -114,7 +116,7 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
 def _prepared(
     turn: Turn, processor: ProcessorId, copy: int, container: Container, reason: Reason[HandoverMotive]
 ) -> PrepareHandover:
-    turn.preparing += 1
+    turn.preparing[processor.job] += 1
     return PrepareHandover(processor, copy, container.id, reason)
 
 

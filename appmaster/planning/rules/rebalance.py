@@ -129,5 +129,5 @@ def begin(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
     move = turn.next_move
     if move is None or move.processor != cohorts[0].processor:
         return None
-    turn.preparing += 1
+    turn.preparing[move.processor.job] += 1
     return move

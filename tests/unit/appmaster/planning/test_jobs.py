@@ -11,6 +11,7 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import EffectKind, Job, JobState, PlannerPolicy
 from appmaster.planning.state.model import JobModel, JobSpec, job_of
+from appmaster.planning.state.view import Operation
 from standby.shared.model import Fault, Phase, TaskRecord
 from tests.fakes.yarn import FakeCluster, Process
 
@@ -203,6 +204,31 @@ def test_containers_with_the_code_of_a_deleted_run_are_replaced_by_a_leader_that
                 cluster.kill(process.skein_id)
     assert cluster.job("other").state is JobState.DEPLOYED
     assert not cluster.containers_of("other") & former.keys()
+
+
+def test_hand_overs_of_one_job_that_do_not_get_ready_keep_none_of_another_waiting() -> None:
+    """At most four are prepared at once, in the order of the jobs, and those that are given up are begun again."""
+    cluster = two(tasks=10, containers=10, capacity=20, hosts=("h1", "h2", "h3", "h4"))
+    cluster.never_prepares |= cluster.containers_of("job")
+    hosts = {each.container: each.host for each in cluster.processes.values()}
+
+    def active_on(record: TaskRecord) -> str:
+        assert record.active is not None
+        return hosts[record.placed[record.active]]
+
+    drained = active_on(cluster.records_of("other")[0])
+    for number, record in enumerate(cluster.records_of("job")):
+        # A standby there would move, and its hand-over would be over.
+        if len(cluster.view.handovers) < 4 and drained not in {
+            hosts[each] for each in record.placed.values()
+        }:
+            cluster.command(Operation.HAND_OVER, number)
+            cluster.turn()
+    assert len(cluster.view.handovers) == 4
+    cluster.drain(drained)
+    cluster.run(3_000)
+    assert sum(each.job == "job" for each in cluster.view.handovers) >= 4, "they are not over"
+    assert drained not in map(active_on, cluster.records_of("other"))
 
 
 def test_nothing_is_asked_for_while_a_jobs_code_cannot_be_had_and_what_runs_goes_on() -> None:
