@@ -14,7 +14,7 @@ from appmaster.planning.placement.spread import active_processors, next_steps, s
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.rules.planned import best_standby
 from appmaster.planning.rules.rebalance import is_at_rest
-from appmaster.planning.state.actions import Action, Answer, PrepareHandover, WriteModel
+from appmaster.planning.state.actions import Action, Answer, ForgetHandover, PrepareHandover, WriteModel
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.reasons import HandoverMotive, Reason
 from appmaster.planning.state.view import Command, Operation
@@ -67,6 +67,8 @@ def _fail_over(turn: Turn, command: Command) -> Iterator[Action]:
         if action is None:
             refused.append(f"{processor}: {why}")
             continue
+        if processor in turn.view.handovers:
+            yield ForgetHandover(processor, "a command asks for another one")
         yield action
         begun.append(f"{processor} to copy {action.to_copy} in {action.container}")
     said = "; ".join(
@@ -88,7 +90,8 @@ def _is_active_in(turn: Turn, cohorts: tuple[Cohort, ...], container: str) -> bo
 
 def _begin(turn: Turn, cohorts: tuple[Cohort, ...], copy: int | None) -> tuple[PrepareHandover | None, str]:
     processor = cohorts[0].processor
-    if processor in turn.view.handovers:
+    under_way = turn.view.handovers.get(processor)
+    if under_way is not None and under_way.reason.kind is not HandoverMotive.REBALANCE:
         return None, "a hand-over is being prepared already"
     record = cohorts[0].record
     if record.active is None or turn.holder(cohorts[0], record.active) is None:

@@ -231,6 +231,26 @@ def test_a_loss_in_the_middle_of_a_move_comes_first_and_the_spread_after_it() ->
     assert cluster.view.unsettled == frozenset()
 
 
+def test_a_command_takes_the_place_of_a_move_that_is_being_prepared() -> None:
+    """It was refused until that had ended: for up to twice `prepare_timeout_ms`."""
+    cluster = crowded()
+    cluster.never_prepares.update(each.container for each in cluster.processes.values())
+    while not cluster.view.handovers:
+        cluster.run(100)
+    (processor,) = cluster.view.handovers
+    for is_refused in (False, True):
+        cluster.command(Operation.HAND_OVER, processor.number)
+        cluster.turn()
+        assert cluster.said[-1].is_refused is is_refused
+        assert cluster.view.handovers[processor].reason.kind is HandoverMotive.ASKED
+    asked = cluster.view.handovers[processor].to
+    cluster.never_prepares.clear()
+    cluster.run(60_000)
+    (task, *_) = cluster.view.job_tasks(processor)
+    record = cluster.view.records[task].record
+    assert (record.placed[record.active or 0], record.is_chosen) == (asked, True)
+
+
 def test_after_the_most_hand_overs_actives_stay_until_a_container_is_lost() -> None:
     cluster = crowded()
     spent = replace(cluster.view.rebalancing["job"], moves=6)
