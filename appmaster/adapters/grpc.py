@@ -70,8 +70,35 @@ def _options() -> list[tuple[str, int]]:
 
 @dataclass
 class _Stream:
+    """A container's stream, with at most one message that waits for the container to read; used on the loop only."""
+
     hello: wire.Hello
-    out: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
+    _waiting: bytes | None = None
+    _is_exit: bool = False
+    """Whether the container was sent an `Exit`: nothing replaces that."""
+    _is_over: bool = False
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, message: bytes, *, is_exit: bool) -> None:
+        """Send a message, in place of one that still waits: each assignment contains everything again."""
+        if self._is_exit and not is_exit:
+            return
+        self._waiting, self._is_exit = message, is_exit
+        self._changed.set()
+
+    def end(self) -> None:
+        """End the stream after the message that waits."""
+        self._is_over = True
+        self._changed.set()
+
+    async def take(self) -> bytes | None:
+        """Return the next message, None at the end."""
+        while True:
+            message, self._waiting = self._waiting, None
+            if message is not None or self._is_over:
+                return message
+            self._changed.clear()
+            await self._changed.wait()
 
 
 class ControlServer:
@@ -122,14 +149,15 @@ class ControlServer:
     def send(self, container: str, incarnation: int, message: wire.Down) -> None:
         """Send a message to a container's stream; it is dropped if that stream is gone.
 
-        Assignments are level-triggered: the next one contains everything again.
+        Assignments are level-triggered: the next one contains everything again. So it replaces one that the container
+        has not read yet, and a container that does not read costs no more memory than that.
         """
-        data = wire.encode(message)
+        data, is_exit = wire.encode(message), isinstance(message, wire.Exit)
 
         def put() -> None:
             stream = self._streams.get(container)
             if stream is not None and stream.hello.incarnation == incarnation:
-                stream.out.put_nowait(data)
+                stream.put(data, is_exit=is_exit)
 
         self._loop.call_soon_threadsafe(put)
 
@@ -163,7 +191,7 @@ class ControlServer:
 
     async def _stop(self) -> None:
         for stream in self._streams.values():
-            stream.out.put_nowait(None)
+            stream.end()
         if self._server is not None:
             await self._server.stop(grace=0.5)
 
@@ -218,7 +246,7 @@ class ControlServer:
         self._streams[hello.container] = stream
         self._addresses[hello.container] = (hello.host, hello.port)
         if former is not None:
-            former.out.put_nowait(None)
+            former.end()
         attempt = attempt_of(hello.container)
         self._post(
             happened.ContainerRegistered(
@@ -239,7 +267,7 @@ class ControlServer:
         reader = asyncio.ensure_future(self._read(stream, requests))
         try:
             while True:
-                data = await stream.out.get()
+                data = await stream.take()
                 if data is None:
                     return
                 yield data
@@ -276,7 +304,7 @@ class ControlServer:
             _log.info("stream of %s: %s", hello.container, error)
         finally:
             # When the container's side of the stream ends, for whatever reason, the stream ends.
-            stream.out.put_nowait(None)
+            stream.end()
 
     async def _checked(
         self, context: grpc.aio.ServicerContext[bytes, bytes], role: PeerRole, what: str

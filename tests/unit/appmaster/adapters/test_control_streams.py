@@ -20,6 +20,7 @@ from standby.adapters.tls import channel_options
 from standby.process.witness import answer_connections
 from standby.shared import wire
 from standby.shared.exits import ProcessEnd
+from standby.shared.model import ReplicaId, Role, TaskId, Wanted
 from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
 from tests.patience import PATIENCE_SECONDS
@@ -72,6 +73,41 @@ def test_container_that_has_obeyed_a_later_epoch_is_turned_away_and_told_of(lead
     assert leader.greet(replace(HELLO, controller_epoch=9)) == []
     assert leader.outdated.get(timeout=PATIENCE_SECONDS) == 9
     assert leader.events.empty()
+
+
+@pytest.mark.parametrize("exits", [False, True])
+def test_container_that_does_not_read_is_kept_the_latest_message_only(leader: Leader, exits: bool) -> None:
+    """The leader's memory grew by each assignment that was sent again."""
+    task = TaskId("job", "main", 0)
+    many = tuple(Wanted(ReplicaId(task, copy), Role.STANDBY, 1) for copy in range(10_000))
+    last: wire.Down = wire.Exit(4, "surplus") if exits else wire.Assignment(4, 40, 100, many, ())
+    goes_on = threading.Event()
+
+    def say() -> Iterator[bytes]:
+        yield wire.encode(HELLO)
+        goes_on.wait(PATIENCE_SECONDS)
+
+    credentials = keys_of(PeerRole.CONTAINER).channel_credentials()
+    options = channel_options(PeerRole.MASTER)
+    with open_channel(f"127.0.0.1:{leader.port}", credentials, options) as channel:
+        stream: Any = channel.stream_stream(wire.METHOD, None, None)(say(), timeout=PATIENCE_SECONDS)
+        leader.events.get(timeout=PATIENCE_SECONDS)
+        for number in range(100):
+            leader.server.send("a1_01_2", 40, wire.Assignment(4, 40, number, many, ()))
+        leader.server.send("a1_01_2", 40, last)
+        if exits:
+            leader.server.send("a1_01_2", 40, wire.Assignment(4, 40, 101, (), ()))
+        # Answered after all that was sent.
+        leader.server.probe("unknown", 1)
+        leader.events.get(timeout=PATIENCE_SECONDS)
+        read: list[wire.Down] = []
+        while not read or read[-1] != last:
+            read.append(wire.decode_down(next(stream)))
+        goes_on.set()
+        rest = list(stream)
+    # The others are those that gRPC had taken before, of its window's size each.
+    assert len(read) < 10
+    assert rest == []
 
 
 def test_candidate_that_does_not_know_yet_that_it_leads_takes_nobody_in_and_is_not_outdated(
