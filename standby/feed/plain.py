@@ -191,7 +191,8 @@ class PlainFeed:
         return self._bounds
 
     def _reader(self) -> InputReader:
-        return InputReader(self._settings, self._inputs, self._group)
+        has_headers = self._config.input_headers
+        return InputReader(self._settings, self._inputs, self._group, has_headers=has_headers)
 
     def _run(
         self,

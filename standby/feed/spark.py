@@ -79,7 +79,7 @@ class SparkFeed:
         self._is_checked = False
         self._size = BatchSize(config.batch_max_records, config.batch_max_bytes)
         self._group = job.group
-        self._ahead = SizeLookahead(kafka_settings(config), job.group)
+        self._ahead = SizeLookahead(kafka_settings(config), job.group, has_headers=config.input_headers)
         self._bounds: InputBounds | None = None
         self._spark: Spark | None = None
         self._query: SparkQuery | BoundedRead | None = None

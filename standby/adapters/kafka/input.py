@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 
@@ -89,8 +89,12 @@ class InputReader:
         topics: Sequence[str],
         group: str,
         kind: ClientKind[Consumer] = clients.INPUT,
+        *,
+        has_headers: bool = False,
     ) -> None:
+        """``has_headers``: the job is given the records' headers, so that they count among the bytes of a read."""
         self._topics = topics
+        self._bytes_of = bytes_with_headers if has_headers else bytes_of
         self._positions: dict[InputPartition, int] = {}
         self._until: Mapping[InputPartition, int] | None = None
         self._damaged: set[InputPartition] = set()
@@ -122,7 +126,8 @@ class InputReader:
     def read(self, max_records: int, timeout_seconds: float, max_bytes: int | None = None) -> list[Message]:
         """Return available records, at most ``max_records``; waits for the first one only.
 
-        Stops once their keys and values reach ``max_bytes``, which may be exceeded by what the client has prefetched.
+        Stops once their keys and values, and headers that the job is given, reach ``max_bytes``, which may be exceeded
+        by what the client has prefetched.
         Raises `CorruptState` when a position is out of range, `UnreadableRecord` for a record or batch that the client
         cannot decode, `Unavailable` for errors that a retry cannot fix, and `Transient` for others. The reader is
         unusable after an error: the client may have skipped what it could not read.
@@ -131,7 +136,7 @@ class InputReader:
         if first is None:
             return []
         messages = [first]
-        size = _bytes(first)
+        size = self._bytes_of(first)
         while (left := max_records - len(messages)) > 0 and (max_bytes is None or size < max_bytes):
             if max_bytes is not None:
                 # As many as will fit, if they have the same size as those before.
@@ -139,9 +144,10 @@ class InputReader:
                 left = min(left, _LOOK_RECORDS * len(messages))
             more = self._consumer.consume(left, timeout=0)
             messages += more
-            size += sum(map(_bytes, more))
             if len(more) < left:
                 break
+            if max_bytes is not None:
+                size += sum(map(self._bytes_of, more))
         for message in messages:
             error, partition = message.error(), (message.topic() or "", message.partition() or 0)
             if error is None or partition in self._damaged:
@@ -192,9 +198,16 @@ class InputReader:
         clients.close_consumer(self._consumer)
 
 
-def _bytes(message: Message) -> int:
+def bytes_of(message: Message) -> int:
     """Return the bytes of key and value; the client's own length of a record is that of its value."""
     return len(message) + len(message.key() or b"")
+
+
+def bytes_with_headers(message: Message) -> int:
+    """Return the bytes of key, value and headers."""
+    # The type hints allow a mapping, but it is a list of pairs.
+    headers: Any = message.headers() or ()
+    return bytes_of(message) + sum(len(name) + len(value or b"") for name, value in headers)
 
 
 def _translated(error: KafkaError, what: str) -> StandfastError:

@@ -11,6 +11,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from standby.adapters.kafka import clients
+from standby.adapters.kafka.input import bytes_of, bytes_with_headers
 from standby.config import KafkaSettings
 from standby.shared.model import InputPartition
 
@@ -27,8 +28,9 @@ _POLL_SECONDS: Final = 0.05
 class SizeLookahead:
     """Samples coming records on a thread of its own, while the previous batch is being processed."""
 
-    def __init__(self, settings: KafkaSettings, group: str) -> None:
-        """``group`` is as in `standby.adapters.kafka.input.InputReader`; connects for the first sample."""
+    def __init__(self, settings: KafkaSettings, group: str, *, has_headers: bool = False) -> None:
+        """Connects for the first sample. The arguments are those of `standby.adapters.kafka.input.InputReader`."""
+        self._bytes_of = bytes_with_headers if has_headers else bytes_of
         self._settings, self._group = settings, group
         self._consumer: Consumer | None = None
         self._turns = itertools.count()
@@ -71,7 +73,7 @@ class SizeLookahead:
                 if first is None or first.error() is not None:
                     continue
                 found = [first, *self._consumer.consume(_RECORDS - 1, timeout=0)]
-                sizes = [len(each) + len(each.key() or b"") for each in found if each.error() is None]
+                sizes = [self._bytes_of(each) for each in found if each.error() is None]
                 self._found = max(self._found, sum(sizes) // len(sizes))
             self._consumer.unassign()
         except (KafkaException, RuntimeError) as error:
