@@ -83,6 +83,8 @@ class Restore:
         self._last = StateSource.LOCAL
         self._refusals: dict[int, str] = {}
         self._distrusts_peers = False
+        #: Whether the task's record could not be read at the last attempt.
+        self._is_record_away = False
         self._patience_seconds = 0.0
         self._full: set[Path] = set()
         """Directories whose disk failed to take fetched data."""
@@ -178,9 +180,23 @@ class Restore:
             self._patience_seconds = _IN_LINE_SECONDS
 
     def _ask_all(self, peers: Peers, run: CancelScope) -> tuple[TaskStore | None, bool]:
-        """Return the state from the first peer that gives it, and whether a peer may be able to give it soon."""
+        """Return the state from the first peer that gives it, and whether a peer may be able to give it soon.
+
+        Raises `Transient` if it is not known which peers have the state, and nothing else has it.
+        """
         is_soon = False
-        for peer in self._candidates(peers):
+        try:
+            candidates = self._candidates(peers)
+        except Transient as error:
+            if self._bounds()[0] > 0:
+                raise
+            if not self._is_record_away:
+                self._is_record_away = True
+                _log.warning("%s: cannot determine which peers to fetch state from: %s", self._task, error)
+            # ZooKeeper's outages are short, and a replay of the whole changelog may take hours.
+            return None, True
+        self._is_record_away = False
+        for peer in candidates:
             self._check(run)
             if self._new_look.is_set():
                 break
@@ -212,12 +228,8 @@ class Restore:
         return 0 <= least <= end and not self._distrusts_peers
 
     def _candidates(self, peers: Peers) -> tuple[Peer, ...]:
-        """Return the peers to ask. The peer of an incomplete fetch comes first."""
-        try:
-            record = self._job.environment.records.read(self._task)
-        except Transient as error:
-            _log.warning("%s: cannot determine which peers to fetch state from: %s", self._task, error)
-            return ()
+        """Return the peers to ask. The peer of an incomplete fetch comes first. Raises `Transient`."""
+        record = self._job.environment.records.read(self._task)
         begun = self._begun.container if self._begun is not None else None
         return tuple(sorted(peers_of(record, peers.container), key=lambda each: each.container != begun))
 

@@ -422,6 +422,18 @@ def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet, start: Make) -
     assert sources(new) == {"standby": 1}
 
 
+def test_who_can_give_is_waited_for_while_zookeeper_is_away(lab: MemoryLab, start: Make) -> None:
+    """The whole changelog was replayed, although a peer had the state."""
+    active_and_standby(lab, start)
+    lab.records.is_away = True
+    new = new_standby(start)
+    waiting = "waiting for a replica that can give its state"
+    new.eventually(lambda: waiting in [each.detail for each in new.statuses()])
+    lab.records.is_away = False
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"standby": 1}
+
+
 def test_what_is_going_on_is_reported(lab: MemoryLab, net: PeerNet, start: Make) -> None:
     active_and_standby(lab, start)
     reached, go_on = net.giver_of("b").hold_files()

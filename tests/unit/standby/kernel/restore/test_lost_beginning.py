@@ -121,6 +121,25 @@ def test_a_standby_waits_for_whoever_has_the_state_and_says_so(
     standby.await_phase(Phase.TAILING)
 
 
+def test_an_active_waits_for_the_record_that_says_who_has_the_state(lab: MemoryLab, start: Make) -> None:
+    """While ZooKeeper was away it failed, although a standby had its state."""
+    former = began(lab, start)
+    lose(lab, end_of(lab) - 10)
+    lab.name(1, 2, claimed=True)
+    former.want(0, Role.STANDBY, 2)
+    former.await_phase(Phase.TAILING)
+    lab.records.is_away = True
+    successor = start("b")
+    successor.want(1, Role.ACTIVE, 2)
+    waiting = "waiting: the records cannot be read"
+    successor.eventually(lambda: waiting in [each.detail for each in successor.statuses()])
+    lab.records.is_away = False
+    lab.produce(20)
+    successor.await_processed()
+    assert by_source(successor.restores) == {"standby": 1}
+    lab.assert_exact()
+
+
 def test_a_standby_that_waits_and_is_to_become_active_fails(
     lab: MemoryLab, net: PeerNet, start: Make
 ) -> None:
