@@ -9,12 +9,11 @@ from functools import partial
 from typing import Final
 
 from standby.errors import BadConfiguration, StandfastError
-from standby.kernel.cancel_scope import CancelScope
 from standby.kernel.children import Children
 from standby.kernel.environment import Environment
 from standby.kernel.job import JobKernel
 from standby.kernel.loaded_code import LoadedCode
-from standby.kernel.replica.runner import ReplicaRunner
+from standby.kernel.replica.runner import ReplicaRunner, RunResult
 from standby.kernel.restore.snapshots import NotNow, Offer
 from standby.kernel.strays import StateInUse
 from standby.replica.lifecycle import RUNNING, TAKING_OVER, Order, Signal, opened, step
@@ -147,21 +146,15 @@ class LocalReplicas:
         self._drop(gone)
         self._has_changed |= bool(gone)
 
-    def _take_result(
-        self,
-        held: ReplicaRunner,
-        run: CancelScope,
-        signal: Signal,
-        detail: str,
-        fault: Fault = Fault.OTHER,
-        /,
-    ) -> None:
-        counted = held.judge(run, signal)
+    def _take_result(self, result: RunResult) -> None:
+        held = result.held
+        counted = held.judge(result.run, result.signal)
         if counted is None:
             return
         order = Order(held.replica.id, counted, held.replica.epoch)
+        has_moved = self._step(held, order, result.detail, result.fault)
         # The leader counts failures across replicas, so it must be informed before the next one ends the process.
-        self._has_changed |= self._step(held, order, detail, fault) or counted is Signal.INPUT_FAILED
+        self._has_changed |= has_moved or counted is Signal.INPUT_FAILED
 
     def _take_loaded(self, definition: JobDefinition, error: StandfastError | None) -> None:
         self._codes.ended(definition, is_loaded=error is None)
@@ -190,17 +183,9 @@ class LocalReplicas:
         replica, effects = step(held.replica, order)
         return held.move(replica, effects, detail, fault)
 
-    def _post(
-        self,
-        held: ReplicaRunner,
-        run: CancelScope,
-        signal: Signal,
-        detail: str,
-        fault: Fault = Fault.OTHER,
-        /,
-    ) -> None:
+    def _post(self, result: RunResult) -> None:
         """Enqueue a result. Thread-safe."""
-        self._conductor.put(partial(self._take_result, held, run, signal, detail, fault))
+        self._conductor.put(partial(self._take_result, result))
 
     def _post_loaded(self, definition: JobDefinition, error: StandfastError | None) -> None:
         """Enqueue the end of loading code. Thread-safe."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from standby.errors import BrokenInvariant, CorruptState, Fenced, StandfastError, Transient, Unavailable
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.active.stall_detectors import InputLag, InputStallDetector, PromotionStallDetector
-from standby.kernel.cancel_scope import CancelScope
+from standby.kernel.cancel_scope import CancelScope, ReportSignal
 from standby.kernel.job import JobKernel
 from standby.kernel.ports import InUse, Writer, WriterLost
 from standby.kernel.replay.replayer import Replayed
@@ -48,19 +49,17 @@ _RESTORES: Final = 3
 _PAUSED: Final = "not replayed for now: job.restore.paused"
 
 
-class PostSignal(Protocol):
-    """Receives the results of a run; called from any thread."""
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A result of a run of a replica's work."""
 
-    def __call__(
-        self,
-        held: ReplicaRunner,
-        run: CancelScope,
-        signal: Signal,
-        detail: str,
-        fault: Fault = Fault.OTHER,
-        /,
-    ) -> None:
-        """``detail`` is the reason; ``fault`` classifies a failure."""
+    held: ReplicaRunner
+    run: CancelScope
+    signal: Signal
+    detail: str
+    """The reason."""
+    fault: Fault = Fault.OTHER
+    """The kind of a failure."""
 
 
 class ReplicaRunner:
@@ -70,7 +69,8 @@ class ReplicaRunner:
     order never starts while an earlier one is half done.
     """
 
-    def __init__(self, replica: Replica, job: JobKernel, post: PostSignal) -> None:
+    def __init__(self, replica: Replica, job: JobKernel, post: Callable[[RunResult], None]) -> None:
+        """``post`` receives the results; it is called from any thread."""
         self.replica = replica
         self.job: Final = job
         self._clock: Final = job.environment.clock
@@ -348,10 +348,16 @@ class ReplicaRunner:
 
     # ---- on the replica's worker ----
 
+    def _reporting(self, run: CancelScope) -> ReportSignal:
+        def tell(signal: Signal, detail: str, fault: Fault = Fault.OTHER, /) -> None:
+            self._post(RunResult(self, run, signal, detail, fault))
+
+        return tell
+
     def _carry_out(self, effect: Effect, run: CancelScope) -> None:
         if run.is_cancelled() or self.broken is not None:
             return
-        tell = partial(self._post, self, run)
+        tell = self._reporting(run)
         try:
             self._acts[effect](run)
         except Fenced as error:
@@ -424,7 +430,7 @@ class ReplicaRunner:
                 delay = min(2 * delay, 2.0)
         peers = self.job.environment.peers
         note_owner(self._directory, self.job.environment.host, peers.container if peers else "")
-        self._post(self, run, Signal.OPENED, "")
+        self._reporting(run)(Signal.OPENED, "")
 
     def _say(self, what: str) -> None:
         """Report progress while the state is not open yet."""
@@ -443,7 +449,7 @@ class ReplicaRunner:
             raise BrokenInvariant(f"{self.replica.id}: nothing to replay into")
         if self._replayed is None:
             partition = self.replica.id.task.partition
-            tell = partial(self._post, self, run)
+            tell = self._reporting(run)
             self._replayed = Replayed(
                 partition, self._store, tell, self._clock.monotonic(), is_paused=self.is_paused
             )
@@ -460,9 +466,8 @@ class ReplicaRunner:
         promotee = Promotee(self.replica.id, self.replica.epoch, self._replayed, self._writer, run)
         started = self._clock.monotonic()
         self._ways += 1
-        self.active = Takeover(self.job).go(
-            promotee, lambda signal: self._post(self, run, signal, ""), partial(self._post, self, run)
-        )
+        tell = self._reporting(run)
+        self.active = Takeover(self.job).go(promotee, lambda signal: tell(signal, ""), tell)
         self._replayed = None
         self._tries = 0
         _log.info(
@@ -484,7 +489,7 @@ class ReplicaRunner:
         self.closing_since = self._clock.monotonic()
         self._close()
         self.closing_since = None
-        self._post(self, run, Signal.RELEASED, "")
+        self._reporting(run)(Signal.RELEASED, "")
 
     def _close(self) -> None:
         store, self._store = self._store, None

@@ -219,7 +219,7 @@ def test_a_changelog_cut_off_during_a_restore_reseeds_that_task_from_a_peer(
                 future.result(PATIENCE_SECONDS)
             # Its reader may have fetched ahead; what it has in hand is no cut.
             lost = next(each for each in standby.replicas.held() if each.replica.id.task.partition == 0)
-            lost._post(lost, lost._run, Signal.STATE_LOST, "the changelog was cut off")
+            lost._reporting(lost._run)(Signal.STATE_LOST, "the changelog was cut off")
             go_on.set()
             standby.await_all(lambda each: bool(sources(standby).get("active")))
             follow(standby, active)

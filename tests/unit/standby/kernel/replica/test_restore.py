@@ -451,7 +451,7 @@ def test_state_fetched_that_turns_out_bad_is_not_fetched_again(
     active_and_standby(lab, start)
     new = restored(start)
     (held,) = new.replicas.held()
-    held._post(held, held._run, Signal.STATE_LOST, "for the test")
+    held._reporting(held._run)(Signal.STATE_LOST, "for the test")
     new.eventually(lambda: sources(new) == {"standby": 1, "changelog": 1})
     new.await_phase(Phase.TAILING)
 
