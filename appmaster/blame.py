@@ -79,3 +79,11 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, StandfastError):
         return errortext.clean(str(error), _MOST)
     return errortext.clean(f"unexpected error: {errortext.summary_of(error)}", _MOST)
+
+
+def traceback_of(error: BaseException, *expected: type[BaseException]) -> BaseException | None:
+    """Return the ``exc_info`` of a log message about an error: None if its text says what is wrong.
+
+    That is so for standfast's own errors, and for the ``expected`` ones of a library.
+    """
+    return None if isinstance(error, (StandfastError, *expected)) else error

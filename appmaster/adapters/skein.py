@@ -18,7 +18,7 @@ from skein.exceptions import SkeinError
 from skein.model import ContainerState
 
 from appmaster.adapters.skein_library import ApplicationClient
-from appmaster.blame import describe_error, going_on, is_of_job
+from appmaster.blame import describe_error, going_on, is_of_job, traceback_of
 from appmaster.leadership.cells import SILENT_SECONDS
 from appmaster.leadership.port_probe import host_of, port_of, refuses
 from appmaster.leadership.yarn_ids import grant_id
@@ -259,13 +259,8 @@ class SkeinCell:
             if not is_of_job(error):
                 raise
             # An answer that cannot be read counts as none; the other cells are led.
-            is_foreseen = isinstance(error, SkeinError)
-            _log.warning(
-                "the Skein AM of cell %d: %s",
-                self.cell.number,
-                error,
-                exc_info=None if is_foreseen else error,
-            )
+            exc_info = traceback_of(error, SkeinError)
+            _log.warning("the Skein AM of cell %d: %s", self.cell.number, error, exc_info=exc_info)
             if refuses(host_of(self.cell.address), port_of(self.cell.address)):
                 self._lose("its AM is dead: its port refuses")
             elif self.clock.monotonic() - self._answered > SILENT_SECONDS:

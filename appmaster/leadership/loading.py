@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from appmaster.blame import describe_error, is_of_job
+from appmaster.blame import describe_error, is_of_job, traceback_of
 from appmaster.changes.revisions import requested_settings
 from appmaster.code.activation import effective
 from appmaster.config import job_spec, planner_policy
@@ -82,14 +82,8 @@ class JobLoading:
             except Exception as error:
                 if not is_of_job(error):
                     raise
-                has_reason = isinstance(error, BadConfiguration)
-                _log.error(
-                    "job %s cannot be led: %s",
-                    name,
-                    describe_error(error),
-                    exc_info=None if has_reason else error,
-                )
-                unreadable[name] = describe_error(error)
+                said = unreadable[name] = describe_error(error)
+                _log.error("job %s cannot be led: %s", name, said, exc_info=traceback_of(error))
                 continue
             found += more
             records[name] = record

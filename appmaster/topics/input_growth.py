@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from appmaster.blame import describe_error, is_of_job
+from appmaster.blame import describe_error, is_of_job, traceback_of
 from appmaster.changes.revisions import grown, requested_settings
 from appmaster.planning.state.events import TopicNoted
 from appmaster.ports import JobUpdates
@@ -128,13 +128,8 @@ class InputGrowth:
             except Exception as error:
                 if not is_of_job(error):
                     raise
-                has_reason = isinstance(error, StandfastError)
-                _log.warning(
-                    "the topics of %s: %s",
-                    name,
-                    describe_error(error),
-                    exc_info=None if has_reason else error,
-                )
+                said = describe_error(error)
+                _log.warning("the topics of %s: %s", name, said, exc_info=traceback_of(error))
                 found[name] = before
                 continue
             risk = before.risk
