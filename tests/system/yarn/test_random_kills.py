@@ -43,7 +43,8 @@ def test_a_hundred_random_kills_end_nothing_and_spend_nothing(cluster: LocalClus
         attempts = {each.container.rpartition("_")[0] for each in job.status.containers}
         while kills < KILLS:
             for task in range(job.partitions):
-                job.produce(task, some(RECORDS, 3, kills * RECORDS))
+                records = some(RECORDS, 3, kills * RECORDS)
+                job.produce(task, [(b"%d %s" % (task, key), value) for key, value in records])
             for _ in looks(chance.random() * 4 * STRIKE_SECONDS):
                 pass
             known = {each.container for each in job.status.containers}
