@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from appmaster.effects import as_recorded
 from appmaster.eventlog.derive import derive
@@ -24,7 +24,9 @@ from appmaster.planning.state.model import JobModel, JobSpec
 from appmaster.planning.state.view import ClusterView, Command, Operation, Recorded
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd
-from standby.shared.model import Leftover, Phase, ProcessorId, ReplicaStatus, Role, TaskId, Wanted
+from standby.shared.model import Leftover, Phase, ProcessorId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
+
+A = TypeVar("A", bound=todo.Action)
 
 HEARTBEAT_MS = 150
 RESTORE_MS = 300
@@ -243,7 +245,6 @@ class FakeCluster:
         self.load()
 
     def command(self, operation: Operation, processor: int | None = None, **more: Any) -> None:
-        """Ask the leader for something."""
         self.serial_commands += 1
         asked = ProcessorId("job", "main", processor) if processor is not None else None
         self.tell(happened.Commanded(Command(self.serial_commands, operation, asked, **more)))
@@ -351,6 +352,12 @@ class FakeCluster:
     def by_container(self, container: str) -> Process | None:
         """Return the process of a YARN container, dead ones excluded."""
         return next((each for each in self.processes.values() if each.container == container), None)
+
+    def process(self, container: str) -> Process:
+        """Return the process of a YARN container, which lives."""
+        found = self.by_container(container)
+        assert found is not None, container
+        return found
 
     def can_hear(self, process: Process) -> bool:
         """Return whether a message reaches the process and moves it."""
@@ -510,6 +517,11 @@ class FakeCluster:
             else:
                 raise AssertionError(f"the planner never comes to rest: {self.actions[-5:]}")
 
+    def settle(self, milliseconds: int) -> None:
+        """Let time pass, after which the job is whole."""
+        self.run(milliseconds)
+        assert self.is_whole(), (self.view.jobs, self.versions)
+
     # ---- what tests ask ----
 
     def is_whole(self) -> bool:
@@ -523,14 +535,30 @@ class FakeCluster:
                     return False
         return len(self.versions) == self.tasks
 
+    def record(self, partition: int) -> TaskRecord:
+        return self.versions[TaskId("job", "main", partition)].record
+
+    def did(self, kind: type[A]) -> list[A]:
+        return [each for each in self.actions if isinstance(each, kind)]
+
+    def news(self, kind: str) -> list[LogEntry]:
+        return [each for each in self.entries if each.kind == kind]
+
     def kinds(self) -> list[str]:
-        """Return the kinds of all news so far."""
         return [each.kind.value for each in self.entries]
 
     def active_process(self, partition: int) -> Process:
         """Return the process that the record of a task names as its active."""
-        record = self.versions[TaskId("job", "main", partition)].record
+        record = self.record(partition)
         assert record.active is not None
-        process = self.by_container(record.placed[record.active])
-        assert process is not None
-        return process
+        return self.process(record.placed[record.active])
+
+
+def deployed(**more: Any) -> FakeCluster:
+    """Return a cluster whose job is whole and whose planner is quiet; its story so far is forgotten."""
+    cluster = FakeCluster(**more)
+    cluster.settle(10_000)
+    assert plan(cluster.view) == ()
+    cluster.actions.clear()
+    cluster.entries.clear()
+    return cluster

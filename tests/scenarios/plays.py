@@ -22,7 +22,6 @@ HELD_UP_MS: Final = 4_000
 
 
 def pull(cluster: FakeCluster, trigger: Trigger, parts: Cast) -> None:
-    """Make it happen."""
     victims = VICTIMS[trigger](parts)
     assert victims or trigger is Trigger.LEADER
     if trigger is Trigger.STUCK:

@@ -125,7 +125,7 @@ def test_command_that_was_not_decided_in_time_is_not_carried_out_later(leader: L
 
 def test_rebalance_is_about_a_job_and_says_what_begins(leader: Leader) -> None:
     assert leader.ask("rebalance", job="job")["said"].startswith("actives are spread evenly: ")
-    assert "error" in leader.ask("rebalance", job="other")
+    assert leader.ask("rebalance", job="other")["error"] == "there is no job other"
 
 
 def test_command_that_cannot_be_obeyed_is_an_error_with_its_reason(leader: Leader) -> None:
@@ -135,6 +135,8 @@ def test_command_that_cannot_be_obeyed_is_an_error_with_its_reason(leader: Leade
     }
     assert "no container nobody" in leader.ask("failover", job="job", container="nobody")["error"]
     assert "is not parked" in leader.ask("unpark", job="job", processor=1)["error"]
+    alone = Leader(standbys=0)
+    assert "no standby is in sync" in alone.ask("handover", job="job", processor=0)["error"]
 
 
 def test_parked_processor_is_let_run_again() -> None:

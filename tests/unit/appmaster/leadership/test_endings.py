@@ -79,15 +79,11 @@ def test_a_job_that_was_given_up_is_over_once_its_tasks_are_fenced_and_no_sooner
     cluster.run(5_000)
 
     def written() -> list[bool]:
-        return [
-            each.is_over
-            for each in cluster.actions
-            if isinstance(each, todo.WriteStatus) and each.state == "failed"
-        ]
+        return [each.is_over for each in cluster.did(todo.WriteStatus) if each.state == "failed"]
 
     assert written() == [False]
     cluster.tell(TasksFenced("job"))
     cluster.run(1_000)
     assert written() == [False, True]
-    told = [each for each in cluster.entries if each.kind == "job_status" and each.data["status"] == "failed"]
+    told = [each for each in cluster.news("job_status") if each.data["status"] == "failed"]
     assert len(told) == 1

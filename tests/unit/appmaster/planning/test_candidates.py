@@ -11,7 +11,7 @@ from appmaster.planning.rules.failover import promote
 from appmaster.planning.state.reasons import Loss
 from appmaster.planning.state.view import LostActive
 from standby.shared.model import ProcessorId
-from tests.fakes.yarn import FakeCluster
+from tests.fakes.yarn import deployed
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,9 @@ CANDIDATES = {
 
 def chosen(*candidates: Candidate) -> int:
     """Return the number of the copy that is promoted, of these as copies 1 and up."""
-    cluster = FakeCluster(
+    cluster = deployed(
         tasks=1, containers=3, standbys=2, is_mixed=True, hosts=("h1", "h2", "h3"), cells=(1, 2)
     )
-    cluster.run(10_000)
     (recorded,) = cluster.view.records.values()
     record = recorded.record
     assert record.active == 0

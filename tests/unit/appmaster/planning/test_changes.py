@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -13,24 +13,13 @@ from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.actions import DecisionKind
-from appmaster.planning.state.job import JobState, OnExhausted, PlannerPolicy
+from appmaster.planning.state.job import EVERY_HOST, JobState, OnExhausted, PlannerPolicy
 from appmaster.planning.state.model import JobSpec, propose
-from appmaster.planning.state.view import Operation, Recorded, RequestKind
+from appmaster.planning.state.view import Operation, Recorded, RequestState
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd, Ran
-from standby.shared.model import Fault, InputFailures, Phase, TaskId, TaskRecord
-from tests.fakes.yarn import FakeCluster, Process
-
-
-def deployed(**more: object) -> FakeCluster:
-    """Return a cluster whose job is deployed, its story so far forgotten."""
-    cluster = FakeCluster(**more)  # type: ignore[arg-type]
-    cluster.run(8_000)
-    assert cluster.is_whole(), cluster.view.jobs["job"]
-    assert plan(cluster.view) == ()
-    cluster.actions.clear()
-    cluster.entries.clear()
-    return cluster
+from standby.shared.model import Fault, InputFailures, Phase, Role, TaskId, TaskRecord, Wanted
+from tests.fakes.yarn import FakeCluster, Process, deployed
 
 
 def actives(cluster: FakeCluster) -> dict[int, str]:
@@ -40,7 +29,7 @@ def actives(cluster: FakeCluster) -> dict[int, str]:
 
 def decided(cluster: FakeCluster) -> list[DecisionKind]:
     """Return the kinds of all decisions, in order."""
-    return [each.kind for each in cluster.actions if isinstance(each, todo.WriteRecords)]
+    return [each.kind for each in cluster.did(todo.WriteRecords)]
 
 
 def settles(cluster: FakeCluster, milliseconds: int = 30_000) -> None:
@@ -53,10 +42,8 @@ def settles(cluster: FakeCluster, milliseconds: int = 30_000) -> None:
 
 def standby_of(cluster: FakeCluster, partition: int = 0) -> Process:
     """Return the process that has the other copy of a task that has two."""
-    record = cluster.versions[TaskId("job", "main", partition)].record
-    process = cluster.by_container(record.placed[1 - (record.active or 0)])
-    assert process is not None
-    return process
+    record = cluster.record(partition)
+    return cluster.process(record.placed[1 - (record.active or 0)])
 
 
 def loses_the_active_s_host(cluster: FakeCluster) -> None:
@@ -232,8 +219,7 @@ def test_copy_is_not_filled_beside_one_on_the_same_host_that_is_not_closed() -> 
     settles(cluster)
     # What an earlier order left open next door, in the directory that the moved copy would have.
     neighbour = cluster.active_process(1)
-    stale = cluster.by_container(cluster.versions[TaskId("job", "main", 0)].record.placed[1])
-    assert stale is not None
+    stale = cluster.process(cluster.record(0).placed[1])
     neighbour.replicas.update(stale.replicas)
     cluster.never_stops.add(neighbour.container)
     cluster.actions.clear()
@@ -242,7 +228,7 @@ def test_copy_is_not_filled_beside_one_on_the_same_host_that_is_not_closed() -> 
     assert DecisionKind.MOVE not in decided(cluster)
     cluster.never_stops.clear()
     settles(cluster)
-    assert cluster.versions[TaskId("job", "main", 0)].record.hosts[1] == "h3"
+    assert cluster.record(0).hosts[1] == "h3"
 
 
 def test_new_partitions_become_tasks_and_disturb_nobody() -> None:
@@ -256,46 +242,7 @@ def test_new_partitions_become_tasks_and_disturb_nobody() -> None:
     assert len(cluster.processes) == 4
 
 
-def test_model_is_the_same_after_a_leader_change() -> None:
-    cluster = deployed(tasks=6, containers=2)
-    cluster.load(containers=3)
-    cluster.run(3_000)
-    model = cluster.view.jobs["job"].model
-    cluster.elect(2)
-    assert cluster.view.jobs["job"].model == model
-    settles(cluster, 60_000)
-
-
 # ---- planned hand-over, drain ----
-
-
-def test_planned_failover_prepares_the_standby_and_is_no_failure() -> None:
-    cluster = deployed()
-    before = actives(cluster)
-    cluster.command(Operation.HAND_OVER, 0)
-    settles(cluster)
-    after = actives(cluster)
-    assert after[0] != before[0]
-    assert after[1] == before[1]
-    assert not cluster.said[0].is_refused
-    kinds = cluster.kinds()
-    assert (
-        kinds.index("handover_started") < kinds.index("decided_handover") < kinds.index("handover_finished")
-    )
-    assert not {"container_lost", "failover_started"} & set(kinds)
-    assert len({each.container for each in cluster.processes.values()}) == 4
-
-
-def test_command_that_cannot_be_obeyed_says_why() -> None:
-    cluster = deployed(standbys=0)
-    cluster.command(Operation.HAND_OVER, 0)
-    cluster.command(Operation.UNPARK, 0)
-    cluster.command(Operation.HAND_OVER, container="nobody")
-    cluster.run(500)
-    assert all(each.is_refused for each in cluster.said)
-    assert "no standby is in sync" in cluster.said[0].said
-    assert "is not parked" in cluster.said[1].said
-    assert "nobody" in cluster.said[2].said
 
 
 def test_command_about_a_container_begins_with_all_of_it_at_once() -> None:
@@ -318,11 +265,15 @@ def test_command_about_a_container_begins_with_all_of_it_at_once() -> None:
     assert not answer.is_refused
 
 
-def test_drained_host_is_emptied_actives_first_and_nobody_fails() -> None:
-    cluster = deployed(hosts=("h1", "h2", "h3", "h4"))
+@pytest.mark.parametrize(
+    ("standbys", "is_mixed"), [(1, False), (0, False), (1, True)], ids=["standbys", "none", "mixed"]
+)
+def test_drained_host_is_emptied_and_nobody_fails(standbys: int, is_mixed: bool) -> None:
+    hosts = ("h1", "h2", "h3", "h4")
+    cluster = deployed(tasks=9, containers=3, standbys=standbys, is_mixed=is_mixed, hosts=hosts)
     host = cluster.active_process(0).host
     cluster.drain(host)
-    settles(cluster)
+    settles(cluster, 60_000)
     assert host not in {each.host for each in cluster.processes.values()}
     kinds = decided(cluster)
     assert DecisionKind.HANDOVER in kinds
@@ -345,25 +296,19 @@ def test_drain_of_the_only_other_host_leaves_the_job_incomplete_with_the_reason(
     settles(cluster)
 
 
-def test_job_without_standbys_is_drained_by_filling_its_copies_elsewhere() -> None:
-    cluster = deployed(standbys=0)
-    host = cluster.active_process(0).host
-    cluster.drain(host)
-    settles(cluster)
-    assert host not in {each.host for each in cluster.processes.values()}
-    assert "container_lost" not in cluster.kinds()
-
-
 # ---- rolling upgrade ----
 
 
-@pytest.mark.parametrize("standbys", [0, 1, 2])
-def test_rolling_upgrade_replaces_every_container_and_loses_none(standbys: int) -> None:
-    cluster = deployed(standbys=standbys, hosts=("h1", "h2", "h3", "h4"))
+@pytest.mark.parametrize(
+    ("standbys", "is_mixed"), [(0, False), (1, False), (2, False), (1, True)], ids=["0", "1", "2", "mixed"]
+)
+def test_rolling_upgrade_replaces_every_container_and_loses_none(standbys: int, is_mixed: bool) -> None:
+    hosts = ("h1", "h2", "h3", "h4")
+    cluster = deployed(tasks=9, containers=3, standbys=standbys, is_mixed=is_mixed, hosts=hosts)
     before = {each.container for each in cluster.processes.values()}
     cluster.load(revision=2)
     fewest = []
-    for _ in range(600):
+    for _ in range(900):
         cluster.run(100)
         fewest.append(min(len(each.record.in_sync) for each in cluster.versions.values()))
     settles(cluster)
@@ -422,8 +367,7 @@ def test_standby_with_withdrawn_code_is_not_promoted_when_the_active_dies() -> N
     assert {each.record.revision for each in cluster.versions.values()} == {1}
     # While a standby of another processor is missing nothing more is started anew.
     record = cluster.versions[other].record
-    lost = cluster.by_container(record.placed[1 - (record.active or 0)])
-    assert lost is not None
+    lost = cluster.process(record.placed[1 - (record.active or 0)])
     cluster.grants_nothing = True
     cluster.kill(lost.skein_id)
     cluster.run(1_000)
@@ -459,63 +403,6 @@ def test_request_that_yarn_has_lost_is_made_anew_whatever_host_it_was_for() -> N
 RESTART = PlannerPolicy(restarts=True)
 
 
-def test_restart_on_its_own_host_is_no_failover() -> None:
-    cluster = deployed(policy=RESTART)
-    active = cluster.active_process(0)
-    standbys = {each.container for each in cluster.processes.values()} - set(actives(cluster).values())
-    cluster.kill(active.skein_id)
-    settles(cluster)
-    assert cluster.active_process(0).host == active.host
-    assert DecisionKind.DISPLACE not in decided(cluster)
-    assert standbys <= {each.container for each in cluster.processes.values()}
-    asked = [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
-    assert [(each.host, each.kind) for each in asked] == [(active.host, RequestKind.PREFERRED)]
-
-
-def test_restart_elsewhere_takes_the_proposals_steps_in_order() -> None:
-    cluster = deployed(policy=RESTART, hosts=("h1", "h2", "h3"))
-    active = cluster.active_process(0)
-    standby = standby_of(cluster)
-    cluster.lose_host(active.host, silent=False)
-    settles(cluster, 40_000)
-    new = cluster.active_process(0)
-    assert new.host == standby.host
-    assert new.container != standby.container
-    kinds = decided(cluster)
-    assert kinds.index(DecisionKind.DISPLACE) < kinds.index(DecisionKind.FAILOVER)
-    story = [each.kind.value for each in cluster.entries]
-    displaced = story.index("decided_displace")
-    reserved = next(
-        at
-        for at, each in enumerate(cluster.entries)
-        if each.kind == "container_requested" and each.data["kind"] == "reservation"
-    )
-    stopped = story.index("standby_stopped")
-    started = story.index("decided_failover")
-    assert displaced < reserved < started
-    assert displaced < stopped < started
-    assert story.count("standby_stopped") == 1
-    assert cluster.versions[TaskId("job", "main", 0)].record.displaced is None
-
-
-def test_active_never_starts_before_the_displaced_standby_has_confirmed_its_stop() -> None:
-    cluster = deployed(policy=replace(RESTART, stop_timeout_ms=60_000))
-    cluster.never_stops.add(standby_of(cluster).container)
-    loses_the_active_s_host(cluster)
-    cluster.run(15_000)
-    assert DecisionKind.DISPLACE in decided(cluster)
-    assert DecisionKind.FAILOVER not in decided(cluster)[decided(cluster).index(DecisionKind.DISPLACE) :]
-    cluster.never_stops.clear()
-    settles(cluster, 40_000)
-
-
-def test_stop_that_never_confirms_has_a_deadline() -> None:
-    cluster = deployed(policy=replace(RESTART, stop_timeout_ms=2_000))
-    standby_of(cluster).is_scripted = True
-    loses_the_active_s_host(cluster)
-    settles(cluster, 60_000)
-
-
 def test_container_whose_standbys_make_way_for_two_processors_is_given_back_once() -> None:
     cluster = FakeCluster(tasks=2, policy=RESTART)
     as_found(cluster, {0: {0: "h1", 1: "h3"}, 1: {0: "h2", 1: "h3"}}, {0: 0, 1: 0})
@@ -533,7 +420,7 @@ def test_container_whose_standbys_make_way_for_two_processors_is_given_back_once
     cluster.lose_host("h2", silent=False)
     cluster.grants_nothing = False
     cluster.run(30_000)
-    given_back = [each.container for each in cluster.actions if isinstance(each, todo.ReleaseContainer)]
+    given_back = [each.container for each in cluster.did(todo.ReleaseContainer)]
     assert given_back.count(shared) == 1
 
 
@@ -647,7 +534,7 @@ def test_poison_parks_its_processor_and_the_rest_runs_on() -> None:
     assert any("parked" in each for each in job.reasons)
     assert cluster.active_process(1).container == owners[1]
     assert len(cluster.processes) == 2
-    assert cluster.versions[TaskId("job", "main", 0)].record.active is None
+    assert cluster.record(0).active is None
     cluster.command(Operation.UNPARK, 0)
     settles(cluster, 30_000)
 
@@ -826,13 +713,9 @@ def test_end_of_an_orphan_spends_no_budget() -> None:
     assert cluster.view.attempts == {}
 
 
-def test_mixed_containers_share_actives_and_standbys_evenly() -> None:
-    cluster = mixed()
-    assert sorted(load(cluster).values()) == [(3, 6), (3, 6), (3, 6)]
-
-
 def test_lost_mixed_container_gives_its_actives_to_the_holders_of_their_standbys() -> None:
     cluster = mixed(tasks=12, containers=4, hosts=("h1", "h2", "h3", "h4"))
+    assert set(load(cluster).values()) == {(3, 6)}, "actives and standbys are shared evenly"
     lost = cluster.active_process(0)
     others = {each.container for each in cluster.processes.values()} - {lost.container}
     cluster.kill(lost.skein_id)
@@ -853,14 +736,6 @@ def test_mixed_job_goes_on_with_fewer_containers_when_a_host_stays_away() -> Non
     settles(cluster, 60_000)
 
 
-def test_mixed_job_is_upgraded_one_container_at_a_time() -> None:
-    cluster = mixed()
-    cluster.load(revision=2)
-    settles(cluster, 90_000)
-    assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
-    assert not {"container_lost", "failover_started"} & set(cluster.kinds())
-
-
 def test_mixed_job_with_containers_too_many_on_hosts_too_few_asks_for_one_on_another_host() -> None:
     cluster = deployed(is_mixed=True, containers=4, hosts=("h1", "h2"))
     cluster.hosts = ("h1", "h2", "h3")
@@ -869,15 +744,6 @@ def test_mixed_job_with_containers_too_many_on_hosts_too_few_asks_for_one_on_ano
     cluster.load(containers=3, standbys=2)
     settles(cluster, 60_000)
     assert sorted(each.host for each in cluster.processes.values()) == ["h1", "h2", "h3"]
-
-
-def test_mixed_host_is_drained() -> None:
-    cluster = mixed(hosts=("h1", "h2", "h3", "h4"))
-    host = cluster.active_process(0).host
-    cluster.drain(host)
-    settles(cluster, 60_000)
-    assert host not in {each.host for each in cluster.processes.values()}
-    assert "container_lost" not in cluster.kinds()
 
 
 def test_late_event_of_an_older_model_changes_nothing() -> None:
@@ -962,8 +828,7 @@ def test_a_failover_whose_processor_left_the_model_is_over_when_its_new_active_i
     (failover,) = cluster.view.failovers.values()
     cluster.load(containers=2)
     cluster.run(300)
-    process = cluster.by_container(failover.to)
-    assert process is not None
+    process = cluster.process(failover.to)
     cluster.kill(process.skein_id)
     settles(cluster, 60_000)
     assert not cluster.view.failovers
@@ -1019,3 +884,84 @@ def test_copies_leave_a_full_mixed_container_although_the_empty_one_is_on_its_ow
     settles(cluster, 90_000)
     assert cluster.view.unsettled == frozenset()
     assert max(len(held) for held in cluster.view.assigned.values()) == 3
+
+
+# ---- what was requested and is not needed any more ----
+
+
+def request_states(cluster: FakeCluster) -> set[RequestState]:
+    return {each.state for each in cluster.view.requests.values()}
+
+
+@pytest.mark.parametrize("state", [RequestState.WAITING, RequestState.GRANTED], ids=lambda each: each.value)
+def test_a_request_of_a_standby_that_may_stay_after_all_goes_back(state: RequestState) -> None:
+    """Its host is to be drained, and is not any more as soon as a container is asked for, or granted."""
+    cluster = deployed()
+    placed = {task: each.record.placed for task, each in cluster.versions.items()}
+    lone = next(
+        each.record.hosts[1]
+        for each in cluster.versions.values()
+        if each.record.hosts[1] not in {other.record.hosts[0] for other in cluster.versions.values()}
+    )
+    cluster.actions.clear()
+    cluster.grants_nothing = True
+    cluster.drain(lone)
+    while RequestState.WAITING not in request_states(cluster):
+        cluster.run(50, step_ms=50)
+    if state is RequestState.GRANTED:
+        cluster.grants_nothing = False
+        while state not in request_states(cluster):
+            cluster.now_ms += 50
+            cluster.grant()
+    cluster.drain()
+    cluster.run(10_000)
+    ends = [each for each in cluster.actions if isinstance(each, (todo.CancelRequest, todo.ReleaseContainer))]
+    assert {each.outcome for each in ends} == {todo.Outcome.SURPLUS}
+    assert not cluster.view.requests
+    assert {task: each.record.placed for task, each in cluster.versions.items()} == placed
+
+
+# ---- restores that an operator pauses ----
+
+
+def hosts_of(cluster: FakeCluster, is_meant: Callable[[Wanted], bool]) -> set[str]:
+    """Return the hosts of the containers that were told last to hold such replicas."""
+    return {each.host for each in cluster.processes.values() for wanted in each.wanted if is_meant(wanted)}
+
+
+def paused(cluster: FakeCluster) -> set[str]:
+    """Return where replicas are held and not restored; they are standbys."""
+    assert not hosts_of(cluster, lambda each: each.is_paused and each.role is not Role.STANDBY)
+    return hosts_of(cluster, lambda each: each.is_paused)
+
+
+def standbys(cluster: FakeCluster) -> set[str]:
+    return hosts_of(cluster, lambda each: each.role is Role.STANDBY)
+
+
+def pause(cluster: FakeCluster, *hosts: str) -> None:
+    """Change what the running job says."""
+    cluster.policy = replace(cluster.policy, restore_paused=hosts)
+    cluster.load()
+    cluster.run(2_000)
+
+
+def test_a_pause_is_told_to_every_standby_and_nothing_else_is_done() -> None:
+    cluster = deployed()
+    pause(cluster, EVERY_HOST)
+    assert paused(cluster) == standbys(cluster) != set()
+    assert {type(each) for each in cluster.actions} <= {todo.SendAssignment, todo.Settle, todo.WriteStatus}
+    host = min(standbys(cluster))
+    pause(cluster, host)
+    assert paused(cluster) == {host}, "those of the hosts that are named"
+    pause(cluster)
+    assert paused(cluster) == set()
+    assert cluster.is_whole()
+
+
+def test_a_new_leader_keeps_the_pause() -> None:
+    cluster = deployed()
+    pause(cluster, EVERY_HOST)
+    cluster.elect(2)
+    cluster.run(6_000)
+    assert paused(cluster) == standbys(cluster) != set()

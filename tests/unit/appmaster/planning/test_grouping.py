@@ -12,34 +12,16 @@ from appmaster.planning.state.grouping import balanced, contiguous, group, regro
 from standby.errors import BadConfiguration, BrokenInvariant
 
 
-@pytest.mark.parametrize(
-    ("tasks", "count", "expected"),
-    [
-        (5, 3, [(0, 3), (1, 4), (2,)]),
-        (1, 1, [(0,)]),
-        (1, 10, [(0,)]),
-        (2, 10, [(0,), (1,)]),
-        (4, 1, [(0, 1, 2, 3)]),
-    ],
-)
-def test_balanced_deals_tasks_out_in_turn(tasks: int, count: int, expected: list[tuple[int, ...]]) -> None:
-    assert group(tasks, count, balanced) == dict(enumerate(expected))
-
-
-@pytest.mark.parametrize(
-    ("tasks", "count", "expected"),
-    [
-        (5, 3, [(0, 1), (2, 3), (4,)]),
-        (7, 3, [(0, 1, 2), (3, 4), (5, 6)]),
-        (1, 10, [(0,)]),
-        (6, 2, [(0, 1, 2), (3, 4, 5)]),
-    ],
-)
-def test_range_cuts_blocks(tasks: int, count: int, expected: list[tuple[int, ...]]) -> None:
-    assert group(tasks, count, resolve("range")) == dict(enumerate(expected))
-
-
-def test_singletons_are_numbered_like_their_task() -> None:
+def test_balanced_deals_tasks_out_in_turn_and_range_cuts_blocks() -> None:
+    for name, tasks, count, expected in (
+        ("balanced", 5, 3, [(0, 3), (1, 4), (2,)]),
+        ("balanced", 2, 10, [(0,), (1,)]),
+        ("balanced", 4, 1, [(0, 1, 2, 3)]),
+        ("range", 5, 3, [(0, 1), (2, 3), (4,)]),
+        ("range", 7, 3, [(0, 1, 2), (3, 4), (5, 6)]),
+        ("range", 1, 10, [(0,)]),
+    ):
+        assert group(tasks, count, resolve(name)) == dict(enumerate(expected)), (name, tasks, count)
     assert singletons(3) == {0: (0,), 1: (1,), 2: (2,)}
 
 

@@ -44,6 +44,12 @@ class Jobs(FakeCluster):
     def job(self, name: str) -> Job:
         return self.view.jobs[name]
 
+    def brings(self, state: JobState, **asked: object) -> None:
+        """Ask for a job beside, which comes to a state."""
+        self.ask("other", **asked)  # type: ignore[arg-type]
+        self.run(8_000)
+        assert self.job("other").state is state, self.job("other").reasons
+
     def records_of(self, name: str) -> list[TaskRecord]:
         return [each.record for task, each in sorted(self.versions.items()) if task.job == name]
 
@@ -90,6 +96,7 @@ def test_a_job_that_crashes_until_it_is_given_up_leaves_the_other_where_it_is() 
     cluster.kill(cluster.active_process(0).skein_id)
     cluster.run(12_000)
     assert cluster.job("job").state is JobState.DEPLOYED
+    cluster.brings(JobState.UNDEPLOYED, is_wanted=False)
 
 
 def test_a_failed_job_that_is_submitted_again_is_not_judged_by_what_was() -> None:
@@ -101,68 +108,24 @@ def test_a_failed_job_that_is_submitted_again_is_not_judged_by_what_was() -> Non
     cluster.ask("other")
     cluster.run(1_000)
     assert cluster.job("other").state is JobState.FAILED, "it was only read again"
-    cluster.ask("other", revision=2)
-    cluster.run(8_000)
-    assert cluster.job("other").state is JobState.DEPLOYED
-    cluster.ask("other", revision=2, is_wanted=False)
-    cluster.run(4_000)
-    assert cluster.job("other").state is JobState.UNDEPLOYED
+    cluster.brings(JobState.DEPLOYED, revision=2)
+    cluster.brings(JobState.UNDEPLOYED, revision=2, is_wanted=False)
 
 
 def test_each_end_of_a_job_fences_its_tasks_and_the_other_job_goes_on() -> None:
     cluster = two()
     before = cluster.records_of("job")
     for times in (1, 2):
-        cluster.ask("other", is_wanted=False)
-        cluster.run(4_000)
-        assert cluster.job("other").state is JobState.UNDEPLOYED
+        cluster.brings(JobState.UNDEPLOYED, is_wanted=False)
         assert cluster.fenced("other") == times
         assert cluster.containers_of("other") == set()
         assert len(cluster.view.containers) == len(cluster.containers_of("job"))
-        cluster.ask("other")
-        cluster.run(8_000)
-        assert cluster.job("other").state is JobState.DEPLOYED
+        cluster.brings(JobState.DEPLOYED)
     assert {each.epoch for each in cluster.records_of("other")} == {5}, "one for each active and each end"
     assert cluster.records_of("job") == before
     # The fence of an end that is long over tells nothing of the present deployment.
     cluster.tell(happened.TasksFenced("other"))
     assert not cluster.job("other").is_fenced
-
-
-def test_a_job_that_cannot_be_fenced_says_what_its_end_waits_for() -> None:
-    cluster = two()
-    cluster.fences_nothing = True
-    cluster.ask("other", is_wanted=False)
-    cluster.run(4_000)
-    assert cluster.job("other").state is JobState.UNDEPLOYING
-    assert cluster.job("other").reasons == ("its containers have not all ended",)
-    cluster.tell(
-        happened.FencingFailed("other", "c-other-main-0 could not be fenced: Broker: Not authorized")
-    )
-    cluster.run(4_000)
-    told = cluster.job("other").reasons
-    assert told[0].startswith("its tasks cannot be fenced: c-other-main-0 could not be")
-    assert cluster.job("job").state is JobState.DEPLOYED
-    cluster.fences_nothing = False
-    cluster.tell(happened.FencingFailed("other", "once more"))
-    cluster.run(4_000)
-    assert (cluster.job("other").state, cluster.job("other").reasons) == (JobState.UNDEPLOYED, ())
-    cluster.ask("other")
-    cluster.run(8_000)
-    assert cluster.job("other").state is JobState.DEPLOYED
-    cluster.ask("other", is_wanted=False)
-    assert not cluster.job("other").fencing_error
-
-
-def test_a_failed_job_that_is_undeployed_is_undeployed() -> None:
-    cluster = two(policy=PlannerPolicy(retry_count=0))
-    for _ in range(4):
-        cluster.crash_all("other")
-        cluster.run(4_000)
-    assert cluster.job("other").state is JobState.FAILED
-    cluster.ask("other", is_wanted=False)
-    cluster.run(4_000)
-    assert cluster.job("other").state is JobState.UNDEPLOYED
 
 
 def test_a_deleted_job_is_forgotten_and_one_of_its_name_begins_from_nothing() -> None:
@@ -176,9 +139,7 @@ def test_a_deleted_job_is_forgotten_and_one_of_its_name_begins_from_nothing() ->
     cluster.tell(happened.TasksFenced("other"))
     cluster.tell(happened.JobForgotten("other"))
     cluster.run(2_000)
-    cluster.ask("other", run="run2")
-    cluster.run(8_000)
-    assert cluster.job("other").state is JobState.DEPLOYED
+    cluster.brings(JobState.DEPLOYED, run="run2")
     assert {each.epoch for each in cluster.records_of("other")} == {1}
     assert cluster.job("job").state is JobState.DEPLOYED
 
@@ -239,8 +200,7 @@ def test_nothing_is_asked_for_while_a_jobs_code_cannot_be_had_and_what_runs_goes
     assert (cluster.job("other").state, cluster.job("other").reasons) == (JobState.DEPLOYED, (why,))
     record = cluster.records_of("other")[0]
     assert record.active is not None
-    process = cluster.by_container(record.placed[record.active])
-    assert process is not None
+    process = cluster.process(record.placed[record.active])
     cluster.kill(process.skein_id)
     cluster.run(20_000)
     after = cluster.records_of("other")[0]
@@ -337,15 +297,11 @@ def test_nothing_is_left_when_both_jobs_end_under_a_leader_that_does_not_know_wh
 
 def test_a_job_whose_topic_was_made_again_is_given_up_until_that_was_accepted() -> None:
     cluster = two(policy=PlannerPolicy(retry_count=-1))
-    cluster.ask("other", obstacle="input in was deleted and created again")
-    cluster.run(4_000)
-    assert cluster.job("other").state is JobState.FAILED
+    cluster.brings(JobState.FAILED, obstacle="input in was deleted and created again")
     assert cluster.job("other").reasons == ("input in was deleted and created again",)
     assert cluster.containers_of("other") == set()
     assert cluster.job("job").state is JobState.DEPLOYED
-    cluster.ask("other", revision=2)
-    cluster.run(8_000)
-    assert cluster.job("other").state is JobState.DEPLOYED
+    cluster.brings(JobState.DEPLOYED, revision=2)
 
 
 def test_a_replica_that_tells_of_a_topic_that_was_made_again_ends_its_job_at_once() -> None:
@@ -377,9 +333,7 @@ def test_a_changelog_at_risk_is_told_once_and_ends_nothing() -> None:
     cluster = two()
     cluster.run(4_000)
     for _ in range(2):
-        cluster.ask("other", changelog_risk="changelog c has cleanup.policy=delete")
-        cluster.run(1_000)
-    assert cluster.job("other").state is JobState.DEPLOYED
+        cluster.brings(JobState.DEPLOYED, changelog_risk="changelog c has cleanup.policy=delete")
     assert cluster.kinds().count("changelog_at_risk") == 1
     assert at_risk(cluster) == {"job": 0, "other": 1}
     for _ in range(2):
@@ -401,6 +355,10 @@ def test_tasks_that_cannot_be_fenced_are_tried_again_with_growing_pauses_and_the
     cluster.fences_nothing = True
     cluster.ask("other", is_wanted=False)
     attempts = []
+    while not cluster.job("other").is_fencing:
+        cluster.run(50)
+    cluster.run(2_000)
+    assert cluster.job("other").reasons == ("its containers have not all ended",)
     for _ in range(600):
         cluster.run(50)
         if cluster.job("other").is_fencing:
@@ -416,6 +374,10 @@ def test_tasks_that_cannot_be_fenced_are_tried_again_with_growing_pauses_and_the
     cluster.fences_nothing = False
     cluster.run(20_000)
     assert (cluster.job("other").state, cluster.job("other").reasons) == (JobState.UNDEPLOYED, ())
+    cluster.ask("other")
+    cluster.run(8_000)
+    cluster.ask("other", is_wanted=False)
+    assert not cluster.job("other").fencing_error, "it is of the end before"
 
 
 def test_job_whose_fence_is_waived_ends_without_one() -> None:
@@ -424,19 +386,13 @@ def test_job_whose_fence_is_waived_ends_without_one() -> None:
     cluster.ask("other", is_wanted=False)
     cluster.run(10_000)
     assert cluster.job("other").state is JobState.UNDEPLOYING
-    cluster.ask("other", is_wanted=False, is_fence_waived=True)
-    cluster.run(5_000)
-    assert cluster.job("other").state is JobState.UNDEPLOYED
+    cluster.brings(JobState.UNDEPLOYED, is_wanted=False, is_fence_waived=True)
     assert EntryKind.FENCE_WAIVED in {each.kind for each in cluster.entries}
     assert cluster.containers_of("other") == set()
     # The next deployment is fenced as any other.
     cluster.fences_nothing = False
-    cluster.ask("other")
-    cluster.run(8_000)
-    assert cluster.job("other").state is JobState.DEPLOYED
-    cluster.ask("other", is_wanted=False)
-    cluster.run(4_000)
-    assert cluster.job("other").state is JobState.UNDEPLOYED
+    cluster.brings(JobState.DEPLOYED)
+    cluster.brings(JobState.UNDEPLOYED, is_wanted=False)
     assert cluster.fenced("other") == 2
 
 
@@ -493,7 +449,7 @@ def test_containers_of_a_job_that_is_deleted_remove_its_state_although_the_leade
     cluster.tell(happened.TasksFenced("other"))
     cluster.run(4_000)
     assert cluster.job("other").state is JobState.UNDEPLOYED
-    told = [each for each in cluster.actions if isinstance(each, todo.SendExit) and each.purge]
+    told = [each for each in cluster.did(todo.SendExit) if each.purge]
     assert {each.container for each in told} == others
 
 

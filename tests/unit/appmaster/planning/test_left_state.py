@@ -14,7 +14,7 @@ from appmaster.planning.state.view import RequestKind
 from locality.history import StateOnDisk
 from standby.shared.clock import REAL
 from standby.shared.model import Leftover, ProcessorId, SlotId, TaskId
-from tests.fakes.yarn import FakeCluster, Process
+from tests.fakes.yarn import FakeCluster, Process, deployed
 
 TASK, OTHER = TaskId("job", "main", 0), TaskId("job", "main", 1)
 HOSTS = ("h1", "h2", "h3", "h4", "h5")
@@ -22,11 +22,9 @@ HOSTS = ("h1", "h2", "h3", "h4", "h5")
 SEEN_MS = 1_700_000_000_000
 
 
-def deployed(policy: PlannerPolicy | None = None) -> FakeCluster:
+def on_four_hosts(policy: PlannerPolicy | None = None) -> FakeCluster:
     """Return a cluster of two processors of one task each, on four hosts; the fifth is empty."""
-    cluster = FakeCluster(tasks=2, containers=2, hosts=HOSTS, policy=policy or PlannerPolicy())
-    cluster.run(10_000)
-    assert cluster.is_whole()
+    cluster = deployed(tasks=2, containers=2, hosts=HOSTS, policy=policy or PlannerPolicy())
     assert {each.host for each in cluster.processes.values()} == set(HOSTS[:4])
     return cluster
 
@@ -39,10 +37,6 @@ def see(cluster: FakeCluster, *, run: str = "run1", position: int = 8) -> str:
     process.is_connected = False
     cluster.run(1_000)
     return process.host
-
-
-def asked_for(cluster: FakeCluster) -> list[todo.RequestContainer]:
-    return [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
 
 
 def standby(cluster: FakeCluster) -> Process:
@@ -60,29 +54,31 @@ def drain_standby(cluster: FakeCluster) -> None:
     """Have the standby leave its host, for one that never held it."""
     cluster.actions.clear()
     cluster.drain(standby(cluster).host)
-    cluster.run(20_000)
-    assert cluster.is_whole()
+    cluster.settle(20_000)
 
 
 def test_a_standby_moves_to_where_its_state_was_seen() -> None:
-    cluster = deployed()
+    cluster = on_four_hosts()
     host = see(cluster)
     drain_standby(cluster)
-    (asked,) = (each for each in asked_for(cluster) if each.slot == SlotId(ProcessorId("job", "main", 0), 1))
+    (asked,) = (
+        each
+        for each in cluster.did(todo.RequestContainer)
+        if each.slot == SlotId(ProcessorId("job", "main", 0), 1)
+    )
     assert (asked.host, asked.kind) == (host, RequestKind.PREFERRED)
     assert "holds its state (seen on its disk)" in asked.reason
     assert standby(cluster).host == host
 
 
 def test_what_a_lost_copy_had_is_not_older_than_what_was_seen_elsewhere() -> None:
-    cluster = deployed()
+    cluster = on_four_hosts()
     assert see(cluster) != standby(cluster).host
     lost = standby(cluster)
     cluster.actions.clear()
     cluster.kill(lost.skein_id)
-    cluster.run(20_000)
-    assert cluster.is_whole()
-    assert [each.host for each in asked_for(cluster)] == [lost.host]
+    cluster.settle(20_000)
+    assert [each.host for each in cluster.did(todo.RequestContainer)] == [lost.host]
 
 
 @pytest.mark.parametrize(
@@ -94,14 +90,14 @@ def test_what_a_lost_copy_had_is_not_older_than_what_was_seen_elsewhere() -> Non
     ],
 )
 def test_state_that_does_not_count_draws_no_copy(run: str, policy: PlannerPolicy) -> None:
-    cluster = deployed(policy)
+    cluster = on_four_hosts(policy)
     see(cluster, run=run)
     drain_standby(cluster)
     assert standby(cluster).host == "h5", "the least loaded"
 
 
 def test_the_latest_sight_of_a_host_counts() -> None:
-    cluster = deployed()
+    cluster = on_four_hosts()
     host = see(cluster)
     see(cluster, position=3)
     assert leftovers(Turn(cluster.view)) == {
@@ -110,7 +106,7 @@ def test_the_latest_sight_of_a_host_counts() -> None:
 
 
 def test_what_is_explained_names_state_that_was_seen() -> None:
-    cluster = deployed()
+    cluster = on_four_hosts()
     host = see(cluster)
     answers = LeaderApi(lambda: cluster.view, dict, Replies(lambda event: None, REAL))
     told = answers({"operation": "explain", "job": "job", "partition": 0})
@@ -126,7 +122,6 @@ def test_a_mixed_job_fills_its_containers_by_the_state_and_evenly() -> None:
     state = {"h1": tasks[4:], "h2": tasks[2:4], "h3": tasks[:2]}
     for host, held in state.items():
         cluster.leftovers[host] = tuple(Leftover(each, "run1", 50, SEEN_MS) for each in held)
-    cluster.run(30_000)
-    assert cluster.is_whole()
+    cluster.settle(30_000)
     where = {each: cluster.active_process(each.partition).host for each in tasks}
     assert where == {task: host for host, held in state.items() for task in held}

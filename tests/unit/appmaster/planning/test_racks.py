@@ -9,15 +9,13 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import JobState, PlannerPolicy
 from standby.shared.model import TaskId
-from tests.fakes.yarn import FakeCluster
+from tests.fakes.yarn import FakeCluster, deployed
 
 RACKS = {"h1": "/a", "h2": "/a", "h3": "/b"}
 
 
-def deployed(**settings: object) -> FakeCluster:
-    cluster = FakeCluster(**{"racks": RACKS, **settings})  # type: ignore[arg-type]
-    cluster.run(10_000)
-    assert cluster.is_whole()
+def in_two_racks(**settings: object) -> FakeCluster:
+    cluster = deployed(**{"racks": RACKS, **settings})
     assert not in_one_rack(cluster)
     return cluster
 
@@ -36,15 +34,13 @@ def in_one_rack(cluster: FakeCluster) -> set[TaskId]:
 @pytest.mark.parametrize("standbys", [1, pytest.param(2, marks=pytest.mark.acceptance)])
 def test_copies_are_parted_again_when_a_rack_returns(standbys: int, cells: tuple[int, ...]) -> None:
     racks = {**RACKS, "h4": "/a"}
-    cluster = deployed(standbys=standbys, cells=cells, racks=racks, hosts=tuple(racks))
+    cluster = in_two_racks(standbys=standbys, cells=cells, racks=racks, hosts=tuple(racks))
     cluster.lose_host("h3", silent=False)
-    cluster.run(60_000)
-    assert cluster.is_whole()
+    cluster.settle(60_000)
     assert in_one_rack(cluster) == set(cluster.versions)
     cluster.return_host("h3")
     cluster.entries.clear()
-    cluster.run(120_000)
-    assert cluster.is_whole()
+    cluster.settle(120_000)
     assert not in_one_rack(cluster)
     assert not {"failover_started", "handover_started"} & set(cluster.kinds()), "standbys go, actives stay"
     assert not cluster.view.unsettled
@@ -53,22 +49,22 @@ def test_copies_are_parted_again_when_a_rack_returns(standbys: int, cells: tuple
 
 @pytest.mark.acceptance
 def test_a_rack_that_is_away_is_asked_with_a_back_off_and_nothing_else_suffers() -> None:
-    cluster = deployed()
+    cluster = in_two_racks()
     cluster.lose_host("h3", silent=False)
     cluster.run(120_000)
     actives = {each: cluster.active_process(each).container for each in range(cluster.tasks)}
     cluster.actions.clear()
     cluster.run(300_000)
-    asked = [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
+    asked = cluster.did(todo.RequestContainer)
     assert asked
     assert {each.host for each in asked} == {"h3"}
     assert len(asked) <= 2 * 300_000 / PlannerPolicy().retry_backoff_max_ms + 2, "two processors"
     assert {each: cluster.active_process(each).container for each in range(cluster.tasks)} == actives
-    assert not any(isinstance(each, todo.WriteRecords) for each in cluster.actions)
+    assert not cluster.did(todo.WriteRecords)
 
 
 def test_a_rack_in_which_no_container_comes_up_costs_no_retries() -> None:
-    cluster = deployed(policy=PlannerPolicy(retry_count=3))
+    cluster = in_two_racks(policy=PlannerPolicy(retry_count=3))
     cluster.lose_host("h3", silent=False)
     cluster.run(30_000)
     cluster.fails_at_launch = lambda host: host == "h3"
@@ -81,8 +77,7 @@ def test_a_rack_in_which_no_container_comes_up_costs_no_retries() -> None:
 
 def test_copies_that_are_parted_in_racks_stay_parted_in_cells() -> None:
     # In the other rack there is room in the active's cell only: it goes there itself, after a hand-over.
-    cluster = FakeCluster(tasks=1, containers=1, cells=(1, 2))
-    cluster.run(10_000)
+    cluster = deployed(tasks=1, containers=1, cells=(1, 2))
     active = cluster.active_process(0)
     (standby,) = (each for each in cluster.processes.values() if each is not active)
     (other,) = set(cluster.hosts) - {active.host, standby.host}
@@ -99,16 +94,15 @@ def test_copies_that_are_parted_in_racks_stay_parted_in_cells() -> None:
 
 
 def test_no_rack_is_worth_a_cell_that_has_not_answered_a_new_leader_yet() -> None:
-    cluster = deployed(cells=(1, 2))
+    cluster = in_two_racks(cells=(1, 2))
     cluster.lose_host("h3", silent=False)
-    cluster.run(60_000)
-    assert cluster.is_whole()
+    cluster.settle(60_000)
     assert in_one_rack(cluster) == set(cluster.versions)
     cluster.return_host("h3")
     cluster.actions.clear()
     cluster.elect(2, silent=(2,))
     cluster.run(1_500)
-    assert not [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
+    assert not cluster.did(todo.RequestContainer)
     cluster.tell(happened.CellFound(2, cluster.latest[2], cluster.hosts, cluster.now_ms))
     cluster.run(120_000)
     assert not in_one_rack(cluster)
@@ -116,8 +110,7 @@ def test_no_rack_is_worth_a_cell_that_has_not_answered_a_new_leader_yet() -> Non
 
 
 def test_where_hosts_stand_may_become_known_late() -> None:
-    cluster = FakeCluster(tasks=1, containers=1)
-    cluster.run(10_000)
+    cluster = deployed(tasks=1, containers=1)
     active = cluster.active_process(0).host
     (standby,) = (each.host for each in cluster.processes.values() if each.host != active)
     assert not cluster.view.unsettled

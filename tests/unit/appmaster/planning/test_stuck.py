@@ -9,8 +9,8 @@ import pytest
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import JobState, PlannerPolicy
 from standby.shared.model import Phase, Role, Wanted
-from tests.fakes.yarn import FakeCluster, Process, in_time
-from tests.unit.appmaster.planning.test_changes import deployed, settles
+from tests.fakes.yarn import FakeCluster, Process, deployed, in_time
+from tests.unit.appmaster.planning.test_changes import settles
 
 #: How long something may stand still; the other bounds are far below.
 BOUND_MS = PlannerPolicy().progress_timeout_ms
@@ -60,7 +60,7 @@ def test_promotion_that_hangs_is_given_up_for_another_copy(phase: Phase, restart
     cluster.entries.clear()
     cluster.run(10_000)
     assert cluster.active_process(0) is not process
-    (started,) = (each for each in cluster.entries if each.kind == "failover_started")
+    (started,) = cluster.news("failover_started")
     assert str(started.reason) == "stuck"
     assert started.data["to_in_sync"]
     assert "container_lost" not in cluster.kinds()

@@ -10,7 +10,7 @@ import pytest
 from appmaster.driver import Driver
 from appmaster.planning.fold.apply import apply
 from appmaster.planning.placement.eligibility import is_clear
-from appmaster.planning.placement.turn import Turn
+from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
@@ -27,7 +27,7 @@ from appmaster.planning.state.view import (
 )
 from standby.shared.model import ProcessorId, ReplicaId, Role, SlotId, TaskId
 from standby.threads.inbox import Inbox
-from tests.fakes.yarn import FakeCluster
+from tests.fakes.yarn import FakeCluster, deployed
 from tests.scenarios.flights import FLIGHTS, cast
 from tests.scenarios.plays import cluster_for
 from tests.scenarios.words import Flight, Under
@@ -127,15 +127,18 @@ def test_copy_that_is_filled_in_a_container_that_does_not_come_waits_until_that_
     assert kinds.index("container_lost") < kinds.index("container_released") < kinds.index("decided_stay")
 
 
+def cohorts_of(cluster: FakeCluster) -> tuple[Cohort, ...]:
+    """Return the cohorts of the first processor."""
+    return Turn(cluster.view).cohorts(cluster.view.jobs["job"], ProcessorId("job", "main", 0)) or ()
+
+
 def test_host_with_a_container_that_was_not_heard_yet_is_not_clear() -> None:
     """Where it listens is registered, so it is known by its incarnation; what it has open is not."""
-    cluster = FakeCluster(cells=(1,))
-    cluster.run(8_000)
+    cluster = deployed(cells=(1,))
     silent = cluster.active_process(0)
     cluster.frozen = {silent.host}
     cluster.elect(2)
-    cohort = Turn(cluster.view).cohorts(cluster.view.jobs["job"], ProcessorId("job", "main", 0))
-    assert cohort is not None
+    cohort = cohorts_of(cluster)
     other = Container("c9", "s_9", Presence.LIVE, cluster.now_ms, host=silent.host, incarnation=99, pid=9)
     assert cluster.view.containers[silent.container].incarnation
     assert not is_clear(Turn(cluster.view), cohort[0], other)
@@ -143,11 +146,9 @@ def test_host_with_a_container_that_was_not_heard_yet_is_not_clear() -> None:
 
 def test_host_with_a_container_that_has_not_heeded_its_orders_is_not_clear() -> None:
     """It may be about to open what it was told to, although it reports nothing of it yet."""
-    cluster = FakeCluster()
-    cluster.run(8_000)
+    cluster = deployed()
     told = cluster.view.containers[cluster.active_process(0).container]
-    cohort = Turn(cluster.view).cohorts(cluster.view.jobs["job"], ProcessorId("job", "main", 0))
-    assert cohort is not None
+    cohort = cohorts_of(cluster)
     other = Container("c9", "s_9", Presence.LIVE, cluster.now_ms, host=told.host, incarnation=99, pid=9)
     for sent, is_open in ((told.applied, True), (told.applied + 1, False)):
         changed = replace(told, statuses={}, sent=sent)
@@ -162,7 +163,7 @@ def test_copy_on_the_host_of_one_that_is_gone_is_alone_there_for_the_next_leader
     standbys: int, lost: tuple[str, str], restarts: bool, is_alive: bool
 ) -> None:
     """A registration outlives its process, and a process may outlive its cell: the next leader expects it again."""
-    cluster = FakeCluster(
+    cluster = deployed(
         tasks=3,
         containers=1 + 2 * standbys,
         standbys=standbys,
@@ -171,7 +172,6 @@ def test_copy_on_the_host_of_one_that_is_gone_is_alone_there_for_the_next_leader
         cells=(1, 2),
         policy=PlannerPolicy(restarts=restarts),
     )
-    cluster.run(8_000)
     cluster.grants_nothing = True
     gone = [next(each for each in cluster.processes.values() if each.host == host) for host in lost]
     for each in gone:
@@ -183,14 +183,11 @@ def test_copy_on_the_host_of_one_that_is_gone_is_alone_there_for_the_next_leader
     for each in gone:
         cluster.expect(each)
     cluster.grants_nothing = False
-    cluster.run(20_000)
-    assert cluster.is_whole()
+    cluster.settle(20_000)
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["promote", "restart"])
-def test_lost_active_that_the_record_places_nowhere_is_missed_unless_it_was_stopped_as_planned(
-    restarts: bool,
-) -> None:
+def test_lost_active_that_is_placed_nowhere_is_missed_unless_it_was_stopped(restarts: bool) -> None:
     """Another copy was placed on its host; or an only copy is about to be started again."""
     for standbys, missed in ((2, {Loss.GONE_BEFORE_TAKEOVER}), (0, set[Loss]())):
         cluster = FakeCluster(
@@ -204,17 +201,14 @@ def test_lost_active_that_the_record_places_nowhere_is_missed_unless_it_was_stop
         cluster.elect(2)
         cluster.turn()
         assert {each.loss for each in cluster.view.lost_actives.values()} == missed
-        cluster.run(30_000)
-        assert cluster.is_whole()
+        cluster.settle(30_000)
         assert not cluster.view.lost_actives
 
 
 def test_no_copy_goes_to_a_host_where_another_may_be_of_which_only_the_container_is_known() -> None:
     """No record names the host of a copy that is being filled."""
-    cluster = FakeCluster(tasks=1, containers=1)
-    cluster.run(8_000)
-    cohort = Turn(cluster.view).cohorts(cluster.view.jobs["job"], ProcessorId("job", "main", 0))
-    assert cohort is not None
+    cluster = deployed(tasks=1, containers=1)
+    cohort = cohorts_of(cluster)
     other = Container("c9", "s_9", Presence.LIVE, cluster.now_ms, host="h3", incarnation=99, pid=9)
     recorded = cohort[0].recorded[0]
     moving = replace(recorded, record=replace(recorded.record, moving={1: "c8"}))
@@ -304,8 +298,7 @@ class Paused:
 
 @pytest.fixture
 def paused() -> Paused:
-    cluster = FakeCluster(policy=PlannerPolicy(heartbeat_timeout_ms=2_000))
-    cluster.run(8_000)
+    cluster = deployed(policy=PlannerPolicy(heartbeat_timeout_ms=2_000))
     return Paused(cluster)
 
 
@@ -324,6 +317,19 @@ def test_leader_that_was_paused_for_two_seconds_takes_nobody_for_lost(paused: Pa
         paused.now_ms += 50
         paused.turn_looking([each for each in paused.heartbeats() if each.container != dead])
     assert [each.container for each in paused.lost()] == [dead]
+
+
+def test_a_leader_that_stood_still_listens_before_it_judges() -> None:
+    now_ms = 1_000
+    inbox: Inbox[Event] = Inbox()
+    driver = Driver(inbox, lambda action, view: None, lambda entry, view: None, lambda: now_ms)
+    driver.turn([happened.Elected(1, now_ms, 0)])
+    now_ms += 400
+    driver.turn([])
+    assert driver.view.listening_until_ms < now_ms, "a turn that is a little late is no stall"
+    now_ms += 5_000
+    driver.turn([])
+    assert driver.view.listening_until_ms > now_ms
 
 
 def test_pause_excuses_no_silence_that_comes_after_it(paused: Paused) -> None:
@@ -352,49 +358,13 @@ def test_what_was_given_back_is_not_taken_for_dead_because_the_leader_stood_stil
     assert "c1" not in apply(view, happened.Ticked(19_000)).ending
 
 
-def test_new_leader_waits_for_nobody_for_as_long_as_it_was_a_follower() -> None:
-    now_ms = 1_000
-    lost: list[str] = []
-    probed: list[Event] = []
-
-    def carry_out(action: todo.Action, view: ClusterView) -> None:
-        if isinstance(action, todo.DeclareLost):
-            lost.append(action.container)
-        elif isinstance(action, todo.ProbePort):
-            probed.append(happened.PortProbed(action.container, action.incarnation, True, now_ms))
-
-    driver = Driver(Inbox[Event](), carry_out, lambda entry, view: None, clock=lambda: now_ms)
-    now_ms += 3_600_000
-    driver.turn(
-        [
-            happened.Elected(2, now_ms, 0),
-            happened.CellFound(1, "a1", ("h1",), now_ms),
-            # Its process answers at its port, and its session may live: it does not come all the same.
-            happened.ContainerExpected("a1_2", "a1/s_0", now_ms, 1, "a1", "h1", 40),
-            # Listed from its grant on: it is being launched.
-            happened.ContainerExpected("a1_3", "a1/s_1", now_ms, 1, "a1"),
-        ]
-    )
-    policy, begun = PlannerPolicy(), now_ms
-    for deadline, expected in (
-        (policy.takeover_grace_ms, []),
-        (policy.takeover_grace_ms + 500, ["a1_2"]),
-        (policy.launch_timeout_ms, ["a1_2"]),
-        (policy.launch_timeout_ms + 500, ["a1_2", "a1_3"]),
-    ):
-        while now_ms + 250 <= begun + deadline:
-            now_ms += 250
-            answers, probed[:] = list(probed), []
-            driver.turn(answers)
-        assert lost == expected, deadline
-
-
 def looked_at(
     answers: Callable[[str], tuple[bool, bool]], *, hosts: Sequence[str], lasts_ms: int
 ) -> dict[str, tuple[int, str]]:
     """Return who of a container on each host is lost to a new leader, after how long and why, if nobody comes to it.
 
-    ``answers`` tells of a host whether it answers at the container's port, and whether the process does.
+    ``answers`` tells of a host whether it answers at the container's port, and whether the process does. A container
+    without a host is being launched: it is listed, and has not registered.
     """
     now_ms = begun = 3_600_000
     lost: dict[str, tuple[int, str]] = {}
@@ -410,9 +380,11 @@ def looked_at(
     driver.turn(
         [
             happened.Elected(2, now_ms, 0),
-            happened.CellFound(1, "a1", tuple(hosts), now_ms),
+            happened.CellFound(1, "a1", tuple(filter(None, hosts)), now_ms),
             *(
-                happened.ContainerExpected(f"a1_{each}", f"a1/s_{each}", now_ms, 1, "a1", each, 40)
+                happened.ContainerExpected(
+                    f"a1_{each}", f"a1/s_{each}", now_ms, 1, "a1", each, 40 if each else 0
+                )
                 for each in hosts
             ),
         ]
@@ -428,6 +400,15 @@ def looked_at(
             )
         driver.turn(events)
     return lost
+
+
+def test_new_leader_waits_for_nobody_for_as_long_as_it_was_a_follower() -> None:
+    """A process answers at its port, and its session may live: it does not come all the same. Another is launched."""
+    policy = PlannerPolicy()
+    lost = looked_at(lambda host: (True, True), hosts=("h1", ""), lasts_ms=policy.launch_timeout_ms + 500)
+    waited = [lost[each][0] for each in ("a1_h1", "a1_")]
+    for patience, after in zip((policy.takeover_grace_ms, policy.launch_timeout_ms), waited, strict=True):
+        assert patience < after <= patience + 500
 
 
 def test_new_leader_waits_for_a_silent_host_no_longer_than_a_leader_of_long_standing() -> None:
@@ -468,21 +449,3 @@ def test_without_zookeeper_for_longer_than_every_session_nobody_is_judged_or_mov
     paused.may_act = True
     paused.turn(paused.heartbeats())
     assert paused.lost() == []
-
-
-def test_next_leader_after_every_session_has_ended_moves_nothing() -> None:
-    """No registration is left; the containers live, and come to the new leader one after the other."""
-    cluster = FakeCluster()
-    cluster.run(8_000)
-    before = dict(cluster.versions)
-    cluster.frozen = set(cluster.hosts)
-    cluster.elect(2)
-    for host in cluster.hosts:
-        cluster.run(1_000)
-        cluster.frozen.discard(host)
-    cluster.run(5_000)
-    assert cluster.versions == before
-    assert "container_lost" not in cluster.kinds()
-    cluster.kill(cluster.active_process(0).skein_id)
-    cluster.run(12_000)
-    assert "container_lost" in cluster.kinds()

@@ -10,7 +10,6 @@ import pytest
 
 from appmaster.api.snapshot import snapshot
 from appmaster.cli.reading.observe import describe, tasks_table
-from appmaster.eventlog.entries import LogEntry
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import PlannerPolicy
@@ -39,27 +38,21 @@ def report(cluster: FakeCluster, **changes: Any) -> ReplicaStatus:
     return process.replicas[name]
 
 
-def news_of(cluster: FakeCluster, kind: str) -> list[LogEntry]:
-    return [each for each in cluster.entries if each.kind == kind]
-
-
 def job_of(cluster: FakeCluster) -> Mapping[str, Any]:
     (job,) = snapshot(cluster.view, "cluster", {})["jobs"]
     return job  # type: ignore[no-any-return]
 
 
-def test_a_deployed_job_whose_code_fails_again_and_again_says_so_with_the_traceback(
-    cluster: FakeCluster,
-) -> None:
+def test_a_deployed_job_whose_code_fails_says_so_with_the_traceback(cluster: FakeCluster) -> None:
     report(cluster, failures=FAILURES, traceback=TRACEBACK)
     job = job_of(cluster)
     assert (job["status"], job["traceback"]) == ("deployed", TRACEBACK)
     assert job["reasons"] == [f"job/main.0: the job's code fails, and is tried again: {FAILURES.reason}"]
-    (decided,) = news_of(cluster, "decided_failures")
+    (decided,) = cluster.news("decided_failures")
     assert decided.data["traceback"] == TRACEBACK
-    written = len([each for each in cluster.actions if isinstance(each, todo.WriteStatus)])
+    written = len(cluster.did(todo.WriteStatus))
     report(cluster, failures=replace(FAILURES, count=5))
-    assert len([each for each in cluster.actions if isinstance(each, todo.WriteStatus)]) == written
+    assert len(cluster.did(todo.WriteStatus)) == written
     report(cluster, failures=None, traceback="", input_committed=11)
     assert (job_of(cluster)["reasons"], job_of(cluster)["traceback"]) == ([], "")
 
@@ -104,13 +97,11 @@ def test_the_traceback_of_a_failed_job_is_recorded_and_known_to_a_later_leader()
     report(
         cluster, phase=Phase.FAILED, detail=detail, fault=Fault.POISON, failures=FAILURES, traceback=TRACEBACK
     )
-    (failed,) = news_of(cluster, "replica_failed")
+    (failed,) = cluster.news("replica_failed")
     assert failed.data["traceback"] == TRACEBACK
-    status = next(
-        each for each in cluster.actions if isinstance(each, todo.WriteStatus) and each.state == "failed"
-    )
+    status = next(each for each in cluster.did(todo.WriteStatus) if each.state == "failed")
     assert status.traceback == TRACEBACK
-    told = [each for each in news_of(cluster, "job_status") if each.data["status"] == "failed"]
+    told = [each for each in cluster.news("job_status") if each.data["status"] == "failed"]
     assert [each.data["traceback"] for each in told] == [TRACEBACK]
     loaded = happened.JobLoaded(
         *("job", "run1", cluster.view.jobs["job"].spec, cluster.model, cluster.policy),
@@ -132,7 +123,7 @@ def test_each_record_that_is_given_up_is_told_once(cluster: FakeCluster) -> None
     report(cluster, skipped=1, given_up=(given_up(4),))
     report(cluster, skipped=2, dead_lettered=1, given_up=(given_up(4), given_up(9, LeftOut.DEAD_LETTER)))
     report(cluster, given_up=(given_up(9, LeftOut.DEAD_LETTER),))
-    first, second = news_of(cluster, "record_given_up")
+    first, second = cluster.news("record_given_up")
     assert (first.job, str(first.task), first.reason) == ("job", "job/main.0", "ValueError: no number")
     assert first.data == {
         "topic": "in",
@@ -149,7 +140,7 @@ def test_each_record_that_is_given_up_is_told_once(cluster: FakeCluster) -> None
 def test_of_more_than_a_report_names_it_is_told_how_many_there_were(cluster: FakeCluster) -> None:
     report(cluster, skipped=1, given_up=(given_up(0),))
     report(cluster, skipped=101, given_up=tuple(map(given_up, range(93, 101))))
-    told = news_of(cluster, "record_given_up")
+    told = cluster.news("record_given_up")
     assert [each.data["offset"] for each in told] == [0, *range(93, 101)]
     assert [each.data.get("unnamed") for each in told] == [None, 92, *[None] * 7]
 
@@ -158,7 +149,7 @@ def test_what_was_given_up_while_nobody_led_is_told_by_the_next_leader(cluster: 
     report(cluster, skipped=1, given_up=(given_up(4),))
     cluster.elect(2)
     report(cluster, skipped=1, given_up=(given_up(4),))
-    told = news_of(cluster, "record_given_up")
+    told = cluster.news("record_given_up")
     assert [each.data["offset"] for each in told] == [4, 4], "by both, for the first may not have come to it"
 
 
@@ -202,3 +193,24 @@ def test_an_entry_of_the_event_log_is_shown_with_its_traceback() -> None:
     entry = {"at_ms": 0, "kind": "replica_failed", "reason": "poison", "data": {"traceback": TRACEBACK}}
     shown = describe({**dict.fromkeys(("job", "task", "copy", "container", "host", "task_epoch")), **entry})
     assert shown.splitlines()[1:] == [f"  {line}" for line in TRACEBACK.splitlines()]
+
+
+def test_a_table_of_tasks_says_below_what_there_is_to_say(capsys: pytest.CaptureFixture[str]) -> None:
+    placed = ("copy", "role", "phase", "in_sync", "changelog_lag_records", "host", "container", "warm")
+    fields = (
+        *placed,
+        "start_ms",
+        "input_committed",
+        "input_lag_records",
+        "input_rate",
+        "failures",
+        "skipped",
+        "dead_lettered",
+    )
+    replica = {**dict.fromkeys(fields), "detail": "not replayed for now: job.restore.paused"}
+    task = {"job": "j", "stage": "main", "partition": 3}
+    replicas = [{**replica, "copy": 0, "detail": ""}, {**replica, "copy": 1}]
+    tasks_table({"tasks": [{"task": task, "epoch": 1, "replicas": replicas}]}, "j")
+    assert capsys.readouterr().out.splitlines()[3:] == [
+        "j/main.3#1: not replayed for now: job.restore.paused"
+    ]
