@@ -12,17 +12,10 @@ import pytest
 
 from appmaster.cli.launch import application
 from appmaster.cli.shared.hadoop_conf import read
-from standby.config import parse
 from standby.errors import BadConfiguration
 from tests.fakes.certificates import shared_keyring
+from tests.fakes.jobs import job_config
 
-JOB = {
-    "job.name": "j",
-    "task.inputs": "input",
-    "task.step": "code:step",
-    "kafka.bootstrap.servers": "k:9092",
-    "zookeeper.connect": "z:2181",
-}
 YARN_SITE = "<configuration><property><name>a</name><value>b</value></property></configuration>"
 
 
@@ -33,7 +26,7 @@ def build(directory: Path, scratch: Path, java_home: str = "", **keys: str) -> A
     code = directory / "code"
     code.mkdir(exist_ok=True)
     (code / "code.py").write_text("", encoding="utf-8")
-    config = parse({**JOB, **{name.replace("_", "."): value for name, value in keys.items()}})
+    config = job_config(task__step="code:step", **keys)
     scratch.mkdir(exist_ok=True)
     return application.build(
         config, ["h1"], code, [], scratch, read([conf]), shared_keyring(), {"JAVA_HOME": java_home}
@@ -46,7 +39,7 @@ def test_interpreter_is_found_wherever_it_lies(tmp_path: Path) -> None:
         python.parent.mkdir()
         python.write_text('#!/bin/sh\necho "$@"\n', encoding="ascii")
         python.chmod(0o755)
-        spec = build(tmp_path, tmp_path / "scratch", job_python=str(python))
+        spec = build(tmp_path, tmp_path / "scratch", job__python=str(python))
         scripts = [each.script for each in spec.services.values()] + [spec.master.script]
         said = [subprocess.check_output(["bash", "-c", each], text=True, env={}).strip() for each in scripts]
         assert said == ["-m standby"] * (len(scripts) - 1) + ["-m appmaster.supervisor"]
@@ -65,7 +58,7 @@ def test_files_in_odd_directories_are_shipped_or_the_directory_is_named(tmp_path
 
 def test_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"absent\.tar\.gz: the archive does not exist"):
-        build(tmp_path, tmp_path / "scratch", job_python_archive="absent.tar.gz")
+        build(tmp_path, tmp_path / "scratch", job__python__archive="absent.tar.gz")
 
 
 def test_master_is_started_by_its_hosts_java_where_the_path_of_ours_would_be_cut(tmp_path: Path) -> None:
@@ -84,9 +77,7 @@ print([kind.toInternal(kind.fromInternal(hour + each * 1_800_000_000)) - hour fo
 """
 
 
-def test_code_of_the_job_runs_in_one_time_zone_on_every_host_and_no_hour_of_it_comes_twice(
-    tmp_path: Path,
-) -> None:
+def test_code_of_the_job_runs_in_one_time_zone_in_which_no_hour_comes_twice(tmp_path: Path) -> None:
     spec = build(tmp_path, tmp_path / "scratch")
     for env in [spec.master.env, *(each.env for each in spec.services.values())]:
         # As YARN passes on what its own processes have, but for what the application says.

@@ -139,12 +139,16 @@ def test_cell_of_a_cluster_that_the_file_does_not_name_comes_back_in_that_cluste
     assert {each.resources.memory for each in spec.services.values()} == {777}, "as the cluster was started"
     assert cluster.cells.records[1].application == "new1"
     assert cluster.cells.records[1].settings == cluster.cells.records[2].settings
-
-
-def test_cell_comes_back_with_what_the_job_was_submitted_with_on_top_of_its_file(home: Path) -> None:
-    cluster = Cluster(home, "shared")
-    same = ("--set", "cluster.name=shared", "--set", "yarn.queue=default", "--set", "task.outputs=out")
-    assert cluster.restore("--cluster", "shared", *same) == {1: "new1"}
+    again = Cluster(home, "shared")
+    submitted_with = (
+        "--set",
+        "cluster.name=shared",
+        "--set",
+        "yarn.queue=default",
+        "--set",
+        "task.outputs=out",
+    )
+    assert again.restore("--cluster", "shared", *submitted_with) == {1: "new1"}
 
 
 def test_file_of_another_cluster_is_refused_and_nothing_is_submitted(home: Path) -> None:

@@ -22,7 +22,7 @@ from standby.code.bundles import Bundle
 from standby.errors import StandfastError, Unavailable
 from standby.shared.wire import JobDefinition
 from tests.fakes.clock import WaitClock
-from tests.fakes.yarn import FakeCluster
+from tests.fakes.yarn import FakeCluster, deployed
 
 
 class Client:
@@ -46,17 +46,14 @@ def end(client: Client, before: dict[str, Any]) -> tuple[dict[str, Any], str]:
     return final_status("job", before, cast("ClusterClient", client))
 
 
-def deployed(**more: Any) -> FakeCluster:
-    cluster = FakeCluster(**more)
-    cluster.run(8_000)
-    return cluster
-
-
 def test_job_that_is_deployed_still_is_told_so_with_its_newest_status() -> None:
     cluster = deployed()
     before = status(cluster)
     cluster.run(1_000)
     assert end(Client(status(cluster)), before) == (status(cluster), "job is deployed")
+    troubled = {**before["jobs"][0], "reasons": ["task 0: the job's code fails at offset 7"]}
+    _, said = end(Client({**before, "jobs": [troubled]}), before)
+    assert said == "job is deployed\n  task 0: the job's code fails at offset 7"
 
 
 def test_job_that_has_failed_since_is_told_as_failed_with_the_reason() -> None:
@@ -85,13 +82,6 @@ def test_job_that_has_lost_a_container_since_is_told_to_be_incomplete() -> None:
     assert found == now
     assert said.startswith("job was deployed, and is incomplete now\n  ")
     assert now["jobs"][0]["reasons"][0] in said
-
-
-def test_what_is_wrong_with_a_deployed_job_is_told_below() -> None:
-    before = status(deployed())
-    mine = {**before["jobs"][0], "reasons": ["task 0: the job's code fails at offset 7"]}
-    _, said = end(Client({**before, "jobs": [mine]}), before)
-    assert said == "job is deployed\n  task 0: the job's code fails at offset 7"
 
 
 def test_without_a_leader_the_status_of_a_moment_ago_is_told_as_such() -> None:

@@ -339,9 +339,7 @@ def test_the_value_alone_is_on_standard_output(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr() == ("seen\n", f"{where}, expires at 1050\n")
 
 
-def test_a_missing_key_and_an_ambiguous_one_have_a_status_of_their_own(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_missing_and_an_ambiguous_key_have_a_status_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert get._show([answer(None), answer(None, 1)], shown_as("text")) == 1
     assert capsys.readouterr().out == ""
     with pytest.raises(StandfastError, match="tasks 0, 1 have this key"):

@@ -119,9 +119,7 @@ def holding(container: str, at: str = "/ws/v1/node", **files: str) -> dict[str, 
 
 
 @pytest.mark.parametrize("is_aggregated", [False, True])
-def test_a_host_is_asked_for_a_container_by_its_id_and_may_name_who_has_its_logs(
-    *, is_aggregated: bool
-) -> None:
+def test_a_host_that_is_asked_for_a_container_may_name_who_has_its_logs(*, is_aggregated: bool) -> None:
     """With aggregation on, a NodeManager names the log server (``yarn.log.server.web-service.url``)."""
     there = "/ws/v1/history" if is_aggregated else "/ws/v1/node"
     with serving(holding(FAILED, there, host__log="all of it")) as holder:

@@ -48,10 +48,11 @@ def refused_by_a_server(_: argparse.Namespace) -> int:
 
 
 Command = Callable[[argparse.Namespace], int]
+Give = Callable[[Command], None]
 
 
 @pytest.fixture
-def give(monkeypatch: pytest.MonkeyPatch) -> Callable[[Command], None]:
+def give(monkeypatch: pytest.MonkeyPatch) -> Give:
     """Return what makes a function the one command that there is."""
 
     def made(run: Command) -> None:
@@ -104,7 +105,7 @@ def closed(name: str) -> Iterator[None]:
 @pytest.mark.parametrize("most", [0, 10])
 @pytest.mark.parametrize("run", [in_json, as_table, line_by_line, in_one_line])
 def test_reader_that_has_gone_is_no_failure(
-    give: Callable[[Command], None], run: Command, most: int, capsys: pytest.CaptureFixture[str]
+    give: Give, run: Command, most: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     give(run)
     with read_by_one_who_goes(most):
@@ -112,23 +113,21 @@ def test_reader_that_has_gone_is_no_failure(
     assert capsys.readouterr().err == ""
 
 
-def test_pipe_of_somebody_else_that_breaks_is_one(
-    give: Callable[[Command], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pipe_of_somebody_else_that_breaks_is_one(give: Give, capsys: pytest.CaptureFixture[str]) -> None:
     give(refused_by_a_server)
     assert main([]) == 3
     assert "BrokenPipeError" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("run", [in_json, as_table, in_one_line])
-def test_output_that_is_closed_takes_nothing(give: Callable[[Command], None], run: Command) -> None:
+def test_output_that_is_closed_takes_nothing(give: Give, run: Command) -> None:
     give(run)
     with closed("stdout"):
         assert main([]) == 0
 
 
 def test_progress_is_not_among_the_results_where_the_error_output_is_closed(
-    give: Callable[[Command], None], capsys: pytest.CaptureFixture[str]
+    give: Give, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(_: argparse.Namespace) -> int:
         Progress().say("half of it")
@@ -161,7 +160,7 @@ def test_what_was_made_is_undone_although_nobody_reads_that_any_more() -> None:
     [(BadConfiguration("no such job"), 2), (KeyboardInterrupt(), 130), (OSError(28, "full"), 3)],
 )
 def test_a_command_ends_as_it_does_although_nobody_reads_why(
-    give: Callable[[Command], None], error: BaseException, status: int
+    give: Give, error: BaseException, status: int
 ) -> None:
     def run(_: argparse.Namespace) -> int:
         Progress().say("it begins")

@@ -16,16 +16,12 @@ import pytest
 from appmaster.cli.launch import on_host, probe
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
-from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, Unavailable
 from tests.fakes.clock import WaitClock
+from tests.fakes.jobs import job_config
 
+CONFIG = job_config(job__python="/opt/a b/python")
 FOUND = {"host": "h1", "python": "3.11.2", "standfast": "1", "wrong": []}
-
-
-def config(**more: str) -> JobConfig:
-    flat = {"job.name": "j", "job.python": "/opt/a b/python", "task.inputs": "i", "task.step": "m:f"}
-    return parse({**flat, "kafka.bootstrap.servers": "k", "zookeeper.connect": "z", **more})
 
 
 class Yarn:
@@ -56,33 +52,34 @@ class Yarn:
         self.report.state = "KILLED"
 
 
+Ask = Callable[[Yarn], str]
+
+
 @pytest.fixture
-def ask(capsys: pytest.CaptureFixture[str]) -> Callable[[Yarn], str]:
+def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
     """Return what is said when a host of a cluster is looked at."""
 
     def look(yarn: Yarn) -> str:
-        probe.check_host(config(), yarn, Deadline(60.0, WaitClock()), Progress())
+        probe.check_host(CONFIG, yarn, Deadline(60.0, WaitClock()), Progress())
         return capsys.readouterr().err
 
     return look
 
 
-def test_host_in_order_is_named_with_its_versions(ask: Callable[[Yarn], str]) -> None:
+def test_host_in_order_is_named_with_its_versions(ask: Ask) -> None:
     yarn = Yarn("FINISHED", "SUCCEEDED", json.dumps(FOUND))
     assert "on host h1: Python 3.11.2, standfast 1" in ask(yarn)
     assert yarn.script == "exec '/opt/a b/python' on_host.py question.json"
 
 
-def test_everything_that_is_wrong_there_is_named(ask: Callable[[Yarn], str]) -> None:
+def test_everything_that_is_wrong_there_is_named(ask: Ask) -> None:
     wrong = json.dumps({**FOUND, "wrong": ["job.python: one", "job.state.dir: two"]})
     with pytest.raises(BadConfiguration) as raised:
         ask(Yarn("FINISHED", "SUCCEEDED", wrong))
     assert str(raised.value) == "job.python: one (on host h1)\njob.state.dir: two (on host h1)"
 
 
-def test_interpreter_that_does_not_run_is_told_from_an_application_that_yarn_cannot_run(
-    ask: Callable[[Yarn], str],
-) -> None:
+def test_interpreter_that_does_not_run_is_told_from_an_application_that_fails(ask: Ask) -> None:
     told = r"/opt/a b/python cannot be used:\n .* on h1 .* exit code 127"
     with pytest.raises(BadConfiguration, match=told):
         ask(Yarn("FINISHED", "FAILED", "Application driver failed with exit code 127"))
@@ -90,26 +87,22 @@ def test_interpreter_that_does_not_run_is_told_from_an_application_that_yarn_can
         ask(Yarn("FAILED", diagnostics="no disk"))
 
 
-def test_full_cluster_an_ended_application_and_a_silent_host_are_no_hindrance(
-    ask: Callable[[Yarn], str],
-) -> None:
+def test_full_cluster_an_ended_application_and_a_silent_host_are_no_hindrance(ask: Ask) -> None:
     full = Yarn(None, diagnostics="Queue's AM resource limit exceeded.")
     told = ask(full)
     assert "could not be checked: after 30 s " in told
     assert "no container for application_1 (ACCEPTED: Queue's AM resource limit exceeded.)" in told
     assert full.report.state == "KILLED", "it must not take a place later"
     assert "could not be checked" in ask(Yarn("KILLED"))
-    assert "application_1 runs on h1 and has not answered" in ask(Yarn("RUNNING"))
 
-
-def test_command_that_is_interrupted_leaves_no_application_behind() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
     full = Yarn(None)
     with pytest.raises(KeyboardInterrupt):
-        probe.check_host(config(), full, Deadline(60.0, WaitClock(interrupt)), Progress(is_quiet=True))
+        probe.check_host(CONFIG, full, Deadline(60.0, WaitClock(interrupt)), Progress(is_quiet=True))
     assert full.report.state == "KILLED"
+    assert "application_1 runs on h1 and has not answered" in ask(Yarn("RUNNING"))
 
 
 def question(**more: Any) -> dict[str, Any]:
@@ -117,9 +110,7 @@ def question(**more: Any) -> dict[str, Any]:
     return {**usual, "state_dirs": [], **more}
 
 
-def test_look_leaves_no_directory_that_it_made_and_names_whoever_else_could_put_state_there(
-    tmp_path: Path,
-) -> None:
+def test_look_leaves_no_directory_and_names_who_else_could_put_state_there(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     asked = question(state_dirs=[str(tmp_path / "there" / "a" / "b"), str(tmp_path / "c")])
     assert on_host.inspect_host(asked)["wrong"] == []

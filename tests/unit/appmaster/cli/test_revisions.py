@@ -20,16 +20,9 @@ from appmaster.records import JobRecord
 from standby.config import parse
 from standby.errors import BadConfiguration, StandfastError
 from standby.shared.wire import JobDefinition
+from tests.fakes.jobs import JOB
 
-FLAT = {
-    "job.name": "flights",
-    "task.inputs": "flights",
-    "task.step": "flights:totals",
-    "job.python": "/usr/bin/python3",
-    "kafka.bootstrap.servers": "k:9092",
-    "zookeeper.connect": "z:2181",
-    "job.hotstandby.enabled": "true",
-}
+FLAT = {**JOB, "job.name": "flights", "job.python": "/usr/bin/python3", "job.hotstandby.enabled": "true"}
 
 
 def record(code: str = "aa", **more: str) -> JobRecord:
@@ -70,12 +63,8 @@ def test_key_that_containers_load_is_a_new_revision() -> None:
         assert found.record.former == (record().definition,)
         assert requested_settings(found.record) == found.record.definition.config == {**FLAT, **settings}
         assert {each.key for each in found.differences} == set(settings)
-
-
-def test_other_code_alone_is_a_new_revision() -> None:
     found = changed(record(), {}, code="bb")
-    assert found.is_new_code
-    assert found.record.definition.code == "bb"
+    assert (found.is_new_code, found.record.definition.code) == (True, "bb")
     assert found.described() == ("the job's modules have changed (restart)",)
 
 
@@ -109,7 +98,7 @@ def test_what_is_fixed_is_refused_all_at_once_with_the_way_out() -> None:
 
 def test_another_input_is_never_read_under_the_offsets_of_the_first() -> None:
     refuse_another_run(FLAT, {**FLAT, "yarn.queue": "q"})
-    with pytest.raises(BadConfiguration, match=r"task.inputs: flights → other"):
+    with pytest.raises(BadConfiguration, match=r"task.inputs: in → other"):
         refuse_another_run(FLAT, {**FLAT, "task.inputs": "other"})
 
 
@@ -147,17 +136,13 @@ def test_stores_of_one_version_alone_may_be_given_back_to_older_code() -> None:
 def test_rollback_keeps_live_keys_and_added_tasks() -> None:
     live = {"task.batch.max.records": "500", "job.hotstandby.replicationcount": "2"}
     new = grown(changed(record(), live, code="bb").record, 6)
+    assert {each.tasks for each in (new.definition, *new.former)} == {6}
+    assert grown(new, 3) == new, "tasks are only ever added"
     back = rollback(new, [1])
     assert back.definition.tasks == 6
     assert back.definition.config == FLAT
     assert parse(requested_settings(back)).replication_count == 2
     assert parse(requested_settings(back)).batch_max_records == parse(FLAT).batch_max_records
-
-
-def test_tasks_are_only_ever_added() -> None:
-    new = changed(record(), {}, code="bb").record
-    assert {each.tasks for each in (grown(new, 6).definition, *grown(new, 6).former)} == {6}
-    assert grown(new, 3) == new
 
 
 def test_a_password_is_told_of_but_not_shown() -> None:

@@ -18,12 +18,10 @@ from appmaster.cli.launch.checks import (
     check_yarn,
     missing_hosts_warning,
 )
-from appmaster.cli.launch.code import bundle_of
 from appmaster.cli.shared.jobfile import JobFile, load
 from appmaster.config import cluster_config
 from appmaster.records import JobRecord
 from appmaster.topics.changelog import make
-from standby.code.bundles import LEFT_BYTES
 from standby.errors import BadConfiguration
 from tests.fakes.topics import MemoryTopics
 
@@ -149,16 +147,6 @@ def test_changelog_that_does_not_do_is_told_before_anything_is_stopped(tmp_path:
     brokers.alter(first.changelog, {"cleanup.policy": "delete"})
     with pytest.raises(BadConfiguration, match=r"cleanup\.policy=delete"):
         check_changelog(asked, there, grown, JobRecord(first))
-
-
-def test_modules_too_large_for_zookeeper_are_shipped_by_yarn_alone(tmp_path: Path) -> None:
-    (tmp_path / "code.py").write_text("x = 1\n", encoding="utf-8")
-    bundle = bundle_of(tmp_path)
-    assert bundle is not None
-    assert bundle == bundle_of(tmp_path)
-    with (tmp_path / "big.bin").open("wb") as file:
-        file.truncate(LEFT_BYTES)
-    assert bundle_of(tmp_path) is None
 
 
 def test_interpreter_that_nobody_named_stays_what_the_running_job_has(tmp_path: Path) -> None:

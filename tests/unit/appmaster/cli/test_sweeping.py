@@ -20,7 +20,8 @@ from standby.shared.model import Held, TaskId, TaskRecord
 from standby.shared.naming import state_path
 from standby.shared.wire import JobDefinition
 from tests.fakes.clock import WaitClock
-from tests.fakes.yarn import FakeCluster
+from tests.fakes.jobs import JOB
+from tests.fakes.yarn import deployed
 
 TASK = TaskId("job", "main", 0)
 
@@ -37,8 +38,7 @@ def test_state_is_looked_for_where_copies_were_and_are_and_no_container_removes_
 
 
 def test_host_that_a_copy_has_left_is_known_when_the_job_is_deleted() -> None:
-    cluster = FakeCluster(containers=1, hosts=("h1", "h2", "h3"))
-    cluster.run(8_000)
+    cluster = deployed(containers=1, hosts=("h1", "h2", "h3"))
     leaves = min(next(iter(cluster.versions.values())).record.hosts.values())
     cluster.drain(leaves)
     cluster.run(30_000)
@@ -64,9 +64,7 @@ def test_command_removes_the_run_s_state_on_its_own_host_and_no_other(
 
 def test_hosts_that_are_full_are_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "build_sweep", lambda *_: None)
-    flat = {"job.name": "job", "task.inputs": "i", "task.step": "m:f"}
-    flat |= {"kafka.bootstrap.servers": "k", "zookeeper.connect": "z"}
-    definition = JobDefinition("job", "run", flat, "changelog", "group", 1)
+    definition = JobDefinition("job", "run", JOB, "changelog", "group", 1)
     for states, told, killed in (
         (["ACCEPTED", "FINISHED"], "", []),
         (["ACCEPTED"], "YARN gave no container on some of them within 60 s", ["application_1"]),

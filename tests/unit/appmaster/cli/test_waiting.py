@@ -9,7 +9,7 @@ import pytest
 
 from appmaster.api.client import ClusterClient
 from appmaster.api.snapshot import requested_document, snapshot
-from appmaster.cli.clusters.drain import remaining_containers, wait_empty
+from appmaster.cli.clusters.drain import wait_empty
 from appmaster.cli.jobs import command, rollout
 from appmaster.cli.jobs.change import usable_hosts
 from appmaster.cli.jobs.command import describe, gap_ms
@@ -24,18 +24,12 @@ from appmaster.eventlog.publish import published_document
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.view import Command, Operation
-from standby.config import parse
 from standby.errors import StandfastError, Unavailable
 from tests.fakes.clock import WaitClock
-from tests.fakes.yarn import FakeCluster
+from tests.fakes.jobs import job_config
+from tests.fakes.yarn import FakeCluster, deployed
 from tests.scenarios.flights import until
 from tests.unit.appmaster.planning.test_jobs import two
-
-
-def deployed(**more: Any) -> FakeCluster:
-    cluster = FakeCluster(hosts=("h1", "h2", "h3", "h4"), **more)
-    cluster.run(8_000)
-    return cluster
 
 
 def status(cluster: FakeCluster) -> dict[str, Any]:
@@ -48,31 +42,20 @@ def goal(cluster: FakeCluster, revision: int = 1) -> Goal:
 
 
 def test_what_is_asked_says_the_same_of_the_same_configuration() -> None:
-    flat = {"job.name": "j", "task.inputs": "i", "task.step": "m:f"}
-    flat |= {"kafka.bootstrap.servers": "k", "zookeeper.connect": "z"}
-    more = {**flat, "job.hotstandby.samehost.timeout.ms": "1"}
-    one, other = parse(flat), parse(more)
-    assert requested_document(job_spec(one, 4), planner_policy(one)) == requested_document(
-        job_spec(one, 4), planner_policy(one)
-    )
-    assert requested_document(job_spec(one, 4), planner_policy(one)) != requested_document(
-        job_spec(other, 4), planner_policy(other)
-    )
-    assert requested_document(job_spec(one, 4), planner_policy(one)) != requested_document(
-        job_spec(one, 5), planner_policy(one)
-    )
+    def requested(tasks: int = 4, **more: str) -> object:
+        config = job_config(**more)
+        return requested_document(job_spec(config, tasks), planner_policy(config))
 
-
-def test_deployed_job_is_where_it_should_be() -> None:
-    cluster = deployed()
-    assert rollout_progress(status(cluster), goal(cluster)).is_done
+    assert requested() == requested()
+    assert requested() != requested(job__hotstandby__samehost__timeout__ms="1")
+    assert requested() != requested(tasks=5)
 
 
 def test_hosts_that_may_hold_copies_are_all_but_the_drained_ones() -> None:
     cluster = deployed()
-    assert usable_hosts(status(cluster)) == {"h1", "h2", "h3", "h4"}
+    assert usable_hosts(status(cluster)) == {"h1", "h2", "h3"}
     cluster.drain("h3")
-    assert usable_hosts(status(cluster)) == {"h1", "h2", "h4"}
+    assert usable_hosts(status(cluster)) == {"h1", "h2"}
 
 
 def test_change_that_the_leader_has_not_heard_of_is_not_done() -> None:
@@ -91,23 +74,6 @@ def test_change_that_the_leader_has_not_heard_of_is_not_done() -> None:
             break
     assert seen[-1]
     assert all(len(each.record.in_sync) == 3 for each in cluster.versions.values())
-
-
-def test_roll_out_counts_containers_and_ends_with_the_last() -> None:
-    cluster = deployed()
-    cluster.load(revision=2)
-    said = set()
-    wanted = goal(cluster, 2)
-    found = rollout_progress(status(cluster), wanted)
-    for _ in range(600):
-        said.add(found.said.partition(" containers")[0])
-        if found.is_done:
-            break
-        cluster.run(100)
-        found = rollout_progress(status(cluster), wanted)
-    assert found.is_done
-    assert {"0 of 4", "4 of 4"} <= said
-    assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
 
 
 def test_hand_over_of_another_job_is_waited_for_only_where_the_leader_does_not_say_whose_it_is() -> None:
@@ -150,45 +116,10 @@ def test_roll_out_that_another_change_overtook_is_told_of() -> None:
     assert "revision 3 was requested meanwhile" in rollout_progress(status(cluster), goal(cluster, 2)).failure
 
 
-def test_failed_job_ends_the_waiting_with_its_reason() -> None:
-    cluster = deployed(policy=PlannerPolicy(retry_count=0))
-    cluster.crash(cluster.active_process(0).skein_id)
-    cluster.run(5_000)
-    found = rollout_progress(status(cluster), goal(cluster))
-    assert "are allowed" in found.failure
-
-
-def test_end_of_a_hand_over_is_kept_and_told_with_its_gap() -> None:
-    cluster, failovers = deployed(), LatestFailovers()
-    cluster.entries.clear()
-    cluster.command(Operation.HAND_OVER, 0)
-    cluster.run(10_000)
-    for entry in cluster.entries:
-        failovers.note(published_document(entry, cluster.view))
-    (story,) = failovers.latest()
-    assert (story["kind"], story["processor"], story["copy"]) == ("handover_finished", 0, 1)
-    assert set(story["tasks"]) == {"0", "2"}
-    assert describe(story).startswith(f"processor 0 is handed over to copy 1 on {story['host']}: task 0: ")
-
-
 def test_gap_ends_with_the_first_commit_or_where_nothing_waits_with_being_active() -> None:
     assert gap_ms({"detected_ms": 100, "active_ms": 130, "first_commit_ms": 190}) == 90
     assert gap_ms({"detected_ms": 100, "active_ms": 130, "first_commit_ms": None}) == 30
     assert gap_ms({"detected_ms": 100, "active_ms": None, "first_commit_ms": None}) is None
-
-
-def test_containers_on_a_host_are_told_with_what_they_hold() -> None:
-    cluster = deployed()
-    process = cluster.active_process(0)
-    found = remaining_containers(status(cluster), {process.host})
-    mine = next(each for each in found if each.container == process.container)
-    assert mine.actives == (("job", 0), ("job", 2))
-    assert mine.standbys == ()
-    assert str(mine) == f"job/main:0#0 on {process.host} (2 actives)"
-    assert {each.host for each in found} == {process.host}
-    cluster.drain(process.host)
-    cluster.run(60_000)
-    assert remaining_containers(status(cluster), {process.host}) == ()
 
 
 class Leader:
@@ -231,7 +162,10 @@ def test_a_roll_out_is_waited_for_and_told_of(capsys: pytest.CaptureFixture[str]
     found = leader.roll_out(goal(leader.cluster, 2))
     assert found["jobs"][0]["revision"] == 2
     assert leader.clock.waits > 1
-    assert "4 of 4 containers run revision 2" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "0 of 4 containers run revision 2" in said
+    assert "4 of 4 containers run revision 2" in said
+    assert {each.revisions["job"] for each in leader.cluster.processes.values()} == {2}
 
 
 def test_a_roll_out_that_takes_longer_is_told_with_how_far_it_is() -> None:
@@ -258,13 +192,13 @@ def test_a_hand_over_is_waited_for_until_it_is_told_of(capsys: pytest.CaptureFix
     before = leader.status()
     leader.cluster.command(Operation.HAND_OVER, 0)
     (done,) = leader.hand_over(before)
-    assert (done["kind"], done["processor"]) == ("handover_finished", 0)
+    assert (done["kind"], done["processor"], done["copy"]) == ("handover_finished", 0, 1)
+    assert set(done["tasks"]) == {"0", "2"}
+    assert describe(done).startswith(f"processor 0 is handed over to copy 1 on {done['host']}: task 0: ")
     assert "the standby is getting ready" in capsys.readouterr().err
 
 
-def test_a_hand_over_that_a_new_leader_does_not_tell_of_is_over_all_the_same(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_hand_over_that_no_leader_tells_of_is_over_too(capsys: pytest.CaptureFixture[str]) -> None:
     leader = Leader(deployed())
     before = leader.status()
     leader.cluster.command(Operation.HAND_OVER, 0)
@@ -304,6 +238,7 @@ def crowded(**policy: Any) -> FakeCluster:
 
 def test_an_even_spread_is_waited_for_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     leader = Leader(crowded(rebalance="manual"))
+    assert all(each.record.is_chosen for each in leader.cluster.versions.values()), "an operator moved them"
     (before,) = leader.status()["jobs"]
     assert spread_in_words(before["spread"]).endswith("; not even: job.locality.rebalance is manual")
     leader.cluster.command(Operation.REBALANCE, job="job")

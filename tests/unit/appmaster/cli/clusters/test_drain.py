@@ -65,32 +65,19 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     return drained
 
 
-def test_a_host_is_empty_when_the_leader_says_so(run: Callable[..., int]) -> None:
+def test_a_host_is_empty_when_a_leader_says_so(
+    run: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
     client = Client(EMPTY)
-    assert run(client) == 0
-    assert client.asked == [("made", "drain")]
-
-
-def test_without_a_leader_nothing_is_empty(
-    run: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
+    assert (run(client), client.asked) == (0, [("made", "drain")])
     client = Client(None)
-    assert run(client) == 1
-    assert client.asked == [("queued", "drain")]
+    assert (run(client), client.asked) == (1, [("queued", "drain")])
     assert "q1" in capsys.readouterr().err
-
-
-def test_what_nobody_is_waited_for_is_recorded(run: Callable[..., int]) -> None:
-    assert run(Client(None), "h1", "--no-wait") == 0
-    assert run(Client(HELD), "h1", "--no-wait") == 0
-
-
-def test_a_leader_that_comes_is_waited_for(run: Callable[..., int]) -> None:
-    assert run(Client(None, EMPTY), "h1", "--timeout", "60") == 0
-
-
-def test_a_host_that_the_leader_who_comes_does_not_know_is_told(
-    run: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(Client(None, EMPTY), "h3", "--timeout", "60") == 2
+    for client, arguments, status in (
+        (Client(None), ("h1", "--no-wait"), 0),
+        (Client(HELD), ("h1", "--no-wait"), 0),
+        (Client(None, EMPTY), ("h1", "--timeout", "60"), 0),
+        (Client(None, EMPTY), ("h3", "--timeout", "60"), 2),
+    ):
+        assert run(client, *arguments) == status, arguments
     assert "h3: not a host of this cluster" in capsys.readouterr().err

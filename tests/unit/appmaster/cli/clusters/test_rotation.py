@@ -102,6 +102,9 @@ class Cluster:
         for each in self.servers:
             self.assert_talks(each)
 
+    def rotate(self, deadline: Deadline) -> int:
+        return rotate(self.ring, self, self.talk, lambda _: None, deadline)
+
     def close(self) -> None:
         for server, _ in self.servers.values():
             server.close()
@@ -126,23 +129,14 @@ def test_all_talk_to_each_other_at_every_moment_and_it_goes_on_where_it_broke_of
     former = cluster.ring.credentials(PeerRole.OPERATOR)
     in_time = Deadline(math.inf, WaitClock(lambda: cluster.one_hears(chance)))
 
-    def run() -> int:
-        return rotate(
-            cluster.ring,
-            cluster,
-            cluster.talk,
-            lambda _: None,
-            in_time,
-        )
-
     for breaks_off_after in range(6):
         cluster.left = breaks_off_after
         with pytest.raises(BrokenOff):
-            run()
+            cluster.rotate(in_time)
         if breaks_off_after % 2:
             cluster.one_hears(chance)
     cluster.left = 6
-    number = run()
+    number = cluster.rotate(in_time)
     assert cluster.ring.number == number
     present = cluster.ring.credentials(PeerRole.OPERATOR)
     # One that YARN starts now begins with what the submit gave out.
@@ -160,18 +154,12 @@ def test_one_that_does_not_follow_is_named_and_stays_reachable(cluster: Cluster)
     chance = random.Random(1)
     clock = WaitClock(lambda: cluster.one_hears(chance))
     with pytest.raises(StandfastError, match=r"not true yet: every process trusts .* c2 on 127\.0\.0\.1: "):
-        rotate(
-            cluster.ring,
-            cluster,
-            cluster.talk,
-            lambda _: None,
-            Deadline(120.0, clock),
-        )
+        cluster.rotate(Deadline(120.0, clock))
     cluster.left = 6
     cluster.assert_all_talk()
     assert handshake_failure(late, cluster.ring.credentials(PeerRole.OPERATOR)) == ""
     cluster.servers.pop(late)[0].close()
-    rotate(cluster.ring, cluster, cluster.talk, lambda _: None, Deadline(120.0, clock))
+    cluster.rotate(Deadline(120.0, clock))
     cluster.assert_all_talk()
 
 
