@@ -37,28 +37,23 @@ def test_source_is_that_of_the_locked_release() -> None:
     assert locked()[f"skein-{release[1]}.tar.gz"] in release[2], "run `make skein`"
 
 
-def test_libraries_are_renamed_so_that_the_clusters_own_are_not_met() -> None:
+def test_libraries_are_renamed_and_nothing_is_left_of_the_page_and_of_machine_code() -> None:
     with zipfile.ZipFile(SKEIN_JAR) as jar:
-        classes = [each for each in jar.namelist() if each.endswith(".class")]
+        names = jar.namelist()
+    assert not [
+        each for each in names if re.search(r"jetty|mustache|webjars|WebUI|servlet|\.so$|\.dll$", each)
+    ]
+    classes = [each for each in names if each.endswith(".class")]
     # jsr305's annotations, which nobody runs.
     assert {each for each in classes if not each.startswith("com/anaconda/skein/")} == {
         each for each in classes if each.startswith("javax/annotation/")
     }
 
 
-def test_nothing_is_left_of_the_page_and_no_machine_code() -> None:
-    with zipfile.ZipFile(SKEIN_JAR) as jar:
-        names = jar.namelist()
-    found = [each for each in names if re.search(r"jetty|mustache|webjars|WebUI|servlet|\.so$|\.dll$", each)]
-    assert found == []
-
-
-def test_skein_is_told_of_it() -> None:
-    skein = load_skein()
-    assert str(SKEIN_JAR) == skein.core._SKEIN_JAR
-
-
-def test_missing_jar_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_skein_is_told_of_the_jar_and_a_missing_one_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert str(SKEIN_JAR) == load_skein().core._SKEIN_JAR
     monkeypatch.setattr(skein_library, "SKEIN_JAR", tmp_path / "skein.jar")
     with pytest.raises(Unavailable, match=r"skein\.jar is missing: install standfast again"):
         load_skein()

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ast
 import logging
-import queue
-import threading
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import appmaster
+from appmaster.adapters.zookeeper.watched_tree import WatchedTree
 from appmaster.blame import going_on
 from standby.errors import BrokenInvariant
 from standby.threads.worker import Worker
 from tests.patience import PATIENCE_SECONDS
+from tests.unit.appmaster.conftest import Died
 
 
 def workers() -> Iterator[tuple[str, ast.Call]]:
@@ -34,11 +37,9 @@ def test_every_worker_of_a_leader_says_what_becomes_of_an_error() -> None:
     assert not silent, "give it `failed`: `fatal`, `going_on`, or a rule of its own"
 
 
-def test_thread_goes_on_after_an_error_that_breaks_nothing_and_dies_of_another(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_thread_goes_on_unless_the_error_breaks_something(
+    died: Died, caplog: pytest.LogCaptureFixture
 ) -> None:
-    died: queue.SimpleQueue[threading.ExceptHookArgs] = queue.SimpleQueue()
-    monkeypatch.setattr(threading, "excepthook", died.put)
     errors = [ValueError("planted"), BrokenInvariant("planted too")]
 
     def break_off() -> None:
@@ -51,3 +52,50 @@ def test_thread_goes_on_after_an_error_that_breaks_nothing_and_dies_of_another(
     assert [each.message for each in caplog.records] == ["tested: an unexpected error"]
     worker.put(break_off)
     assert isinstance(died.get(timeout=PATIENCE_SECONDS).exc_value, BrokenInvariant)
+
+
+class Broken:
+    """A client of which every question fails as nobody foresaw."""
+
+    def add_listener(self, listener: Callable[[str], None]) -> None: ...
+
+    def remove_listener(self, listener: Callable[[str], None]) -> None: ...
+
+    def get_async(self, path: str, watch: Callable[[Any], None]) -> Any:
+        raise LookupError("planted")
+
+
+def test_error_that_nobody_foresaw_ends_the_thread_and_so_the_candidate(died: Died) -> None:
+    """One that went on would answer clients from an old picture for ever."""
+    tree = WatchedTree(Broken(), "/root", ["controller"])
+    tree.start()
+    thread = died.get(timeout=PATIENCE_SECONDS).thread
+    assert thread is not None
+    assert thread.name == "tree"
+    tree.close()
+
+
+_PROGRAM = """
+import threading, time
+from appmaster.__main__ import end_with_thread
+
+def die():
+    raise LookupError("what nobody thought of")
+
+threading.excepthook = end_with_thread
+threading.Thread(target=die, name="records").start()
+time.sleep(60)
+"""
+
+
+def test_a_thread_that_dies_ends_the_candidate() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "records: unexpected error" in done.stderr
+    assert "what nobody thought of" in done.stderr

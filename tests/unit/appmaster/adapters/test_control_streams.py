@@ -61,18 +61,19 @@ def leader() -> Iterator[Leader]:
     made.server.stop()
 
 
-def test_container_that_has_seen_no_later_leader_is_taken_in(leader: Leader) -> None:
+def test_only_a_container_that_has_seen_no_later_leader_is_taken_in(leader: Leader) -> None:
+    leader.epoch = 0
+    assert leader.greet(HELLO) == [], "a candidate that does not know yet that it leads is not outdated"
+    leader.epoch = 4
+    assert leader.outdated.empty()
+    assert leader.greet(replace(HELLO, controller_epoch=9)) == []
+    assert leader.outdated.get(timeout=PATIENCE_SECONDS) == 9
+    assert leader.events.empty()
     leader.greet(HELLO)
     event = leader.events.get(timeout=PATIENCE_SECONDS)
     assert isinstance(event, happened.ContainerRegistered)
     assert (event.container, event.skein_id) == ("a1_01_2", "a1_01/s_0")
     assert leader.outdated.empty()
-
-
-def test_container_that_has_obeyed_a_later_epoch_is_turned_away_and_told_of(leader: Leader) -> None:
-    assert leader.greet(replace(HELLO, controller_epoch=9)) == []
-    assert leader.outdated.get(timeout=PATIENCE_SECONDS) == 9
-    assert leader.events.empty()
 
 
 @pytest.mark.parametrize("exits", [False, True])
@@ -108,15 +109,6 @@ def test_container_that_does_not_read_is_kept_the_latest_message_only(leader: Le
     # The others are those that gRPC had taken before, of its window's size each.
     assert len(read) < 10
     assert rest == []
-
-
-def test_candidate_that_does_not_know_yet_that_it_leads_takes_nobody_in_and_is_not_outdated(
-    leader: Leader,
-) -> None:
-    leader.epoch = 0
-    assert leader.greet(HELLO) == []
-    assert leader.events.empty()
-    assert leader.outdated.empty()
 
 
 def test_port_of_a_container_without_a_stream_is_asked_where_it_registered(leader: Leader) -> None:

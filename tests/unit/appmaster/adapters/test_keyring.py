@@ -163,9 +163,7 @@ def without_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_home")
-def test_user_without_a_home_is_told_what_to_set_and_called_by_the_number(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert user_name() == f"uid {1 << 30}"
     with pytest.raises(BadConfiguration, match=f"set {VARIABLE} to a directory"):
         keyring.root()

@@ -7,15 +7,9 @@ import pytest
 from appmaster.changes.compatibility import check_feed, check_joins, cluster_settings
 from standby.config import parse
 from standby.errors import BadConfiguration
+from tests.fakes.jobs import JOB
 
-FLAT = {
-    "job.name": "j1",
-    "cluster.name": "shared",
-    "task.inputs": "in",
-    "task.step": "m:s",
-    "kafka.bootstrap.servers": "k:1",
-    "zookeeper.connect": "z:1",
-}
+FLAT = {**JOB, "cluster.name": "shared"}
 SETTINGS = cluster_settings(
     parse({**FLAT, "cluster-manager.container.memory.mb": "700", "yarn.hosts": "h1,h2", "task.feed": "plain"})
 )

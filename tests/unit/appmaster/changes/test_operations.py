@@ -15,16 +15,14 @@ from appmaster.records import ChangeRecord, JobRecord
 from standby.errors import BadConfiguration, StandfastError
 from standby.shared.roles import Caller, PeerRole
 from standby.shared.wire import JobDefinition
+from tests.fakes.jobs import JOB
 
 CONFIG = {
+    **JOB,
     "job.name": "j1",
-    "task.inputs": "in",
     "task.outputs": "out",
     "task.transform": "m:t",
-    "task.step": "m:s",
     "job.state.dir": "/var/state",
-    "zookeeper.connect": "z:1",
-    "kafka.bootstrap.servers": "k:1",
 }
 DEFINITION = JobDefinition("j1", "run1", CONFIG, "changelog", "group", 4, revision=3, code="c3")
 RECORD = JobRecord(DEFINITION, activated=3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import queue as queues
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +17,7 @@ from appmaster.records import ChangeRecord
 from standby.errors import BadConfiguration, BrokenInvariant, Fenced, Transient
 from tests.fakes.clock import held
 from tests.patience import PATIENCE_SECONDS, soon
+from tests.unit.appmaster.conftest import Died
 
 
 class Tree:
@@ -60,13 +60,22 @@ class Records:
         self.held_up.append((change, why))
 
 
-@pytest.mark.parametrize("error", [ValueError("planted"), KeyError("planted"), BadConfiguration("planted")])
-def test_change_that_fails_holds_up_those_of_its_job_alone(error: Exception) -> None:
-    tree: Any = Tree()
-    records: Any = Records(error)
-    queue = ChangeQueue(tree, records, "cluster", "me", held(), lambda _: None)
+def led(
+    records: Records, tree: object | None = None, fenced: Callable[[str], None] = lambda _: None
+) -> ChangeQueue:
+    """Return a queue whose candidate leads."""
+    shown: Any = tree or Tree()
+    settling: Any = records
+    queue = ChangeQueue(shown, settling, "cluster", "me", held(), fenced)
     queue.start()
     queue.lead(1)
+    return queue
+
+
+@pytest.mark.parametrize("error", [ValueError("planted"), KeyError("planted"), BadConfiguration("planted")])
+def test_change_that_fails_holds_up_those_of_its_job_alone(error: Exception) -> None:
+    records = Records(error)
+    queue = led(records)
     assert records.has_settled.wait(PATIENCE_SECONDS)
     queue.rest()
     queue.close()
@@ -77,14 +86,9 @@ def test_change_that_fails_holds_up_those_of_its_job_alone(error: Exception) -> 
 
 
 @pytest.mark.parametrize("error", [MemoryError("planted"), BrokenInvariant("planted")])
-def test_process_that_cannot_be_relied_on_ends(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    died: queues.SimpleQueue[threading.ExceptHookArgs] = queues.SimpleQueue()
-    monkeypatch.setattr(threading, "excepthook", died.put)
-    tree: Any = Tree()
-    records: Any = Records(error)
-    queue = ChangeQueue(tree, records, "cluster", "me", held(), lambda _: None)
-    queue.start()
-    queue.lead(1)
+def test_process_that_cannot_be_relied_on_ends(error: BaseException, died: Died) -> None:
+    records = Records(error)
+    led(records)
     assert died.get(timeout=PATIENCE_SECONDS).exc_value is error
     assert not records.settled
     assert not records.held_up
@@ -97,10 +101,8 @@ def test_change_that_is_nested_too_deep_to_be_read_stops_nobody_and_is_refused_a
         "changes/c1": Znode(deep, 0, 0),
         **{f"changes/{each}": tree.nodes[f"changes/{each}"] for each in ("c2", "c3")},
     }
-    records: Any = Records(ValueError("it is not tried"))
-    queue = ChangeQueue(tree, records, "cluster", "me", held(), lambda _: None)
-    queue.start()
-    queue.lead(1)
+    records = Records(ValueError("it is not tried"))
+    queue = led(records, tree)
     assert records.has_settled.wait(PATIENCE_SECONDS)
     with pytest.raises(BadConfiguration, match="not a record"):
         queue.seen("c1")
@@ -114,9 +116,7 @@ def test_change_that_is_nested_too_deep_to_be_read_stops_nobody_and_is_refused_a
     assert set(records.settled) == {"c2", "c3"}
 
 
-def test_change_that_fails_again_and_again_is_tried_and_told_of_ever_more_rarely(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_change_that_fails_is_tried_and_told_of_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
     clock = held(threading.current_thread().name)
     tree: Any = Tree()
     records: Any = Records(ValueError("planted"))
@@ -157,10 +157,8 @@ def test_what_waits_for_an_end_is_tried_when_the_tree_changes_and_nothing_else_b
     tree: Any = Tree()
     changed: list[Callable[[], None]] = []
     tree.listen = changed.append
-    records: Any = Records(error)
-    queue = ChangeQueue(tree, records, "cluster", "me", held(), lambda _: None)
-    queue.start()
-    queue.lead(1)
+    records = Records(error)
+    queue = led(records, tree)
     turns = soon(lambda: len(records.settled), "a turn")
     changed[0]()
     soon(lambda: len(records.settled) >= turns + 3, "it goes round")
@@ -171,12 +169,9 @@ def test_what_waits_for_an_end_is_tried_when_the_tree_changes_and_nothing_else_b
 
 
 def test_another_leader_ends_it() -> None:
-    tree: Any = Tree()
-    records: Any = Records(Fenced("another leads"))
+    records = Records(Fenced("another leads"))
     fenced: list[str] = []
-    queue = ChangeQueue(tree, records, "cluster", "me", held(), fenced.append)
-    queue.start()
-    queue.lead(1)
+    queue = led(records, fenced=fenced.append)
     queue.rest()
     queue.close()
     assert fenced[0] == "another leads"

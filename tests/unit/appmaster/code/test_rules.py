@@ -254,12 +254,19 @@ def test_damage_in_one_place_does_not_hide_what_is_whole_in_another(tmp_path: Pa
     assert not part.exists(), "nothing goes on from it"
 
 
-def test_modules_that_are_too_large_only_once_they_are_packed_are_left_to_yarn(tmp_path: Path) -> None:
+def test_modules_that_are_too_large_for_zookeeper_once_they_are_packed_are_left_to_yarn(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "data.bin").write_bytes(b"x" * (bundles.LEFT_BYTES - 10))
     assert bundle_of(tmp_path) is None
     assert bundle_of(tmp_path, "hdfs") is not None
     (tmp_path / "data.bin").write_bytes(b"x" * (bundles.LEFT_BYTES - 1_000))
-    assert bundle_of(tmp_path) is not None
+    bundle = bundle_of(tmp_path)
+    assert bundle is not None
+    assert bundle == bundle_of(tmp_path), "the same files are the same bundle"
+    with (tmp_path / "big.bin").open("wb") as file:
+        file.truncate(bundles.LEFT_BYTES)
+    assert bundle_of(tmp_path) is None
 
 
 def test_what_nobody_has_named_for_long_is_marked_by_the_leader() -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
 
 from appmaster.code.rules import Directory
 from appmaster.code.service import CodeService
@@ -18,6 +14,7 @@ from standby.errors import BadConfiguration, Transient
 from standby.shared.peers import BundleSource
 from tests.fakes.clock import HandClock, held
 from tests.patience import PATIENCE_SECONDS, soon
+from tests.unit.appmaster.conftest import Died
 
 DATA = b"abc" * 1000
 DIGEST = bundles.digest_of(DATA)
@@ -183,11 +180,7 @@ def test_what_could_not_be_had_is_fetched_later_told_of_and_published(tmp_path: 
         assert way.published == [DIGEST]
 
 
-def test_error_that_nobody_foresaw_ends_the_thread_and_so_the_candidate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    died: queue.SimpleQueue[threading.ExceptHookArgs] = queue.SimpleQueue()
-    monkeypatch.setattr(threading, "excepthook", died.put)
+def test_error_that_nobody_foresaw_ends_the_thread_and_so_the_candidate(tmp_path: Path, died: Died) -> None:
     clock = held()
     directory = MemoryDirectory(Directory(), clock)
 

@@ -16,6 +16,7 @@ from appmaster.records import CellRecord
 from standby.errors import BadConfiguration, BrokenInvariant, Transient, Unavailable
 from tests.fakes.clock import held
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
+from tests.unit.appmaster.conftest import Died
 
 
 @dataclass
@@ -183,9 +184,7 @@ def test_take_over_tells_of_every_cell_and_what_runs_there(lab: Lab) -> None:
     assert lab.of(1).told == ["start"]
 
 
-def test_error_that_nobody_foresaw_concerns_its_cell_alone(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    died: queue.SimpleQueue[threading.ExceptHookArgs] = queue.SimpleQueue()
-    monkeypatch.setattr(threading, "excepthook", died.put)
+def test_error_that_nobody_foresaw_concerns_its_cell_alone(lab: Lab, died: Died) -> None:
     lab.dead.add(2)
     lab.errors[2] = ValueError("planted")
     events = lab.take_over()
@@ -201,9 +200,7 @@ def test_error_that_nobody_foresaw_concerns_its_cell_alone(lab: Lab, monkeypatch
     assert died.empty()
 
 
-def test_process_that_cannot_be_relied_on_dies_of_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    died: queue.SimpleQueue[threading.ExceptHookArgs] = queue.SimpleQueue()
-    monkeypatch.setattr(threading, "excepthook", died.put)
+def test_process_that_cannot_be_relied_on_dies_of_it(lab: Lab, died: Died) -> None:
     lab.errors[2] = BrokenInvariant("planted")
     lab.under_test.begin()
     assert died.get(timeout=PATIENCE_SECONDS).exc_value is lab.errors[2]
@@ -319,9 +316,7 @@ def test_first_leader_waits_a_little_for_a_cell_that_is_just_starting(lab: Lab) 
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_only_the_first_leader_waits_for_cells_that_are_starting_and_not_for_ever(
-    lab: Lab, runs: bool
-) -> None:
+def test_only_the_first_leader_waits_for_starting_cells_and_not_for_ever(lab: Lab, runs: bool) -> None:
     lab.runs = runs
     lab.present[2] = CellRecord("application_2")
     lab.under_test.begin()
@@ -339,13 +334,11 @@ def test_requests_go_to_the_cell_that_is_asked_and_releases_to_whoever_knows_the
     assert ("request", 5, "h2") in lab.of(2).told
     assert not [each for each in lab.of(1).told if each == ("request", 5, "h2")]
     assert ("release", "a1_01/s_0") in lab.of(1).told
-
-
-def test_request_to_a_cell_that_does_not_answer_is_refused(lab: Lab) -> None:
-    lab.silent.add(2)
-    lab.take_over()
-    lab.under_test.request(5, None, 2)
-    assert lab.next() == happened.RequestRefused(5, "cell 2 does not answer", 7)
+    away = Lab()
+    away.silent.add(2)
+    away.take_over()
+    away.under_test.request(5, None, 2)
+    assert away.next() == happened.RequestRefused(5, "cell 2 does not answer", 7)
 
 
 def test_lost_cell_is_told_of_once_and_found_again(lab: Lab) -> None:
@@ -363,9 +356,7 @@ def test_lost_cell_is_told_of_once_and_found_again(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-def test_container_given_back_while_its_cell_did_not_answer_is_given_back_later(
-    lab: Lab, is_told: bool
-) -> None:
+def test_container_given_back_to_a_silent_cell_is_given_back_later(lab: Lab, is_told: bool) -> None:
     lab.take_over()
     lab.silent.add(2)
     if is_told:

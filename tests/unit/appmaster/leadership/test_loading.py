@@ -21,8 +21,16 @@ from standby.shared.wire import JobDefinition
 from tests.unit.appmaster.changes.test_operations import CONFIG
 
 
-def record(name: str, revision: int = 1, *, run: str = "run1", code: str = "", **more: object) -> JobRecord:
-    config = {**CONFIG, "job.name": name}
+def record(
+    name: str,
+    revision: int = 1,
+    keys: Mapping[str, str] = MappingProxyType({}),
+    *,
+    run: str = "run1",
+    code: str = "",
+    **more: object,
+) -> JobRecord:
+    config = {**CONFIG, "job.name": name, **keys}
     definition = JobDefinition(name, run, config, "changelog", "group", 4, revision=revision, code=code)
     return with_fields(JobRecord(definition), **more)
 
@@ -60,10 +68,8 @@ class Leader:
 
 def test_where_hosts_stand_is_known_before_a_cell_answers_that_has_them() -> None:
     leader = Leader({"h1": "/r1", "h2": "/default-rack"})
-    job = record("j1")
     table = {"yarn.racks": "h3=/r3", "yarn.host.attributes": "h4=zone:b"}
-    job = with_fields(job, definition=with_fields(job.definition, config={**job.definition.config, **table}))
-    leader.load({"j1": loaded(job)}, ["j1"])
+    leader.load({"j1": loaded(record("j1", keys=table))}, ["j1"])
     leader.view = apply(leader.view, happened.CellFound(1, "a1", ("h1", "h2", "h3", "h4", "h5"), 7))
     found = {each.name: (each.rack, dict(each.attributes)) for each in leader.view.offers}
     assert found == {
@@ -77,27 +83,24 @@ def test_where_hosts_stand_is_known_before_a_cell_answers_that_has_them() -> Non
 
 def test_a_job_that_cannot_be_led_is_told_of_and_the_others_are_led() -> None:
     leader = Leader()
-    odd = record("j2")
-    strange = with_fields(
-        odd, definition=with_fields(odd.definition, config={**odd.definition.config, "of.tomorrow": "1"})
-    )
-    lost = record("j3")
-    grouped = with_fields(
-        lost,
-        definition=with_fields(lost.definition, config={**lost.definition.config, "job.grouper": "no:such"}),
-    )
-    jobs: dict[str, Loaded | BadConfiguration] = {
+    jobs: dict[str, Loaded | Exception] = {
         "j1": loaded(record("j1")),
-        "j2": loaded(strange),
-        "j3": loaded(grouped),
+        "j2": loaded(record("j2", keys={"of.tomorrow": "1"})),
+        "j3": loaded(record("j3", keys={"job.grouper": "no:such"})),
         "j4": BadConfiguration("not a record"),
+        "j5": KeyError("planted"),
+        "j6": loaded(record("j6", former=(None,))),
     }
     leader.load(jobs, jobs)
     assert set(leader.view.jobs) == {"j1"}
     assert leader.view.jobs["j1"].notes == ("a note",)
     assert set(leader.loading.records) == {"j1"}
-    assert set(leader.loading.unreadable) == {"j2", "j3", "j4"}
+    assert set(leader.loading.unreadable) == {"j2", "j3", "j4", "j5", "j6"}
     assert "of.tomorrow" in leader.loading.unreadable["j2"]
+    assert "KeyError: 'planted'" in leader.loading.unreadable["j5"], (
+        "nor does one that nobody foresaw stop others"
+    )
+    assert "AttributeError" in leader.loading.unreadable["j6"]
     # One that was led before goes on as it was.
     leader.load({"j1": BadConfiguration("not a record any more")})
     assert set(leader.view.jobs) == {"j1"}
@@ -169,14 +172,3 @@ def test_a_topic_that_was_made_again_stops_the_job_until_it_is_accepted() -> Non
     leader.load({"j1": loaded(with_fields(job, definition=accepted))})
     assert leader.view.jobs["j1"].obstacle == "", "what was found before holds for the former topics"
     assert leader.loading.definitions["j1"][2].topics["in"].start == "latest"
-
-
-def test_job_that_fails_by_an_error_that_nobody_foresaw_leaves_the_others_alone() -> None:
-    leader = Leader()
-    odd = with_fields(record("j3"), former=(None,))
-    leader.load(
-        {"j1": loaded(record("j1")), "j2": KeyError("planted"), "j3": loaded(odd)}, ["j1", "j2", "j3"]
-    )
-    assert set(leader.view.jobs) == {"j1"}
-    assert "KeyError: 'planted'" in leader.loading.unreadable["j2"]
-    assert "AttributeError" in leader.loading.unreadable["j3"]

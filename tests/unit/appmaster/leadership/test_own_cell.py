@@ -28,10 +28,6 @@ def cell(number: int, address: str) -> CellRecord:
     return CellRecord(f"application_17_{number:04}", attempt=f"container_17_{number:04}_01", address=address)
 
 
-def test_attempts_are_counted_by_yarn() -> None:
-    assert number_of("container_e01_1700000000000_0002_11") == 11
-
-
 @pytest.mark.parametrize(
     ("mine", "other", "alive", "found"),
     [
@@ -54,6 +50,7 @@ def test_a_new_attempt_makes_way_when_that_may_help(
 
 
 def test_a_dead_master_is_in_nobody_s_way() -> None:
+    assert number_of("container_e01_1700000000000_0002_11") == 11, "attempts are counted by YARN"
     asked: list[str] = []
 
     def is_up(address: str) -> bool:

@@ -21,16 +21,11 @@ def registered(container: str, cell: int, incarnation: int = 40) -> RegisteredCo
     return RegisteredContainer(ContainerRecord(container, "s_0", cell, "h9", 1, 2, 3, 1, "0"), incarnation)
 
 
-def test_who_is_listed_is_expected_where_it_registered() -> None:
+def test_of_a_cell_that_answers_who_is_listed_is_expected_where_it_registered() -> None:
     events = with_registered([FOUND, LISTED], [registered("a1_01_2", 1)], 7)
-    assert events == [
-        FOUND,
-        happened.ContainerExpected("a1_01_2", "a1_01/s_0", 7, 1, "a1_01", "h9", 40),
-    ]
-
-
-def test_who_is_listed_and_not_registered_is_expected_all_the_same() -> None:
-    assert with_registered([FOUND, LISTED], [], 7) == [FOUND, LISTED]
+    assert events == [FOUND, happened.ContainerExpected("a1_01_2", "a1_01/s_0", 7, 1, "a1_01", "h9", 40)]
+    assert with_registered([FOUND, LISTED], [], 7) == [FOUND, LISTED], "it need not have registered"
+    assert with_registered([FOUND], [registered("a1_01_9", 1)], 7) == [FOUND], "who is not listed is not"
 
 
 def test_of_a_cell_that_is_silent_or_lost_those_are_expected_that_its_present_attempt_started() -> None:
@@ -43,10 +38,6 @@ def test_of_a_cell_that_is_silent_or_lost_those_are_expected_that_its_present_at
             event,
             happened.ContainerExpected("a2_02_5", "a2_02/s_0", 8, 2, "a2_02", "h9", 40),
         ]
-
-
-def test_who_is_registered_and_not_listed_by_a_cell_that_answers_is_not_expected() -> None:
-    assert with_registered([FOUND], [registered("a1_01_9", 1)], 7) == [FOUND]
 
 
 class Registry:
@@ -92,15 +83,8 @@ def test_who_unregisters_while_it_is_waited_for_is_told_of() -> None:
     assert told == []
     registry.change("c2", "c3")
     assert told == [happened.ContainerUnregistered("c1", 9)]
-
-
-def test_nobody_is_watched_when_nobody_is_waited_for() -> None:
-    registry = Registry("c1")
-    followed(registry, waiting_for())
-    assert registry.watch is None
-
-
-def test_servers_that_are_away_leave_the_grace_to_decide() -> None:
-    registry = Registry("c1")
     registry.is_away = True
-    assert followed(registry, waiting_for("c1")) == []
+    assert followed(registry, waiting_for("c1")) == [], "the grace decides"
+    idle = Registry("c1")
+    followed(idle, waiting_for())
+    assert idle.watch is None, "nobody is watched when nobody is waited for"

@@ -151,33 +151,30 @@ class Lab:
             as_any(None),
         )
 
+    def lead(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Lead one turn."""
+        with pytest.raises(Fenced, match="its turn is over"):
+            self.candidate.lead(self.election.enter(), ready)
+
 
 @pytest.fixture
 def lab() -> Lab:
     return Lab()
 
 
-def test_take_over_begins_again_until_everything_is_read(lab: Lab) -> None:
+def test_take_over_begins_again_until_everything_is_read_and_then_queued_changes_come(lab: Lab) -> None:
+    known: list[int] = []
     lab.servers.refusals = 3
-    with pytest.raises(Fenced, match="its turn is over"):
-        lab.candidate.lead(lab.election.enter())
+    lab.lead(lambda: known.extend(lab.driver.view.cells))
+    assert known == [1], "once, after the first turn"
     assert lab.cells.begun == 4
     assert lab.driver.view.epoch == 5
     assert lab.driver.view.cells[1].state is CellState.UP
 
 
-def test_queued_changes_come_after_the_first_turn(lab: Lab) -> None:
-    known: list[int] = []
-    lab.servers.refusals = 1
-    with pytest.raises(Fenced, match="its turn is over"):
-        lab.candidate.lead(lab.election.enter(), lambda: known.extend(lab.driver.view.cells))
-    assert known == [1], "once, and with everything read"
-
-
 def test_drained_hosts_that_cannot_be_read_keep_nobody_from_leading(lab: Lab) -> None:
     lab.servers.hosts = BadConfiguration("of a later version")
-    with pytest.raises(Fenced, match="its turn is over"):
-        lab.candidate.lead(lab.election.enter())
+    lab.lead()
     assert lab.driver.view.cells[1].state is CellState.UP
     assert lab.driver.view.drained == {}
 
@@ -186,8 +183,7 @@ def test_drained_hosts_that_cannot_be_read_keep_nobody_from_leading(lab: Lab) ->
 def test_job_that_cannot_be_read_keeps_nobody_from_leading_the_others(lab: Lab, error: Exception) -> None:
     good = JobRecord(JobDefinition("j1", "run1", {**CONFIG, "job.name": "j1"}, "changelog", "group", 4))
     lab.servers.records = {"j1": good, "odd": error}
-    with pytest.raises(Fenced, match="its turn is over"):
-        lab.candidate.lead(lab.election.enter())
+    lab.lead()
     assert set(lab.driver.view.jobs) == {"j1"}
     assert "planted" in lab.candidate.loading.unreadable["odd"]
     assert lab.candidate.has_more(lab.driver.view) is False
@@ -204,8 +200,7 @@ def test_take_over_is_given_up_with_the_lease(lab: Lab) -> None:
 
 
 def test_jobs_that_could_not_be_read_are_read_again_after_a_while(lab: Lab) -> None:
-    with pytest.raises(Fenced, match="its turn is over"):
-        lab.candidate.lead(lab.election.enter())
+    lab.lead()
 
     def is_read() -> bool:
         assert lab.effects.writer.flush(PATIENCE_SECONDS)

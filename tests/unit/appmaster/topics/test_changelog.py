@@ -8,23 +8,16 @@ import pytest
 
 from appmaster.topics import changelog
 from appmaster.topics.ports import TopicShape
-from standby.config import JobConfig, parse
+from standby.config import JobConfig
 from standby.errors import BadConfiguration
+from tests.fakes.jobs import job_config
 from tests.fakes.topics import MemoryTopics
 
 NAME = "changelog"
 
 
 def config(**more: str) -> JobConfig:
-    required = {"job.name": "j", "task.inputs": "in", "task.step": "job:step"}
-    servers = {"kafka.bootstrap.servers": "unused:1", "zookeeper.connect": "unused:1"}
-    return parse(
-        {
-            **required,
-            **servers,
-            **{f"job.changelog.{key.replace('_', '.')}": each for key, each in more.items()},
-        }
-    )
+    return job_config({f"job.changelog.{key.replace('_', '.')}": each for key, each in more.items()})
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,14 @@ from standby.config import parse
 from standby.errors import BadConfiguration
 from standby.shared.model import TopicIdentity
 from standby.shared.wire import JobDefinition
+from tests.fakes.jobs import JOB
 
 FLAT = {
-    "job.name": "j",
+    **JOB,
     "task.inputs": "in,also",
     "task.outputs": "out",
-    "task.step": "m:f",
     "task.on.error": "dead-letter",
     "task.dead.letter": "dead",
-    "kafka.bootstrap.servers": "k:9092",
-    "zookeeper.connect": "z:2181",
 }
 CONFIG = parse(FLAT)
 NAMES = ("in", "also", "changelog", "out", "dead")

@@ -17,14 +17,9 @@ from appmaster.topics.ports import TopicShape
 from standby.config import JobConfig, KafkaSettings, parse
 from standby.errors import Unavailable
 from standby.shared.wire import JobDefinition
+from tests.fakes.jobs import JOB
 
-FLAT = {
-    "job.name": "j",
-    "task.inputs": "input",
-    "task.step": "m:f",
-    "kafka.bootstrap.servers": "k:9092",
-    "zookeeper.connect": "z:2181",
-}
+FLAT = {**JOB, "task.inputs": "input"}
 
 
 class FakeTopics:
@@ -106,9 +101,7 @@ def test_added_partitions_become_tasks_after_the_changelog_has_them(topics: Fake
     assert reloads == []
 
 
-def test_added_partitions_are_read_from_their_first_record_also_by_a_run_that_began_at_the_latest(
-    topics: FakeTopics,
-) -> None:
+def test_added_partitions_are_read_from_their_first_record_by_every_run(topics: FakeTopics) -> None:
     records = FakeRecords(topics, task__inputs__may__grow="true", job__start__offset="latest")
     topics.partitions["input"] = 6
     growth(topics, records, []).look()
@@ -253,7 +246,7 @@ def test_a_connection_is_made_anew_for_other_settings_and_dropped_with_its_job(t
     looking = InputGrowth(records, lambda: jobs, lambda: None, connect)
     looking.look()
     looking.look()
-    of_job = {"bootstrap.servers": "k:9092"}
+    of_job = {"bootstrap.servers": JOB["kafka.bootstrap.servers"]}
     assert made == [of_job]
     definition = records.record.definition
     changed = msgspec.structs.replace(definition, config={**definition.config, "kafka.client.id": "other"})
