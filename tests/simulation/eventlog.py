@@ -8,7 +8,8 @@
       container_lost job#1 in c1.1_9 on h2 [port-refused] role=standby actives=0 replicas=2
 
 An entry has its kind, its subject (`job#copy` or `task#copy`, `in` a container, `on` a host, `at` an epoch), the kind
-of its reason in brackets, and its data. Times and the texts of reasons are omitted. A fault is listed where it began.
+of its reason in brackets, and its data. Times and the texts of reasons are omitted, and a status that differs in them
+alone from the one before. A fault is listed where it began.
 
 ``python -m tests.simulation.rewrite`` regenerates the files; every difference must be intended.
 """
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from appmaster.eventlog.entries import DecisionData, LogEntry
+from appmaster.eventlog.entries import DecisionData, EntryKind, LogEntry
 from appmaster.planning.state.reasons import Reason
 from tests.simulation.faults import suffer
 from tests.simulation.world import World
@@ -27,15 +28,11 @@ from tests.simulation.world import World
 FOLDER: Final = Path(__file__).parent / "eventlogs"
 
 #: Of the first 400, those that tell most: between them almost every kind of entry, with almost every kind of reason,
-#: outcome and rule, that those 400 have.
-SEEDS: Final = (
-    *(22, 26, 57, 60, 116, 118, 138, 149, 161, 168),
-    *(190, 204, 214, 240, 287, 322, 324, 341, 343, 366),
-)
+#: outcome and rule, that those 400 have. Each but 343 has one that no other of them has.
+SEEDS: Final = (57, 60, 116, 138, 149, 161, 168, 190, 322, 324, 341, 343)
 
 
 def path(seed: int) -> Path:
-    """Return where the event log of a seed is kept."""
     return FOLDER / f"seed-{seed}.txt"
 
 
@@ -48,7 +45,7 @@ def told(seed: int) -> str:
 
 
 def _lines(world: World) -> Iterator[str]:
-    leader = ""
+    leader = status = ""
     for each in world.log:
         if isinstance(each, str):
             yield f"FAULT {each}"
@@ -56,11 +53,15 @@ def _lines(world: World) -> Iterator[str]:
         if each.leader != leader:
             leader = each.leader
             yield f"{leader} leads"
-        yield f"  {line(each.entry)}"
+        shown = line(each.entry)
+        if shown == status:
+            continue
+        if each.entry.kind is EntryKind.JOB_STATUS:
+            status = shown
+        yield f"  {shown}"
 
 
 def line(entry: LogEntry) -> str:
-    """Return an entry as one line."""
     about = str(entry.task or entry.job or "")
     parts = [
         entry.kind.value,
