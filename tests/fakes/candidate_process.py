@@ -46,11 +46,9 @@ class CandidateProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def record(self, zookeeper: ZooKeeper) -> None:
-        """Record its cell, as the submit does."""
         assert zookeeper.cells.claim(self.number, CellRecord(self._application, "me"))
 
     def start(self) -> None:
-        """Start it."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "appmaster.supervisor"],
@@ -95,5 +93,4 @@ class CandidateProcess:
 
     @property
     def text(self) -> str:
-        """What it has written to its log."""
         return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""

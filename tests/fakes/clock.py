@@ -96,15 +96,12 @@ class HandClock:
     # ---- the port ----
 
     def monotonic(self) -> float:
-        """Return the seconds that have passed."""
         return self._common() + self._ahead
 
     def monotonic_ms(self) -> int:
-        """Return the same in milliseconds."""
         return round(self.monotonic() * 1000)
 
     def now_ms(self) -> int:
-        """Return Unix milliseconds."""
         return self.began_ms + int((self._common() - _BEGAN_SECONDS) * 1000)
 
     def pace(self, seconds: float) -> float:

@@ -122,7 +122,6 @@ class FeedingWorld:
         self.commits += 1
 
     def feed_ends(self, failure: FeedFailure = BY_ITSELF, *failed: TaskFailure) -> None:
-        """Have the query end."""
         self.fold(FeedEnded(failure, failed))
 
     def fold(self, event: FeedingEvent) -> None:
@@ -160,7 +159,6 @@ class FeedingWorld:
 
     @property
     def fed(self) -> Mapping[TaskId, int]:
-        """Return the tasks of the query."""
         return self.state.query.members if self.state.query is not None else {}
 
     def _observe(self) -> None:

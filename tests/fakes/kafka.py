@@ -176,7 +176,6 @@ class MemoryKafka:
             return former
 
     def stable_end(self, where: Partition) -> int:
-        """Return the last stable offset."""
         for offset, each in enumerate(self.logs[where]):
             if each.transaction is not None and each.transaction.outcome is None:
                 return offset
@@ -487,7 +486,6 @@ class MemoryChangelog:
 
     @property
     def partitions(self) -> frozenset[int]:
-        """Return what it reads now."""
         return frozenset(self._positions)
 
     def _take(self, limit: int) -> dict[int, Chunk]:

@@ -45,7 +45,6 @@ class Session:
         self._outgoing: queue.SimpleQueue[Down | None] = queue.SimpleQueue()
 
     def send(self, message: Down) -> None:
-        """Send a message down."""
         self._outgoing.put(message)
 
     def assign(
@@ -58,11 +57,9 @@ class Session:
         return message
 
     def exit(self, epoch: int = 1, reason: str = "told by the test") -> None:
-        """Tell the container to exit."""
         self.send(Exit(epoch, reason))
 
     def end(self) -> None:
-        """End the stream in order."""
         self._outgoing.put(None)
 
     def wait_for(

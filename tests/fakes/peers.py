@@ -110,10 +110,6 @@ class Giver:
         self.on_piece = hold
         return reached, go_on
 
-    @property
-    def files_asked(self) -> list[str]:
-        return [each.path[2] for each in self.requests if each.method == "GET"]
-
     def _answer(self, request: PeerRequest) -> PeerAnswer:
         self.requests.append(request)
         answer = self.snapshots.answer(request)

@@ -33,12 +33,10 @@ class MemoryRecords:
             self._records[task] = TaskRecord(task, copy, epoch, claimed=claimed, failures=failures)
 
     def forget(self, task: TaskId) -> None:
-        """Take the task's record away."""
         with self._lock:
             self._records.pop(task, None)
 
     def read(self, task: TaskId) -> TaskRecord | None:
-        """Return the task's record."""
         if self.is_away:
             raise Transient("the records cannot be read")
         with self._lock:
@@ -65,7 +63,6 @@ class FileRecords:
         scratch.replace(self._file)
 
     def read(self, task: TaskId) -> TaskRecord | None:
-        """Return the task's record."""
         found = json.loads(self._file.read_text(encoding="utf-8")).get(str(task.partition))
         if found is None:
             return None

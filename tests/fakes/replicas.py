@@ -38,7 +38,6 @@ class FakeReplicas:
         self.applied: list[tuple[Wanted, ...]] = []
 
     def obey(self, assignment: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
-        """Be it."""
         self.applied.append(assignment)
         self.revisions = {**{name: each.revision for name, each in jobs.items()}, **self.revisions}
         held: dict[ReplicaId, ReplicaStatus] = {}
@@ -64,7 +63,6 @@ class FakeReplicas:
             self._on_change()
 
     def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
-        """Return them."""
         return self._statuses
 
     def close(self, deadline_seconds: float) -> bool:

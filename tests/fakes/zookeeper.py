@@ -27,11 +27,9 @@ class LoneZooKeeper(OwnServer):
         super().__init__("ZooKeeper", launch, directory / "zookeeper.log", PATIENCE_SECONDS)
 
     def await_service(self, patience: probes.Patience) -> None:
-        """Return when it serves."""
         probes.zookeeper(self.connect, patience)
 
     def client(self) -> KazooClient:
-        """Return a started client."""
         client = KazooClient(self.connect, timeout=5)
         client.start(timeout=PATIENCE_SECONDS)
         return client

@@ -220,7 +220,6 @@ def undeploying(cluster: FakeCluster) -> Cast:
 
 
 def release(cluster: FakeCluster) -> None:
-    """Release the operation that was held up."""
     cluster.phase_of = in_time
     cluster.restore_ms = RESTORE_MS
     cluster.never_prepares.clear()

@@ -33,7 +33,6 @@ _BETWEEN: Final = "; "
 
 
 def path(flight: Flight) -> Path:
-    """Return the file with the scenarios of one operation in progress."""
     return FOLDER / f"{flight.name.lower().replace('_', '-')}.txt"
 
 
@@ -90,7 +89,6 @@ def render(flight: Flight, rows: Iterable[Scenario]) -> str:
 
 
 def paragraph(row: Scenario) -> str:
-    """Return the lines of one scenario."""
     steps = " ".join(row.story.steps) or _NOTHING
     counted = _BETWEEN.join(each.value for each in row.story.counted)
     lines = [f"when {row.trigger.value} [{row.under.value}]", _DASHES, steps]

@@ -57,7 +57,6 @@ class Clock:
         self._story.append((self.now_ms, text, args))
 
     def story(self, lines: int) -> str:
-        """Return the last lines of what happened."""
         told = list(self._story)[-lines:]
         return "\n".join(f"{at_ms:>7} {text.format(*args)}" for at_ms, text, args in told)
 

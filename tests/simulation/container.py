@@ -153,7 +153,6 @@ class Container(Process):
             self._quit(effect)
 
     def obey(self, assignment: tuple[Wanted, ...], jobs: Mapping[str, wire.JobDefinition]) -> None:
-        """Hand the wanted state to the kernel."""
         self.world.invariants.obeying(self, assignment)
         self.kernel.obey(assignment, jobs)
 
@@ -236,9 +235,7 @@ class Container(Process):
         self.post(told.LeftoversFound(found))
 
     def holds(self, task: TaskId) -> bool:
-        """Return whether a store of ``task`` is open here."""
         return any(each.task == task and held.store is not None for each, held in self.kernel.held.items())
 
     def replica(self, replica: ReplicaId) -> object | None:
-        """Return the replica as it is held here."""
         return self.kernel.held.get(replica)

@@ -75,7 +75,6 @@ class Job:
     commands: int = 0
 
     def task_ids(self) -> tuple[TaskId, ...]:
-        """Return every task."""
         return tuple(TaskId(NAME, STAGE, each) for each in range(self.tasks))
 
     def load(self, hosts: tuple[str, ...], zookeeper: ZooKeeper, *, has_records: bool) -> list[Event]:

@@ -85,7 +85,6 @@ class Kernel:
         self._settle()
 
     def statuses(self) -> dict[ReplicaId, ReplicaStatus]:
-        """Return the status of every replica held."""
         return {each: held.status() for each, held in self.held.items()}
 
     def running(self) -> tuple[Ran, ...]:
@@ -97,7 +96,6 @@ class Kernel:
         )
 
     def close(self, done: Callable[[], None]) -> None:
-        """Close everything, then call ``done``."""
         self.assignment, self._closed = (), done
         self._settle()
 

@@ -116,7 +116,6 @@ class Candidate(Process):
 
     @property
     def view(self) -> ClusterView:
-        """Return what it knows."""
         return self.driver.view
 
     def resign(self, reason: str) -> None:
@@ -186,11 +185,9 @@ class Candidate(Process):
         self.after(self.clock.between(2, 30), look)
 
     def registrations(self) -> tuple[RegisteredContainer, ...]:
-        """Return who is registered."""
         return self.world.zookeeper.registrations()
 
     def container_names(self, watch: Callable[[], None] | None = None) -> frozenset[str]:
-        """Return the names of who is registered, and leave a watch."""
         assert watch is not None
         return self.world.zookeeper.watch_containers(self._session, watch)
 
@@ -517,7 +514,6 @@ class Candidate(Process):
     # ---- control streams ----
 
     def hello(self, stream: Stream) -> None:
-        """Take a container's introduction."""
         hello = stream.hello
         if not self.epoch:
             stream.break_("it does not know yet that it leads")
@@ -554,7 +550,6 @@ class Candidate(Process):
         self.resign(f"a container has obeyed epoch {seen}")
 
     def hear(self, stream: Stream, message: wire.Up) -> None:
-        """Take a message of a stream."""
         container, incarnation = stream.hello.container, stream.hello.incarnation
         if isinstance(message, wire.Heartbeat):
             self.post(happened.HeartbeatReceived(container, incarnation, self._now()), is_urgent=False)
@@ -573,7 +568,6 @@ class Candidate(Process):
             )
 
     def stream_ended(self, stream: Stream) -> None:
-        """Take note that a stream is over."""
         hello = stream.hello
         if self._streams.get(hello.container) is stream:
             del self._streams[hello.container]
@@ -585,11 +579,9 @@ class Candidate(Process):
             stream.order(message)
 
     def streams(self) -> list[Stream]:
-        """Return the streams that stand."""
         return list(self._streams.values())
 
     def hears(self, container: str) -> bool:
-        """Return whether a stream of ``container`` stands here."""
         stream = self._streams.get(container)
         return stream is not None and not stream.is_broken
 

@@ -41,7 +41,6 @@ class Stream:
             self._transmit(leader, self._deliver_up)
 
     def say(self, message: wire.Up) -> None:
-        """Send a message to the leader."""
         if self.is_broken:
             return
         self._up.append(message)
@@ -49,7 +48,6 @@ class Stream:
             self._transmit(self.leader, self._deliver_up)
 
     def order(self, message: wire.Down) -> None:
-        """Send a message to the container."""
         if self.is_broken or self.leader is None:
             return
         self._down.append(message)

@@ -173,7 +173,6 @@ class Runner:
         self._done = done
 
     def begin(self) -> None:
-        """Take the first step."""
         self._go_on(None, None)
 
     def _go_on(self, answer: Any, error: StandfastError | None) -> None:

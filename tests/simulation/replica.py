@@ -148,7 +148,6 @@ class HeldReplica:
         return signal
 
     def status(self) -> ReplicaStatus:
-        """Return how it is."""
         replica, store, active = self.replica, self.store, self.active
         applied = end = lag_ms = None
         if store is not None:
@@ -457,7 +456,6 @@ class HeldReplica:
         yield 0
 
     def input_ended(self, run: Run, signal: Signal, detail: str) -> None:
-        """Take what became of the task's feeding."""
         self._post(run, signal, detail)
 
     def next_batch(self, start: int) -> tuple[int, int]:

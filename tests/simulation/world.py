@@ -108,7 +108,6 @@ class World:
     # ---- running ----
 
     def run(self, milliseconds: int) -> None:
-        """Let time pass."""
         self.clock.run(self.clock.now_ms + milliseconds)
 
     def settle(self) -> None:
@@ -153,7 +152,6 @@ class World:
         return ""
 
     def processors(self) -> int:
-        """Return how many processors the job is to have."""
         return self.job.tasks if self.job.is_mixed else min(self.job.containers, self.job.tasks)
 
     def _missing_of(self, record: TaskRecord, wanted: int) -> str:
@@ -267,7 +265,6 @@ class World:
             each.kill()
 
     def next_port(self) -> int:
-        """Return a port of its own for a candidate."""
         self._ports += 1
         return self._ports
 
@@ -301,11 +298,6 @@ class World:
         container = Container(self, listed, self.logs)
         self.containers[container.name] = container
         return container
-
-    def container_of(self, skein_id: str) -> str | None:
-        """Return the container that a line of Skein's list became."""
-        listed = self.yarn.listed.get(skein_id)
-        return listed.container if listed is not None else None
 
     def probe(self, leader: Candidate, container: str) -> tuple[bool, ProcessEnd | None, bool, bool]:
         """Return whether a container lives as far as its port tells, and what its witness says.

@@ -114,7 +114,6 @@ class Yarn:
             self.clock.after(self.clock.between(100, 1_500), self._kill, listed)
 
     def end(self, listed: Listed, message: str, *, was_killed: bool = False) -> None:
-        """Mark a line as ended."""
         if listed.state == ENDED:
             return
         listed.state, listed.message, listed.was_killed = ENDED, message, was_killed

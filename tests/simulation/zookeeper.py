@@ -190,7 +190,6 @@ class ZooKeeper:
         return self.zxid
 
     def registrations(self) -> tuple[RegisteredContainer, ...]:
-        """Return who is registered."""
         self.answer()
         return tuple(each.registration for each in self.sessions if each.registration is not None)
 
@@ -266,7 +265,6 @@ class ZooKeeper:
         return self.model
 
     def read_tasks(self, tasks: tuple[TaskId, ...]) -> tuple[Recorded, ...]:
-        """Return the records of ``tasks`` that exist."""
         self.answer()
         if self.flakiness and self.clock.happens(self.flakiness):
             raise Transient("no answer in time")
