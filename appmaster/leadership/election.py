@@ -7,8 +7,10 @@ stays absent.
 
 The record is bound to its session. The loss of a leader is noticed before its session ends: once its port refuses, or
 its host is silent and its beats in ZooKeeper have ended (`appmaster.leadership.suspicion`), another candidate seizes
-the record, in the transaction that raises the epoch (rule `epoch-check`). A lost or suspended connection changes
-nothing by itself: the session may still exist, and if it does not, the next write finds another epoch.
+the record, in the transaction that raises the epoch (rule `epoch-check`). For a silent leader that transaction also
+checks that it has left no beat meanwhile. So neither a candidate that is cut off from the servers' quorum, nor one
+whose server lags behind, deposes a leader whose beats arrive. A lost or suspended connection changes nothing by itself:
+the session may still exist, and if it does not, the next write finds another epoch.
 """
 
 from __future__ import annotations
@@ -155,8 +157,13 @@ class Election:
         """Return the epoch won; None: another candidate leads or was quicker, or this one may not lead."""
         leader = self._present()
         is_other = leader is not None and leader.candidate != self._me.candidate
-        if leader is not None and is_other and not self._is_lost(leader):
-            return None
+        last: Beat | None = None
+        if leader is not None and is_other:
+            answer = self._ask(leader.host, leader.port)
+            if answer is not PortAnswer.REFUSED:
+                if not self._is_silent(leader, answer):
+                    return None
+                last = self._beat
         reasons = tuple(self._may_lead())
         if reasons:
             if reasons != self._declined:
@@ -171,26 +178,19 @@ class Election:
             _log.info("the leader %s of epoch %d is lost: seizing", leader.candidate, leader.epoch)
             self.deposed = leader.candidate
         # Otherwise an earlier try succeeded without its answer arriving, and has deposed the leader it was to depose.
-        epoch = self._electorate.lead(self._me, depose=leader)
+        epoch = self._electorate.lead(self._me, leader, last)
         if epoch is not None:
             self.lease.renew(asked)
         self._read_again_ms = 0
         return epoch
 
-    def _is_lost(self, leader: ControllerRecord) -> bool:
-        """Return whether the leader's port and its beats show that it is lost. Raises `Transient`."""
-        answer = self._ask(leader.host, leader.port)
-        if answer is PortAnswer.REFUSED:
-            return True
+    def _is_silent(self, leader: ControllerRecord, answer: PortAnswer) -> bool:
+        """Return whether a leader is lost whose port gave this answer, as its beats show. Raises `Transient`."""
         now = self._now_ms()
         if answer is PortAnswer.NONE or now >= self._beat_again_ms:
             self._beat = self._electorate.beat()
             self._beat_again_ms = now + _BEAT_AGAIN_MS
-        if not self._suspicion.is_lost(now, leader.epoch, answer, self._beat):
-            return False
-        # The server that answered may lag behind, so a positive verdict is checked with a sync.
-        beat, self._beat = self._beat, self._electorate.beat(is_synced=True)
-        return self._beat == beat
+        return self._suspicion.is_lost(now, leader.epoch, answer, self._beat)
 
     def _present(self) -> ControllerRecord | None:
         """Return the leader, read again only if it may have changed."""

@@ -28,16 +28,18 @@ class Electorate(Protocol):
         """Return the leader; ``watch`` is called once when that changes."""
         ...
 
-    def lead(self, record: ControllerRecord, depose: ControllerRecord | None = None) -> int | None:
-        """Return the new epoch, or None if another candidate was quicker."""
+    def lead(
+        self, record: ControllerRecord, depose: ControllerRecord | None = None, last: Beat | None = None
+    ) -> int | None:
+        """Return the new epoch; None if another candidate was quicker, or the leader left a beat after ``last``."""
         ...
 
     def confirm_lead(self) -> None:
         """Leave a beat; raise `Fenced` if another candidate leads."""
         ...
 
-    def beat(self, *, is_synced: bool = False) -> Beat | None:
-        """Return the last beat of the latest leader, with ``is_synced`` as of now; None if there is none."""
+    def beat(self) -> Beat | None:
+        """Return the last beat of the latest leader, None if there is none; a server that lags behind may answer."""
         ...
 
     def resign_lead(self) -> None:

@@ -144,15 +144,16 @@ class Candidate(Process):
         asked = self._now()
         while epoch is None:
             asked = self._now()
+            beat: Beat | None = None
             try:
                 leader: Leader | None = yield Call(ZOOKEEPER_HOP, lambda: zookeeper.read_leader(session))
                 answer = PortAnswer.REFUSED if leader is None else self.world.answer_of(self, leader.port)
                 is_lost = answer is PortAnswer.REFUSED
                 if leader is not None and not is_lost:
-                    beat: Beat | None = yield Call(ZOOKEEPER_HOP, zookeeper.read_beat)
+                    beat = yield Call(ZOOKEEPER_HOP, zookeeper.read_beat)
                     is_lost = suspicion.is_lost(self._now(), leader.epoch, answer, beat)
                 if is_lost:
-                    epoch = yield Call(ZOOKEEPER_HOP, self._lead_after(leader))
+                    epoch = yield Call(ZOOKEEPER_HOP, self._lead_after(leader, beat))
             except Transient:
                 suspicion.reset()
             if epoch is None:
@@ -213,11 +214,9 @@ class Candidate(Process):
         for each in events:
             self.post(each)
 
-    def _lead_after(self, leader: Leader | None) -> Callable[[], int | None]:
-        return self._step(
-            "epoch",
-            lambda: self.world.zookeeper.lead(self._session, self.name, self.host.name, self.port, leader),
-        )
+    def _lead_after(self, leader: Leader | None, last: Beat | None) -> Callable[[], int | None]:
+        me = Leader(self.name, self.host.name, self.port, 0)
+        return self._step("epoch", lambda: self.world.zookeeper.lead(self._session, me, leader, last))
 
     def _step(self, what: str, act: Callable[[], T]) -> Callable[[], T]:
         """Return ``act`` as something that takes effect outside: where a leader may be struck."""

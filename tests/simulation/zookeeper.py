@@ -133,15 +133,21 @@ class ZooKeeper:
     # ---- who leads ----
 
     def lead(
-        self, session: Session, candidate: str, host: str, port: int, depose: Leader | None
+        self, session: Session, me: Leader, depose: Leader | None, last: Beat | None = None
     ) -> int | None:
-        """Return the new epoch, or None when somebody else was quicker."""
+        """Return the new epoch; None when somebody else was quicker, or the leader left a beat after ``last``.
+
+        The epoch of ``me`` counts for nothing.
+        """
         self._own(session)
         if self.leader is not None and self.leader != depose:
             return None
+        if last is not None and self.beat != last:
+            return None
         self.epoch += 1
         self.elected_ms = self.clock.now_ms
-        self._set_leader(Leader(candidate, host, port, self.epoch), session)
+        candidate = me.candidate
+        self._set_leader(replace(me, epoch=self.epoch), session)
         self._beats(self.epoch)
         self.clock.tell("zookeeper: {} leads, epoch {}", candidate, self.epoch)
         return self.epoch

@@ -44,11 +44,14 @@ class ZooKeeperElection:
             data = read_or_watch(self._client, path, watch)
         return None if data is None else shared.decode_controller(data, path)
 
-    def lead(self, record: ControllerRecord, depose: ControllerRecord | None = None) -> int | None:
+    def lead(
+        self, record: ControllerRecord, depose: ControllerRecord | None = None, last: Beat | None = None
+    ) -> int | None:
         """Try to become the leader; return the new epoch, or None if another candidate was quicker.
 
-        The record, the raised epoch and, with ``depose``, the end of a leader whose port was found closed (rule
-        `epoch-check`) are one transaction.
+        The record, the raised epoch and, with ``depose``, the end of a leader that was found lost (rule `epoch-check`)
+        are one transaction. With ``last``, it also checks that this is still the leader's last beat: one that has just
+        renewed its lease is not deposed for its silence.
         """
         path = naming.controller_path(self._cluster)
         epoch_path = naming.controller_epoch_path(self._cluster)
@@ -71,10 +74,13 @@ class ZooKeeperElection:
             elected = ControllerRecord(record.candidate, record.host, record.port, epoch)
             transaction.create(path, shared.encode(elected), ephemeral=True)
             beat_path, beat = naming.controller_beat_path(self._cluster), str(epoch).encode()
-            if self._client.exists(beat_path) is None:
+            beaten = self._client.exists(beat_path)
+            if last is not None and (beaten is None or beaten.mzxid != last.number):
+                return None
+            if beaten is None:
                 transaction.create(beat_path, beat)
             else:
-                transaction.set_data(beat_path, beat)
+                transaction.set_data(beat_path, beat, version=-1 if last is None else beaten.version)
             results = transaction.commit()
         if has_failed(results):
             return None
@@ -91,15 +97,10 @@ class ZooKeeperElection:
         transaction.set_data(naming.controller_beat_path(self._cluster), str(self.epoch).encode())
         self.commit(transaction, "confirming the leadership")
 
-    def beat(self, *, is_synced: bool = False) -> Beat | None:
-        """Return the last beat of the latest leader; None if there is none.
-
-        With ``is_synced`` as of now; otherwise a server that lags behind may answer.
-        """
+    def beat(self) -> Beat | None:
+        """Return the last beat of the latest leader, None if there is none; a server that lags behind may answer."""
         path = naming.controller_beat_path(self._cluster)
         with translated("reading the leader's last sign of life"):
-            if is_synced:
-                self._client.sync(path)
             found = read(self._client, path)
         return None if found is None else Beat(int(found[0]), found[1].mzxid)
 

@@ -85,16 +85,18 @@ def test_each_confirmation_of_a_leader_is_a_beat_that_others_see(
     sessions: tuple[ZooKeeper, ZooKeeper],
 ) -> None:
     first, second = sessions
-    assert second.election.beat(is_synced=True) is None
+    assert second.election.beat() is None
     assert first.election.lead(candidate("a")) == 1
-    beats = [second.election.beat(is_synced=True)]
+    beats = [second.election.beat()]
     for _ in range(3):
         first.election.confirm_lead()
-        beats.append(second.election.beat(is_synced=True))
+        beats.append(second.election.beat())
     assert len(set(beats)) == 4
     assert all(each is not None and each.epoch == 1 for each in beats)
     leader = second.election.controller()
-    assert second.election.lead(candidate("b"), depose=leader) == 2
+    assert second.election.lead(candidate("b"), leader, beats[-2]) is None, "it has left another one since"
+    first.election.confirm_lead()
+    assert second.election.lead(candidate("b"), leader, second.election.beat()) == 2
     with pytest.raises(Fenced):
         first.election.confirm_lead()
     last = first.election.beat()

@@ -47,7 +47,9 @@ class Servers:
     def controller(self, watch: Callable[[], None] | None = None) -> ControllerRecord | None:
         return None
 
-    def lead(self, record: ControllerRecord, depose: ControllerRecord | None = None) -> int | None:
+    def lead(
+        self, record: ControllerRecord, depose: ControllerRecord | None = None, last: object = None
+    ) -> int | None:
         return 5
 
     def confirm_lead(self) -> None:
