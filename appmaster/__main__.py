@@ -66,6 +66,9 @@ _log = logging.getLogger("appmaster")
 #: How long to wait for ZooKeeper to write a leader's last decisions, seconds.
 _WRITTEN_SECONDS: Final = 5.0
 
+#: How long a question waits for the renewal of the lease, seconds: less than clients wait for the answer.
+_RENEWED_SECONDS: Final = 1.0
+
 
 #: Exit status after an unexpected error; the supervisor starts the candidate again.
 _BROKEN: Final = 1
@@ -173,7 +176,12 @@ class CandidateRuntime:
         )
         self._me = ControllerRecord(self._id, begun.host, self._control.start(begun.host), 0)
         self._election = Election(
-            zookeeper.election, self._me, self._services.code.may_lead, boot_ms, config.zookeeper_session_ms
+            zookeeper.election,
+            self._me,
+            self._services.code.may_lead,
+            boot_ms,
+            # Without a session the record is gone, and nobody needs to depose anybody.
+            min(config.leader_timeout_ms, config.zookeeper_session_ms),
         )
         self._candidate = Candidate(
             zookeeper,
@@ -229,7 +237,7 @@ class CandidateRuntime:
 
     def _leads(self) -> bool:
         # Without a lease another candidate may lead: this view must not be taken for the present one.
-        return self._view().epoch > 0 and self._election.is_leader
+        return self._view().epoch > 0 and self._election.awaits_lease(_RENEWED_SECONDS)
 
     def _own_metrics(self) -> Sequence[Samples]:
         gates = (self._http.gate, self._services.gate)

@@ -157,13 +157,17 @@ class Candidate:
         return self.driver.view
 
     def _taken_over(self) -> list[Event]:
-        """Return everything that is recorded and runs; tried again for as long as the lease lasts."""
+        """Return everything that is recorded and runs; tried again until this candidate leaves the election.
+
+        A lease that ends meanwhile is no reason to give up: nothing is done before it is renewed, and if that is
+        refused, another candidate leads.
+        """
         while True:
             try:
                 return self._look_around()
             except Transient as error:
-                if not self.election.is_leader:
-                    raise
+                if self.election.has_left:
+                    raise Fenced(self.election.why) from error
                 _log.warning("the take-over begins again: %s", error)
                 self.election.pause(_AGAIN_SECONDS)
 

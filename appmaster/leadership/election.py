@@ -33,7 +33,10 @@ _log = logging.getLogger(__name__)
 #: How often a leader's port is probed while its record stands, seconds.
 WATCH_SECONDS: Final = 0.25
 
-#: How long such a probe waits for an answer, seconds: Linux repeats a lost packet after one second.
+#: The same after a probe without an answer, seconds.
+_WATCH_SILENT_SECONDS: Final = 0.1
+
+#: How long a probe waits for an answer, seconds: Linux repeats a lost packet after one second.
 _ANSWER_SECONDS: Final = 0.25
 
 #: How often the record is read without a watch's notice, milliseconds: a follower that waits for months must cost the
@@ -43,7 +46,8 @@ _READ_AGAIN_MS: Final = 2_000
 #: How often the beats of a leader whose port accepts are read, milliseconds.
 _BEAT_AGAIN_MS: Final = 1_000
 
-#: A lease ends by this fraction of a session's time before the session can: clocks differ a little.
+#: A lease ends by this fraction of the time-out before the leader can be deposed for its silence: clocks differ a
+#: little.
 _MARGIN: Final = 0.1
 
 #: The lease is renewed at least this many times within its term.
@@ -62,12 +66,14 @@ class Election:
         me: ControllerRecord,
         may_lead: Callable[[], Sequence[str]],
         now_ms: Callable[[], int],
-        session_ms: int,
+        timeout_ms: int,
         ask: Callable[[str, int], PortAnswer] = lambda host, port: probe(host, port, _ANSWER_SECONDS),
         pace: Callable[[float], float] = REAL.pace,
     ) -> None:
         """Take this candidate's record, and ``may_lead``, which returns why it may not lead (nothing: it may).
 
+        ``timeout_ms`` is the silence after which a leader whose host does not answer is deposed. No leader acts for
+        that long without a confirmation of its lease, so a deposed one has ended its acts before the next one begins.
         ``now_ms`` is `standby.shared.clock.boot_ms`, ``pace`` is `standby.shared.clock.Clock.pace`.
         """
         self._electorate = electorate
@@ -76,8 +82,10 @@ class Election:
         self._now_ms = now_ms
         self._ask = ask
         self._pace = pace
-        self._suspicion = Suspicion()
-        self.lease = Lease(now_ms, round(session_ms * (1 - _MARGIN)))
+        self._suspicion = Suspicion(timeout_ms)
+        self.lease = Lease(now_ms, lease_ms(timeout_ms))
+        self._renewal = threading.Condition()
+        self._answer = PortAnswer.NOT_ASKED
         self._leader: ControllerRecord | None = None
         self._read_again_ms = 0
         self._beat: Beat | None = None
@@ -112,7 +120,8 @@ class Election:
                 self._epoch = epoch
                 threading.Thread(target=self._keep, name="lease", daemon=True).start()
                 return epoch
-            self._changed.wait(self._pace(WATCH_SECONDS))
+            is_silent = self._answer is PortAnswer.NONE
+            self._changed.wait(self._pace(_WATCH_SILENT_SECONDS if is_silent else WATCH_SECONDS))
         raise Fenced(self._why)
 
     def leave(self, reason: str) -> None:
@@ -120,6 +129,7 @@ class Election:
         self._why = self._why or reason
         self._left.set()
         self._changed.set()
+        self._renewed()
 
     def pause(self, seconds: float) -> None:
         """Wait, at most until this candidate leaves."""
@@ -140,6 +150,14 @@ class Election:
         """Whether this candidate leads, according to its lease."""
         return self._epoch > 0 and not self._left.is_set() and self.lease.is_valid
 
+    def awaits_lease(self, timeout_seconds: float) -> bool:
+        """Return whether this candidate leads; waits so long for the answer to a lease's renewal if it has to."""
+        with self._renewal:
+            self._renewal.wait_for(
+                lambda: self.is_leader or self.has_left or not self._epoch, self._pace(timeout_seconds)
+            )
+        return self.is_leader
+
     def leader(self) -> ControllerRecord | None:
         """Return the leader that the record names, with its address; None if there is none. Raises `Transient`."""
         return self._electorate.controller()
@@ -159,9 +177,9 @@ class Election:
         is_other = leader is not None and leader.candidate != self._me.candidate
         last: Beat | None = None
         if leader is not None and is_other:
-            answer = self._ask(leader.host, leader.port)
-            if answer is not PortAnswer.REFUSED:
-                if not self._is_silent(leader, answer):
+            self._answer = self._ask(leader.host, leader.port)
+            if self._answer is not PortAnswer.REFUSED:
+                if not self._is_silent(leader, self._answer):
                     return None
                 last = self._beat
         reasons = tuple(self._may_lead())
@@ -216,3 +234,13 @@ class Election:
                 self._left.wait(0 if self.lease.is_valid else self._pace(pause))
                 continue
             self.lease.renew(asked)
+            self._renewed()
+
+    def _renewed(self) -> None:
+        with self._renewal:
+            self._renewal.notify_all()
+
+
+def lease_ms(timeout_ms: int) -> int:
+    """Return how long a leader may act after its last confirmation, if its silence is judged after ``timeout_ms``."""
+    return round(timeout_ms * (1 - _MARGIN))

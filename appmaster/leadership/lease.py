@@ -10,8 +10,8 @@ class Lease:
     """A term on a monotonic clock, renewed by each proof that no other candidate leads; any thread may use it.
 
     It only limits disturbance (rule `epoch-check`): a leader that was stopped or cut off sends no assignment and
-    requests nothing from YARN before it has renewed the lease. What keeps two leaders apart is the check of the epoch
-    in every write.
+    requests nothing from YARN before it has renewed the lease. It is shorter than the silence after which another
+    candidate leads. What keeps two leaders apart is the check of the epoch in every write.
     """
 
     def __init__(self, now_ms: Callable[[], int], lasts_ms: int) -> None:

@@ -28,6 +28,8 @@ def probe(host: str, port: int, timeout_seconds: float = _SECONDS) -> PortAnswer
             return PortAnswer.ACCEPTED
     except ConnectionRefusedError:
         return PortAnswer.REFUSED
+    except socket.gaierror:
+        return PortAnswer.NOT_ASKED
     except OSError:
         return PortAnswer.NONE
 

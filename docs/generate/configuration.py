@@ -82,6 +82,7 @@ A job file with one of these keys is refused. Records of jobs and clusters may s
 #: Beginnings of names, and under which heading their keys stand; the longest that fits decides.
 _SECTIONS: Final[Mapping[str, str]] = {
     "cluster.": "The job",
+    "cluster.leader.": "YARN and the application masters",
     "job.": "The job",
     "task.": "Input, processing, output",
     "job.locality.": "Placement",

@@ -93,6 +93,16 @@ class ClusterKeys:
         "standfast",
         scope="cluster",
     )
+    leader_timeout_ms: int = key(
+        "cluster.leader.timeout.ms",
+        "Silence after which the leader counts as lost if its host does not answer, and another candidate takes its "
+        "place: no answer at its port, and no sign of life in ZooKeeper. The leader stops acting before that, so "
+        "writes to ZooKeeper that take longer delay its decisions. `zookeeper.session.timeout.ms` if that is shorter.",
+        1_000,
+        minimum=500,
+        unit="ms",
+        scope="cluster",
+    )
     zookeeper_session_ms: int = key(
         "zookeeper.session.timeout.ms",
         "ZooKeeper session time-out.",

@@ -10,12 +10,13 @@ from appmaster.eventlog.entries import EntryKind, LogEntry
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.reasons import HandoverMotive, Loss, Reason
 from appmaster.planning.state.view import ClusterView
+from standby.control.events import Leader
 from standby.replica.lifecycle import ENDED as LIFE_ENDED
 from standby.shared.exits import ProcessEnd, Ran
 from standby.shared.model import Phase, ReplicaId, Role, TaskId, TaskRecord, Wanted
+from tests.simulation.leader import LEASE_MS
 from tests.simulation.replica import WAY_MS
 from tests.simulation.yarn import RUNNING
-from tests.simulation.zookeeper import SESSION_MS
 
 if TYPE_CHECKING:
     from tests.simulation.container import Container
@@ -112,8 +113,21 @@ class Invariants:
 
     # ---- leaders ----
 
+    def deposed(self, leader: Leader) -> None:
+        """Check that a leader whose record another candidate has just seized may not act any more."""
+        former = next((each for each in self.world.candidates if each.name == leader.candidate), None)
+        self.world.clock.check(
+            former is None or not former.lease.is_valid,
+            "acts_end_before_another_leads",
+            "{} of epoch {} is deposed within its lease",
+            *(leader.candidate, leader.epoch),
+        )
+
     def acting(self, leader: Candidate, action: todo.Action) -> None:
-        """Check that a leader does nothing in the world once another may have led for longer than a session."""
+        """Check that a leader does nothing in the world once another may have led for longer than a lease.
+
+        One that was deposed for its silence has no lease (`deposed`); one whose session has expired may have.
+        """
         if isinstance(action, todo.PrepareHandover) and action.reason.kind is HandoverMotive.REBALANCE:
             self._spreading(leader, action)
         zookeeper = self.world.zookeeper
@@ -123,7 +137,7 @@ class Invariants:
         self.world.clock.check(
             not is_outward
             or zookeeper.is_current(leader.epoch)
-            or self.world.clock.now_ms - zookeeper.elected_ms < SESSION_MS,
+            or self.world.clock.now_ms - zookeeper.elected_ms < LEASE_MS,
             "nobody_acts_on_a_lease_that_is_over",
             "{} of epoch {} does {}",
             *(leader.name, leader.epoch, type(action).__name__),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from appmaster.driver import Driver
 from appmaster.effects import as_recorded
 from appmaster.eventlog.entries import LogEntry
-from appmaster.leadership.election import BEAT_MS
+from appmaster.leadership.election import BEAT_MS, lease_ms
 from appmaster.leadership.lease import Lease
 from appmaster.leadership.ports import RegisteredContainer
 from appmaster.leadership.registered import Departures, with_registered
@@ -37,7 +37,7 @@ from tests.simulation.network import Stream
 from tests.simulation.process import Call, Course, Host, Process, Runner
 from tests.simulation.replica import ZOOKEEPER_HOP
 from tests.simulation.yarn import ENDED, REQUESTED, RUNNING
-from tests.simulation.zookeeper import SESSION_MS, Session
+from tests.simulation.zookeeper import Session
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -47,8 +47,19 @@ T = TypeVar("T")
 #: A leader with nothing to do turns this often.
 TICK_MS = 300
 
-#: A lease ends a little before a session could.
-LEASE_MS = SESSION_MS * 9 // 10
+#: `cluster.leader.timeout.ms`.
+LEADER_TIMEOUT_MS = 1_000
+
+#: A lease ends a little before its leader could be deposed.
+LEASE_MS = lease_ms(LEADER_TIMEOUT_MS)
+
+#: For how long a candidate has to know a leader before it judges its host quickly.
+CALM_MS = 2_000
+
+#: How long a candidate waits before it looks at the leader's port again: one that has answered, and one that has not.
+#: The latter contains the time for which an answer is waited for.
+LOOKS_MS = (240, 280)
+LOOKS_SILENT_MS = (340, 380)
 
 #: How soon the supervisor starts a new candidate.
 RESTART_MS = (200, 900)
@@ -140,14 +151,15 @@ class Candidate(Process):
         zookeeper, session = self.world.zookeeper, self._session
         yield self.clock.between(5, 50)
         epoch: int | None = None
-        suspicion = Suspicion()
+        suspicion = Suspicion(LEADER_TIMEOUT_MS, CALM_MS)
         asked = self._now()
         while epoch is None:
             asked = self._now()
-            beat: Beat | None = None
+            answer, beat = PortAnswer.REFUSED, None
             try:
                 leader: Leader | None = yield Call(ZOOKEEPER_HOP, lambda: zookeeper.read_leader(session))
-                answer = PortAnswer.REFUSED if leader is None else self.world.answer_of(self, leader.port)
+                if leader is not None:
+                    answer = self.world.answer_of(self, leader.port)
                 is_lost = answer is PortAnswer.REFUSED
                 if leader is not None and not is_lost:
                     beat = yield Call(ZOOKEEPER_HOP, zookeeper.read_beat)
@@ -157,7 +169,7 @@ class Candidate(Process):
             except Transient:
                 suspicion.reset()
             if epoch is None:
-                yield self.clock.between(100, 500)
+                yield self.clock.between(*(LOOKS_SILENT_MS if answer is PortAnswer.NONE else LOOKS_MS))
         self.epoch = epoch
         self.lease.renew(asked)
         Runner(self, self._keep_lease(), self._ended).begin()
@@ -216,7 +228,14 @@ class Candidate(Process):
 
     def _lead_after(self, leader: Leader | None, last: Beat | None) -> Callable[[], int | None]:
         me = Leader(self.name, self.host.name, self.port, 0)
-        return self._step("epoch", lambda: self.world.zookeeper.lead(self._session, me, leader, last))
+
+        def lead() -> int | None:
+            epoch = self.world.zookeeper.lead(self._session, me, leader, last)
+            if epoch is not None and leader is not None:
+                self.world.invariants.deposed(leader)
+            return epoch
+
+        return self._step("epoch", lead)
 
     def _step(self, what: str, act: Callable[[], T]) -> Callable[[], T]:
         """Return ``act`` as something that takes effect outside: where a leader may be struck."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 from appmaster import driver
 from appmaster.eventlog.derive import derive
 from appmaster.eventlog.entries import LogEntry
+from appmaster.leadership.election import lease_ms
 from appmaster.leadership.lease import Lease
 from appmaster.planning.fold import changes
 from appmaster.planning.fold.apply import apply
@@ -33,11 +34,12 @@ from standby.feeding.state import FeedingState
 from standby.replica import claim
 from standby.shared import wire
 from standby.shared.model import InputFailures, Offsets, ReplicaId, TaskId, TaskRecord
+from tests.simulation import leader as leaders
 from tests.simulation import replica as replicas
 from tests.simulation.kafka import Log
 from tests.simulation.leader import Candidate
 from tests.simulation.replica import Active, HeldReplica
-from tests.simulation.zookeeper import ZooKeeper
+from tests.simulation.zookeeper import SESSION_MS, ZooKeeper
 
 Mutation = Callable[[], AbstractContextManager[None]]
 
@@ -82,8 +84,15 @@ def _order_before_record() -> AbstractContextManager[None]:
     return swapped(Candidate, "_carry_out", carry_out)
 
 
-def _own_pause_is_their_silence() -> AbstractContextManager[None]:
-    return swapped(driver, "STALL_MS", 1 << 60)
+@contextmanager
+def _own_pause_is_their_silence() -> Iterator[None]:
+    """With a long `cluster.leader.timeout.ms`: by default a lease ends in such a pause, which hides the bug."""
+    with (
+        swapped(leaders, "LEADER_TIMEOUT_MS", SESSION_MS),
+        swapped(leaders, "LEASE_MS", lease_ms(SESSION_MS)),
+        swapped(driver, "STALL_MS", 1 << 60),
+    ):
+        yield
 
 
 @contextmanager
@@ -274,6 +283,11 @@ def _no_lease() -> AbstractContextManager[None]:
     return swapped(Lease, "is_valid", property(lambda self: True))
 
 
+def _lease_of_a_session() -> AbstractContextManager[None]:
+    """A leader acts until its session could end, although another may lead long before."""
+    return swapped(leaders, "LEASE_MS", lease_ms(SESSION_MS))
+
+
 #: Every planted bug by its name.
 MUTATIONS: Final[dict[str, Mutation]] = {
     "no-epoch-check": _no_epoch_check,
@@ -291,6 +305,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "input-from-memory": _input_from_memory,
     "feed-from-memory": _feed_from_memory,
     "no-lease": _no_lease,
+    "lease-of-a-session": _lease_of_a_session,
     "nobody-is-stuck": _nobody_is_stuck,
     "everybody-is-blamed": _everybody_is_blamed,
     "moves-to-any-copy": _moves_to_any_copy,

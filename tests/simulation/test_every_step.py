@@ -13,11 +13,13 @@ import pytest
 from standby.shared.model import TaskId
 from tests.simulation.branches import branches
 from tests.simulation.job import POLICY
+from tests.simulation.leader import LEADER_TIMEOUT_MS
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plots import PLOTS, SEED, act, tell
 from tests.simulation.run import told
 from tests.simulation.steps import Blow, Strike
 from tests.simulation.world import World
+from tests.simulation.zookeeper import SESSION_MS
 
 pytestmark = pytest.mark.simulation
 
@@ -47,6 +49,14 @@ def test_a_cell_that_does_not_answer_a_new_leader_costs_no_failover(name: str) -
     assert [each.reason for each in world.invariants.losses] == []
     handed_over = {epoch for _, epoch in world.invariants.activated_ms if epoch > 1}
     assert bool(handed_over) == name.endswith("for long"), "only a cell that is lost is left, and as planned"
+
+
+def test_a_leader_s_host_that_is_lost_silently_is_noticed_before_its_session_ends() -> None:
+    for seed in range(SEED, SEED + 20):
+        world = tell(PLOTS["leader's host lost"], seed=seed)
+        noticed_ms = world.zookeeper.elected_ms - world.steps.begun_ms
+        assert world.zookeeper.epoch == 2
+        assert noticed_ms < 2 * LEADER_TIMEOUT_MS < SESSION_MS, seed
 
 
 def test_a_new_leader_does_not_wait_for_whom_the_leader_before_took_along() -> None:

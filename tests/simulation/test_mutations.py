@@ -30,6 +30,7 @@ CAUGHT_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("nobody_acts_on_a_lease_that_is_over",),
         ("stop the leader for long", "stop the leader for long", "kill a container"),
     ),
+    "lease-of-a-session": (("acts_end_before_another_leads",), ("cut the leader off",)),
     "everybody-is-blamed": (
         ("only_what_ran_alone_is_blamed",),
         ("fault of the job's code", "kill a process"),

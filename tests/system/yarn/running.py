@@ -35,6 +35,7 @@ STEADY = {
     "job.hotstandby.host.timeout.ms": "180000",
     "task.progress.timeout.ms": "300000",
     "zookeeper.session.timeout.ms": "30000",
+    "cluster.leader.timeout.ms": "30000",
 }
 
 #: Detection times of a job of which something falls silent: a process that stands still is noticed late, since on a
@@ -44,6 +45,7 @@ NOTICES_SILENCE = {
     "job.hotstandby.heartbeat.timeout.ms": "8000",
     "job.hotstandby.host.timeout.ms": "2000",
     "zookeeper.session.timeout.ms": "20000",
+    "cluster.leader.timeout.ms": "2000",
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 from appmaster.driver import Driver
 from appmaster.leadership.election import Election
 from appmaster.leadership.lease import Lease
-from appmaster.leadership.suspicion import HOST_LOST_MS, PROCESS_LOST_MS, Beat, PortAnswer
+from appmaster.leadership.suspicion import CALM_MS, PROCESS_LOST_MS, Beat, PortAnswer
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
@@ -24,6 +24,8 @@ from tests.fakes.clock import held
 from tests.patience import PATIENCE_SECONDS, soon
 
 SESSION_MS = 6_000
+
+TIMEOUT_MS = 1_000
 
 
 class Ensemble:
@@ -48,6 +50,9 @@ class Ensemble:
         self.seizing: Callable[[], None] = lambda: None
         #: Called before each confirmation.
         self.confirming: Callable[[], None] = lambda: None
+
+    def leave_beat(self, epoch: int) -> None:
+        self.beat = Beat(epoch, 0 if self.beat is None else self.beat.number + 1)
 
     def change(self, record: ControllerRecord | None) -> None:
         self.record, watches = record, self.watches
@@ -85,7 +90,7 @@ class Client:
         self.ensemble.epoch += 1
         self.epoch = self.ensemble.epoch
         self.ensemble.change(ControllerRecord(record.candidate, record.host, record.port, self.epoch))
-        self._beats()
+        self.ensemble.leave_beat(self.epoch)
         if self.ensemble.lost_answers:
             self.ensemble.lost_answers -= 1
             self.epoch = 0
@@ -97,12 +102,8 @@ class Client:
         self.ensemble.confirming()
         if self.epoch != self.ensemble.epoch:
             raise Fenced("another leads")
-        self._beats()
+        self.ensemble.leave_beat(self.epoch)
         self.ensemble.confirmed.set()
-
-    def _beats(self) -> None:
-        before = self.ensemble.beat
-        self.ensemble.beat = Beat(self.epoch, 0 if before is None else before.number + 1)
 
     def beat(self) -> Beat | None:
         self._answer()
@@ -140,11 +141,12 @@ def election(
     clock: Clock,
     name: str,
     may_lead: Callable[[], Sequence[str]] = tuple,
-    session_ms: int = SESSION_MS,
+    timeout_ms: int = TIMEOUT_MS,
     ask: Callable[[str, int], PortAnswer] = lambda host, port: PortAnswer.ACCEPTED,
+    pace: Callable[[float], float] | None = None,
 ) -> Election:
     me = ControllerRecord(name, "h1", 7000, 0)
-    return Election(Client(ensemble), me, may_lead, clock, session_ms, ask, held().pace)
+    return Election(Client(ensemble), me, may_lead, clock, timeout_ms, ask, pace or held().pace)
 
 
 def entered(candidate: Election) -> tuple[threading.Thread, list[int]]:
@@ -232,24 +234,45 @@ class Looks:
         return self.answer
 
 
-@pytest.mark.parametrize(
-    ("answer", "step_ms", "least_ms", "most_ms"),
-    [
-        pytest.param(PortAnswer.NONE, 100, HOST_LOST_MS, PROCESS_LOST_MS, id="silent-host"),
-        pytest.param(PortAnswer.ACCEPTED, 500, PROCESS_LOST_MS, SESSION_MS, id="process-that-stands-still"),
-    ],
-)
+@pytest.mark.parametrize("answer", [PortAnswer.NONE, PortAnswer.ACCEPTED])
 def test_leader_without_beats_is_deposed_before_its_session_ends(
-    ensemble: Ensemble, clock: Clock, answer: PortAnswer, step_ms: int, least_ms: int, most_ms: int
+    ensemble: Ensemble, clock: Clock, answer: PortAnswer
 ) -> None:
     first = election(ensemble, clock, "a")
     first.enter()
     first.leave("it is gone; its session stands")
     begun = clock.now_ms
-    second = election(ensemble, clock, "b", ask=Looks(clock, answer, step_ms))
+    second = election(ensemble, clock, "b", ask=Looks(clock, answer, 500))
     assert second.enter() == 2
     assert second.deposed == "a"
-    assert least_ms <= clock.now_ms - begun < most_ms <= SESSION_MS
+    assert PROCESS_LOST_MS <= clock.now_ms - begun < SESSION_MS
+    second.leave("over")
+
+
+def test_silent_host_of_a_leader_is_deposed_soon_and_after_its_lease(
+    ensemble: Ensemble, clock: Clock
+) -> None:
+    first = election(ensemble, clock, "a")
+    first.enter()
+    begun = clock.now_ms
+    lost: list[int] = []
+    acted: list[bool] = []
+    ensemble.seizing = lambda: acted.append(first.lease.is_valid)
+
+    def ask(host: str, port: int) -> PortAnswer:
+        clock.now_ms += 100
+        if clock.now_ms - begun < CALM_MS:
+            ensemble.leave_beat(1)
+            return PortAnswer.ACCEPTED
+        if not lost:
+            lost.append(clock.now_ms)
+            first.leave("its host is gone")
+        return PortAnswer.NONE
+
+    second = election(ensemble, clock, "b", ask=ask)
+    assert second.enter() == 2
+    assert acted == [False], "its lease is over"
+    assert TIMEOUT_MS <= clock.now_ms - lost[0] < 2 * TIMEOUT_MS
     second.leave("over")
 
 
@@ -262,7 +285,7 @@ def test_leader_that_only_this_candidate_cannot_reach_leads_on(ensemble: Ensembl
         for event in (ensemble.confirmed, looks.looked):
             event.clear()
             assert event.wait(PATIENCE_SECONDS), "the leader leaves beats, the other looks"
-        clock.now_ms += HOST_LOST_MS * 2 // 3
+        clock.now_ms += TIMEOUT_MS * 2 // 3
     assert won == []
     assert leads(first)
     first.leave("over")
@@ -315,7 +338,7 @@ def test_candidate_that_stood_still_itself_begins_to_look_anew(ensemble: Ensembl
 
     second = election(ensemble, clock, "b", ask=look)
     assert second.enter() == 2
-    assert clock.now_ms - begun >= PROCESS_LOST_MS + HOST_LOST_MS
+    assert clock.now_ms - begun >= 2 * PROCESS_LOST_MS
     second.leave("over")
 
 
@@ -391,7 +414,7 @@ def test_follower_reads_the_record_when_it_changes_and_hardly_else(ensemble: Ens
 
 
 def test_confirmation_that_came_too_late_is_asked_for_again_at_once(ensemble: Ensemble, clock: Clock) -> None:
-    candidate = election(ensemble, clock, "a", session_ms=400)
+    candidate = election(ensemble, clock, "a")
     asked: list[int] = []
     answered = threading.Event()
 
@@ -415,6 +438,32 @@ def test_who_has_left_does_not_lead_however_long_its_lease_lasts(ensemble: Ensem
     candidate.leave("its session has expired")
     assert candidate.lease.is_valid
     assert not candidate.is_leader
+
+
+def test_question_waits_for_the_renewal_of_a_lease_that_is_over(ensemble: Ensemble, clock: Clock) -> None:
+    asked, held_up = threading.Event(), threading.Event()
+
+    def late() -> None:
+        clock.now_ms += 2 * TIMEOUT_MS
+
+    def confirming() -> None:
+        held_up.set()
+        assert asked.wait(PATIENCE_SECONDS)
+
+    def pace(_: float) -> float:
+        if held_up.is_set():
+            asked.set()
+        return PATIENCE_SECONDS
+
+    ensemble.seizing, ensemble.confirming = late, confirming
+    candidate = election(ensemble, clock, "a", pace=pace)
+    assert not candidate.awaits_lease(1.0), "it does not lead"
+    candidate.enter()
+    assert held_up.wait(PATIENCE_SECONDS)
+    assert not leads(candidate), "the answer came late"
+    assert candidate.awaits_lease(1.0)
+    candidate.leave("over")
+    assert not candidate.awaits_lease(1.0)
 
 
 def test_who_may_not_lead_stays_out_until_it_may(ensemble: Ensemble, clock: Clock) -> None:
