@@ -211,6 +211,7 @@ class ControlServer:
                 seen.end,
                 seen.is_answered,
                 seen.is_running,
+                seen.is_still,
             )
         )
 

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from standby.process.witness import READ
+from standby.process.witness import READ, STILL
 from standby.shared import wire
 from standby.shared.exits import ProcessEnd
 
@@ -32,6 +32,8 @@ class Look:
     """Whether the host answered; True also if it could not be asked."""
     is_running: bool = True
     """Whether the process answered; True also if it could not be asked."""
+    is_still: bool = False
+    """Whether the process stands still, as its witness reports."""
 
 
 #: A container that cannot be asked does not count as silent.
@@ -68,21 +70,23 @@ async def look_at(host: str, port: int) -> Look:
 
 
 async def _asked(connection: socket.socket) -> Look:
-    """Return what a container's port says: nothing while its process runs, else its witness reports how it ended."""
+    """Return what a container's port says: nothing while its process runs, else what its witness reports."""
     try:
         reader, writer = await asyncio.open_connection(sock=connection)
-        end = await asyncio.wait_for(_end_of(reader, writer), _SAY_SECONDS)
+        return await asyncio.wait_for(_said(reader, writer), _SAY_SECONDS)
     except (OSError, ValueError, asyncio.TimeoutError):
         return Look(is_running=False)
-    return Look(accepts=end is None, end=end, is_running=end is None)
 
 
-async def _end_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ProcessEnd | None:
+async def _said(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Look:
     try:
         said = await reader.readline()
+        if said.rstrip() == STILL:
+            return Look(is_running=False, is_still=True)
         if said:
             writer.write(READ)
             await writer.drain()
-        return wire.decode_end(said)
+        end = wire.decode_end(said)
+        return Look(accepts=end is None, end=end, is_running=end is None)
     finally:
         writer.close()

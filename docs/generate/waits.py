@@ -28,8 +28,9 @@ WAITS: Final[tuple[Wait, ...]] = (
     Wait(
         "a message of a container, or an answer of its host, which is probed meanwhile",
         "host_timeout_ms",
-        "if its host answers, the host lives, and the next line applies to the container; a port that refuses "
-        "connections means that the container is dead",
+        "if its host answers, the host lives, and the next line applies to the container, unless its witness has seen "
+        "the process standing still for three quarters of this time; a port that refuses connections means that the "
+        "container is dead",
         "it is lost",
         ("container_lost",),
     ),
@@ -62,7 +63,7 @@ WAITS: Final[tuple[Wait, ...]] = (
         "the host answers, or they connect",
         "they are lost, unless most do not answer, on several hosts: the leader may be cut off itself, and the line "
         "above applies; if the host answers and the process does not, it is lost after "
-        "`job.hotstandby.heartbeat.timeout.ms`",
+        "`job.hotstandby.heartbeat.timeout.ms`, unless its witness has seen it standing still",
         ("container_registered", "container_lost"),
     ),
     Wait(

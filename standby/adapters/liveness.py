@@ -1,7 +1,7 @@
 """The port by which the leader checks that a container's process is alive: it accepts, and sends nothing.
 
 The witness of the process (`standby.process.witness`) has the same port open, and reports on it how the process
-ended.
+ended, or that it stands still.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import resource
+import select
 import socket
 import threading
 from typing import Final
@@ -25,9 +26,11 @@ _BACKLOG: Final = 128
 
 
 def listen(host: str) -> socket.socket:
-    """Return a socket that listens on a free port of the host. Raises `Unavailable`."""
+    """Return a socket that listens on a free port of the host, and does not block. Raises `Unavailable`."""
     listening = _highest(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
     try:
+        # Two processes wait for connections: one that was quicker must not leave the other one waiting.
+        listening.setblocking(False)
         listening.bind((host, 0))
         listening.listen(_BACKLOG)
     except OSError as error:
@@ -60,9 +63,14 @@ class LivenessPort:
         self._socket.close()
 
     def _accept(self) -> None:
+        come = select.poll()
+        come.register(self._socket, select.POLLIN)
         while not self._closed.is_set():
+            come.poll()
             try:
                 connection, _ = self._socket.accept()
+            except BlockingIOError:
+                continue
             except OSError:
                 # For example out of descriptors: waiting connections stay in the backlog meanwhile.
                 self._closed.wait(0.1)

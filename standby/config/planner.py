@@ -50,14 +50,16 @@ class PlannerKeys:
     )
     heartbeat_timeout_ms: int = key(
         "job.hotstandby.heartbeat.timeout.ms",
-        "Silence after which a container counts as lost although its host answers: its process is not running.",
+        "Silence after which a container counts as lost although its host answers and nothing shows that its process "
+        "stands still: it may be short of processor time.",
         2_000,
         minimum=200,
         unit="ms",
     )
     host_timeout_ms: int = key(
         "job.hotstandby.host.timeout.ms",
-        "Silence after which a container counts as lost if its host does not answer either.",
+        "Silence after which a container counts as lost if its host does not answer either, or if its process, as its "
+        "witness sees it, has been standing still for three quarters of this time.",
         1_000,
         minimum=200,
         unit="ms",

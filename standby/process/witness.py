@@ -5,6 +5,10 @@ process, its *witness*, which has no other modules loaded and only waits for it.
 which code of a job it is running. When it has ended, the witness answers on the port that both have open, and ends
 with the same status. The witness is gone earlier only if both were ended from outside, which is an answer as well:
 the port refuses connections.
+
+Nor can a process that is stopped report anything. While the process lives, the witness leaves connections to it. If
+one waits in vain although the process has nothing else to do (`standby.process.stillness`), the witness answers in
+its place that the process stands still (rule `who-is-lost`).
 """
 
 from __future__ import annotations
@@ -19,13 +23,14 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn
 
 from standby.adapters.liveness import listen
 from standby.errors import Unavailable
+from standby.process.stillness import is_at_rest
 
 #: How long the witness stays available: longer than a change of leaders takes, and not longer than a container on
 #: the same host can wait for the memory.
@@ -36,6 +41,9 @@ _MOST_ANSWERED: Final = 256
 
 #: The confirmation that the answer was read.
 READ: Final = b"+"
+
+#: The answer in the place of a process that stands still.
+STILL: Final = b'{"stands_still":true}'
 
 #: Prefix of the witness's log lines, followed by the process id. It logs its start and, after the process has ended,
 #: either that it ended as asked with code 0, or the answer for the port. For a container whose port is not known,
@@ -59,6 +67,9 @@ _PASSED_ON: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGUSR1})
 
 #: How often the host's count of OOM kills is read: only recent kills are relevant.
 _LOOK_SECONDS: Final = 2.0
+
+#: How long a connection waits for the process before the witness looks at it.
+_WAITS_SECONDS: Final = 0.1
 
 
 class WitnessNote:
@@ -119,7 +130,7 @@ def fork_witness(environment: Mapping[str, str]) -> Witnessed:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_PASSED_ON})
     child = os.fork()
     if child:
-        _watch(child, port, witnessed.note)
+        _watch(child, port, witnessed.note, before)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != witness:
@@ -127,9 +138,9 @@ def fork_witness(environment: Mapping[str, str]) -> Witnessed:
     return witnessed
 
 
-def _watch(child: int, port: socket.socket, note: WitnessNote) -> NoReturn:
+def _watch(child: int, port: socket.socket, note: WitnessNote, blocked: Iterable[int]) -> NoReturn:
     _write(child, BEGUN)
-    status, oom_kills = _await_end(child)
+    status, oom_kills = _Watch(child, port, blocked).until_end()
     answer = _answer(status, oom_kills, note.read())
     _write(child, AS_ASKED if note.has_ended_in_order and status == 0 else answer)
     if not note.has_ended_in_order:
@@ -143,23 +154,68 @@ def _write(child: int, said: bytes) -> None:
         os.write(sys.stderr.fileno(), b"%s%d: %s\n" % (WRITES, child, said))
 
 
-def _await_end(child: int) -> tuple[int, int | None]:
-    """Return the child's exit code or negated signal number, and the number of recent OOM kills on the host."""
-    earlier = kills = _oom_kills()
-    while True:
-        # Use the reading before the latest: the kill may have happened before the latest one.
-        earlier, kills = kills, _oom_kills()
-        come = signal.sigtimedwait({signal.SIGCHLD, *_PASSED_ON}, _LOOK_SECONDS)
-        if come is None:
-            continue
-        if come.si_signo in _PASSED_ON:
-            os.kill(child, come.si_signo)
-            continue
-        ended, waited = os.waitpid(child, os.WNOHANG)
-        if ended:
-            now = _oom_kills()
-            known = None if now is None or earlier is None else now - earlier
-            return os.waitstatus_to_exitcode(waited), known
+class _Watch:
+    """Waits for the end of a child, and answers in its place while it stands still."""
+
+    def __init__(self, child: int, port: socket.socket, blocked: Iterable[int]) -> None:
+        """Signals arrive in a pipe, so that one wait is for them and for the port; ``blocked`` are those of before."""
+        self._child = child
+        self._port = port
+        self._signals, written = os.pipe()
+        for end in (self._signals, written):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, *_PASSED_ON):
+            signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        self._poll = select.poll()
+        self._poll.register(self._signals, select.POLLIN)
+
+    def until_end(self) -> tuple[int, int | None]:
+        """Return the child's exit code or negated signal number, and the number of recent OOM kills on the host."""
+        earlier = kills = _oom_kills()
+        counted = time.monotonic()
+        while True:
+            if self._wait(_LOOK_SECONDS):
+                for number in self._come():
+                    if number in _PASSED_ON:
+                        os.kill(self._child, number)
+                ended, waited = os.waitpid(self._child, os.WNOHANG)
+                if ended:
+                    now = _oom_kills()
+                    known = None if now is None or earlier is None else now - earlier
+                    return os.waitstatus_to_exitcode(waited), known
+            if time.monotonic() - counted >= _LOOK_SECONDS:
+                # Use the reading before the latest: the kill may have happened before the latest one.
+                earlier, kills, counted = kills, _oom_kills(), time.monotonic()
+
+    def _come(self) -> bytes:
+        """Return the numbers of the signals that have come."""
+        with contextlib.suppress(BlockingIOError):
+            return os.read(self._signals, 4096)
+        return b""
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait for a signal, so long at most; return whether one has come."""
+        self._poll.register(self._port, select.POLLIN)
+        come = {number for number, _ in self._poll.poll(1000 * seconds)}
+        self._poll.unregister(self._port)
+        if come == {self._port.fileno()}:
+            # A process that runs accepts the connection meanwhile.
+            come = {number for number, _ in self._poll.poll(1000 * _WAITS_SECONDS)}
+            if not come:
+                self._look()
+        return bool(come)
+
+    def _look(self) -> None:
+        """Look at the child if a connection waits for it, and answer in its place if it stands still."""
+        waiting = select.poll()
+        waiting.register(self._port, select.POLLIN)
+        if not waiting.poll(0) or not is_at_rest(self._child):
+            return
+        while connections := _accepted(self._port, STILL + b"\n"):
+            for each in connections:
+                each.close()
 
 
 def _answer(status: int, oom_kills: int | None, entry: bytes) -> bytes:

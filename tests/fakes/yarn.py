@@ -56,6 +56,8 @@ class Process:
     incarnation: int
     pid: int
     is_frozen: bool = False
+    is_still: bool = False
+    """Whether its witness sees it standing still while it is frozen."""
     is_scripted: bool = False
     """Its replicas are as a test says, whatever it is told."""
     is_connected: bool = False
@@ -303,9 +305,17 @@ class FakeCluster:
             is_alive = process is not None
             is_answered = process is None or process.host not in self.frozen
             is_running = process is not None and self.can_hear(process)
+            is_still = process is not None and process.is_still and is_answered and not is_running
             self.tell(
                 happened.PortProbed(
-                    action.container, action.incarnation, is_alive, self.now_ms, end, is_answered, is_running
+                    action.container,
+                    action.incarnation,
+                    is_alive,
+                    self.now_ms,
+                    end,
+                    is_answered,
+                    is_running,
+                    is_still,
                 )
             )
         elif isinstance(action, todo.FenceTasks):

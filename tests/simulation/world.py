@@ -30,6 +30,9 @@ from tests.simulation.zookeeper import ZooKeeper
 #: How long the system may take to be whole and quiet once nothing fails any more.
 SETTLE_MS = 45_000
 
+#: How long a connection waits for a process before its witness looks at it.
+WITNESS_MS: Final = 100
+
 #: Looked at this often then, and so many times in a row it must be whole.
 LOOK_MS: Final = 500
 LOOKS: Final = 3
@@ -299,19 +302,22 @@ class World:
         self.containers[container.name] = container
         return container
 
-    def probe(self, leader: Candidate, container: str) -> tuple[bool, ProcessEnd | None, bool, bool]:
+    def probe(self, leader: Candidate, container: str) -> tuple[bool, ProcessEnd | None, bool, bool, bool]:
         """Return whether a container lives as far as its port tells, and what its witness says.
 
-        Further whether its host answers, and its process. Only a live host refuses.
+        Further whether its host answers, and its process, and whether its witness sees it standing still. Only a live
+        host refuses.
         """
         process = self.containers.get(container)
         if process is None:
-            return True, None, False, False
+            return True, None, False, False, False
         host = process.host
         is_answered = host.is_up and not host.is_cut and not leader.host.is_cut
         if process.is_alive or not is_answered:
-            return True, None, is_answered, is_answered and process.is_running
-        return False, process.end, True, False
+            stands_ms = self.clock.now_ms - process.running_since_ms if process.stops else 0
+            is_still = is_answered and process.is_alive and stands_ms > WITNESS_MS
+            return True, None, is_answered, is_answered and process.is_running, is_still
+        return False, process.end, True, False, False
 
     def connect(self, stream: Stream, leader: Leader) -> None:
         """Connect a container's stream to the leader that it names."""

@@ -2,8 +2,9 @@
 
 Besides YARN's report there are three signs: the container's port refuses (handled in `apply`, because that is an
 observation, not a judgement); its stream broke and it did not reconnect in time; it is silent. If the host's kernel
-still answers at the port of a silent process, the host is alive and the process may only be stalled, so it gets more
-time. A wrong verdict costs a failover, never correctness: a container that was wrongly suspected is fenced.
+still answers at the port of a silent process, the host is alive and the process may only be short of processor time, so
+it gets more time; unless its witness, a process of its own, has seen that it stands still. A wrong verdict costs a
+failover, never correctness: a container that was wrongly suspected is fenced.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ _SILENT_PART: Final = 4
 
 #: Unanswered probes in a row before a host counts as silent: a single probe may lose its packet.
 _UNANSWERED: Final = 2
+
+#: A process must have been seen standing still for this percentage of the time after which a silent host counts as
+#: lost. A witness looks 0.1 s after a probe has begun, so of a pause of 0.8 s at most 0.7 s are seen.
+_STILL_PERCENT: Final = 75
 
 
 def policy_of(view: ClusterView, container: Container) -> PlannerPolicy:
@@ -99,7 +104,7 @@ def _unheard(view: ClusterView, holding: list[Container]) -> frozenset[str]:
     for each in expected:
         policy = policy_of(view, each)
         is_silent = view.now_ms - max(each.since_ms, each.responded_ms) > policy.heartbeat_timeout_ms
-        if (each.looks and is_silent) or _is_host_silent(view, each, policy, each.since_ms):
+        if (each.looks and is_silent) or _is_gone(view, each, policy, each.since_ms):
             found.append(each)
     if view.now_ms < view.listening_until_ms or _are_too_many(found, holding):
         return frozenset()
@@ -112,6 +117,8 @@ def _are_too_many(silent: list[Container], of: list[Container]) -> bool:
 
 
 def _silent(container: Container, detail: str) -> Reason[Loss]:
+    if container.still_ms:
+        return Reason(Loss.SILENT, f"{detail}, its process stands still")
     is_there = container.answered_ms > max(container.heard_ms, container.since_ms)
     host = "its host answers" if is_there else "its host does not answer"
     return Reason(Loss.SILENT, f"{detail}, {host}")
@@ -135,11 +142,16 @@ def _is_silent(view: ClusterView, container: Container, policy: PlannerPolicy) -
         return False
     if view.now_ms - container.heard_ms > policy.heartbeat_timeout_ms:
         return True
-    return _is_host_silent(view, container, policy, container.heard_ms)
+    return _is_gone(view, container, policy, container.heard_ms)
 
 
-def _is_host_silent(view: ClusterView, container: Container, policy: PlannerPolicy, since_ms: int) -> bool:
-    """Return whether a container's host has answered no probe for too long."""
+def _is_gone(view: ClusterView, container: Container, policy: PlannerPolicy, since_ms: int) -> bool:
+    """Return whether a container's host has answered no probe, or its process has been standing still, for too long.
+
+    ``since_ms`` is when it was last heard.
+    """
+    if 100 * container.still_ms >= _STILL_PERCENT * policy.host_timeout_ms:
+        return view.now_ms - since_ms > policy.host_timeout_ms
     quiet = view.now_ms - max(since_ms, container.answered_ms)
     return container.unanswered >= _UNANSWERED and quiet > policy.host_timeout_ms
 

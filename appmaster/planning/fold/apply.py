@@ -66,6 +66,8 @@ def _excused(view: ClusterView, now_ms: int, stalled_ms: int) -> ClusterView:
                 answered_ms=later(each.answered_ms),
                 responded_ms=later(each.responded_ms),
                 since_ms=later(each.since_ms),
+                still_since_ms=0,
+                still_ms=0,
                 standing={
                     replica: replace(standing, since_ms=later(standing.since_ms))
                     for replica, standing in each.standing.items()

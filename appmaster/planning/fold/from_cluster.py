@@ -192,7 +192,8 @@ def _heard(view: ClusterView, container: str, incarnation: int, at_ms: int) -> C
     )
     presence = Presence.LIVE if is_back else known.presence
     since = known.since_ms if presence is known.presence else at_ms
-    return replace(known, heard_ms=at_ms, looks=0, unanswered=0, presence=presence, since_ms=since)
+    heard = replace(known, heard_ms=at_ms, presence=presence, since_ms=since)
+    return replace(heard, looks=0, unanswered=0, still_since_ms=0, still_ms=0)
 
 
 def heartbeat_received(view: ClusterView, event: happened.HeartbeatReceived) -> ClusterView:
@@ -378,4 +379,11 @@ def _looked_at(known: Container, event: happened.PortProbed) -> Container:
         known = replace(known, answered_ms=event.at_ms, responded_ms=responded_ms)
     if known.probed_ms < known.heard_ms:
         return known
-    return replace(known, looks=known.looks + 1, unanswered=0 if event.is_answered else known.unanswered + 1)
+    still_since_ms = (known.still_since_ms or event.at_ms) if event.is_still else 0
+    return replace(
+        known,
+        looks=known.looks + 1,
+        unanswered=0 if event.is_answered else known.unanswered + 1,
+        still_since_ms=still_since_ms,
+        still_ms=max(0, known.probed_ms - still_since_ms) if still_since_ms else 0,
+    )

@@ -328,6 +328,8 @@ class PortProbed:
     """Whether the host answered at all; its kernel answers also for a stalled process."""
     is_running: bool = True
     """Whether the process answered, too; False also if that is not known."""
+    is_still: bool = False
+    """Whether the process stands still, as its witness reports."""
 
     @property
     def loss(self) -> Reason[Loss]:

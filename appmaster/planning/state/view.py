@@ -107,6 +107,10 @@ class Container:
     """When its host last answered a probe, which is made when the container is silent; 0: never."""
     responded_ms: int = 0
     """When its process last answered a probe."""
+    still_since_ms: int = 0
+    """Since when its witness has reported at each probe that its process stands still; 0: not at the last one."""
+    still_ms: int = 0
+    """For how long it certainly has: from that report to the start of the last probe."""
     slot: Slot | None = None
     """The slot it was requested for; None: it was requested by an earlier leader."""
     binding: str = ""

@@ -5,6 +5,7 @@ The kernel is a fake here, so that what is seen is the process around it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ from typing import Any
 import psutil
 import pytest
 
+from appmaster.adapters.look import Look, look_at
 from embedded.web import open_url
 from standby.cluster import ClusterConfig, dump
 from standby.process.witness import READ
@@ -421,6 +423,21 @@ def test_a_process_that_stood_still_past_its_session_comes_back_by_itself(stage:
         report = again.wait_for(Report, lambda each: each.number == 1)
         assert [each.phase for each in report.replicas] == [Phase.TAILING]
     assert process.popen.poll() is None
+
+
+def test_the_witness_of_a_stopped_process_says_so_in_its_place(stage: Stage) -> None:
+    with stage.leader() as leader:
+        process = stage.container()
+        hello = leader.session().hello
+
+        def seen() -> Look:
+            return asyncio.run(look_at(hello.host, hello.port))
+
+        for _ in range(3):
+            soon(lambda: seen() == Look(), "it takes connections itself")
+            process.send(signal.SIGSTOP)
+            soon(lambda: seen() == Look(is_running=False, is_still=True), "its witness answers")
+            process.send(signal.SIGCONT)
 
 
 def test_a_short_stop_costs_no_stream(stage: Stage) -> None:

@@ -137,6 +137,23 @@ def test_witness_of_a_container_tells_how_its_process_ended_and_is_let_go(leader
         assert not witness.is_alive()
 
 
+def test_witness_of_a_process_that_stands_still_tells_so(leader: Leader) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        leader.server.learn("c1", *listening.getsockname())
+
+        def witness() -> None:
+            connection, _ = listening.accept()
+            connection.sendall(b'{"stands_still":true}\n')
+            connection.close()
+
+        answering = threading.Thread(target=witness)
+        answering.start()
+        leader.server.probe("c1", 40)
+        told = leader.events.get(timeout=PATIENCE_SECONDS)
+        assert told == happened.PortProbed("c1", 40, True, 7, is_running=False, is_still=True)
+        answering.join(PATIENCE_SECONDS)
+
+
 def test_what_no_witness_would_say_is_no_end(leader: Leader) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         leader.server.learn("c1", *listening.getsockname())

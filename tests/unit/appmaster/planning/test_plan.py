@@ -90,6 +90,49 @@ def test_a_process_that_stands_still_on_a_host_that_answers_has_more_time(cluste
     assert "its host answers" in str(lost.reason)
 
 
+def test_a_process_that_its_witness_sees_standing_still_has_the_time_of_a_host(cluster: FakeCluster) -> None:
+    frozen = cluster.active_process(0)
+    frozen.is_frozen = frozen.is_still = True
+    cluster.run(950)
+    assert "container_lost" not in cluster.kinds()
+    cluster.run(350)
+    lost = next(each for each in cluster.entries if each.kind == "container_lost")
+    assert "its process stands still" in str(lost.reason)
+
+
+def test_a_process_that_stood_still_for_less_than_a_second_is_not_lost(cluster: FakeCluster) -> None:
+    """Also if it is not heard for a while after that: what it was seen to do counts, not only its silence."""
+    frozen = cluster.active_process(0)
+    for before, still, after in (
+        *[(100, 700, each) for each in range(0, 200, 50)],
+        (700, 700, 0),
+        (0, 600, 1_000),
+    ):
+        frozen.is_frozen = True
+        cluster.run(before)
+        frozen.is_still = True
+        cluster.run(still)
+        frozen.is_still = False
+        cluster.run(after)
+        frozen.is_frozen = False
+        cluster.run(1_000)
+        assert "container_lost" not in cluster.kinds()
+
+
+def test_what_a_witness_saw_before_the_leader_stalled_does_not_count(cluster: FakeCluster) -> None:
+    frozen = cluster.active_process(0)
+    frozen.is_frozen = frozen.is_still = True
+    cluster.run(950)
+    assert cluster.view.containers[frozen.container].still_ms > 0
+    cluster.now_ms += 500
+    cluster.tell(happened.Ticked(cluster.now_ms, stalled_ms=500))
+    assert cluster.view.containers[frozen.container].still_ms == 0
+    cluster.run(700)
+    assert "container_lost" not in cluster.kinds()
+    cluster.run(1_000)
+    assert "container_lost" in cluster.kinds()
+
+
 def test_a_silent_host_that_answers_again_in_time_has_lost_nothing(cluster: FakeCluster) -> None:
     """As it is with a machine that stands still for a moment, again and again."""
     host = cluster.active_process(0).host

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -359,12 +359,17 @@ def test_what_was_given_back_is_not_taken_for_dead_because_the_leader_stood_stil
 
 
 def looked_at(
-    answers: Callable[[str], tuple[bool, bool]], *, hosts: Sequence[str], lasts_ms: int
+    answers: Callable[[str], tuple[bool, bool]],
+    *,
+    hosts: Sequence[str],
+    lasts_ms: int,
+    still: Collection[str] = (),
 ) -> dict[str, tuple[int, str]]:
     """Return who of a container on each host is lost to a new leader, after how long and why, if nobody comes to it.
 
-    ``answers`` tells of a host whether it answers at the container's port, and whether the process does. A container
-    without a host is being launched: it is listed, and has not registered.
+    ``answers`` tells of a host whether it answers at the container's port, and whether the process does. On the hosts
+    ``still`` its witness sees it standing still. A container without a host is being launched: it is listed, and has
+    not registered.
     """
     now_ms = begun = 3_600_000
     lost: dict[str, tuple[int, str]] = {}
@@ -394,10 +399,9 @@ def looked_at(
         asked, probed[:] = list(probed), []
         events: list[Event] = []
         for each in asked:
-            is_answered, is_running = answers(each.container.removeprefix("a1_"))
-            events.append(
-                happened.PortProbed(each.container, 40, True, now_ms, None, is_answered, is_running)
-            )
+            host = each.container.removeprefix("a1_")
+            seen = (*answers(host), host in still)
+            events.append(happened.PortProbed(each.container, 40, True, now_ms, None, *seen))
         driver.turn(events)
     return lost
 
@@ -415,8 +419,9 @@ def test_new_leader_waits_for_a_silent_host_no_longer_than_a_leader_of_long_stan
     policy = PlannerPolicy()
     lost = looked_at(
         lambda host: (host != "h1", host == "h3"),
-        hosts=("h1", "h2", "h3"),
+        hosts=("h1", "h2", "h3", "h4"),
         lasts_ms=policy.takeover_grace_ms + 500,
+        still=("h4",),
     )
     waited = {container: after for container, (after, _) in lost.items()}
     assert policy.host_timeout_ms < waited["a1_h1"] <= policy.host_timeout_ms + 500
@@ -424,6 +429,8 @@ def test_new_leader_waits_for_a_silent_host_no_longer_than_a_leader_of_long_stan
     assert policy.heartbeat_timeout_ms < waited["a1_h2"] <= policy.heartbeat_timeout_ms + 500
     assert lost["a1_h2"][1] == "silent: since the new leader took over, its host answers"
     assert waited["a1_h3"] > policy.takeover_grace_ms, "its process runs, and has yet to come"
+    assert policy.host_timeout_ms < waited["a1_h4"] <= policy.host_timeout_ms + 500
+    assert lost["a1_h4"][1] == "silent: since the new leader took over, its process stands still"
 
 
 def test_new_leader_that_reaches_nearly_nobody_waits_for_the_whole_grace() -> None:

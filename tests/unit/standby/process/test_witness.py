@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from standby.process.last_words import LastWords, last_words
-from standby.process.witness import MOST_BYTES, READ, WitnessNote
+from standby.process.witness import MOST_BYTES, READ, STILL, WitnessNote
 from standby.shared import exits, wire
 from standby.shared.exits import ExitCause, ProcessEnd, Ran
 from standby.shared.model import TaskId
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, soon
 
 ROOT = Path(__file__).parents[4]
 
@@ -62,6 +62,22 @@ class Child:
             said = asking.makefile("rb").readline()
             asking.sendall(READ)
         return wire.decode_end(said)
+
+    def stands_still(self) -> bool:
+        """Return whether its witness says that it stands still; else it has taken the connection itself."""
+        with socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS) as asking:
+            said = asking.makefile("rb").readline().rstrip()
+        assert said in (STILL, b"")
+        return said == STILL
+
+    def accepts(self, then: str) -> None:
+        """Have it accept connections as a container does, and do something else."""
+        self.does(
+            "from standby.adapters.liveness import LivenessPort; "
+            f"LivenessPort('127.0.0.1', witnessed.port); print(flush=True); {then}"
+        )
+        assert self.popen.stdout is not None
+        self.popen.stdout.readline()
 
     def wrote(self) -> LastWords:
         """Return what the log says once process and witness are gone."""
@@ -147,6 +163,26 @@ def test_witness_passes_a_signal_on_and_ends_as_the_process_does(child: Child) -
     assert end is not None
     assert end.status == 6
     assert child.popen.wait(PATIENCE_SECONDS) == 6
+
+
+def test_process_that_is_stopped_is_told_of_until_it_runs_again(child: Child) -> None:
+    child.accepts("signal.pause()")
+    assert not child.stands_still()
+    for _ in range(2):
+        os.kill(child.pid, signal.SIGSTOP)
+        soon(child.stands_still, "it is stopped")
+        os.kill(child.pid, signal.SIGCONT)
+        soon(lambda: not child.stands_still(), "it takes connections itself")
+    os.kill(child.pid, signal.SIGSTOP)
+    os.kill(child.pid, signal.SIGKILL)
+    end = child.ask()
+    assert end is not None
+    assert end.status == -signal.SIGKILL
+
+
+def test_process_that_hangs_is_told_of(child: Child) -> None:
+    child.accepts("__import__('ctypes').PyDLL(None).sleep(100_000)")
+    soon(child.stands_still, "no other thread of it can run")
 
 
 def test_note_keeps_the_last_entry_and_nothing_that_is_too_long() -> None:
