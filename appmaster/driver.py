@@ -93,6 +93,8 @@ class Driver:
                 break
             self._check(actions)
             for action in actions:
+                if not self._may_act():
+                    break  # this process was stopped in the middle of the turn; the rest is planned again
                 self._apply(Started(action, self._clock()))
                 self._carry_out(action, self.view)
         else:

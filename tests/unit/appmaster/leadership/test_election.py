@@ -557,3 +557,24 @@ def test_leader_without_a_valid_lease_folds_in_what_happens_and_does_nothing(clo
     driver.turn([happened.ModelRefused("job", "by a test")])
     assert not done
     assert driver.view.jobs["job"].model == model
+
+
+def test_leader_that_is_stopped_in_a_turn_goes_on_once_it_has_a_lease_again(clock: Clock) -> None:
+    lease = Lease(clock, 1_000)
+    done: list[todo.Action] = []
+
+    def carry_out(action: todo.Action, view: ClusterView) -> None:
+        done.append(action)
+        clock.now_ms += 2_000
+
+    inbox: Inbox[Event] = Inbox()
+    driver = Driver(inbox, carry_out, lambda entry, view: None, clock, may_act=lambda: lease.is_valid)
+    spec = JobSpec("main", 1, 1, 0)
+    loaded = happened.JobLoaded("job", "run", spec, None, PlannerPolicy())
+    events: list[Event] = [happened.Elected(1, clock.now_ms, 0), loaded]
+    for turn in range(1, 3):
+        lease.renew(clock.now_ms)
+        driver.turn(events)
+        assert len(done) == turn, "one act, and the lease is over"
+        events = []
+    assert done[0] != done[1]
