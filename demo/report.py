@@ -9,9 +9,14 @@ from typing import Any, Final
 
 from demo.events import Event
 from demo.gaps import Disturbance, Gap
+from standby.shared.model import StartStep
 
 #: The steps of a failover in order, as timed by the event ``failover_finished``.
-STEPS: Final = ("detected", "recorded", "ordered", "fenced", "drained", "active", "first_commit")
+STEPS: Final = (
+    *("detected", "recorded", "ordered", "fenced", "drained", "active"),
+    *(each.value for each in StartStep),
+    "first_commit",
+)
 
 
 @dataclass(frozen=True, slots=True)

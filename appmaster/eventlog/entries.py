@@ -298,10 +298,10 @@ class FinishedData(EntryData):
 
     tasks: Mapping[str, Mapping[str, int | None]] = field(
         metadata=_doc(
-            "task → Unix milliseconds at which the loss was detected (`detected_ms`), the "
-            "record was durable (`recorded_ms`), the order was sent (`ordered_ms`), the "
-            "writer fenced (`fenced_ms`), the changelog drained (`drained_ms`), the epoch "
-            "claimed (`active_ms`), and the first batch committed (`first_commit_ms`)"
+            "task → Unix milliseconds: loss detected (`detected_ms`), record durable (`recorded_ms`), order sent "
+            "(`ordered_ms`), writer fenced (`fenced_ms`), changelog drained (`drained_ms`), epoch claimed "
+            "(`active_ms`), task joined the pipeline (`joined_ms`), feed started (`started_ms`), batch delivered "
+            "(`delivered_ms`), computed (`computed_ms`), begun (`begun_ms`) and committed (`first_commit_ms`)"
         )
     )
     from_: str = field(metadata=_doc("the container that was active before"))

@@ -16,6 +16,7 @@ from appmaster.planning.state.actions import DecisionKind, Outcome
 from appmaster.planning.state.job import EffectKind
 from appmaster.planning.state.reasons import DecisionBasis, Loss, NoStandbyReason
 from appmaster.planning.state.view import RequestKind
+from standby.shared.model import StartStep
 
 #: Stands for every value outside a label's closed set.
 OTHER: Final = "other"
@@ -77,7 +78,11 @@ RELEASE_REASONS: Final = (*(each.value for each in Outcome), OTHER)
 WITHOUT_REASONS: Final = (*(each.value for each in NoStandbyReason), OTHER)
 
 #: Milestones of a failover, in order: each phase ends with the milestone of its name.
-PHASES: Final = ("recorded", "ordered", "fenced", "drained", "active", "first_commit")
+PHASES: Final = (
+    *("recorded", "ordered", "fenced", "drained", "active"),
+    *(each.value for each in StartStep),
+    "first_commit",
+)
 
 DECISIONS: Final = (*(each.value.replace("-", "_") for each in DecisionKind), OTHER)
 

@@ -11,6 +11,7 @@ hundred times per second.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,8 @@ from standby.shared.model import InputPartition, Offsets, TaskId
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_LOG: Final = logging.getLogger(__name__)
 
 #: While a query's start is not near, one batch is computed per this interval.
 COMPUTE_SECONDS: Final = 10.0
@@ -67,6 +70,8 @@ class QueryBuffer:
         self._computed_at: float | None = None
         self._has_waited = False
         self._has_delivered = False
+        #: When the gate was opened, and when the current batch was planned.
+        self._opened_at = self._planned_at = clock()
         self._gate = threading.Condition()
         self._arrived = threading.Event()
         self._ended = threading.Event()
@@ -128,6 +133,7 @@ class QueryBuffer:
                 task: position for task, position in positions.items() if position != self.positions[task]
             }
             self._deliver = deliver
+            self._opened_at = self._clock()
             self._is_open = True
             self._gate.notify_all()
 
@@ -153,6 +159,7 @@ class QueryBuffer:
         While the start is not near, most batches wait here and are never computed. A few are computed, to keep
         everything involved warm.
         """
+        self._planned_at = self._clock()
         with self._gate:
             if not self._is_open:
                 if not self._is_worth_computing():
@@ -172,6 +179,7 @@ class QueryBuffer:
 
     def receive(self, rows: pa.Table, ends: Mapping[InputPartition, int]) -> None:
         """Receive a micro-batch: its rows, and the offset after its last record per partition."""
+        came_at = self._clock()
         with self._gate:
             self._has_waited = not self._is_open
             if self._has_waited:
@@ -198,9 +206,19 @@ class QueryBuffer:
         spans = {task: (start, come[task]) for task, start in self._next.items()}
         batches = split(rows, spans, self._inputs, self._transform)
         if batches:
+            if not self._has_delivered:
+                self._log_first(sum(each.rows.num_rows for each in batches), came_at)
             self._has_delivered = True
             self._deliver(batches)
             self._next.update((batch.task, batch.end) for batch in batches)
+
+    def _log_first(self, rows: int, came_at: float) -> None:
+        now = self._clock()
+        _LOG.info(
+            "the first batch, of %d rows, was planned at %+.0f ms, computed at %+.0f ms and delivered at %+.0f ms from "
+            "the opening of the gate",
+            *(rows, *((at - self._opened_at) * 1000 for at in (self._planned_at, came_at, now))),
+        )
 
     def _reached(
         self, ends: Mapping[InputPartition, int], before: Mapping[TaskId, Offsets]

@@ -284,6 +284,21 @@ class Wanted:
     """Standby only: while it is not in sync, it replays nothing (`job.restore.paused`)."""
 
 
+class StartStep(enum.Enum):
+    """The steps from the claim of a task to its first commit, in order."""
+
+    JOINED = "joined"
+    """The pipeline of the job has the task."""
+    STARTED = "started"
+    """The start of the feed began, once all tasks that become active together were claimed."""
+    DELIVERED = "delivered"
+    """The feed has delivered its first batch."""
+    COMPUTED = "computed"
+    """The job's step was called with this batch."""
+    BEGUN = "begun"
+    """The commit record of its transaction has arrived; first, the markers of the claim have been seen."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
     """A container's report about one replica that it holds."""
@@ -315,6 +330,8 @@ class ReplicaStatus:
 
     This also covers phases that are shorter than the interval between two reports.
     """
+    start_steps: Mapping[str, int] = field(default_factory=dict)
+    """Active only: the values of `StartStep` passed since the claim → Unix milliseconds."""
     is_prepared: bool = False
     """Standby only: everything that `Wanted.is_next` requires is done."""
     start_ms: int | None = None

@@ -24,7 +24,17 @@ from appmaster.planning.state.model import JobModel, JobSpec
 from appmaster.planning.state.view import ClusterView, Command, Operation, Recorded
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd
-from standby.shared.model import Leftover, Phase, ProcessorId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
+from standby.shared.model import (
+    Leftover,
+    Phase,
+    ProcessorId,
+    ReplicaStatus,
+    Role,
+    StartStep,
+    TaskId,
+    TaskRecord,
+    Wanted,
+)
 
 A = TypeVar("A", bound=todo.Action)
 
@@ -504,6 +514,7 @@ class FakeCluster:
             end=None if is_cut_off else self.applied,
             lag_ms=None if is_cut_off else self.lag_ms,
             is_cut_off=is_cut_off and wanted.role is Role.ACTIVE,
+            start_steps={StartStep.JOINED.value: self.now_ms},
             input_committed=10,
             input_end=None if is_cut_off else 10,
             since_ms=self.now_ms,

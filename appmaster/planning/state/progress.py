@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from appmaster.planning.state.view import ClusterView, Container, Failover
-from standby.shared.model import Phase, ReplicaId, Role, TaskId
+from standby.shared.model import Phase, ReplicaId, Role, StartStep, TaskId
 
 #: The phases whose times are kept for a failover.
 _MILESTONES = (Phase.FENCING, Phase.DRAINING, Phase.CLAIMING, Phase.ACTIVE)
@@ -58,6 +58,11 @@ def progress(view: ClusterView, container: Container, failover: Failover) -> Fai
             "fenced_ms": phases.get((task, Phase.DRAINING), phases.get((task, Phase.CLAIMING))),
             "drained_ms": phases.get((task, Phase.CLAIMING)),
             "active_ms": phases.get((task, Phase.ACTIVE)),
+            **{
+                f"{step.value}_ms": status.start_steps[step.value]
+                for step in StartStep
+                if step.value in status.start_steps
+            },
             "first_commit_ms": status.first_commit_ms,
         }
     return FailoverProgress(phases, times, is_over=done, is_finished=done)

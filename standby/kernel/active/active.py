@@ -23,7 +23,7 @@ from standby.replica.store.keys import COMMIT, OWN
 from standby.replica.store.overlay import Changes, Emitted
 from standby.shared.clock import Clock
 from standby.shared.errortext import first_line
-from standby.shared.model import GIVEN_UP_SECONDS, GivenUp, InputFailures, LeftOut, Offsets, TaskId
+from standby.shared.model import GIVEN_UP_SECONDS, GivenUp, InputFailures, LeftOut, Offsets, StartStep, TaskId
 from standby.threads.worker import Worker, settle
 
 #: At most this many given-up records are reported individually between two reports; the others are only counted.
@@ -99,6 +99,8 @@ class ActiveTask:
         """The input offsets of the next records to process."""
         self.first_commit_ms: int | None = None
         """Unix milliseconds of the first commit with input."""
+        self.start_steps: Final[dict[str, int]] = {}
+        """The values of `StartStep` that it has passed → Unix milliseconds."""
         self.last_commit_ms = hooks.clock.now_ms()
         """Unix milliseconds of the last commit, with or without input, or of the start."""
         self.commits = 0
@@ -156,6 +158,11 @@ class ActiveTask:
         # The rows of the batch were read before this request. Its answer arrives while the transaction begins.
         answer = self._ask_topics()
         return self._submit(lambda: self._commit(start, end, outputs, changes, answer))
+
+    def note_step(self, step: StartStep) -> None:
+        """Record the time of a step on the way to the first commit, the first time it is passed. Thread-safe."""
+        if self.first_commit_ms is None:
+            self.start_steps.setdefault(step.value, self._clock.now_ms())
 
     @property
     def epoch(self) -> int:
@@ -254,6 +261,8 @@ class ActiveTask:
             # anywhere, and the next owner finds the record. Until it has arrived, everything open belongs to the
             # previous transaction.
             self._check_changelog(self._writer.begin(record))
+            if end != start:
+                self.note_step(StartStep.BEGUN)
             self._writer.prepare(outputs, changes, end, said.metadata)
             self._check_topics(answer)
             self._probe(BEFORE_COMMIT)

@@ -24,7 +24,7 @@ from standby.replica.lifecycle import Signal
 from standby.replica.store.overlay import BatchState, Changes, Emitted, Outbox, Postponed
 from standby.shared import errortext
 from standby.shared.clock import REAL, Clock, have_ended
-from standby.shared.model import Offsets, TaskId
+from standby.shared.model import Offsets, StartStep, TaskId
 
 _log: Final = logging.getLogger(__name__)
 
@@ -178,6 +178,7 @@ class BatchRunner:
         try:
             for each in computed:
                 batch = each.batch
+                each.active.note_step(StartStep.COMPUTED)
                 commits[each.active.commit(batch.start, batch.end, each.outputs, each.changes)] = each
             for done in self.clock.completed(commits, self._commit_seconds):
                 failure = commits[done].failure_of(done)

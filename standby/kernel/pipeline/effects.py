@@ -23,7 +23,7 @@ from standby.replica.failing import InputRecord, code_error
 from standby.replica.identity import TopicChanged
 from standby.replica.lifecycle import Signal
 from standby.shared.errortext import first_line, full_traceback, summary_of
-from standby.shared.model import Offsets, TaskId
+from standby.shared.model import Offsets, StartStep, TaskId
 
 _log: Final = logging.getLogger(__name__)
 
@@ -246,6 +246,8 @@ class PipelineEffects:
             feed.shrink()
         delivering = self.delivering = Delivering({task: self.actives[task] for task in action.positions})
         self.runner.marks.feed(self._name, delivering.actives)
+        for active in delivering.actives.values():
+            active.note_step(StartStep.STARTED)
         try:
             feed.start(action.positions, partial(self._deliver, delivering), action.until)
         except StandfastError as error:
@@ -261,6 +263,8 @@ class PipelineEffects:
                 _log.warning("the feed delivered input that is committed already: %s", listed)
             if rest:
                 delivering.is_at_work = True
+                for each in rest:
+                    delivering.actives[each.task].note_step(StartStep.DELIVERED)
                 self.runner.run(rest, delivering.actives)
                 delivering.is_at_work = False
         except BaseException as error:

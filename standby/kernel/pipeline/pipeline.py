@@ -31,7 +31,7 @@ from standby.ports import Feed
 from standby.replica.lifecycle import Signal
 from standby.shared.clock import Clock
 from standby.shared.errortext import full_traceback, summary_of
-from standby.shared.model import TaskId
+from standby.shared.model import StartStep, TaskId
 from standby.threads.worker import Worker, settle
 
 _log: Final = logging.getLogger(__name__)
@@ -238,6 +238,7 @@ class Pipeline:
 
     def _join(self, active: ActiveTask) -> None:
         self._joins += 1
+        active.note_step(StartStep.JOINED)
         self._effects.actives[active.task] = active
         self._fold(
             Joined(

@@ -291,6 +291,7 @@ class ReplicaRunner:
             input_end=input_end.offset if input_end is not None else None,
             input_offsets=self._input_offsets(active) if has_input and active is not None else {},
             first_commit_ms=active.first_commit_ms if has_input and active is not None else None,
+            start_steps=dict(active.start_steps) if has_input and active is not None else {},
             since_ms=self.since_ms,
             entered=self._entered,
             detail=self.detail or (_PAUSED if self.is_paused and replica.phase is Phase.RESTORING else ""),

@@ -203,6 +203,11 @@ def test_failover_time_is_split_into_phases_that_add_up() -> None:
         # The container's clock is a little behind the leader's here: no phase is shorter than nothing.
         "drained_ms": 1_141,
         "active_ms": 1_150,
+        "joined_ms": 1_151,
+        "started_ms": 1_160,
+        "delivered_ms": 1_350,
+        "computed_ms": 1_360,
+        "begun_ms": 1_390,
         "first_commit_ms": 1_400,
     }
     found = shown(
@@ -220,7 +225,12 @@ def test_failover_time_is_split_into_phases_that_add_up() -> None:
         "fenced": 0.2,
         "drained": 0,
         "active": 0.016,
-        "first_commit": 0.5,
+        "joined": 0.002,
+        "started": 0.018,
+        "delivered": 0.38,
+        "computed": 0.02,
+        "begun": 0.06,
+        "first_commit": 0.02,
         "total": 0.8,
     }
     assert value(found, "standfast_failover_seconds_count", phase="total") == 2

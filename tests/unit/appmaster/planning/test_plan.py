@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from appmaster.eventlog.entries import EntryKind
+from appmaster.eventlog.entries import EntryKind, FinishedData
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
@@ -62,6 +62,16 @@ def test_nothing_is_ordered_before_it_is_recorded(cluster: FakeCluster) -> None:
     decided = plan(cluster.view)
     assert isinstance(decided[0], todo.WriteRecords)
     assert not any(isinstance(each, todo.SendAssignment) for each in decided)
+
+
+def test_the_steps_of_a_failover_that_were_reported_are_recorded(cluster: FakeCluster) -> None:
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.run(4_000)
+    (finished,) = (each for each in cluster.entries if each.kind is EntryKind.FAILOVER_FINISHED)
+    assert isinstance(finished.details, FinishedData)
+    times = finished.details.tasks["0"]
+    assert times["joined_ms"] == times["active_ms"]
+    assert "started_ms" not in times
 
 
 def test_silent_host_is_noticed_and_its_copies_go_to_a_third_host(cluster: FakeCluster) -> None:

@@ -20,7 +20,7 @@ from standby.kernel.ports import WriterLost
 from standby.replica.claim import Committed
 from standby.replica.lifecycle import Effect
 from standby.replica.store.origin import DATABASE, SIDE_FILE, decode_origin
-from standby.shared.model import LeftOut, Phase, ReplicaId, Role
+from standby.shared.model import LeftOut, Phase, ReplicaId, Role, StartStep
 from standby.shared.naming import state_path
 from standby.shared.wire import JobDefinition
 from tests.fakes import ledger_job
@@ -73,6 +73,9 @@ def test_first_deploy_processes_from_the_start_and_a_standby_follows(lab: Memory
         assert each.role is Role.ACTIVE
         assert each.first_commit_ms is not None
         assert each.since_ms >= lab.now_ms
+        assert [*each.start_steps] == [step.value for step in StartStep]
+        times = [*each.start_steps.values(), each.first_commit_ms]
+        assert times == sorted(times)
 
 
 def planted(*_: object) -> Any:
