@@ -129,7 +129,9 @@ class SparkQuery:
 
     def limit(self) -> None:
         """Apply the adaptive size to the next batches, whatever the query's initial limit."""
-        self._limit()
+        # Spark learns of its source with the first batch, after which the size is applied in any case.
+        if self._reached is not None:
+            self._limit()
 
     def stop(self) -> None:
         """Stop the query after a batch in ``receive`` has ended; later ones are not received.

@@ -6,6 +6,7 @@ The stream is one in memory: it makes micro-batches of the offsets that Spark's 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
 
 from standby.feed.batches import ROWS
 from standby.feed.rules.sizing import FIRST_RECORDS, LEAST_RECORDS
@@ -55,6 +57,8 @@ class Stream:
         self._log, self._start, self.end, self.limit = log, start, start, limit
         self._computed = computed
         self._is_stopped = False
+        self.has_source = False
+        """Whether it knows what it reads, which is so from its first batch on."""
         self.writeStream = self
         self._jsq = SimpleNamespace(streamingQuery=lambda: self)
 
@@ -107,6 +111,7 @@ class Stream:
                 self._log.changed.wait_for(lambda: self._is_stopped or self.end < len(self._log.sizes))
                 if self._is_stopped:
                     return
+                self.has_source = True
                 self._start, self.end = self.end, min(len(self._log.sizes), self.end + self.limit)
             self._on_batch(self, 0)
 
@@ -130,6 +135,8 @@ class Spark:
         return self.streams[-1]
 
     def limit_batches(self, stream: Stream, records: int) -> None:
+        if not stream.has_source:
+            raise Py4JError("head of empty map")
         stream.limit = records
 
     @contextlib.contextmanager
@@ -258,6 +265,17 @@ def test_query_that_is_begun_anew_looks_at_what_it_begins_with(held: Callable[..
     query.prepare(len(small) + 1_000, is_near=False)
     query.await_batch(2)
     assert query.spark.computed[-1] <= 1.2 * AT_MOST
+
+
+def test_query_that_is_started_before_its_first_batch_reads_larger_ones_later(
+    held: Callable[..., Held],
+) -> None:
+    query = held(*[10] * (4 * LEAST_RECORDS))
+    with query.log.changed:
+        query.prepare(500)
+        ends = query.start(500)
+    soon(lambda: ends and ends[-1] == 4 * LEAST_RECORDS, "not everything came")
+    assert max(end - before for before, end in itertools.pairwise(ends)) > FIRST_RECORDS
 
 
 def test_query_at_its_gate_follows_in_larger_batches_than_it_begins_to_count_with(
