@@ -13,7 +13,7 @@ import argparse
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -117,12 +117,17 @@ def _submit(arguments: argparse.Namespace) -> int:
     yarn.hadoop_configuration()
     check_names(job.directory, config.modules)
     progress.say("checking the job's functions")
-    with job_code(job.directory, config.modules) as code, ThreadPoolExecutor(max_workers=1) as background:
+    with (
+        job_code(job.directory, config.modules) as code,
+        ExitStack() as opened,
+        ThreadPoolExecutor(max_workers=2) as background,
+    ):
         step_of(config)
         check_starts_no_spark(config)
         # All clients that the job will make, before any server is asked or changed.
         check_clients(config)
-        # Planning the transform takes a JVM some seconds; meanwhile the servers are asked.
+        # Skein's driver and planning the transform take a JVM some seconds each; meanwhile the servers are asked.
+        starting_driver = background.submit(opened.enter_context, yarn.skein_client(deadline))
         transform = background.submit(check_transform, config, code, deadline.left_seconds)
         progress.say("checking Kafka and ZooKeeper")
         topics = Topics(kafka_settings(config))
@@ -140,26 +145,27 @@ def _submit(arguments: argparse.Namespace) -> int:
             ZooKeeper(config.zookeeper, config.cluster, config.zookeeper_session_ms, access) as zookeeper,
             ClusterClient(config.cluster, config.zookeeper, tls=config.zookeeper_tls) as client,
         ):
-            with yarn.skein_client(deadline) as driver:
-                servers = _Servers(topics, zookeeper, driver, client)
-                progress.say("checking YARN")
-                checked = _check(arguments, job, code, tasks, servers, progress.say)
-                _look_further(arguments, checked, servers, deadline, progress)
-                progress.say("checking the job's transform")
-                transform.result()
-                if arguments.check:
-                    progress.say("everything is in order; nothing was submitted")
-                    return 0
-                if deadline.is_over:
-                    raise StandfastError(
-                        f"the checks alone took {deadline.seconds:g} s; nothing was submitted: give a longer --timeout"
-                    )
-                with Undo(progress) as undo:
-                    launch = cells.Launching(deadline, progress, undo)
-                    applications, deployed = _launch(arguments, checked, servers, launch)
+            driver = starting_driver.result()
+            servers = _Servers(topics, zookeeper, driver, client)
+            progress.say("checking YARN")
+            checked = _check(arguments, job, code, tasks, servers, progress.say)
+            _look_further(arguments, checked, servers, deadline, progress)
+            progress.say("checking the job's transform")
+            transform.result()
+            if arguments.check:
+                progress.say("everything is in order; nothing was submitted")
+                return 0
+            if deadline.is_over:
+                raise StandfastError(
+                    f"the checks alone took {deadline.seconds:g} s; nothing was submitted: give a longer --timeout"
+                )
+            with Undo(progress) as undo:
+                launch = cells.Launching(deadline, progress, undo)
+                applications, deployed = _launch(arguments, checked, servers, launch)
+            # The driver takes a second to end, and a job that has just begun may fail in that time.
+            opened.close()
             if deployed is None:
                 return 0
-            # The driver takes a second to end, and a job that has just begun may fail in that time.
             status, said = starting.final_status(config.job_name, deployed, client)
     seconds = progress.seconds
     if arguments.json:
