@@ -18,6 +18,10 @@ STEPS: Final = (
     "first_commit",
 )
 
+#: By how much the leader's time of an event may be earlier than this machine's clock: it notes the difference of its
+#: clocks once, when it is elected, and the machine's clock may be adjusted later.
+CLOCKS_MS: Final = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Failover:
@@ -50,7 +54,7 @@ def step_times(
             steps = {
                 name.removesuffix("_ms"): int(value) for name, value in times.items() if value is not None
             }
-            if steps.get("detected", event.at_ms) >= since_ms:
+            if steps.get("detected", event.at_ms) >= since_ms - CLOCKS_MS:
                 found[int(partition)] = steps
     return found
 
