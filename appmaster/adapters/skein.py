@@ -99,6 +99,8 @@ class SkeinCell:
     they are not available."""
     #: Hosts that can be requested by name; known after `connect`.
     hosts: tuple[str, ...] = ()
+    #: Not known: YARN does not tell where there is room.
+    full: frozenset[str] = frozenset()
     #: Containers that were given back without the AM being informed.
     owed: set[str] = field(default_factory=set)
     _client: Any = None

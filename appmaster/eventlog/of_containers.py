@@ -15,7 +15,7 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.progress import progress
 from appmaster.planning.state.reasons import Loss, Reason
-from appmaster.planning.state.view import HOLDING, ClusterView, Container, RequestState
+from appmaster.planning.state.view import HOLDING, ClusterView, Container, ContainerRequest, RequestState
 from standby.shared.model import Phase, ProcessorId, ReplicaStatus, SlotId
 
 #: The result of a rule: the entries of one event or action, in order.
@@ -71,6 +71,10 @@ def _lost(view: ClusterView, container: Container, loss: Reason[Loss], at_ms: in
 
 def unregistered(before: ClusterView, event: happened.ContainerUnregistered, after: ClusterView) -> Entries:
     """Yield the entries for the end of a container's session."""
+    for request in before.requests.values():
+        if event.skein_id and request.skein_id == event.skein_id:
+            yield _launch_failed(request, str(event.setback))
+            return
     if after is not before:
         yield from ended(before, after, event.container, event.loss, event.at_ms)
 
@@ -79,19 +83,23 @@ def completed(before: ClusterView, event: happened.ContainerCompleted, after: Cl
     """Yield the entries for YARN's report that a container has ended."""
     for request in before.requests.values():
         if request.skein_id == event.skein_id:
-            yield LogEntry(
-                EntryKind.LAUNCH_FAILED,
-                entries.RequestData(str(request.slot), request.kind),
-                job=job_of(request.slot),
-                copy=request.slot.copy if isinstance(request.slot, SlotId) else None,
-                host=request.host,
-                reason=event.message,
-            )
+            yield _launch_failed(request, event.message)
             return
     for container in before.containers.values():
         if container.skein_id == event.skein_id:
             yield from ended(before, after, container.id, event.loss, event.at_ms)
             return
+
+
+def _launch_failed(request: ContainerRequest, reason: str) -> LogEntry:
+    return LogEntry(
+        EntryKind.LAUNCH_FAILED,
+        entries.RequestData(str(request.slot), request.kind),
+        job=job_of(request.slot),
+        copy=request.slot.copy if isinstance(request.slot, SlotId) else None,
+        host=request.host,
+        reason=reason,
+    )
 
 
 def stream_broken(before: ClusterView, event: happened.ContainerStreamBroken, after: ClusterView) -> Entries:

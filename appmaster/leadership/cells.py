@@ -325,7 +325,14 @@ class Cells:
         _log.info("cell %d answers: attempt %s at %s", number, record.attempt, record.address)
         master = host_of(record.address)
         return [
-            happened.CellFound(number, record.attempt, connection.hosts, self.clock.monotonic_ms(), master),
+            happened.CellFound(
+                number,
+                record.attempt,
+                connection.hosts,
+                self.clock.monotonic_ms(),
+                master,
+                connection.full,
+            ),
             *expected,
         ]
 

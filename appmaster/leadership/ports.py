@@ -14,7 +14,7 @@ from appmaster.planning.state import events as happened
 from appmaster.ports import JobUpdates
 from appmaster.records import CellRecord, JobRecord, Loaded, StatusRecord
 from standby.errors import BadConfiguration
-from standby.shared.records import ContainerRecord, ControllerRecord
+from standby.shared.records import ContainerRecord, ControllerRecord, MemberRecord
 
 # ---- the election ----
 
@@ -59,9 +59,14 @@ class Epochs(Protocol):
 
 
 class CellConnection(Protocol):
-    """A connection to one attempt of one cell; `appmaster.adapters.skein.SkeinCell`."""
+    """A connection to one attempt of one cell; `appmaster.adapters.skein.SkeinCell`.
+
+    Or to a pool, which stands for a cell that is never lost; `appmaster.adapters.pool.PoolCell`.
+    """
 
     hosts: tuple[str, ...]
+    full: frozenset[str]
+    """Those of the hosts on which nothing can be requested now, as far as is known."""
     owed: set[str]
     """What was given back without its AM being informed."""
 
@@ -95,6 +100,39 @@ class CellConnection(Protocol):
 
     def finish(self, *, succeeded: bool, diagnostics: str) -> None:
         """End its application."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMember:
+    """A process of a pool as it is recorded."""
+
+    record: MemberRecord
+    version: int
+    """Of its node; each claim and each release raises it."""
+
+
+class PoolRecords(Protocol):
+    """The processes of a pool, for the leader. Every call may raise `Transient`."""
+
+    @property
+    def epoch(self) -> int:
+        """The leader's epoch."""
+        ...
+
+    def names(self, watch: Callable[[], None]) -> frozenset[str]:
+        """Return the ids of the registered processes; ``watch`` is called once when one comes or goes."""
+        ...
+
+    def read(self, names: Sequence[str]) -> Mapping[str, PoolMember]:
+        """Return those of the processes that are still registered."""
+        ...
+
+    def write(self, member: PoolMember) -> bool:
+        """Write a process's record over its version; return False if it has another one, or is gone.
+
+        Raises `Fenced` if another candidate leads, `Transient` if the outcome is unknown.
+        """
         ...
 
 

@@ -21,6 +21,9 @@ NAME_WORDS: Final = "up to 120 letters, digits, dots, underscores and dashes, bu
 #: Root of everything in ZooKeeper.
 ROOT: Final = "/standfast"
 
+#: Stands for the attempt of an application where containers are processes of a pool.
+POOL: Final = "pool"
+
 #: The child of a bundle's znode that is not a candidate.
 CODE_PARTS: Final = "parts"
 
@@ -76,6 +79,24 @@ def task_path(cluster: str, task: TaskId) -> str:
 def container_path(cluster: str, container: str) -> str:
     """Return the ephemeral znode of a container."""
     return f"{ROOT}/{cluster}/containers/{container}"
+
+
+def pool_path(cluster: str) -> str:
+    """Return the znode below which the processes of a pool are."""
+    return f"{ROOT}/{cluster}/pool"
+
+
+def member_path(cluster: str, container: str) -> str:
+    """Return the ephemeral znode of a process of a pool, which has the id of the container that it is or becomes."""
+    return f"{pool_path(cluster)}/{container}"
+
+
+def member_id(host: str, unique: str) -> str:
+    """Return the id of a process of a pool; ``unique`` differs at each start.
+
+    Its part before the last underscore is `POOL`, as that of a YARN container is the attempt that it belongs to.
+    """
+    return f"{POOL}_{host.replace('_', '-')}-{unique}"
 
 
 def credentials_path(cluster: str, role: PeerRole) -> str:

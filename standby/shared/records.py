@@ -52,6 +52,27 @@ class ContainerRecord(msgspec.Struct, frozen=True):
     """The port for `standby.shared.peers`, with mutual TLS; 0: a version without one."""
 
 
+class MemberRecord(msgspec.Struct, frozen=True):
+    """``/pool/<container>``: a process of a pool, which waits until the leader claims it (ephemeral).
+
+    The process creates the node, and the leader changes it in transactions that check its epoch. A process that has to
+    create it again, because its session had ended, keeps its claim.
+    """
+
+    container: str
+    host: str
+    pid: int
+    protocol: int
+    """The version of `standby.shared.wire`."""
+    standfast: str
+    """Version of the distribution."""
+    claim: str = ""
+    """The request for which it was claimed: the leader's epoch and the number of the request. Empty: it waits."""
+    is_released: bool = False
+    """It is no longer needed, and ends."""
+    version: int = VERSION
+
+
 class _Task(msgspec.Struct, frozen=True):
     """``/jobs/<job>/tasks/<stage>.<n>``: the task's record."""
 
@@ -72,7 +93,7 @@ _decoders: Final[dict[type[Any], msgspec.json.Decoder[Any]]] = {}
 _making: Final = threading.Lock()
 
 
-def encode(record: ControllerRecord | ContainerRecord) -> bytes:
+def encode(record: ControllerRecord | ContainerRecord | MemberRecord) -> bytes:
     """Return the znode's data."""
     return msgspec.json.encode(record)
 
@@ -100,6 +121,11 @@ def decode_controller(data: bytes, path: str) -> ControllerRecord:
 def decode_container(data: bytes, path: str) -> ContainerRecord:
     """Return a container's registration. Raises `BadConfiguration` like `decode_controller`."""
     return decoded(data, path, ContainerRecord)
+
+
+def decode_member(data: bytes, path: str) -> MemberRecord:
+    """Return a process of a pool. Raises `BadConfiguration` like `decode_controller`."""
+    return decoded(data, path, MemberRecord)
 
 
 def decode_task(data: bytes, path: str) -> TaskRecord:

@@ -7,6 +7,7 @@ to die, a silent host closes no socket. Virtual time only.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -39,6 +40,9 @@ from standby.shared.model import (
 A = TypeVar("A", bound=todo.Action)
 
 HEARTBEAT_MS = 150
+
+#: How long the registration of a process of a pool outlives it.
+SESSION_MS = 6_000
 RESTORE_MS = 300
 
 #: A segmentation fault, of nobody knows what.
@@ -102,6 +106,8 @@ class FakeCluster:
     masters: Mapping[int, str] = field(default_factory=dict)
     """Cell → the host of its master, as far as the planner is told of it."""
     racks: Mapping[str, str] = field(default_factory=dict)
+    is_pool: bool = False
+    """Its cell is a pool with ``capacity`` processes on each host: the end of a process shows by its session alone."""
 
     def __post_init__(self) -> None:
         self.now_ms = 1_000
@@ -204,9 +210,15 @@ class FakeCluster:
     def _tell_cell(self, cell: int) -> None:
         attempt = self.attempts.get(cell)
         if attempt is not None:
-            self.tell(happened.CellFound(cell, attempt, self.hosts, self.now_ms, self.masters.get(cell, "")))
+            master = self.masters.get(cell, "")
+            self.tell(happened.CellFound(cell, attempt, self.hosts, self.now_ms, master, self._full()))
         else:
             self.tell(happened.CellLost(cell, self.latest[cell], "its AM refuses", self.now_ms))
+
+    def _full(self) -> frozenset[str]:
+        """Return the hosts of a pool on which every process is claimed, the last one a moment ago or longer."""
+        held = Counter(each.host for each in self.processes.values())
+        return frozenset(each for each in self.hosts if self.is_pool and held[each] >= self.capacity)
 
     def lose_cell(self, cell: int, *, runs_on: bool = False) -> None:
         """Lose a cell's Skein AM; its containers end with it, or run on until YARN ends them."""
@@ -402,9 +414,13 @@ class FakeCluster:
                     happened.ContainerStreamBroken(process.container, process.incarnation, self.now_ms + 1),
                 )
             )
-        self.later.append(
-            (self.now_ms + 200, happened.ContainerCompleted(skein_id, "exit 137", self.now_ms + 200))
-        )
+        if self.is_pool:
+            at_ms = self.now_ms + SESSION_MS
+            ended: happened.Event = happened.ContainerUnregistered(process.container, at_ms, skein_id)
+        else:
+            at_ms = self.now_ms + 200
+            ended = happened.ContainerCompleted(skein_id, "exit 137", at_ms)
+        self.later.append((at_ms, ended))
 
     def lose_host(self, host: str, *, silent: bool) -> None:
         """Take a host away with everything on it."""
@@ -455,6 +471,9 @@ class FakeCluster:
                 cell=cell,
                 attempt=self.attempts.get(cell, ""),
             )
+        for each in self.cells if self.is_pool else ():
+            if (self.view.cells[each].hosts, self.view.cells[each].full) != (self.hosts, self._full()):
+                self._tell_cell(each)
 
     def live(self) -> None:
         """Have every process that can say how it is."""

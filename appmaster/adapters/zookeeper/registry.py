@@ -1,9 +1,9 @@
-"""The candidates and containers of a cluster that are registered in ZooKeeper at this moment."""
+"""The candidates and containers of a cluster that are registered in ZooKeeper at this moment, and its pool."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -11,7 +11,8 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from appmaster import records as bodies
 from appmaster.adapters.zookeeper.calls import read_many, translated, watcher
-from appmaster.leadership.ports import RegisteredContainer
+from appmaster.adapters.zookeeper.election import ZooKeeperElection, has_failed
+from appmaster.leadership.ports import PoolMember, RegisteredContainer
 from appmaster.records import CandidateRecord
 from standby.errors import BadConfiguration
 from standby.shared import naming
@@ -76,6 +77,55 @@ class ZooKeeperRegistry:
                 return frozenset(self._client.get_children(f"{self._root}/containers", watch=watcher(watch)))
             except NoNodeError:
                 return frozenset()
+
+
+class ZooKeeperPool:
+    """The processes of one cluster's pool, changed as the leader according to ``election``."""
+
+    def __init__(self, client: Any, cluster: str, election: ZooKeeperElection) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._election = election
+
+    @property
+    def epoch(self) -> int:
+        """The leader's epoch."""
+        return self._election.epoch
+
+    def names(self, watch: Callable[[], None] | None = None) -> frozenset[str]:
+        """Return the ids of the registered processes; ``watch`` is called once when one comes or goes."""
+        with translated("listing the pool"):
+            try:
+                found = self._client.get_children(naming.pool_path(self._cluster), watch=watcher(watch))
+            except NoNodeError:
+                return frozenset()
+            return frozenset(found)
+
+    def read(self, names: Sequence[str]) -> dict[str, PoolMember]:
+        """Return those of the processes that are still registered, and whose record can be read."""
+        found = {}
+        with translated("reading the pool"):
+            # After a write of unknown outcome, the read may be served by a server that lags behind.
+            self._client.sync(naming.cluster_path(self._cluster))
+            paths = [naming.member_path(self._cluster, each) for each in names]
+            for path, data, stat in read_many(self._client, paths):
+                try:
+                    record = shared.decode_member(data, path)
+                except BadConfiguration as error:
+                    _log.error("left out: %s", error)
+                    continue
+                found[record.container] = PoolMember(record, stat.version)
+        return found
+
+    def write(self, member: PoolMember) -> bool:
+        """Write a process's record over its version; return False if it has another one, or is gone.
+
+        Raises `Fenced` if another candidate leads, `Transient` if the outcome is unknown.
+        """
+        path = naming.member_path(self._cluster, member.record.container)
+        transaction = self._election.transaction()
+        transaction.set_data(path, shared.encode(member.record), version=member.version)
+        return not has_failed(self._election.commit(transaction, "changing a process of the pool"))
 
 
 def _readable(client: Any, path: str, decode: Callable[[bytes, str], _Body]) -> Iterator[tuple[_Body, int]]:

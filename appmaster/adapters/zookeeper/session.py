@@ -17,7 +17,7 @@ from appmaster.adapters.zookeeper.credentials import ZooKeeperCredentials
 from appmaster.adapters.zookeeper.election import ZooKeeperElection
 from appmaster.adapters.zookeeper.jobs import ZooKeeperJobs
 from appmaster.adapters.zookeeper.records import ZooKeeperLeaderRecords
-from appmaster.adapters.zookeeper.registry import ZooKeeperRegistry
+from appmaster.adapters.zookeeper.registry import ZooKeeperPool, ZooKeeperRegistry
 from appmaster.adapters.zookeeper.tree import ZooKeeperTree
 from standby.adapters.zookeeper.access import AS_IT_IS, Access, make_client
 from standby.errors import StandfastError, Unavailable
@@ -34,6 +34,7 @@ class ZooKeeper:
         self.election = ZooKeeperElection(self.client, cluster)
         self.records = ZooKeeperLeaderRecords(self.client, cluster, self.election)
         self.registry = ZooKeeperRegistry(self.client, cluster)
+        self.pool = ZooKeeperPool(self.client, cluster, self.election)
         self.cells = ZooKeeperCells(self.client, cluster)
         self.jobs = ZooKeeperJobs(self.client, cluster)
         self.changes = ZooKeeperChanges(self.client, cluster)

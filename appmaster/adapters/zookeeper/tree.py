@@ -82,7 +82,7 @@ class ZooKeeperTree:
         root = naming.cluster_path(self._cluster)
         self._make_chroot()
         with translated("preparing the cluster's tree"):
-            for each in ("cells", "candidates", "code", "containers", "jobs", "changes"):
+            for each in ("cells", "candidates", "code", "containers", "jobs", "changes", "pool"):
                 self._client.ensure_path(f"{root}/{each}")
             with suppress(NodeExistsError):
                 self._client.create(naming.controller_epoch_path(self._cluster), b"0")

@@ -21,7 +21,15 @@ def cell_found(view: ClusterView, event: happened.CellFound) -> ClusterView:
     """Return the view in which a cell can be asked for containers."""
     known = view.cells.get(event.cell)
     is_same = known is not None and known.is_up and known.attempt == event.attempt
-    cell = Cell(event.cell, event.attempt, event.hosts, CellState.UP, event.at_ms, master=event.master)
+    cell = Cell(
+        event.cell,
+        event.attempt,
+        event.hosts,
+        CellState.UP,
+        event.at_ms,
+        master=event.master,
+        full=event.full,
+    )
     if known is not None and is_same:
         cell = replace(cell, since_ms=known.since_ms)
     else:
@@ -78,6 +86,7 @@ def with_offers(view: ClusterView) -> ClusterView:
         for number, cell in sorted(view.cells.items())
         if cell.is_up
         for host in cell.hosts
+        if host not in cell.full
     )
     return replace(view, hosts=hosts, offers=offers)
 

@@ -64,11 +64,21 @@ def container_unregistered(view: ClusterView, event: happened.ContainerUnregiste
     A vanished registration counts only if there is no live stream (rule `who-is-lost`). Of a container that is still
     expected, it is the first news that this leader gets. As a rule its whole host was silent, for as long as the
     session time-out.
+
+    In a pool it is also the only news of the end of a container that was given back, or that never connected. The
+    latter does not count as a failure: the process ran before it was claimed, and no code of the job has run in it.
     """
+    if event.skein_id:
+        for request in view.requests.values():
+            if request.skein_id == event.skein_id:
+                view = replace(view, requests=without(view.requests, request.number))
+                return failed_attempt(view, request.slot, event.at_ms, event.setback, counts=False)
     known = view.containers.get(event.container)
-    if known is None or known.presence is not Presence.EXPECTED:
-        return view
-    return lost(view, known, event.loss, event.at_ms)
+    if known is None or known.presence in (Presence.LIVE, Presence.BROKEN):
+        return view  # its stream, or its port, shows whether it is alive
+    if not event.skein_id:
+        return lost(view, known, event.loss, event.at_ms) if known.presence is Presence.EXPECTED else view
+    return gone(lost(view, known, event.loss, event.at_ms), known.id, event.at_ms)
 
 
 def request_placed(view: ClusterView, event: happened.RequestPlaced) -> ClusterView:

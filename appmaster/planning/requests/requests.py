@@ -189,7 +189,8 @@ def _where(
         reason = "; ".join(found.reasons) or "the best of the allowed hosts"
         return found.host, found.cell, kind, reason
     if not offers:
-        return None, cell, RequestKind.ANY, "no host is known by name"
+        reason = "every host that is known by name is full" if view.hosts else "no host is known by name"
+        return None, cell, RequestKind.ANY, reason
     return None, cell, RequestKind.ANY, "any host: no named host fits"
 
 

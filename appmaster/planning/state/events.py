@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from appmaster.planning.state.actions import Action
 from appmaster.planning.state.job import EffectKind, PlannerPolicy
 from appmaster.planning.state.model import JobModel, JobSpec
-from appmaster.planning.state.reasons import FailureReason, Loss, Reason
+from appmaster.planning.state.reasons import FailureReason, Loss, Reason, Setback, SetbackKind
 from appmaster.planning.state.view import Command, Recorded
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd
@@ -182,11 +182,18 @@ class ContainerUnregistered:
 
     container: str
     at_ms: int
+    skein_id: str = ""
+    """Its grant, if it is of a pool: nothing else reports the end of such a container. Empty: YARN reports it."""
 
     @property
     def loss(self) -> Reason[Loss]:
         """What it means for a container that this leader has not heard from."""
         return Reason(Loss.UNREGISTERED, "its session ended, and it did not connect to the new leader")
+
+    @property
+    def setback(self) -> Setback:
+        """What it means for a request whose container has not connected yet."""
+        return Setback(SetbackKind.AT_LAUNCH, detail=f"the session of {self.container} ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +206,8 @@ class CellFound:
     at_ms: int
     master: str = ""
     """The host of the Skein AM; empty: not known."""
+    full: frozenset[str] = frozenset()
+    """Those of its hosts on which no process of a pool waits. Empty for a cell of YARN, which does not tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,6 +234,8 @@ class Cell:
     reason: str = ""
     master: str = ""
     """The host of its Skein AM, whose loss ends the cell; empty: not known, or gone."""
+    full: frozenset[str] = frozenset()
+    """Those of its hosts on which nothing can be requested now (a pool knows)."""
 
     @property
     def is_up(self) -> bool:

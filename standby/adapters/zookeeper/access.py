@@ -51,6 +51,7 @@ _RIGHTS: Final = {
     "controller": _READ,
     "code": _READ,
     "containers": Permissions.READ | Permissions.CREATE | Permissions.DELETE,
+    "pool": Permissions.READ | Permissions.CREATE | Permissions.DELETE,
 }
 
 
@@ -99,7 +100,7 @@ AS_IT_IS: Final = Access()
 def container_rights(path: str) -> int:
     """Return the containers' permissions on the node at ``path``, as `kazoo.security.Permissions`."""
     parts = path.removeprefix(f"{ROOT}/").split("/")[1:]
-    if parts[:1] == ["containers"] and len(parts) > 1:
+    if parts[:1] in (["containers"], ["pool"]) and len(parts) > 1:
         return int(Permissions.ALL)  # its own node, which it could delete anyway by ending its session
     if parts[:1] == ["jobs"] and "tasks" in parts[2:]:
         return int(_READ)

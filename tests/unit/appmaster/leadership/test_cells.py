@@ -28,6 +28,7 @@ class Connection:
     lost: Callable[[str], None]
     answers: bool
     hosts: tuple[str, ...] = ("h1", "h2")
+    full: frozenset[str] = frozenset()
     told: list[object] = field(default_factory=list)
     owed: set[str] = field(default_factory=set)
     waits: threading.Event | None = None

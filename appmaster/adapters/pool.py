@@ -1,0 +1,311 @@
+"""A pool: processes that somebody else starts, and that wait in ZooKeeper until the leader claims them.
+
+To the leader it is a cell. A request claims a process that waits, or waits for one to come; a process that is given
+back ends, and its supervisor starts another with a new id. Claims are kept in the processes' own records, so a new
+leader knows them; requests that wait are known to this leader only. No single process is in front of a pool whose loss
+would end the others, so a pool is never lost as a cell of YARN is.
+
+One thread owns the connection. What it sees is posted to the inbox.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from appmaster.blame import going_on
+from appmaster.leadership.ports import PoolMember, PoolRecords
+from appmaster.leadership.yarn_ids import grant_id
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
+from standby.errors import Fenced, Transient
+from standby.shared.clock import Clock
+from standby.shared.naming import POOL
+from standby.shared.records import MemberRecord
+from standby.shared.wire import PROTOCOL
+from standby.threads.worker import Worker
+
+_log = logging.getLogger(__name__)
+
+#: Nothing of a pool in which nothing is claimed yet is offered before no process has come for this long, seconds:
+#: whatever is placed before the others come would have to move.
+QUIET_SECONDS: Final = 3.0
+
+#: Nor longer than this after the first one, seconds.
+MOST_QUIET_SECONDS: Final = 30.0
+
+#: How long a host counts as one that has room after a process of it has ended, seconds: another is being started.
+RESTART_SECONDS: Final = 10.0
+
+#: How often the pool is looked at without news, seconds.
+_LOOK_SECONDS: Final = 0.5
+
+#: How often a pool that cannot be used yet is looked at, seconds.
+_GATHER_SECONDS: Final = 0.1
+
+
+@dataclass
+class PoolCell:
+    """The connection to a pool, for the candidate that leads."""
+
+    number: int
+    """The number of the cell that it stands for."""
+    records: PoolRecords
+    post: Callable[[Event], None]
+    clock: Clock
+    #: Hosts with a process, or with one that is being started again; known after `connect`.
+    hosts: tuple[str, ...] = ()
+    #: Those of them on which no process waits or is being started.
+    full: frozenset[str] = frozenset()
+    #: Claims that were given back and are not recorded as such.
+    owed: set[str] = field(default_factory=set)
+    _members: dict[str, PoolMember] = field(default_factory=dict)
+    _pending: dict[str, str | None] = field(default_factory=dict)
+    """Claim → the host that is wanted, for requests without a process; oldest first."""
+    _unsure: set[str] = field(default_factory=set)
+    """Processes whose record is to be read again: the outcome of a write is not known, or it has another version."""
+    _ended: dict[str, float] = field(default_factory=dict)
+    """Host → when a process of it ended, monotonic seconds."""
+    _offered: tuple[tuple[str, ...], frozenset[str]] = ((), frozenset())
+    """The hosts that the leader was told of last."""
+    _is_stale: threading.Event = field(default_factory=threading.Event)
+    _is_over: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._worker = Worker(POOL, self._turn, failed=going_on(_log.error, POOL))
+
+    def connect(self) -> None:
+        """Return once the pool can be used: something of it is claimed, or no process has come for a while.
+
+        That ZooKeeper does not answer is no loss of the pool: it is asked again for as long as this candidate leads.
+        """
+        self._is_stale.set()
+        first = last = self.clock.monotonic()
+        known: frozenset[str] = frozenset()
+        while not self._is_over.is_set():
+            now = self.clock.monotonic()
+            self._caught_up()
+            if any(each.record.claim for each in self._members.values()):
+                break
+            names = frozenset(self._members)
+            if not known and names:
+                first = now
+            if names - known:
+                last = now
+            known = known | names
+            if names and (now - last >= QUIET_SECONDS or now - first >= MOST_QUIET_SECONDS):
+                break
+            self.clock.sleep(_GATHER_SECONDS)
+        self._offered = self.hosts, self.full = self._room()
+
+    def expected(self) -> tuple[happened.ContainerExpected, ...]:
+        """Return the processes that an earlier leader claimed, or this one on an earlier connection."""
+        return tuple(
+            happened.ContainerExpected(
+                name,
+                _grant(each.record.claim),
+                self.clock.monotonic_ms(),
+                self.number,
+                POOL,
+                each.record.host,
+            )
+            for name, each in sorted(self._members.items())
+            if each.record.claim and not each.record.is_released
+        )
+
+    def start(self) -> None:
+        """Start the thread that follows the pool."""
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Stop the thread after the commands that were given."""
+        self._is_over.set()
+        self._worker.close()
+        self._worker.join(5)
+
+    def close(self) -> None:
+        """End a `connect` under way."""
+        self._is_over.set()
+
+    # ---- commands: return at once, the outcome comes as an event ----
+
+    def request(self, number: int, host: str | None) -> None:
+        """Claim a process on ``host``, or on any, now or when one waits; results in `RequestPlaced`."""
+
+        def run() -> None:
+            claim = f"{self.records.epoch}-{number}"
+            self._pending[claim] = host
+            self.post(happened.RequestPlaced(number, _grant(claim)))
+
+        self._worker.put(run)
+
+    def release(self, granted: str) -> bool:
+        """Give back a process or a request. Return False if it is not of a pool."""
+        attempt, _, claim = granted.rpartition("/")
+        if attempt != POOL:
+            return False
+        # Added at once, because the connection may end before the command runs.
+        self.owed.add(granted)
+
+        self._worker.put(lambda: self._pending.pop(claim, None))
+        return True
+
+    def finish(self, *, succeeded: bool, diagnostics: str) -> None:
+        """Do nothing: a pool does not end with its last job."""
+
+    # ---- the thread ----
+
+    def _turn(self) -> None:
+        self._worker.wait(self.clock.pace(_LOOK_SECONDS))
+        # All requests of a turn of the leader, before it is told what is left.
+        self._worker.catch_up()
+        if self._worker.is_closed or not self._caught_up():
+            return
+        self._give_back()
+        self._serve()
+        self._offer()
+
+    def _stale(self) -> None:
+        """Cause the pool to be read again (a watch)."""
+        self._is_stale.set()
+        self._worker.wake()
+
+    def _caught_up(self) -> bool:
+        """Return whether the processes are known as they are recorded, after reading what may have changed."""
+        try:
+            if self._is_stale.is_set():
+                self._is_stale.clear()
+                names = self.records.names(self._stale)
+                for each in self._members.keys() - names:
+                    self._gone(self._members.pop(each).record)
+                self._unsure |= names - self._members.keys()
+            if self._unsure:
+                found = self.records.read(sorted(self._unsure))
+                for name in sorted(self._unsure):
+                    self._seen(name, found.get(name))
+                self._unsure.clear()
+        except Transient as error:
+            _log.warning("the pool cannot be read now: %s", error)
+            self._is_stale.set()
+            return False
+        return True
+
+    def _seen(self, name: str, found: PoolMember | None) -> None:
+        """Note a process as it is recorded now; None: it is gone, or its record cannot be read."""
+        before = self._members.pop(name, None)
+        if found is None:
+            if before is not None:
+                self._gone(before.record)
+            return
+        self._members[name] = found
+        if found.record.claim in self._pending:
+            # The write that claimed it had succeeded although its outcome was not known.
+            self._claimed(found.record)
+
+    def _gone(self, record: MemberRecord) -> None:
+        """Post the end of a process that was claimed; another is started on its host soon."""
+        self._ended[record.host] = self.clock.monotonic()
+        if not record.claim:
+            return
+        grant = _grant(record.claim)
+        self.owed.discard(grant)
+        self.post(happened.ContainerUnregistered(record.container, self.clock.monotonic_ms(), grant))
+
+    def _serve(self) -> None:
+        """Claim processes for the requests that wait, oldest first."""
+        for claim, host in list(self._pending.items()):
+            member = next(self._waiting(host), None)
+            if member is None:
+                continue
+            claimed = msgspec.structs.replace(member.record, claim=claim)
+            if not self._write(member, claimed):
+                # It may have been claimed, and the request must not get a second one: first it is read again.
+                return
+            self._claimed(claimed)
+
+    def _waiting(self, host: str | None) -> Iterator[PoolMember]:
+        """Yield the processes that wait, on ``host`` or on any: first where the fewest are claimed."""
+        loads: dict[str, int] = {}
+        for each in self._members.values():
+            loads[each.record.host] = loads.get(each.record.host, 0) + bool(each.record.claim)
+        found = [
+            (loads[each.record.host], each.record.host, name)
+            for name, each in self._members.items()
+            if name not in self._unsure and _is_free(each.record) and host in (None, each.record.host)
+        ]
+        for _, _, name in sorted(found):
+            yield self._members[name]
+
+    def _write(self, member: PoolMember, record: MemberRecord) -> bool:
+        """Return whether a process's record was changed; otherwise it is read again."""
+        name = record.container
+        try:
+            if self.records.write(PoolMember(record, member.version)):
+                self._members[name] = PoolMember(record, member.version + 1)
+                return True
+        except Transient as error:
+            _log.warning("%s: the outcome of a change is not known: %s", name, error)
+        except Fenced as error:
+            # This candidate does not lead any more; it learns that from its lease, too.
+            _log.warning("%s was not changed: %s", name, error)
+            self._worker.end()
+        self._unsure.add(name)
+        self._worker.wake()
+        return False
+
+    def _claimed(self, record: MemberRecord) -> None:
+        del self._pending[record.claim]
+        _log.info("claimed %s on %s", record.container, record.host)
+        self.post(happened.ContainerGranted(_grant(record.claim), self.clock.monotonic_ms()))
+
+    def _give_back(self) -> None:
+        """Record that processes are not needed any longer; what cannot be recorded stays owed."""
+        if not self.owed:
+            return
+        held = {_grant(each.record.claim): each for each in self._members.values() if each.record.claim}
+        for granted in tuple(self.owed):
+            member = held.get(granted)
+            if member is None:
+                # A request, or a process that is gone; unless the write that claimed one is unsettled.
+                if not self._unsure:
+                    self.owed.discard(granted)
+                continue
+            if member.record.is_released or self._write(
+                member, msgspec.structs.replace(member.record, is_released=True)
+            ):
+                _log.info("%s on %s is given back", member.record.container, member.record.host)
+                self.owed.discard(granted)
+
+    def _offer(self) -> None:
+        """Tell the leader of the hosts if they have changed."""
+        self.hosts, self.full = self._room()
+        if (self.hosts, self.full) == self._offered:
+            return
+        self._offered = self.hosts, self.full
+        self.post(
+            happened.CellFound(self.number, POOL, self.hosts, self.clock.monotonic_ms(), full=self.full)
+        )
+
+    def _room(self) -> tuple[tuple[str, ...], frozenset[str]]:
+        """Return every host, and those on which no process waits or is being started."""
+        now = self.clock.monotonic()
+        self._ended = {host: at for host, at in self._ended.items() if now - at < RESTART_SECONDS}
+        records: Mapping[str, MemberRecord] = {name: each.record for name, each in self._members.items()}
+        hosts = {*(each.host for each in records.values()), *self._ended}
+        # A process that is given back makes room as one that has ended.
+        roomy = {each.host for each in records.values() if _is_free(each) or each.is_released}
+        return tuple(sorted(hosts)), frozenset(hosts - roomy - self._ended.keys())
+
+
+def _grant(claim: str) -> str:
+    return grant_id(POOL, claim)
+
+
+def _is_free(record: MemberRecord) -> bool:
+    """Return whether a process waits, and speaks the leader's protocol."""
+    return not record.claim and not record.is_released and record.protocol == PROTOCOL

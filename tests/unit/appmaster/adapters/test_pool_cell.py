@@ -1,0 +1,264 @@
+"""The connection to a pool: who is claimed for what, what is given back, and what the leader hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from appmaster.adapters.pool import MOST_QUIET_SECONDS, QUIET_SECONDS, RESTART_SECONDS, PoolCell
+from appmaster.planning.state import events as happened
+from standby.shared.naming import POOL
+from standby.shared.wire import PROTOCOL
+from tests.fakes.clock import HandClock, held
+from tests.fakes.pool import MemoryPool, waiting
+
+
+@pytest.fixture
+def pool() -> MemoryPool:
+    return MemoryPool()
+
+
+@pytest.fixture
+def events() -> list[object]:
+    return []
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return held("MainThread")
+
+
+@pytest.fixture
+def cell(pool: MemoryPool, events: list[object], clock: HandClock) -> Iterator[PoolCell]:
+    made = PoolCell(1, pool, events.append, clock)
+    yield made
+    made.close()
+
+
+def turn(cell: PoolCell) -> None:
+    """Have the connection's thread go round once."""
+    cell._worker.wake()
+    cell._turn()
+
+
+def request(cell: PoolCell, number: int, host: str | None) -> None:
+    cell.request(number, host)
+    turn(cell)
+
+
+def granted(events: list[object]) -> list[str]:
+    return [each.skein_id for each in events if isinstance(each, happened.ContainerGranted)]
+
+
+def claims(pool: MemoryPool) -> dict[str, str]:
+    """Return the claimed processes, and what for."""
+    return {name: each.record.claim for name, each in pool.members.items() if each.record.claim}
+
+
+def test_a_request_claims_a_process_that_waits_on_its_host(
+    cell: PoolCell, pool: MemoryPool, events: list[object]
+) -> None:
+    pool.join(waiting("h1", "a"))
+    mine = pool.join(waiting("h2", "b"))
+    cell.connect()
+    assert (cell.hosts, cell.full, cell.expected()) == (("h1", "h2"), frozenset(), ())
+    request(cell, 5, "h2")
+    assert claims(pool) == {mine: "1-5"}
+    placed, given, found = events
+    assert placed == happened.RequestPlaced(5, "pool/1-5")
+    assert isinstance(given, happened.ContainerGranted)
+    assert given.skein_id == "pool/1-5"
+    assert isinstance(found, happened.CellFound)
+    assert (found.cell, found.attempt, found.hosts) == (1, POOL, ("h1", "h2"))
+    assert found.full == {"h2"}, "nothing waits there any more"
+
+
+def test_a_request_without_a_process_waits_for_one_to_come(
+    cell: PoolCell, pool: MemoryPool, events: list[object]
+) -> None:
+    pool.join(waiting("h1", "a"))
+    cell.connect()
+    request(cell, 1, "h2")
+    request(cell, 2, "h2")
+    assert not granted(events)
+    later = pool.join(waiting("h2", "b"))
+    turn(cell)
+    assert granted(events) == ["pool/1-1"], "the oldest one first"
+    assert claims(pool) == {later: "1-1"}
+
+
+def test_a_request_for_any_host_claims_where_the_fewest_are_claimed(cell: PoolCell, pool: MemoryPool) -> None:
+    for host, unique in (("h1", "a"), ("h1", "b"), ("h2", "c")):
+        pool.join(waiting(host, unique))
+    cell.connect()
+    request(cell, 1, "h1")
+    request(cell, 2, None)
+    assert sorted(claims(pool).values()) == ["1-1", "1-2"]
+    assert {pool.members[each].record.host for each in claims(pool)} == {"h1", "h2"}
+
+
+def test_a_process_of_another_protocol_is_not_claimed(cell: PoolCell, pool: MemoryPool) -> None:
+    pool.join(waiting("h1", "old", protocol=PROTOCOL - 1))
+    cell.connect()
+    assert cell.full == {"h1"}
+    request(cell, 1, None)
+    assert not claims(pool)
+
+
+def test_a_new_leader_expects_what_was_claimed_and_not_given_back(
+    cell: PoolCell, pool: MemoryPool, events: list[object]
+) -> None:
+    first, second = (pool.join(waiting(f"h{each}", "a")) for each in (1, 2))
+    cell.connect()
+    request(cell, 1, "h1")
+    request(cell, 2, "h2")
+    cell.release("pool/1-2")
+    turn(cell)
+    assert pool.members[second].record.is_released
+    pool.epoch = 2
+    successor = PoolCell(1, pool, events.append, held("MainThread"))
+    successor.connect()
+    found = successor.expected()
+    assert [(each.container, each.skein_id, each.host, each.attempt) for each in found] == [
+        (first, "pool/1-1", "h1", POOL)
+    ]
+    events.clear()
+    request(successor, 1, None)
+    assert events == [happened.RequestPlaced(1, "pool/2-1")], "neither claims anything again"
+
+
+def test_what_is_given_back_is_owed_until_it_is_recorded(
+    cell: PoolCell, pool: MemoryPool, clock: HandClock
+) -> None:
+    mine = pool.join(waiting("h1", "a"))
+    cell.connect()
+    request(cell, 1, "h1")
+    pool.is_away = True
+    assert cell.release("pool/1-1")
+    turn(cell)
+    assert cell.owed == {"pool/1-1"}
+    pool.is_away = False
+    turn(cell)
+    assert pool.members[mine].record.is_released
+    assert not cell.owed
+    assert not cell.release("a1_01/s_0"), "that is a container of YARN"
+
+
+def test_a_request_that_was_withdrawn_claims_nothing_later(cell: PoolCell, pool: MemoryPool) -> None:
+    pool.join(waiting("h1", "a"))
+    cell.connect()
+    request(cell, 1, "h2")
+    cell.release("pool/1-1")
+    pool.join(waiting("h2", "b"))
+    turn(cell)
+    assert not claims(pool)
+    assert not cell.owed
+
+
+@pytest.mark.parametrize("is_withdrawn", [False, True])
+def test_a_claim_of_unknown_outcome_is_read_back_and_never_made_twice(
+    cell: PoolCell, pool: MemoryPool, events: list[object], *, is_withdrawn: bool
+) -> None:
+    for each in "ab":
+        pool.join(waiting("h1", each))
+    cell.connect()
+    pool.lost_answers = 1
+    request(cell, 1, "h1")
+    (mine,) = claims(pool)
+    assert not granted(events)
+    if is_withdrawn:
+        cell.release("pool/1-1")
+    turn(cell)
+    assert list(claims(pool)) == [mine]
+    assert granted(events) == ([] if is_withdrawn else ["pool/1-1"])
+    assert pool.members[mine].record.is_released is is_withdrawn
+    assert not cell.owed
+
+
+def test_a_process_that_had_to_register_again_can_be_claimed_and_given_back(
+    cell: PoolCell, pool: MemoryPool
+) -> None:
+    mine = pool.join(waiting("h1", "a"))
+    cell.connect()
+    request(cell, 1, "h1")
+    pool.rejoin(mine)
+    cell.release("pool/1-1")
+    turn(cell)
+    turn(cell)
+    assert pool.members[mine].record.is_released
+
+
+def test_the_end_of_a_claimed_process_is_posted_and_its_host_has_room_until_another_is_started(
+    cell: PoolCell, pool: MemoryPool, events: list[object], clock: HandClock
+) -> None:
+    mine = pool.join(waiting("h1", "a"))
+    free = pool.join(waiting("h2", "a"))
+    cell.connect()
+    request(cell, 1, "h1")
+    assert cell.full == {"h1"}
+    events.clear()
+    pool.leave(free)
+    pool.leave(mine)
+    turn(cell)
+    ended, found = events
+    assert isinstance(ended, happened.ContainerUnregistered)
+    assert (ended.container, ended.skein_id) == (mine, "pool/1-1")
+    assert isinstance(found, happened.CellFound)
+    assert (found.hosts, found.full) == (("h1", "h2"), frozenset())
+    pool.join(waiting("h1", "b"))
+    clock.advance(RESTART_SECONDS)
+    turn(cell)
+    assert (cell.hosts, cell.full) == (("h1",), frozenset())
+
+
+def test_a_deposed_leader_claims_nothing(cell: PoolCell, pool: MemoryPool, events: list[object]) -> None:
+    pool.join(waiting("h1", "a"))
+    cell.connect()
+    pool.is_deposed = True
+    request(cell, 1, "h1")
+    assert not claims(pool)
+    assert not granted(events)
+    assert cell._worker.is_closed
+
+
+@pytest.mark.parametrize(
+    ("comes_every", "waits"),
+    [
+        pytest.param(None, QUIET_SECONDS, id="nobody else comes"),
+        pytest.param(QUIET_SECONDS - 1, MOST_QUIET_SECONDS, id="others come all the time"),
+    ],
+)
+def test_a_new_pool_is_used_once_it_is_quiet(
+    pool: MemoryPool, events: list[object], comes_every: float | None, waits: float
+) -> None:
+    clock = held("MainThread")
+    came: list[float] = []
+
+    def join(unique: str) -> None:
+        came.append(clock.monotonic())
+        pool.join(waiting("h1", unique))
+        if comes_every is not None:
+            clock.later(comes_every, lambda: join(f"{unique}x"))
+
+    clock.later(20, lambda: join("a"))
+    cell = PoolCell(1, pool, events.append, clock)
+    cell.connect()
+    assert clock.monotonic() - came[0] == pytest.approx(waits, abs=1)
+    assert len(pool.members) == (1 if comes_every is None else len(came))
+
+
+def test_a_pool_that_cannot_be_read_is_not_lost_but_read_again(
+    pool: MemoryPool, events: list[object], clock: HandClock
+) -> None:
+    pool.join(waiting("h1", "a"))
+    pool.is_away = True
+
+    def return_() -> None:
+        pool.is_away = False
+
+    clock.later(60, return_)
+    cell = PoolCell(1, pool, events.append, clock)
+    cell.connect()
+    assert cell.hosts == ("h1",)
+    assert not events

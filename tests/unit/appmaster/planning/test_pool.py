@@ -1,0 +1,150 @@
+"""The planner with a pool: the end of a process shows in ZooKeeper alone, and hosts are known to be full."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.view import Attempts, Presence
+from tests.fakes.yarn import FakeCluster
+
+
+def deployed(
+    *, is_mixed: bool = False, capacity: int = 1, hosts: int = 6, containers: int = 2
+) -> FakeCluster:
+    """Return a whole cluster on a pool: four tasks with a standby each."""
+    cluster = FakeCluster(
+        cells=(1,),
+        is_pool=True,
+        is_mixed=is_mixed,
+        capacity=capacity,
+        containers=containers,
+        hosts=tuple(f"h{each}" for each in range(1, hosts + 1)),
+    )
+    cluster.run(10_000)
+    assert cluster.is_whole()
+    cluster.actions.clear()
+    cluster.entries.clear()
+    return cluster
+
+
+def asked(cluster: FakeCluster) -> list[str | None]:
+    """Return the hosts of all requests."""
+    return [each.host for each in cluster.actions if isinstance(each, todo.RequestContainer)]
+
+
+MIXED = pytest.mark.parametrize("is_mixed", [False, True])
+
+
+@MIXED
+def test_it_is_whole_again_after_a_process_a_host_and_the_leader_are_lost(*, is_mixed: bool) -> None:
+    cluster = deployed(is_mixed=is_mixed)
+    cluster.crash(cluster.active_process(0).skein_id)
+    cluster.run(20_000)
+    assert cluster.is_whole()
+    cluster.lose_host(cluster.active_process(0).host, silent=True)
+    cluster.run(20_000)
+    assert cluster.is_whole()
+    cluster.elect(2)
+    cluster.kill(cluster.active_process(1).skein_id)
+    cluster.run(20_000)
+    assert cluster.is_whole()
+    assert not [each for each in cluster.view.containers.values() if each.presence is not Presence.LIVE]
+
+
+@MIXED
+def test_only_hosts_with_a_process_that_waits_are_asked_for_one(*, is_mixed: bool) -> None:
+    cluster = deployed(is_mixed=is_mixed)
+    used = {each.host for each in cluster.processes.values()}
+    assert set(cluster.view.hosts) == set(cluster.hosts)
+    assert {each.name for each in cluster.view.offers} == set(cluster.hosts) - used
+    lost = cluster.active_process(0).host
+    cluster.lose_host(lost, silent=False)
+    cluster.run(20_000)
+    assert cluster.is_whole()
+    assert set(asked(cluster)).isdisjoint(used - {lost})
+
+
+def test_a_drained_host_of_a_full_pool_is_emptied_once_a_process_waits_elsewhere() -> None:
+    """Until then its actives are handed over, and its standbys stay: full hosts are known, and nothing is dropped."""
+    cluster = deployed(is_mixed=True, hosts=3, containers=3)
+    assert not cluster.view.offers
+    cluster.drain("h1")
+    cluster.run(30_000)
+    assert cluster.is_whole()
+    assert {cluster.active_process(each).host for each in range(4)} == {"h2", "h3"}
+    assert Counter(each.host for each in cluster.processes.values() if each.replicas)["h1"]
+    cluster.hosts += ("h4",)
+    cluster.up.add("h4")
+    cluster.run(60_000)
+    assert cluster.is_whole()
+    assert {each.host for each in cluster.processes.values() if each.replicas} == {"h2", "h3", "h4"}
+
+
+def test_nothing_is_left_of_a_job_that_was_undeployed() -> None:
+    cluster = deployed()
+    cluster.undeploy()
+    cluster.run(20_000)
+    assert not cluster.view.containers
+    assert not cluster.view.requests
+
+
+def _expected(cluster: FakeCluster, container: str) -> None:
+    cluster.elect(2)
+
+
+def _alive(cluster: FakeCluster, container: str) -> None:
+    pass
+
+
+def _broken(cluster: FakeCluster, container: str) -> None:
+    known = cluster.view.containers[container]
+    cluster.tell(happened.ContainerStreamBroken(container, known.incarnation, cluster.now_ms))
+
+
+def _silent(cluster: FakeCluster, container: str) -> None:
+    process = cluster.by_container(container)
+    assert process is not None
+    process.is_frozen = True
+    cluster.run(2_500)
+    assert cluster.view.containers[container].presence is Presence.SUSPECT
+
+
+@pytest.mark.parametrize(
+    ("become", "is_gone"),
+    [(_alive, False), (_broken, False), (_expected, True), (_silent, True)],
+)
+def test_the_end_of_a_session_counts_where_there_is_no_stream(
+    become: Callable[[FakeCluster, str], None], *, is_gone: bool
+) -> None:
+    cluster = deployed()
+    process = cluster.active_process(0)
+    become(cluster, process.container)
+    cluster.tell(happened.ContainerUnregistered(process.container, cluster.now_ms, process.skein_id))
+    assert (process.container not in cluster.view.containers) is is_gone
+    assert [each.kind.value for each in cluster.entries].count("container_gone") == is_gone
+
+
+def test_a_process_that_ends_before_it_connects_spends_no_retry_budget_and_another_is_claimed() -> None:
+    cluster = deployed()
+    cluster.grants_nothing = True
+    cluster.lose_host(cluster.active_process(0).host, silent=False)
+    while not cluster.view.requests:
+        cluster.run(100)
+    (request,) = cluster.view.requests.values()
+    before = cluster.view.attempts.get(request.slot, Attempts())
+    cluster.tell(happened.ContainerGranted(request.skein_id, cluster.now_ms))
+    cluster.waiting.clear()
+    cluster.tell(happened.ContainerUnregistered("pool_h-x", cluster.now_ms, request.skein_id))
+    assert not cluster.view.requests
+    assert cluster.entries[-1].kind == "launch_failed"
+    assert str(cluster.entries[-1].reason) == "ended at launch: the session of pool_h-x ended"
+    failed = cluster.view.attempts[request.slot]
+    assert (failed.in_row, failed.failures_ms) == (before.in_row + 1, before.failures_ms)
+    cluster.grants_nothing = False
+    cluster.run(20_000)
+    assert cluster.is_whole()
