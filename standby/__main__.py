@@ -58,6 +58,8 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
             peers=Peers(around.container, around.peers, open_sources(around.keys)),
             marks=around.marks,
             probe=probe or no_probe,
+            # A node has its state directories to itself, which those that a job names may not be.
+            state_dirs=cluster.state_dirs if cluster.is_pool else (),
         )
         replicas = LocalReplicas(environment, around.on_change)
         snapshots = Snapshots(replicas.offer, environment.restores)
@@ -77,8 +79,8 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
             return find_leftovers(directories, cluster.name, host, REAL.now_ms())
 
         def purge(job: JobDefinition) -> None:
-            every = {*directories, *map(Path, parse_recorded(job.config).state_dirs)}
-            purge_run(sorted(every), cluster.name, host, job.name, job.run)
+            named = () if cluster.is_pool else parse_recorded(job.config).state_dirs
+            purge_run(sorted({*directories, *map(Path, named)}), cluster.name, host, job.name, job.run)
 
         return Kernel(replicas, leftovers, purge, routes, snapshots.close, environment.restores.metrics)
 

@@ -1,7 +1,7 @@
 """The settings that a container and a candidate have before they know a leader: one small file.
 
 `standfast submit` writes it, and Skein copies it into every working directory, so it need not be passed in
-environment variables.
+environment variables. A node of a pool copies it for its process.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class ClusterConfig(ClusterKeys):
     """Further Kafka client settings."""
     racks: Mapping[str, str] = field(default_factory=dict)
     """Host → rack, as known to YARN at submit."""
+    is_pool: bool = False
+    """Whether its containers are processes of a pool, without YARN."""
 
     def __repr__(self) -> str:
         # Without Kafka's settings, some of which are passwords.
@@ -57,7 +59,7 @@ def load(path: Path) -> ClusterConfig:
         return msgspec.json.decode(path.read_bytes(), type=ClusterConfig)
     except FileNotFoundError as error:
         raise BadConfiguration(
-            f"{path}: missing; this process must be started by YARN through standfast submit"
+            f"{path}: missing; this process must be started by YARN through standfast submit, or by a node of a pool"
         ) from error
     except msgspec.MsgspecError as error:
         raise BadConfiguration(f"{path}: {error}") from error

@@ -37,6 +37,7 @@ from standby.control.events import (
     LeftoversFound,
     Registered,
     RegistrationFailed,
+    Released,
     ReplicasChanged,
     ReplicasClosed,
     SessionConnected,
@@ -255,6 +256,10 @@ def _terminated(state: ControlState, event: Terminated) -> ControlStep:
     return begin_closing(state, exits.ORDERLY, f"{event.signal} received")
 
 
+def _released(state: ControlState, event: Released) -> ControlStep:
+    return begin_closing(state, exits.ORDERLY, "the leader has given it back")
+
+
 #: The handler of each event. A test compares it with the union of all events.
 RULES: Final[Mapping[type, Callable[[ControlState, Any], ControlStep]]] = {
     InboxDrained: turned,
@@ -274,4 +279,5 @@ RULES: Final[Mapping[type, Callable[[ControlState, Any], ControlStep]]] = {
     ReplicasChanged: _replicas_changed,
     ReplicasClosed: _replicas_closed,
     Terminated: _terminated,
+    Released: _released,
 }

@@ -135,6 +135,11 @@ class Terminated:
 
 
 @dataclass(frozen=True, slots=True)
+class Released:
+    """The leader has given this process back to its pool."""
+
+
+@dataclass(frozen=True, slots=True)
 class InboxDrained:
     """The inbox is drained; this is the current situation."""
 
@@ -166,5 +171,6 @@ ControlEvent = (
     | ReplicasChanged
     | ReplicasClosed
     | Terminated
+    | Released
     | InboxDrained
 )

@@ -39,5 +39,7 @@ class Environment:
     """Access to peers to fetch state from; None: state is never fetched."""
     marks: Marks = field(default_factory=Marks)
     """Records which code of the jobs is running."""
+    state_dirs: tuple[str, ...] = ()
+    """Where state is kept, whatever directories jobs name; empty: in those that each job names."""
     opening: threading.Lock = field(default_factory=threading.Lock)
     """Held while a database is opened: the search for strays must not touch its lock meanwhile."""

@@ -9,9 +9,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Final, NoReturn
 
 from standby.adapters.acceptor import REFUSED_CONNECTIONS
@@ -30,11 +31,12 @@ from standby.adapters.zookeeper.membership import (
     ZooKeeperPeers,
     ZooKeeperRecordReader,
 )
+from standby.adapters.zookeeper.pool import PoolMembership
 from standby.cluster import FILE, JARS_DIRECTORY, ClusterConfig, load
 from standby.code.jobcode import JobCode
 from standby.config import JobConfig
 from standby.control.effects import Quit
-from standby.control.events import ControlEvent, ReplicasChanged, Terminated
+from standby.control.events import ControlEvent, Released, ReplicasChanged, Terminated
 from standby.control.loop import ControlLoop
 from standby.control.ports import FindLeftoverState, Ports
 from standby.control.state import ContainerIdentity, ControlPolicy, ControlState, RegistrationState
@@ -44,14 +46,14 @@ from standby.kernel.loaded_code import LoadCode
 from standby.kernel.marks import Marks
 from standby.ports import Feed, MakeFeed, PeerDirectory, RecordReader, Replicas
 from standby.process.metrics import container_metrics
-from standby.process.witness import Witnessed, WitnessNote
+from standby.process.witness import IN_POOL, Witnessed, WitnessNote
 from standby.security import credentials
 from standby.shared import exits
 from standby.shared.clock import REAL, Clock
 from standby.shared.metric import Samples
 from standby.shared.peers import Routes
 from standby.shared.probes import Probe, no_probe
-from standby.shared.records import ContainerRecord
+from standby.shared.records import ContainerRecord, MemberRecord
 from standby.shared.roles import PeerRole
 from standby.shared.wire import PROTOCOL, JobDefinition, encode_entry
 from standby.threads.inbox import Inbox
@@ -64,14 +66,16 @@ _TURNS_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlace:
-    """Where YARN and Skein have placed this process, from its environment."""
+    """Where YARN and Skein, or a node, have placed this process, from its environment."""
 
     container: str
     host: str
     """``NM_HOST``: the one identity of a host."""
     skein_id: str
-    """Empty when Skein did not start it."""
+    """Empty when Skein did not start it; in a pool, the claim once there is one."""
     log_dirs: tuple[str, ...]
+    is_in_pool: bool = False
+    """Whether it waits in a pool until the leader claims it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +124,15 @@ def read_place(environment: Mapping[str, str]) -> ContainerPlace:
     if missing:
         raise BadConfiguration(
             f"{' and '.join(missing)}: not in the environment; "
-            "this process must be started by YARN through standfast submit"
+            "this process must be started by YARN through standfast submit, or by a node of a pool"
         )
     logs = tuple(each for each in environment.get("LOG_DIRS", "").split(",") if each)
     return ContainerPlace(
-        environment["CONTAINER_ID"], environment["NM_HOST"], environment.get("SKEIN_CONTAINER_ID", ""), logs
+        environment["CONTAINER_ID"],
+        environment["NM_HOST"],
+        environment.get("SKEIN_CONTAINER_ID", ""),
+        logs,
+        is_in_pool=IN_POOL in environment,
     )
 
 
@@ -158,6 +166,27 @@ def run(
     LogFiles(cluster.log_max_bytes).start()
     bootstrap = credentials.load(directory)
     keys = TlsCredentials(bootstrap.credentials)
+    inbox: Inbox[ControlEvent] = Inbox()
+    access = container_access(
+        bootstrap.secret,
+        bootstrap.owner,
+        is_closed=cluster.zookeeper_acl == "digest",
+        tls=cluster.zookeeper_tls,
+    )
+    client = make_client(cluster.zookeeper, cluster.zookeeper_session_ms, access)
+    Renewal(client, cluster.name, PeerRole.CONTAINER, keys)
+    pool = PoolMembership(client, cluster.name, _member(place), partial(inbox.post, Released()))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, partial(_terminated, number.name, inbox, pool))
+    if place.is_in_pool:
+        client.start_async()
+        pool.start()
+        claim = pool.await_claim()
+        if not claim:
+            pool.leave()
+            client.stop()
+            return exits.ORDERLY
+        place = replace(place, skein_id=claim)
     liveness = LivenessPort(place.host, witnessed.port)
     server = MetricsServer(place.host)
     peers = PeerServer(place.host, keys)
@@ -169,15 +198,6 @@ def run(
         *(place.container, place.skein_id or "no Skein", cluster.name, place.host),
         *(liveness.port, server.port, peers.port, os.getpid()),
     )
-    inbox: Inbox[ControlEvent] = Inbox()
-    access = container_access(
-        bootstrap.secret,
-        bootstrap.owner,
-        is_closed=cluster.zookeeper_acl == "digest",
-        tls=cluster.zookeeper_tls,
-    )
-    client = make_client(cluster.zookeeper, cluster.zookeeper_session_ms, access)
-    Renewal(client, cluster.name, PeerRole.CONTAINER, keys)
     code = JobCode(directory, CodeReader(client, cluster.name, keys.client_context).read_code)
     record = _record(identity, place, peers.port)
     membership = ZooKeeperMembership(client, cluster.name, record, inbox.post, probe)
@@ -208,9 +228,6 @@ def run(
             rss_bytes=lambda: meter.figures.total_rss_bytes,
         ),
     )
-    for number in (signal.SIGTERM, signal.SIGINT):
-        name = number.name
-        signal.signal(number, lambda *_, name=name: inbox.post(Terminated(name)))
     meter.start()
     gates = (server.gate, peers.gate)
     server.start(lambda: (*_metrics(loop, meter, kernel), REFUSED_CONNECTIONS.of(gates)), Health(loop).look)
@@ -288,6 +305,18 @@ def _record(identity: ContainerIdentity, place: ContainerPlace, peer_port: int) 
         log_dirs=place.log_dirs,
         peer_port=peer_port,
     )
+
+
+def _member(place: ContainerPlace) -> MemberRecord:
+    return MemberRecord(place.container, place.host, os.getpid(), PROTOCOL, _version())
+
+
+def _terminated(
+    name: str, inbox: Inbox[ControlEvent], pool: PoolMembership, number: int, frame: FrameType | None
+) -> None:
+    """Have the process end (a signal handler), whether it waits for a claim or serves."""
+    inbox.post(Terminated(name))
+    pool.give_up()
 
 
 def _version() -> str:

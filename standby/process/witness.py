@@ -62,6 +62,9 @@ _SIZE: Final = _SLOTS[1] + _LENGTH.size + MOST_BYTES
 #: prctl(PR_SET_PDEATHSIG): a container's process must not outlive the process that YARN knows.
 _SET_PARENT_DEATH_SIGNAL: Final = 1
 
+#: Variable with the id of the node's process that started this one: a process of a pool ends with its node.
+IN_POOL: Final = "STANDFAST_POOL"
+
 #: Forwarded to the process: YARN signals the group, people signal the process that YARN knows.
 _PASSED_ON: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGUSR1})
 
@@ -118,6 +121,8 @@ def fork_witness(environment: Mapping[str, str]) -> Witnessed:
     Must be called before importing anything that a witness does not need. If no port can be opened, nothing is
     forked: the reason is reported when the port is opened later.
     """
+    if IN_POOL in environment:
+        end_with(int(environment[IN_POOL]))
     host = environment.get("NM_HOST")
     if not host:
         return Witnessed()
@@ -132,10 +137,15 @@ def fork_witness(environment: Mapping[str, str]) -> Witnessed:
     if child:
         _watch(child, port, witnessed.note, before)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != witness:
-        os._exit(128 + signal.SIGKILL)  # the witness died before this was set
+    end_with(witness)
     return witnessed
+
+
+def end_with(parent: int) -> None:
+    """Have the kernel kill this process when its ``parent`` ends."""
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)  # it died before this was set
 
 
 def _watch(child: int, port: socket.socket, note: WitnessNote, blocked: Iterable[int]) -> NoReturn:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from msgspec.structs import replace
 
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.leadership.ports import PoolMember, PoolRecords
+from standby.adapters.zookeeper.access import make_client
+from standby.adapters.zookeeper.pool import PoolMembership
 from standby.errors import Fenced
 from standby.shared.naming import member_path
 from standby.shared.records import ControllerRecord, MemberRecord, encode
 from tests.fakes.pool import MemoryPool, waiting
 from tests.fakes.zookeeper import LoneZooKeeper
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, soon
 
 CLUSTER = "contract"
 
@@ -41,6 +46,7 @@ class OnServer:
     """A pool on a server, of which this session is the leader."""
 
     def __init__(self, server: LoneZooKeeper, stack: ExitStack) -> None:
+        self._connect = server.connect
         self._mine = stack.enter_context(ZooKeeper(server.connect, CLUSTER))
         self._other = stack.enter_context(ZooKeeper(server.connect, CLUSTER))
         self._mine.tree.prepare()
@@ -52,6 +58,13 @@ class OnServer:
 
     def leave(self, name: str) -> None:
         self._other.client.delete(member_path(CLUSTER, name))
+
+    def end_session(self, client: Any) -> None:
+        """End another client's session, as the servers do when they have not heard from it."""
+        other = KazooClient(self._connect, client_id=client.client_id)
+        other.start(timeout=PATIENCE_SECONDS)
+        other.stop()
+        other.close()
 
     def depose(self) -> None:
         present = self._mine.election.controller()
@@ -115,3 +128,52 @@ def test_a_deposed_leader_changes_nothing(pool: InMemory | OnServer) -> None:
     with pytest.raises(Fenced):
         pool.records.write(PoolMember(replace(record, claim="1-1"), 0))
     assert pool.records.read([record.container]) == {record.container: PoolMember(record, 0)}
+
+
+# ---- the process's side, which has no fake ----
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
+    with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+def test_a_process_waits_for_its_claim_keeps_it_over_a_lost_session_and_learns_its_release(
+    server: LoneZooKeeper,
+) -> None:
+    released, record = threading.Event(), waiting("h1", "a")
+    client = make_client(server.connect, 4_000)
+    with ExitStack() as stack:
+        pool = OnServer(server, stack)
+        stack.callback(client.stop)
+        process = PoolMembership(client, CLUSTER, record, released.set)
+        client.start_async()
+        process.start()
+        name = record.container
+
+        def read() -> PoolMember:
+            return pool.records.read([name])[name]
+
+        soon(lambda: pool.records.names(lambda: None) == {name}, "it registers")
+        assert read() == PoolMember(record, 0)
+        claimed = replace(record, claim="1-1")
+        assert pool.records.write(PoolMember(claimed, 0))
+        assert process.await_claim() == "1-1"
+        pool.end_session(client)
+        soon(lambda: pool.records.names(lambda: None) == frozenset(), "its session has ended")
+        soon(lambda: pool.records.names(lambda: None) == {name}, "it registers again")
+        assert read() == PoolMember(claimed, 0)
+        assert not released.is_set()
+        assert pool.records.write(PoolMember(replace(claimed, is_released=True), 0))
+        assert released.wait(PATIENCE_SECONDS)
+        process.leave()
+        soon(lambda: pool.records.names(lambda: None) == frozenset(), "it leaves")
+
+
+def test_a_process_that_is_to_end_waits_no_longer(server: LoneZooKeeper) -> None:
+    client = make_client(server.connect, 4_000)
+    process = PoolMembership(client, CLUSTER, waiting("h1", "a"), lambda: None)
+    process.start()
+    process.give_up()
+    assert not process.await_claim()

@@ -13,7 +13,7 @@ from typing import Any, Final
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import EventType, WatchedEvent
+from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
 from standby.code import bundles
 from standby.control.events import (
@@ -86,10 +86,13 @@ class ZooKeeperMembership:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start connecting; `SessionConnected` follows when ZooKeeper answers."""
+        """Start connecting, unless the client is started; `SessionConnected` follows when ZooKeeper answers."""
         self._client.add_listener(self._session_changed)
         self._worker.start()
-        self._client.start_async()
+        if self._client.client_state == KeeperState.CLOSED:
+            self._client.start_async()
+        elif self._client.connected:
+            self._post(SessionConnected())
 
     def register(self) -> None:
         """Request the registration."""

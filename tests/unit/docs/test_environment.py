@@ -10,9 +10,11 @@ ROOT = Path(__file__).resolve().parents[3]
 #: What standfast's own processes tell each other.
 INTERNAL = {
     "STANDFAST_CANDIDATE_ENDED",
+    "STANDFAST_CANDIDATE_ENDS_WITH",
     "STANDFAST_CANDIDATE_LIFE",
     "STANDFAST_LOCAL_CLUSTER",
     "STANDFAST_LOCAL_HOST",
+    "STANDFAST_POOL",
 }
 
 

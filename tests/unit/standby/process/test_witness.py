@@ -218,3 +218,21 @@ def test_end_in_words() -> None:
     assert str(ProcessEnd(-11)) == "it was ended by SIGSEGV"
     assert str(ProcessEnd(-99)) == "it was ended by signal 99"
     assert str(ProcessEnd(exits.BROKEN, child=3)) == "its JVM ended with exit code 3"
+
+
+def test_a_process_of_a_pool_and_its_witness_end_with_their_node() -> None:
+    node = (
+        "import os, subprocess, sys; "
+        "subprocess.run([sys.executable, '-c', sys.argv[1]], env={**os.environ, 'STANDFAST_POOL': str(os.getpid())})"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", node, CHILD],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NM_HOST": "127.0.0.1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.kill()
+        assert not process.stdout.read(), "nothing holds it open any more"

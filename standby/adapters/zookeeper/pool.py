@@ -1,0 +1,123 @@
+"""A process's place in its cluster's pool: it registers, waits until the leader claims it, and learns its release."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import KazooException, NodeExistsError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import EventType, WatchedEvent
+
+from standby.adapters.zookeeper.membership import read_or_watch
+from standby.errors import StandfastError
+from standby.shared.naming import member_path
+from standby.shared.records import MemberRecord, decode_member, encode
+from standby.threads.worker import Worker
+
+_log: Final = logging.getLogger(__name__)
+
+#: Time-out of a request to ZooKeeper, seconds.
+_ANSWER_SECONDS: Final = 5.0
+
+#: Delay between attempts while ZooKeeper does not answer, seconds.
+_AGAIN_SECONDS: Final = 0.5
+
+
+class PoolMembership:
+    """Registers a process in the pool for as long as it lives; ``client`` is started and closed by the caller.
+
+    The node is ephemeral. When its session has ended, it is created again, with the claim: the process still serves.
+    """
+
+    def __init__(
+        self, client: KazooClient, cluster: str, record: MemberRecord, released: Callable[[], None]
+    ) -> None:
+        """``released`` is called once, on another thread, when the leader no longer needs the claimed process."""
+        self._client = client
+        self._path = member_path(cluster, record.container)
+        self._record = record
+        # Unlike an event, it may be used by a signal handler that interrupts the thread that waits for it.
+        self._decided: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._released = released
+        self._said = ""
+        """The last error, as it was logged; empty: there was none since."""
+        self._worker = Worker("pool")
+
+    def start(self) -> None:
+        """Register as soon as ZooKeeper answers."""
+        self._worker.start()
+        self._client.add_listener(self._session_changed)
+        if self._client.connected:
+            self._look_soon()
+
+    def await_claim(self) -> str:
+        """Return the claim once there is one; empty if the process is to end instead."""
+        return self._decided.get()
+
+    def give_up(self) -> None:
+        """Have `await_claim` return at once, without a claim unless there is one (also in a signal handler)."""
+        self._decided.put("")
+
+    def leave(self) -> None:
+        """Remove the registration, at most within a time-out; the end of the session removes it, too."""
+        self._worker.end()
+        try:
+            self._client.delete_async(self._path).get(timeout=_ANSWER_SECONDS)
+        except (KazooException, KazooTimeoutError) as error:
+            _log.info("%s is left to the end of its session: %s", self._path, type(error).__name__)
+
+    def _session_changed(self, state: str) -> None:
+        # Watches are lost with a session, and a node with it.
+        if state == KazooState.CONNECTED:
+            self._look_soon()
+
+    def _changed(self, event: WatchedEvent) -> None:
+        if event.type != EventType.NONE:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        self._worker.put(self._look)
+
+    def _look(self) -> None:
+        """Read the process's own node, and create it if it is missing."""
+        try:
+            data = read_or_watch(self._client, self._path, self._changed)
+            if data is None:
+                self._create()
+                data = read_or_watch(self._client, self._path, self._changed)
+            if data is not None:
+                self._seen(decode_member(data, self._path))
+                self._said = ""
+        except StandfastError as error:
+            _log.error("%s", error)
+        except (KazooException, KazooTimeoutError) as error:
+            # Before the cluster's first master there is no tree.
+            if (said := type(error).__name__) != self._said:
+                _log.info("%s cannot be used now: %s", self._path, said)
+            self._said = said
+            if self._client.connected:
+                threading.Timer(_AGAIN_SECONDS, self._look_soon).start()
+
+    def _create(self) -> None:
+        try:
+            self._client.create_async(self._path, encode(self._record), ephemeral=True).get(
+                timeout=_ANSWER_SECONDS
+            )
+        except NodeExistsError:
+            # An earlier attempt had succeeded; only its answer was lost. No other process has this id.
+            return
+        _log.info("registered in the pool as %s", self._record.container)
+
+    def _seen(self, found: MemberRecord) -> None:
+        before, self._record = self._record, found
+        if found.is_released and not before.is_released:
+            _log.info("the leader no longer needs this process")
+            self._released()
+        if found.claim and not before.claim:
+            _log.info("claimed for request %s", found.claim)
+            self._decided.put(found.claim)

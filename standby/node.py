@@ -1,0 +1,200 @@
+"""A node of a pool: it keeps one process for tasks running on its host, with a new id at each start.
+
+The process waits in the pool until the leader claims it. Once it is given back, or has ended in any other way, nothing
+of it may be used again: the node starts another one in a new directory. State stays in the node's state directory,
+which belongs to this node alone for as long as it runs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from standby import cluster as cluster_file
+from standby.cluster import ClusterConfig
+from standby.errors import BadConfiguration
+from standby.kernel.store.directories import make_private
+from standby.process.witness import IN_POOL
+from standby.security import credentials
+from standby.security.credentials import Bootstrap
+from standby.shared import exits
+from standby.shared.clock import REAL, Clock
+from standby.shared.naming import escape, member_id
+
+_log: Final = logging.getLogger("standby.node")
+
+#: What the processes are started with beside the node's own environment: as containers on YARN are.
+_VARIABLES: Final = {"PYTHONUNBUFFERED": "1", "LANG": "C.UTF-8", "TZ": "UTC"}
+
+#: A process that lived longer than this lived well: the pause before the next one is short again, seconds.
+_GOOD_LIFE_SECONDS: Final = 30.0
+_FIRST_PAUSE_SECONDS: Final = 0.2
+_LONGEST_PAUSE_SECONDS: Final = 10.0
+_MOST_DOUBLINGS: Final = 10
+
+#: Stands for a process that could not be started (``EX_OSERR``).
+_NOT_STARTED: Final = 71
+
+#: The program of a process.
+PROGRAM: Final = (sys.executable, "-m", "standby")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What a node has been given."""
+
+    cluster: ClusterConfig
+    """Its state directories are this node's own."""
+    bootstrap: Bootstrap
+    host: str
+    """By which the other processes reach this one."""
+    jars: tuple[Path, ...] = ()
+    """Spark's connector; empty: its processes serve plain feeds only."""
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """The directories of the cluster's state; beside the state is what belongs to the node itself."""
+        return tuple(Path(each) / escape(self.cluster.name) for each in self.cluster.state_dirs)
+
+    @property
+    def work(self) -> Path:
+        """The directory below which each process gets one of its own."""
+        return self.places[0] / f"{escape(self.host)}.work"
+
+
+def run(settings: NodeSettings, program: Sequence[str] = PROGRAM, clock: Clock = REAL) -> int:
+    """Keep a process running until SIGTERM or SIGINT, and until that process has ended; return its exit status.
+
+    Raises `BadConfiguration` if another node uses one of the state directories, and `Unavailable` if one cannot be
+    created.
+    """
+    ending = threading.Event()
+    process: subprocess.Popen[bytes] | None = None
+
+    def end(signum: int, frame: FrameType | None) -> None:
+        ending.set()
+        if process is not None:
+            process.send_signal(signum)
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, end)
+    status, short_lives = exits.ORDERLY, 0
+    what = f"node of cluster {settings.cluster.name} on {settings.host}"
+    with locked(settings.places, f"{escape(settings.host)}.lock", what) as locks:
+        shutil.rmtree(settings.work, ignore_errors=True)
+        while not ending.is_set():
+            begun = clock.monotonic()
+            unique = uuid.uuid4().hex[:12]
+            directory = settings.work / unique
+            _fill(directory, settings)
+            try:
+                process = subprocess.Popen(
+                    program,
+                    cwd=directory,
+                    env=_environment(settings, member_id(settings.host, unique), os.environ),
+                    pass_fds=locks,
+                    # Ctrl-C ends the node, which then ends the process.
+                    start_new_session=True,
+                )
+            except OSError as error:
+                # The host may be out of memory or processes for the moment.
+                _log.error("the process could not be started: %s", error)
+                status = _NOT_STARTED
+            else:
+                if ending.is_set():
+                    # The signal came just before the process was there.
+                    process.send_signal(signal.SIGTERM)
+                status = process.wait()
+            shutil.rmtree(directory, ignore_errors=True)
+            lived = clock.monotonic() - begun
+            is_first = lived < _GOOD_LIFE_SECONDS and short_lives == 0
+            if status == BadConfiguration.exit_status and is_first:
+                break  # the next one would end in the same way
+            short_lives = 0 if lived > _GOOD_LIFE_SECONDS or status == exits.ORDERLY else short_lives + 1
+            if not ending.is_set():
+                pause = _pause_seconds(short_lives)
+                _log.info("the process ended with status %d; starting another in %.1f s", status, pause)
+                ending.wait(clock.pace(pause))
+    return status
+
+
+def _pause_seconds(short_lives: int) -> float:
+    if not short_lives:
+        return 0.0
+    return min(
+        _FIRST_PAUSE_SECONDS * float(2 ** min(short_lives - 1, _MOST_DOUBLINGS)), _LONGEST_PAUSE_SECONDS
+    )
+
+
+def _fill(directory: Path, settings: NodeSettings) -> None:
+    """Make the working directory of a process, with what a container of YARN finds in its own."""
+    make_private(directory, "--state")
+    for name, content in (
+        (cluster_file.FILE, cluster_file.dump(settings.cluster)),
+        (credentials.FILE, credentials.encode(settings.bootstrap)),
+    ):
+        write_private(directory / name, content)
+    (directory / cluster_file.CODE_DIRECTORY).mkdir()
+    if settings.jars:
+        jars = directory / cluster_file.JARS_DIRECTORY
+        jars.mkdir()
+        for each in settings.jars:
+            (jars / each.name).symlink_to(each)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only this user can read, over the one that may be there."""
+    draft = path.with_name(f".{path.name}")
+    draft.touch(0o600)
+    draft.write_bytes(content)
+    draft.replace(path)
+
+
+def _environment(settings: NodeSettings, container: str, environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        **environment,
+        **_VARIABLES,
+        "CONTAINER_ID": container,
+        "NM_HOST": settings.host,
+        IN_POOL: str(os.getpid()),
+    }
+
+
+@contextmanager
+def locked(places: Sequence[Path], name: str, what: str) -> Iterator[tuple[int, ...]]:
+    """Yield the open lock files called ``name`` in directories that only one such process may use at a time.
+
+    A child that inherits them has the directories in use until it has ended, too. Raises `BadConfiguration` naming
+    ``what`` uses one of them.
+    """
+    opened: list[int] = []
+    try:
+        for each in places:
+            make_private(each, "--state")
+            path = each / name
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            opened.append(lock)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise BadConfiguration(
+                    f"{each.parent}: another {what} uses this state directory ({path} is locked); end it, or give this "
+                    "one another --state"
+                ) from error
+        yield tuple(opened)
+    finally:
+        for each_lock in opened:
+            os.close(each_lock)
