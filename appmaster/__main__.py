@@ -20,6 +20,7 @@ from appmaster.adapters.grpc import ControlServer
 from appmaster.adapters.http import HttpPort
 from appmaster.adapters.kafka import EventLog, Topics, fence_job
 from appmaster.adapters.node_logs import last_lines
+from appmaster.adapters.pool import PoolCell
 from appmaster.adapters.prometheus import Metrics
 from appmaster.adapters.skein import CellAddress, SkeinCell
 from appmaster.adapters.zookeeper.session import ZooKeeper
@@ -37,12 +38,14 @@ from appmaster.leadership.candidate import Candidate, verdict
 from appmaster.leadership.cells import Cells
 from appmaster.leadership.election import Election
 from appmaster.leadership.own_cell import Attempt
+from appmaster.leadership.ports import CellConnection
 from appmaster.leadership.yarn_ids import attempt_of, number_of
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.view import ClusterView
-from appmaster.records import CandidateRecord, CellRecord
+from appmaster.records import CandidateRecord, CellRecord, pool_record
 from appmaster.services import CandidateServices
-from appmaster.supervisor import ENDED, FINISHED, LIFE, RESIGNED
+from appmaster.supervisor import ENDED, ENDS_WITH, FINISHED, LIFE, RESIGNED
+from appmaster.topics import event_log
 from appmaster.version import version
 from standby import cluster as cluster_file
 from standby.adapters.acceptor import REFUSED_CONNECTIONS
@@ -52,6 +55,7 @@ from standby.adapters.zookeeper.access import Access, owner_access
 from standby.adapters.zookeeper.credentials import Renewal
 from standby.config import librdkafka_settings
 from standby.errors import BadConfiguration, BrokenInvariant, Fenced, StandfastError, Unavailable
+from standby.process.witness import end_with
 from standby.security import credentials
 from standby.shared import naming
 from standby.shared.clock import REAL, boot_ms
@@ -70,6 +74,9 @@ _WRITTEN_SECONDS: Final = 5.0
 _RENEWED_SECONDS: Final = 1.0
 
 
+#: Of a topic: as many replicas as the brokers make by default.
+_DEFAULT_REPLICATION: Final = -1
+
 #: Exit status after an unexpected error; the supervisor starts the candidate again.
 _BROKEN: Final = 1
 
@@ -82,6 +89,8 @@ def main(probe: Probe = no_probe) -> int:
     # It warns of every single attempt to reconnect; the election logs what matters.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     threading.excepthook = end_with_thread
+    if supervisor := os.environ.get(ENDS_WITH):
+        end_with(int(supervisor))
     # Bundles and everything else that is written are only for this user.
     os.umask(0o077)
     try:
@@ -105,19 +114,27 @@ def _run(probe: Probe) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CandidateEnvironment:
-    """What YARN and the submit have given to this process."""
+    """What YARN and the submit, or `standfast master`, have given to this process."""
 
     config: cluster_file.ClusterConfig
     host: str
     container: str
-    attempt: Attempt
-    certificate: bytes
-    """The pair of Skein's AMs, together with ``key``."""
-    key: bytes
+    skein: CandidateOfYarn | None
+    """None: the cluster's containers are processes of a pool."""
     keys: TlsCredentials
     """By which the cluster's other processes authenticate this one."""
     access: Access
     """How its sessions with ZooKeeper authenticate."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateOfYarn:
+    """What a candidate of a cell has in addition."""
+
+    attempt: Attempt
+    certificate: bytes
+    """The pair of Skein's AMs, together with ``key``."""
+    key: bytes
 
     def connection(
         self, where: CellAddress, post: Callable[[Event], None], lost: Callable[[str], None]
@@ -195,6 +212,8 @@ class CandidateRuntime:
             config.racks,
             self._services.quarantined,
             self._services.waiting,
+            # Its hosts are the operator's, and wait for the next job.
+            ends_with_jobs=not config.is_pool,
         )
         self._http = self._http_port()
 
@@ -205,7 +224,9 @@ class CandidateRuntime:
         signal.signal(signal.SIGTERM, lambda *_: self._resign("told to end"))
         self._services.start()
         zookeeper.registry.register(self._record())
-        own_cell.watch(zookeeper.cells, self._begun.attempt, self._effects.writer.put, self._resign)
+        if self._begun.skein is not None:
+            mine = self._begun.skein.attempt
+            own_cell.watch(zookeeper.cells, mine, self._effects.writer.put, self._resign)
         try:
             epoch = election.enter()
             _log.info(
@@ -260,9 +281,11 @@ class CandidateRuntime:
             "unreadable": dict(self._candidate.loading.unreadable),
         }
 
-    def _connect(self, number: int, record: CellRecord, lost: Callable[[str], None]) -> SkeinCell:
+    def _connect(self, number: int, record: CellRecord, lost: Callable[[str], None]) -> CellConnection:
+        if self._begun.skein is None:
+            return PoolCell(number, self._zookeeper.pool, self._inbox.post, REAL)
         where = CellAddress(number, record.application, record.attempt, record.address)
-        return self._begun.connection(where, self._inbox.post, lost)
+        return self._begun.skein.connection(where, self._inbox.post, lost)
 
     # ---- its ports ----
 
@@ -344,6 +367,22 @@ def _begun() -> CandidateEnvironment:
     config = cluster_file.load(Path(cluster_file.FILE))
     LogFiles(config.log_max_bytes).start()
     container = _environment("CONTAINER_ID")
+    bootstrap = credentials.load(Path())
+    return CandidateEnvironment(
+        config,
+        _environment("NM_HOST"),
+        container,
+        None if config.is_pool else _of_yarn(config, container),
+        TlsCredentials(bootstrap.credentials),
+        owner_access(
+            bootstrap.secret,
+            is_closed=False if config.is_pool and config.zookeeper_acl == "open" else None,
+            tls=config.zookeeper_tls,
+        ),
+    )
+
+
+def _of_yarn(config: cluster_file.ClusterConfig, container: str) -> CandidateOfYarn:
     mine = Attempt(
         config.cell,
         _environment("SKEIN_APPLICATION_ID"),
@@ -351,39 +390,68 @@ def _begun() -> CandidateEnvironment:
         _environment("SKEIN_APPMASTER_ADDRESS"),
         config.attempts,
     )
-    bootstrap = credentials.load(Path())
-    return CandidateEnvironment(
-        config,
-        _environment("NM_HOST"),
-        container,
-        mine,
-        Path(".skein.crt").read_bytes(),
-        Path(".skein.pem").read_bytes(),
-        TlsCredentials(bootstrap.credentials),
-        owner_access(bootstrap.secret, tls=config.zookeeper_tls),
-    )
+    return CandidateOfYarn(mine, Path(".skein.crt").read_bytes(), Path(".skein.pem").read_bytes())
 
 
 @contextmanager
 def _session(begun: CandidateEnvironment) -> Iterator[ZooKeeper]:
-    """Open a session with ZooKeeper in which this attempt is its cell's, and its keys are the latest given out."""
+    """Open a session with ZooKeeper in which this attempt is its cell's, and its keys are the latest given out.
+
+    In a pool, the first candidate creates the cluster's tree.
+    """
     config = begun.config
     with ZooKeeper(config.zookeeper, config.name, config.zookeeper_session_ms, begun.access) as zookeeper:
         # Before anything is opened with the keys: those of the submit may have been replaced since.
         Renewal(zookeeper.client, config.name, PeerRole.MASTER, begun.keys).look()
-        own_cell.enter(zookeeper.cells, zookeeper.registry, begun.attempt, REAL)
+        if begun.skein is None:
+            _enter_pool(config, zookeeper)
+        else:
+            own_cell.enter(zookeeper.cells, zookeeper.registry, begun.skein.attempt, REAL)
         yield zookeeper
+
+
+def _enter_pool(config: cluster_file.ClusterConfig, zookeeper: ZooKeeper) -> None:
+    """Make sure that the cluster's tree is there, with the pool in place of cells.
+
+    Raises `BadConfiguration` if the cluster runs on YARN.
+    """
+    zookeeper.tree.make_way()
+    zookeeper.tree.prepare()
+    # Beside: a candidate does without Kafka, and a submit makes what is missing.
+    threading.Thread(target=_make_event_log, args=(config,), name="event-log", daemon=True).start()
+    mine = pool_record(config)
+    zookeeper.cells.claim(config.cell, mine)
+    present = zookeeper.cells.read_all()
+    others = [each.application for each in present.values() if not each.is_pool]
+    if others:
+        raise BadConfiguration(
+            f"cluster {config.name} runs on YARN as {', '.join(others)}; give the pool a name of its own "
+            "(standfast init --cluster)"
+        )
+    if present.get(config.cell) != mine:
+        # A key of cluster.json has changed, and the masters are being started anew one after the other.
+        zookeeper.cells.put(config.cell, mine)
+
+
+def _make_event_log(config: cluster_file.ClusterConfig) -> None:
+    kafka = librdkafka_settings(config.kafka_bootstrap, config.kafka)
+    try:
+        event_log.make(Topics(kafka), config.name, _DEFAULT_REPLICATION)
+    except StandfastError as error:
+        _log.warning("%s", error)
 
 
 def _has_ended(begun: CandidateEnvironment, zookeeper: ZooKeeper) -> bool:
     """End an attempt that YARN has started for nothing, with diagnostics for YARN; return whether it is one."""
-    mine = begun.attempt
+    if begun.skein is None:
+        return False
+    mine = begun.skein.attempt
     why = endings.given_up(zookeeper.jobs, zookeeper.changes) if number_of(mine.attempt) > 1 else ""
     if not why:
         return False
     _log.info("nothing is left to lead: %s", why)
     where = CellAddress(mine.cell, mine.application, mine.attempt, mine.address)
-    cell = begun.connection(where, lambda _: None, lambda _: None)
+    cell = begun.skein.connection(where, lambda _: None, lambda _: None)
     cell.connect()
     cell.finish(succeeded=False, diagnostics=why)
     cell.close()
@@ -394,7 +462,8 @@ def _environment(name: str) -> str:
     value = os.environ.get(name)
     if not value:
         raise BadConfiguration(
-            f"${name} is not set; this process is to be started by YARN through standfast submit"
+            f"${name} is not set; this process is to be started by YARN through standfast submit, or by standfast "
+            "master"
         )
     return value
 

@@ -5,6 +5,7 @@ See `standby.shared.records` for the rules of all records.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -14,7 +15,11 @@ import msgspec
 from appmaster.planning.state.model import JobModel, Processor
 from appmaster.planning.state.reasons import FailureReason, Reason
 from appmaster.planning.state.view import Recorded
+from standby.cluster import ClusterConfig
+from standby.config import names, written
+from standby.config.cluster import ClusterKeys
 from standby.shared.model import ProcessorId, TaskId
+from standby.shared.naming import POOL
 from standby.shared.records import decoded
 from standby.shared.wire import JobDefinition
 
@@ -115,6 +120,18 @@ class CellRecord(msgspec.Struct, frozen=True):
     """Keys that apply to every container of the cell, with the values of the job that started it: a job that is
     submitted into the cluster later runs with them."""
     version: int = VERSION
+    is_pool: bool = False
+    """It is no cell of YARN but stands for the cluster's pool; written by the masters (`pool_record`)."""
+
+
+def pool_record(config: ClusterConfig) -> CellRecord:
+    """Return the record that stands for the pool of a cluster, in place of the cells of YARN."""
+    settings = {
+        each.metadata["key"].name: written(getattr(config, each.name))
+        for each in dataclasses.fields(ClusterKeys)
+    }
+    of_cluster = {name: value for name, value in settings.items() if name in names("cluster")}
+    return CellRecord("", attempt=POOL, settings=of_cluster, is_pool=True)
 
 
 class DeletedRecord(msgspec.Struct, frozen=True):

@@ -40,6 +40,9 @@ _NOT_STARTED: Final = 71
 LIFE: Final = "STANDFAST_CANDIDATE_LIFE"
 ENDED: Final = "STANDFAST_CANDIDATE_ENDED"
 
+#: Variable with the id of the process with which the candidate has to end; not set where YARN ends it.
+ENDS_WITH: Final = "STANDFAST_CANDIDATE_ENDS_WITH"
+
 #: A life longer than this counts as good: the back-off starts again, seconds.
 _GOOD_LIFE: Final = 30.0
 _FIRST_BACKOFF: Final = 0.2
@@ -77,8 +80,12 @@ class Lives:
         return wait
 
 
-def supervise(command: list[str], clock: Clock = REAL) -> int:
-    """Run ``command`` repeatedly until it finishes; return the exit status for YARN."""
+def supervise(command: list[str], clock: Clock = REAL, *, is_own_master: bool = False) -> int:
+    """Run ``command`` repeatedly until it finishes; return the exit status for YARN.
+
+    With ``is_own_master``, nobody else ends what is left: the candidate ends with this process, and this process does
+    not depend on the one that started it.
+    """
     ending = threading.Event()
     child: subprocess.Popen[bytes] | None = None
 
@@ -94,6 +101,8 @@ def supervise(command: list[str], clock: Clock = REAL) -> int:
         born = clock.monotonic()
         try:
             told = {LIFE: str(lives.life), ENDED: lives.ended}
+            if is_own_master:
+                told[ENDS_WITH] = str(os.getpid())
             child = subprocess.Popen(command, env={**_QUIET, **os.environ, **told})
             status = child.wait()
         except OSError as error:
@@ -108,7 +117,7 @@ def supervise(command: list[str], clock: Clock = REAL) -> int:
         if wait is None:
             return status
         ending.wait(clock.pace(wait))
-        if os.getppid() != master:
+        if os.getppid() != master and not is_own_master:
             _log.error("the application's master is gone: its candidate is not started again")
             return status
     return FINISHED

@@ -66,6 +66,8 @@ class Candidate:
     """Returns the jobs whose code no container can load now, and why."""
     waiting: Callable[[], Mapping[str, str]] = dict
     """Returns the jobs whose present revision is not active yet, and what it waits for."""
+    ends_with_jobs: bool = True
+    """Whether the cluster ends with its last job."""
 
     def __post_init__(self) -> None:
         self._growth = InputGrowth(
@@ -136,7 +138,7 @@ class Candidate:
         self.effects.writer.put(rise)
 
     def lead(self, epoch: int, taken_over: Callable[[], None] = lambda: None) -> ClusterView:
-        """Lead until every job has ended; return the last view. Raises `Fenced` when deposed.
+        """Lead until every job has ended, if the cluster ends then; return the last view. Raises `Fenced` when deposed.
 
         ``taken_over`` is called after the first turn: queued changes need a leader that knows what exists.
         """
@@ -149,7 +151,9 @@ class Candidate:
         self.cells.start()
         self._growth.start()
         try:
-            self.driver.run(lambda view: self.election.has_left or is_finished(view))
+            self.driver.run(
+                lambda view: self.election.has_left or (self.ends_with_jobs and is_finished(view))
+            )
         finally:
             self._growth.stop()
         if self.election.has_left:

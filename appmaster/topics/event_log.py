@@ -1,0 +1,25 @@
+"""The topic of a cluster's event log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from standby.shared import naming
+
+#: A week of events.
+_SETTINGS: Final = {"retention.ms": "604800000"}
+
+
+class CreatesTopics(Protocol):
+    """Kafka, for this module."""
+
+    def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> bool:
+        """Create a topic; return False if it exists already."""
+        ...
+
+
+def make(topics: CreatesTopics, cluster: str, replication: int) -> None:
+    """Create the topic unless it exists; ``replication`` -1 stands for the brokers' default."""
+    # One partition: its order is the cluster's history.
+    topics.create(naming.event_topic(cluster), 1, replication, _SETTINGS)
