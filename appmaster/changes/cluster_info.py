@@ -70,7 +70,7 @@ def info(cluster: str, nodes: Mapping[str, bytes], now_ms: int) -> dict[str, Any
             }
         )
     cells = [
-        {"cell": int(name), "application": each.application}
+        {"cell": int(name), "application": each.application, "is_pool": each.is_pool}
         for name, each in _decoded(nodes, "cells", CellRecord)
         if name.isdecimal()
     ]

@@ -50,9 +50,11 @@ def _cells(arguments: argparse.Namespace) -> int:
     progress = Progress(is_quiet=arguments.json)
     if arguments.settings and arguments.restore is None:
         raise BadConfiguration("--set goes with --restore JOB.YAML; without that nothing is submitted")
-    with open_zookeeper(arguments) as zookeeper, yarn.skein_client() as client:
+    with open_zookeeper(arguments) as zookeeper, yarn.driver_of(is_pool=yarn.is_pool(zookeeper)) as client:
         if not zookeeper.tree.exists():
             raise BadConfiguration(f"there is no cluster {arguments.cluster or arguments.job}")
+        if client is None:
+            raise BadConfiguration("this cluster is a pool and has no cells; see `standfast candidates`")
         if arguments.restore is not None:
             for number, started in restore(arguments, zookeeper, client, progress).items():
                 progress.say(f"cell {number} is submitted as {started}")

@@ -27,6 +27,7 @@ from appmaster.changes.revisions import Update, requested_settings, rollback, up
 from appmaster.cli.jobs import rollout
 from appmaster.cli.launch.checks import check_topics, missing_hosts_warning
 from appmaster.cli.launch.code import deliver
+from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_job_command, open_client
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import add_job_file, load
@@ -72,7 +73,7 @@ def _update(arguments: argparse.Namespace) -> int:
     check_names(job.directory, job.config.modules)
     with ClusterClient(job.config.cluster, job.config.zookeeper, tls=job.config.zookeeper_tls) as client:
         record = _running(name, client).record
-        job = job.keeping(requested_settings(record))
+        job = job.keeping(requested_settings(record), is_on_pool=yarn.is_on_pool(client))
         # The master resolves it, too, and must not find it missing.
         job_spec(job.config, record.definition.tasks)
         progress.say("checking the job's functions")

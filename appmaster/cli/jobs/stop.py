@@ -4,7 +4,8 @@
 only then the job is killed. State, offsets and run are kept, and the next submit continues from them. `delete` does the
 same, then removes changelog, group, local state and records.
 
-Other jobs of the cluster continue; the cluster ends with its last job.
+Other jobs of the cluster continue. A cluster on YARN ends with its last job; the processes of a pool wait for the
+next one.
 
 A job whose tasks cannot be fenced does not end, because a container of it that cannot be reached could still commit.
 If that is certainly impossible, `--unfenced` ends the job nevertheless.
@@ -58,7 +59,7 @@ def _kill(arguments: argparse.Namespace) -> int:
     progress = Progress(is_quiet=arguments.json)
     with open_client(arguments) as client:
         record_of(arguments.job, client)
-        with yarn.skein_client() as driver:
+        with yarn.driver_of(is_pool=yarn.is_on_pool(client)) as driver:
             how = UndeployOptions(purge=False, is_unfenced=arguments.unfenced)
             undeploy(arguments.job, client, driver, how, progress=progress, deadline=Deadline(math.inf))
     if arguments.json:
@@ -73,8 +74,10 @@ def _delete(arguments: argparse.Namespace) -> int:
     cluster = arguments.cluster or arguments.job
     with open_client(arguments) as client:
         definition = record_of(arguments.job, client).definition
-        with yarn.skein_client() as driver:
-            left = () if arguments.no_sweep else _hosts_left(arguments.job, client, driver)
+        with yarn.driver_of(is_pool=yarn.is_on_pool(client)) as driver:
+            # In a pool, the next process that serves tasks on a host removes what is left there.
+            is_swept = driver is not None and not arguments.no_sweep
+            left = _hosts_left(arguments.job, client, driver) if is_swept else ()
             how = UndeployOptions(purge=True, is_unfenced=arguments.unfenced)
             goes_on = undeploy(arguments.job, client, driver, how, progress=progress, deadline=deadline)
             if left:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from appmaster.adapters.code.hadoop import find_shell
-from appmaster.adapters.credentials.keyring import make_sure
+from appmaster.adapters.credentials.keyring import find, make_sure
 from appmaster.adapters.kafka import EventLog, Topics
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
@@ -37,12 +37,12 @@ from appmaster.cli.shared.output import Progress, print_json
 from appmaster.cli.shared.parsers import add_timeout
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import JobRecord
-from appmaster.topics import brokers, changelog, input_growth
+from appmaster.topics import brokers, changelog, event_log, input_growth
 from standby.adapters.kafka.clients import check_clients
 from standby.adapters.zookeeper.access import owner_access
 from standby.code.bundles import pack
 from standby.code.reserved import check_names
-from standby.config import kafka_settings
+from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, StandfastError
 from standby.feed.functions import check_starts_no_spark, job_code, step_of
 from standby.feed.make import check_transform
@@ -113,8 +113,7 @@ def _submit(arguments: argparse.Namespace) -> int:
     deadline = Deadline(arguments.timeout)
     job = load(arguments.job, arguments.settings, cluster=arguments.cluster)
     config = job.config
-    # It is read again where it is shipped; errors in it are reported before anything is touched.
-    yarn.hadoop_configuration()
+    _check_hadoop(config)
     check_names(job.directory, config.modules)
     progress.say("checking the job's functions")
     with (
@@ -145,9 +144,10 @@ def _submit(arguments: argparse.Namespace) -> int:
             ZooKeeper(config.zookeeper, config.cluster, config.zookeeper_session_ms, access) as zookeeper,
             ClusterClient(config.cluster, config.zookeeper, tls=config.zookeeper_tls) as client,
         ):
-            driver = starting_driver.result()
+            # A pool needs no driver: whether one can start on this machine does not matter then.
+            driver = None if yarn.is_pool(zookeeper) else starting_driver.result()
             servers = _Servers(topics, zookeeper, driver, client)
-            progress.say("checking YARN")
+            progress.say("checking YARN" if driver is not None else "checking the pool")
             checked = _check(arguments, job, code, tasks, servers, progress.say)
             _look_further(arguments, checked, servers, deadline, progress)
             progress.say("checking the job's transform")
@@ -169,11 +169,34 @@ def _submit(arguments: argparse.Namespace) -> int:
             status, said = starting.final_status(config.job_name, deployed, client)
     seconds = progress.seconds
     if arguments.json:
-        print_json({"applications": list(applications), "seconds": round(seconds, 3), **status})
+        print_json(
+            {
+                "applications": [each for each in applications if each != naming.POOL],
+                "seconds": round(seconds, 3),
+                **status,
+            }
+        )
     else:
         progress.say(said)
         tasks_table(status, config.job_name)
     return 0
+
+
+def _check_hadoop(config: JobConfig) -> None:
+    """Raise `BadConfiguration` if YARN's configuration is unusable, before anything is touched; a pool needs none.
+
+    It is read again where it is shipped.
+    """
+    try:
+        yarn.hadoop_configuration()
+    except BadConfiguration:
+        ring = find(config.cluster)
+        if ring is None or not ring.is_whole:
+            raise  # no cluster of this user has that name yet
+        access = ring.access(tls=config.zookeeper_tls)
+        with ZooKeeper(config.zookeeper, config.cluster, access=access) as zookeeper:
+            if not yarn.is_pool(zookeeper):
+                raise
 
 
 def _look_further(
@@ -209,12 +232,18 @@ def _check(
     say: Callable[[str], None],
 ) -> _Checked:
     """Return the job with the servers' answers about it; raises `StandfastError` if it cannot be submitted."""
+    cluster = starting.inspect_cluster(job.config, servers.zookeeper, servers.driver)
+    if servers.driver is None:
+        hosts, processes = checks.check_pool(servers.zookeeper)
+        topology: cells.Topology = (hosts, dict.fromkeys(hosts, ""))
+        former = cluster.present.record.definition.config if cluster.present is not None else {}
+        job = job.on_pool(processes, former)
+    else:
+        topology = checks.check_yarn(job, servers.driver)
     config = job.config
-    topology = checks.check_yarn(job, servers.driver)
-    cluster = starting.inspect_cluster(config, servers.zookeeper, servers.driver)
     if cluster.has_job and not arguments.update:
         raise BadConfiguration(
-            f"{config.job_name} runs already in {', '.join(cluster.applications)}; stop it with "
+            f"{config.job_name} runs already in {cluster.in_words}; stop it with "
             f"`standfast kill {config.job_name}`, or submit with --update"
         )
     if cluster.has_others:
@@ -252,7 +281,7 @@ def _launch(
         started = starting.join(ready, bundle, client, driver, launch)
     if not started:
         started = starting.start(start, make, servers.zookeeper, driver, launch)
-    progress.say(f"submitted as {', '.join(started)}")
+    progress.say("submitted to the pool" if cluster.is_pool else f"submitted as {', '.join(started)}")
     if arguments.wait == "none":
         return started, None
     with closing(EventLog(kafka_settings(config), naming.event_topic(config.cluster))) as events:
@@ -319,5 +348,4 @@ def make_topics(
         if present is not None and definition.tasks > present.definition.tasks:
             input_growth.prepare(topics, present, config, definition.tasks)
         changelog.check(topics, definition.changelog, definition.tasks, config)
-    # A week of events, in one partition: its order is the cluster's history.
-    topics.create(events, 1, config.changelog_replication, {"retention.ms": "604800000"})
+    event_log.make(topics, config.cluster, config.changelog_replication)

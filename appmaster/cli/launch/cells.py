@@ -115,8 +115,11 @@ def connector(config: JobConfig, show: Callable[[str], None]) -> list[Path]:
 
     ``show`` takes progress messages. Raises `Unavailable` if they are not available.
     """
-    if config.feed != "spark":
-        return []
+    return spark_connector(show) if config.feed == "spark" else []
+
+
+def spark_connector(show: Callable[[str], None]) -> list[Path]:
+    """Return the jars of Spark's connector; like `connector`."""
     cache = open_cache()
     cache.require(_CONNECTOR, show=show)
     return cache.classpath(_CONNECTOR)

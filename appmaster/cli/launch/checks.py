@@ -10,6 +10,7 @@ from msgspec import structs
 
 from appmaster.adapters import kafka_release
 from appmaster.adapters.kafka import Topics
+from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import JobFile
 from appmaster.cli.shared.waiting import PollResult, until
@@ -107,6 +108,21 @@ def check_yarn(job: JobFile, client: Any) -> tuple[tuple[str, ...], dict[str, st
             f"yarn.hosts: {', '.join(unknown)} not RUNNING in YARN; it has {', '.join(running)}"
         )
     return config.hosts or running, {each.host: str(each.rack_name or "") for each in nodes}
+
+
+def check_pool(zookeeper: ZooKeeper) -> tuple[tuple[str, ...], int]:
+    """Return the hosts of a cluster's pool, and how many processes wait.
+
+    Raises `Unavailable` if the cluster has no master: nothing would take the job.
+    """
+    if not zookeeper.registry.candidates():
+        raise Unavailable(
+            "the cluster is a pool, and no master of it runs; start one with `standfast master`"
+        )
+    members = zookeeper.pool.read(sorted(zookeeper.pool.names()))
+    hosts = {each.record.host for each in members.values()}
+    waiting = sum(not each.record.claim for each in members.values())
+    return tuple(sorted(hosts)), waiting
 
 
 def missing_hosts_warning(config: JobConfig, hosts: int) -> str:

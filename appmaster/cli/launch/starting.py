@@ -26,6 +26,7 @@ from standby.code.bundles import Bundle
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.shared.model import TaskId
+from standby.shared.naming import POOL
 from standby.shared.wire import JobDefinition
 
 #: How long a cluster may take to end after its last job, seconds.
@@ -50,6 +51,13 @@ class TargetCluster:
 
     Empty: by a version that did not keep them.
     """
+    is_pool: bool = False
+    """Whether its containers are processes of a pool; ``applications`` are then only a name for it."""
+
+    @property
+    def in_words(self) -> str:
+        """The applications, or the pool."""
+        return "its pool" if self.is_pool else ", ".join(self.applications)
 
     @property
     def has_job(self) -> bool:
@@ -62,9 +70,13 @@ def inspect_cluster(config: JobConfig, zookeeper: ZooKeeper, driver: Any) -> Tar
     if not zookeeper.tree.exists():
         return TargetCluster((), None, has_others=False, settings={})
     found = zookeeper.cells.read_all()
+    requests = zookeeper.changes
+    if driver is None:
+        settings = next(iter(found.values())).settings
+        present = requests.present(config.job_name)
+        return TargetCluster((POOL,), present, has_others=True, settings=settings, is_pool=True)
     applications = tuple(each.application for each in found.values())
     running = tuple(each for each in applications if yarn.is_running(driver, each))
-    requests = zookeeper.changes
     others = (each for each in zookeeper.jobs.names() if each != config.job_name)
     has_others = bool(running) and any(_runs(requests, each) for each in others)
     settings = next((each.settings for each in found.values() if each.application in running), {})
@@ -248,7 +260,7 @@ def wait_deployed(
 
     def look_at_yarn() -> None:
         nonlocal looked
-        if looked is not None and not looked.is_over:
+        if driver is None or (looked is not None and not looked.is_over):
             return
         looked = launch.deadline.beyond(_LOOK_SECONDS)
         ends = awaited.ends.look(driver, awaited.applications)
@@ -269,7 +281,8 @@ def wait_deployed(
     seen = until_leader_says(launch.deadline, client.status, judge, launch.progress.say, look_at_yarn)
     if seen is not None and seen.is_done:
         return seen.what
-    why = "; ".join(reasons) or "; ".join(_waiting(driver, each) for each in awaited.applications)
+    applications = () if driver is None else awaited.applications
+    why = "; ".join(reasons or (_waiting(driver, each) for each in applications)) or "no leader answers"
     raise StandfastError(
         f"{job} is not deployed after {launch.deadline.seconds:g} s ({why}); "
         f"it keeps trying: see `standfast status {job}`"

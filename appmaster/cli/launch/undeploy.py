@@ -70,6 +70,9 @@ def undeploy(
     if deadline.is_over:
         said = blocked_by(job, client.cluster, mine, _unreadable(job, client))
         raise StandfastError(f"{job} has not ended within {deadline.seconds:g} s: {said}")
+    if driver is None:
+        said = blocked_by(job, client.cluster, mine, _unreadable(job, client))
+        raise StandfastError(f"{job} has not ended within {_ORDERLY_SECONDS:g} s: {said}")
     return _end_by_force(job, client, driver, how, mine, progress, deadline)
 
 
@@ -90,7 +93,8 @@ def _ended(
         mine = jobs.get(job, {"status": "", "is_wanted": True, "reasons": []})
         waits = "; ".join(mine["reasons"]) if mine["status"] == JobState.UNDEPLOYING else ""
         is_over = mine["status"] == JobState.UNDEPLOYED and not mine["is_wanted"]
-        goes_on = any(_runs(each) for name, each in jobs.items() if name != job)
+        # A pool goes on without any job.
+        goes_on = driver is None or any(_runs(each) for name, each in jobs.items() if name != job)
         return PollResult(is_over and goes_on, True, f"undeploying {job}: {waits}" if waits else "")
 
     seen = until(orderly, look, progress.say)

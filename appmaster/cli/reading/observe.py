@@ -135,6 +135,8 @@ def applications_of(
     else:
         return leaderless.Running.YES, []
     try:
+        if yarn.is_pool(client.zookeeper):
+            return leaderless.Running.UNKNOWN, []
         with open_driver() as driver:
             if not yarn.running(client.zookeeper, driver):
                 return leaderless.Running.NO, latest_ended(driver, client.cluster)
@@ -312,7 +314,24 @@ def _collected(driver: Any, application: str, arguments: argparse.Namespace) -> 
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    with open_client(arguments) as client, yarn.skein_client() as driver:
+    with open_client(arguments) as client:
+        if yarn.is_on_pool(client):
+            raise BadConfiguration(
+                "this cluster is a pool: its nodes and masters write their logs where they were started (with systemd: "
+                "journalctl -u standfast-node, -u standfast-master)"
+            )
+        found = _logs_of_yarn(arguments, client)
+    if arguments.json:
+        print_json([each.as_json() for each in found])
+        return 0 if found else 1
+    for each in found:
+        print(f"==> {each.container} on {each.node}: {each.name}")
+        print(each.text)
+    return 0 if found else 1
+
+
+def _logs_of_yarn(arguments: argparse.Namespace, client: ClusterClient) -> list[node_logs.Log]:
+    with yarn.skein_client() as driver:
         past, cells = JobHistory(), 0
         try:
             config = parse_recorded(record_of(arguments.job, client).definition.config)
@@ -331,11 +350,4 @@ def _logs(arguments: argparse.Namespace) -> int:
         found = [log for each in applications for log in _collected(driver, each, arguments)]
         past = past.of(applications, arguments.container)
         found += node_logs.container_logs(driver, past.missing(found), arguments.lines)
-    found = [*node_logs.masters_first(found), *past.logs(found)]
-    if arguments.json:
-        print_json([each.as_json() for each in found])
-        return 0 if found else 1
-    for each in found:
-        print(f"==> {each.container} on {each.node}: {each.name}")
-        print(each.text)
-    return 0 if found else 1
+    return [*node_logs.masters_first(found), *past.logs(found)]

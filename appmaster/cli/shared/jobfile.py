@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -29,6 +29,10 @@ FROM_ENVIRONMENT = {
 }
 
 
+#: Keys with other defaults on a pool.
+OF_POOL: Final = frozenset({"job.hotstandby.mixed", "job.container.count"})
+
+
 @dataclass(frozen=True, slots=True)
 class JobFile:
     """A job as its author wrote it."""
@@ -39,9 +43,24 @@ class JobFile:
     assumed: frozenset[str] = frozenset()
     """Keys that neither the file nor the command line sets: a running job keeps its own values of them."""
 
-    def keeping(self, present: Mapping[str, str]) -> JobFile:
+    def on_pool(self, processes: int, present: Mapping[str, str]) -> JobFile:
+        """Return the job with the defaults of a pool: its containers are mixed, and there are ``processes`` of them.
+
+        A present run of the job keeps its values. Neither default holds for a job that sets one of the keys, whose
+        failover is not by promotion, or that has no standbys.
+        """
+        config = self.config
+        if OF_POOL & self.flat.keys() or config.failover != "promote" or not config.standbys:
+            return self
+        least = max(1 + config.standbys, processes)
+        assumed = {"job.hotstandby.mixed": "true", "job.container.count": str(least)}
+        flat = {**self.flat, **assumed, **{key: present[key] for key in OF_POOL if key in present}}
+        return JobFile(self.path, flat, parse(flat), self.assumed | OF_POOL)
+
+    def keeping(self, present: Mapping[str, str], *, is_on_pool: bool = False) -> JobFile:
         """Return the job with the running job's values of the assumed keys."""
-        known = {key: present[key] for key in self.assumed if key in present}
+        of_pool = OF_POOL if is_on_pool and not OF_POOL & self.flat.keys() else frozenset()
+        known = {key: present[key] for key in self.assumed | of_pool if key in present}
         flat = {**self.given, **known}
         return JobFile(self.path, flat, parse(flat))
 
@@ -90,13 +109,7 @@ def load(
 
     Raises `BadConfiguration` naming the file, line, key or value that is wrong, or the other cluster that it names.
     """
-    flat = flatten(_yaml(path))
-    for each in settings:
-        name, equals, value = each.partition("=")
-        if not equals or not name.strip():
-            raise BadConfiguration(f"--set {each}: not of the form key=value")
-        _refuse_secret(name.strip(), value)
-        flat[name.strip()] = value
+    flat = {**flatten(_yaml(path)), **settings_of(settings)}
     for key, variable in FROM_ENVIRONMENT.items():
         if key not in flat and environment.get(variable):
             flat[key] = environment[variable].strip()
@@ -111,7 +124,7 @@ def load(
     config = parse(flat)
     assumed = set()
     if "job.state.dir" not in flat:
-        flat["job.state.dir"] = environment.get("STANDFAST_STATE_DIR") or _own_state_directory()
+        flat["job.state.dir"] = environment.get("STANDFAST_STATE_DIR") or own_state_directory()
         assumed.add("job.state.dir")
         config = parse(flat)
     if not config.python and not config.python_archive:
@@ -120,6 +133,18 @@ def load(
         assumed.add("job.python")
         config = parse(flat)
     return JobFile(path, flat, config, frozenset(assumed))
+
+
+def settings_of(settings: Sequence[str]) -> dict[str, str]:
+    """Return the keys and values of ``--set``; raises `BadConfiguration` for one that cannot be given so."""
+    flat: dict[str, str] = {}
+    for each in settings:
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip():
+            raise BadConfiguration(f"--set {each}: not of the form key=value")
+        _refuse_secret(name.strip(), value)
+        flat[name.strip()] = value
+    return flat
 
 
 def _refuse_secret(name: str, value: str) -> None:
@@ -138,7 +163,7 @@ def _refuse_secret(name: str, value: str) -> None:
         )
 
 
-def _own_state_directory() -> str:
+def own_state_directory() -> str:
     """Return the default directory of state: one per user, since only its creator may write to it."""
     user = os.getuid()
     try:

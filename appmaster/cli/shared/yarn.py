@@ -15,11 +15,13 @@ from typing import Any, Final
 
 from appmaster.adapters.credentials.authority import PemKeyPair, skein_pair
 from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.api.client import ClusterClient
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.hadoop_conf import YARN_SITE, HadoopConfiguration, read
 from appmaster.cli.shared.waiting import PollResult, until
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
+from standby.shared.naming import POOL
 
 #: How long a submit waits for the host of a master; a full cluster may take longer, and then it stays unknown.
 _MASTER_SECONDS: Final = 20.0
@@ -179,6 +181,31 @@ def skein_client(deadline: Deadline | None = None) -> Iterator[Any]:
             client.close()
 
 
+@contextmanager
+def driver_of(deadline: Deadline | None = None, *, is_pool: bool) -> Iterator[Any]:
+    """Yield a Skein client like `skein_client`; None for a cluster on a pool, about which YARN is not asked."""
+    if is_pool:
+        yield None
+        return
+    with skein_client(deadline) as driver:
+        yield driver
+
+
+def is_pool(zookeeper: ZooKeeper) -> bool:
+    """Return whether a cluster's containers are processes of a pool, which runs until its operator ends it."""
+    return any(each.is_pool for each in zookeeper.cells.read_all().values())
+
+
+def is_on_pool(client: ClusterClient) -> bool:
+    """Return the same as any candidate says, or as ZooKeeper has it if none answers."""
+    try:
+        cells = client.info()["cells"]
+    except Unavailable:
+        return is_pool(client.zookeeper)
+    # An earlier release knows no pools.
+    return any(each.get("is_pool") for each in cells)
+
+
 def as_security(pair: PemKeyPair) -> Any:
     """Return a pair in Skein's form."""
     import skein
@@ -193,9 +220,11 @@ def _tail(path: str) -> str:
 
 
 def running(zookeeper: ZooKeeper, client: Any) -> tuple[str, ...]:
-    """Return the applications of a cluster's cells that have not ended."""
-    applications = (each.application for each in zookeeper.cells.read_all().values())
-    return tuple(each for each in applications if is_running(client, each))
+    """Return the applications of a cluster's cells that have not ended; a pool stands for one that never does."""
+    cells = zookeeper.cells.read_all().values()
+    return tuple(
+        each.application or POOL for each in cells if each.is_pool or is_running(client, each.application)
+    )
 
 
 def is_running(client: Any, application: str) -> bool:

@@ -17,7 +17,7 @@ from appmaster.cli.shared.ended_applications import ApplicationWatch
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
 from appmaster.planning.state.job import PlannerPolicy
-from appmaster.records import StatusRecord
+from appmaster.records import CellRecord, StatusRecord
 from standby.code.bundles import Bundle
 from standby.errors import StandfastError, Unavailable
 from standby.shared.wire import JobDefinition
@@ -102,7 +102,7 @@ class Running(Client):
         self.states = {"a": "RUNNING"}
         self.others = ["job"]
         jobs = SimpleNamespace(load=lambda _: None, names=lambda: self.others)
-        cells = {1: SimpleNamespace(application="a")}
+        cells = {1: CellRecord("a")}
         self.zookeeper = SimpleNamespace(jobs=jobs, cells=SimpleNamespace(read_all=lambda: cells))
 
     def status(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from appmaster.changes.cluster_info import info
 from appmaster.cli.launch.undeploy import UndeployOptions, blocked_by, undeploy
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
-from appmaster.records import JobRecord, StatusRecord, encode
+from appmaster.records import CellRecord, JobRecord, StatusRecord, encode
 from standby.errors import StandfastError, Unavailable
 from standby.shared.wire import JobDefinition
 from tests.fakes.clock import WaitClock
@@ -35,7 +35,7 @@ def client(change: Callable[..., object] = lambda *_, **__: None, **mine: Any) -
         ask=lambda job, **_: asked.append(job),
         asked=asked,
     )
-    cells = SimpleNamespace(read_all=lambda: {1: SimpleNamespace(application="application_1")})
+    cells = SimpleNamespace(read_all=lambda: {1: CellRecord("application_1")})
     cells.read_each = cells.read_all
     cells.drop = lambda _: None
     found = SimpleNamespace(
@@ -93,6 +93,34 @@ def test_job_of_which_nothing_runs_is_withdrawn_by_the_command_itself() -> None:
     clock, of = WaitClock(), client(change)
     assert not end(of, Deadline(math.inf, clock), runs=False)
     assert (cast("Any", of.zookeeper.jobs).asked, clock.waits) == (["j"], 0)
+
+
+@pytest.mark.parametrize("is_led", [True, False])
+def test_job_on_a_pool_ends_through_a_leader_alone_and_leaves_the_pool(*, is_led: bool) -> None:
+    """Its processes serve without any master, so nothing may be fenced or withdrawn behind their backs."""
+
+    def change(*_: Any, **__: Any) -> None:
+        if not is_led:
+            raise Unavailable("nobody answers")
+
+    of = cast("Any", client(change, status="undeployed" if is_led else "deployed"))
+    of.info = lambda: {"jobs": [{"job": "j", "is_wanted": False, "reasons": [], "status": "undeployed"}]}
+    of.zookeeper.cells.read_all = lambda: {1: CellRecord("", is_pool=True)}
+    if not is_led:
+        of.info = change
+    how, clock = UndeployOptions(purge=True), WaitClock()
+
+    def undeployed() -> bool:
+        deadline = Deadline(math.inf, clock)
+        return undeploy("j", of, None, how, progress=Progress(is_quiet=True), deadline=deadline)
+
+    if is_led:
+        assert undeployed(), "the cluster goes on without any job"
+        assert clock.waits == 0
+    else:
+        with pytest.raises(StandfastError, match="j has not ended within 60 s"):
+            undeployed()
+    assert of.zookeeper.jobs.asked == []
 
 
 def ending(*reasons: str, is_unfenceable: bool | None) -> dict[str, Any]:

@@ -175,6 +175,33 @@ def test_state_lies_where_the_environment_says_or_in_a_directory_of_the_user_s_o
     assert kept.config.state_dirs == alone.config.state_dirs, "a running job keeps what was assumed for it"
 
 
+POOL = {"job.hotstandby.mixed": "true", "job.container.count": "5"}
+
+
+@pytest.mark.parametrize(
+    ("sets", "present", "becomes"),
+    [
+        pytest.param([], {}, (True, 5), id="every process that waits"),
+        pytest.param(["job.hotstandby.replicationcount=6"], {}, (True, 7), id="as many as a task has copies"),
+        pytest.param([], {**POOL, "job.container.count": "3"}, (True, 3), id="as its run began"),
+        pytest.param(["job.container.count=2"], {}, (False, 2), id="the file says how many"),
+        pytest.param(["job.hotstandby.failover=restart"], {}, (False, 1), id="mixed containers only promote"),
+        pytest.param(["job.hotstandby.enabled=false"], {}, (False, 1), id="nothing to mix"),
+    ],
+)
+def test_a_job_on_a_pool_is_mixed_unless_its_file_says_how_many_containers_it_has(
+    read: Read, sets: list[str], present: dict[str, str], becomes: tuple[bool, int]
+) -> None:
+    job = read(minimal(), "job.hotstandby.enabled=true", *sets)
+    found = job.on_pool(5, present)
+    assert (found.config.mixed, found.config.container_count) == becomes
+    assert found.given == job.given
+    running = found.flat
+    kept = job.keeping(running, is_on_pool=True).config
+    assert (kept.mixed, kept.container_count) == becomes, "an update leaves it as it is"
+    assert not job.keeping(running).config.mixed
+
+
 def test_pass_through_keys_reach_their_clients() -> None:
     config = parse({**MINIMAL, "kafka.security.protocol": "SSL", "spark.ui.enabled": "true"})
     assert config.kafka == {"security.protocol": "SSL"}

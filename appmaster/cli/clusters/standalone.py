@@ -1,0 +1,251 @@
+"""``standfast init``, ``master`` and ``node``: a cluster without YARN, on a pool of processes.
+
+`init` writes what the processes of a cluster need: cluster.json and their credentials. Copy the directory to each host;
+a host without a master does not need master.json. `master` runs a candidate for the leadership; start it on two or
+three hosts. `node` runs a process for tasks, which waits until the leader claims it; start it on every host. Both run
+until SIGTERM, and start what ends before that again.
+
+Exit status: 0 ended as asked; 2 the arguments or files are wrong, or another process uses the state directory; 3 a
+server cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shlex
+import socket
+import sys
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from appmaster.adapters.credentials.keyring import make_sure
+from appmaster.cli.shared.jobfile import FROM_ENVIRONMENT, add_settings, own_state_directory, settings_of
+from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.parsers import add_command, cluster_name
+from appmaster.config import cluster_config
+from appmaster.supervisor import RESIGNED, supervise
+from standby import cluster as cluster_file
+from standby import node
+from standby.cluster import ClusterConfig
+from standby.config import in_one_form, keys, parse
+from standby.config.cluster import ClusterKeys
+from standby.config.servers import ServerKeys
+from standby.errors import BadConfiguration
+from standby.kernel.store.directories import make_private
+from standby.security import credentials
+from standby.security.credentials import Bootstrap
+from standby.shared.naming import escape
+from standby.shared.roles import PeerRole
+
+#: The files of a cluster's directory beside `standby.cluster.FILE`, by the processes that need them.
+_CREDENTIALS: Final = {PeerRole.MASTER: "master.json", PeerRole.CONTAINER: "node.json"}
+
+#: Keys that a job needs and a cluster has not: `parse` wants them.
+_OF_A_JOB: Final = {"job.name": "cluster", "task.inputs": "none", "task.step": "none:none"}
+
+#: A unit of systemd. Its time to stop is above what a process takes at most.
+_UNIT: Final = """\
+[Unit]
+Description=standfast {what}
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+ExecStart={command}
+Restart=always
+RestartSec=1
+TimeoutStopSec=60
+OOMPolicy=continue
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount the commands on the command line."""
+    init = add_command(subparsers, "init", _init, "make the files of a cluster without YARN", __doc__)
+    init.add_argument("--cluster", required=True, type=cluster_name, metavar="NAME", help="its name")
+    init.add_argument("--to", required=True, type=Path, metavar="DIR", help="a new directory for the files")
+    add_settings(init, "the defaults: a key of the whole cluster, or of the servers")
+    init.add_argument("--json", action="store_true", help="print the result as JSON")
+    for name, run, text in (
+        ("master", _master, "run a candidate for the leadership of a cluster without YARN"),
+        ("node", _node, "run a process for tasks of a cluster without YARN"),
+    ):
+        parser = add_command(subparsers, name, run, text, __doc__)
+        parser.add_argument(
+            "--config", required=True, type=Path, metavar="DIR", help="the directory that `init` has made"
+        )
+        parser.add_argument(
+            "--host",
+            default="",
+            help="the name by which the other hosts reach this one (default: its fully qualified name)",
+        )
+        parser.add_argument(
+            "--state",
+            type=Path,
+            metavar="DIR",
+            help="directory for what outlives a process, for this one alone (default: job.state.dir of cluster.json, "
+            "else $STANDFAST_STATE_DIR, else /var/tmp/standfast-USER)",
+        )
+        parser.add_argument(
+            "--systemd", action="store_true", help="print a unit of systemd for this command, and end"
+        )
+        parser.add_argument("--json", action="store_true", help="print the exit status as JSON at the end")
+        if name == "node":
+            parser.add_argument(
+                "--plain",
+                action="store_true",
+                help="without Spark's connector, which is fetched otherwise: for jobs with task.feed=plain only",
+            )
+
+
+# ---- init ----
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    config = _cluster_of(arguments)
+    target: Path = arguments.to
+    if (target / cluster_file.FILE).exists():
+        raise BadConfiguration(
+            f"{target / cluster_file.FILE} exists already: name another directory, or remove it first; the cluster's "
+            "credentials stay the same"
+        )
+    ring = make_sure(config.name)
+    files = {name: credentials.encode(ring.bootstrap(role)) for role, name in _CREDENTIALS.items()} | {
+        cluster_file.FILE: cluster_file.dump(config)
+    }
+    try:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, content in files.items():
+            path = target / name
+            path.touch(0o600)
+            path.write_bytes(content)
+    except OSError as error:
+        raise BadConfiguration(f"{target}: {error.strerror}") from error
+    if arguments.json:
+        print_json({"cluster": config.name, "files": sorted(str(target / each) for each in files)})
+        return 0
+    say = Progress().say
+    say(f"cluster {config.name}: {', '.join(sorted(files))} are in {target}")
+    say(
+        f"copy the directory to each host, {_CREDENTIALS[PeerRole.MASTER]} to the masters' hosts only; then start "
+        "`standfast master` and `standfast node` there"
+    )
+    return 0
+
+
+def _cluster_of(arguments: argparse.Namespace) -> ClusterConfig:
+    """Return the settings of a new cluster; raises `BadConfiguration` for a key that it cannot have."""
+    flat = settings_of(arguments.settings)
+    allowed = {
+        each.name
+        for each, field in keys()
+        if field.name in ClusterKeys.__dataclass_fields__ or field.name in ServerKeys.__dataclass_fields__
+    }
+    wrong = sorted(each for each in flat if each not in allowed and not each.startswith("kafka."))
+    if wrong:
+        raise BadConfiguration(f"{', '.join(wrong)}: not a key of a cluster; set it in the file of a job")
+    for key, variable in FROM_ENVIRONMENT.items():
+        if key not in flat and os.environ.get(variable):
+            flat[key] = os.environ[variable].strip()
+    config = parse({**_OF_A_JOB, **in_one_form(flat), "cluster.name": arguments.cluster})
+    if config.code_distributor == "hdfs":
+        raise BadConfiguration("code.distributor: hdfs needs a Hadoop cluster; leave it out")
+    if config.code_directory:
+        raise BadConfiguration("code.directory: masters keep code in their state directories; leave it out")
+    return replace(cluster_config(config, 1), is_pool=True)
+
+
+# ---- master and node ----
+
+
+def _read(arguments: argparse.Namespace, role: PeerRole) -> tuple[ClusterConfig, Bootstrap]:
+    """Return what `init` has written for processes of a role, with this process's own state directories."""
+    config = cluster_file.load(arguments.config / cluster_file.FILE)
+    if not config.is_pool:
+        raise BadConfiguration(
+            f"{arguments.config / cluster_file.FILE}: not of a cluster that `init` has made"
+        )
+    path = arguments.config / _CREDENTIALS[role]
+    try:
+        bootstrap = msgspec.json.decode(path.read_bytes(), type=Bootstrap)
+    except OSError as error:
+        raise BadConfiguration(f"{path}: {error.strerror}; `standfast init` writes it") from error
+    except msgspec.DecodeError as error:
+        raise BadConfiguration(f"{path}: no credentials: {error}") from error
+    if arguments.state is not None:
+        state_dirs: tuple[str, ...] = (str(arguments.state.absolute()),)
+    else:
+        state_dirs = config.state_dirs or (os.environ.get("STANDFAST_STATE_DIR") or own_state_directory(),)
+    return replace(config, state_dirs=state_dirs), bootstrap
+
+
+def _host(arguments: argparse.Namespace) -> str:
+    return arguments.host or socket.getfqdn()
+
+
+def _log_here() -> None:
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+
+
+def _print_unit(arguments: argparse.Namespace, what: str) -> int:
+    """Print a unit that runs this command with the same arguments, for the present user and interpreter."""
+    config = ["--config", str(arguments.config.absolute())]
+    more = [each for each in ("--plain",) if getattr(arguments, "plain", False)]
+    for option in ("host", "state"):
+        value = getattr(arguments, option, None)
+        if value:
+            more += [f"--{option}", str(value.absolute() if isinstance(value, Path) else value)]
+    command = shlex.join([sys.executable, "-m", "appmaster.cli.main", what, *config, *more])
+    print(_UNIT.format(what=what, command=command), end="")
+    return 0
+
+
+def _master(arguments: argparse.Namespace) -> int:
+    if arguments.systemd:
+        return _print_unit(arguments, "master")
+    config, bootstrap = _read(arguments, PeerRole.MASTER)
+    host = _host(arguments)
+    _log_here()
+    place = Path(config.state_dirs[0]) / escape(config.name)
+    name = f"{escape(host)}.master"
+    with node.locked((place,), f"{name}.lock", f"master of cluster {config.name} on {host}"):
+        # It keeps the code of the jobs from one start to the next.
+        work = place / name
+        make_private(work, "--state")
+        node.write_private(work / cluster_file.FILE, cluster_file.dump(config))
+        node.write_private(work / credentials.FILE, credentials.encode(bootstrap))
+        os.chdir(work)
+        os.environ.update(CONTAINER_ID=f"master_{host}-{uuid.uuid4().hex[:12]}", NM_HOST=host)
+        status = supervise([sys.executable, "-m", "appmaster"], is_own_master=True)
+    return _ended(arguments, 0 if status == RESIGNED else status)
+
+
+def _ended(arguments: argparse.Namespace, status: int) -> int:
+    if arguments.json:
+        print_json({"status": status})
+    return status
+
+
+def _node(arguments: argparse.Namespace) -> int:
+    if arguments.systemd:
+        return _print_unit(arguments, "node")
+    config, bootstrap = _read(arguments, PeerRole.CONTAINER)
+    _log_here()
+    jars: tuple[Path, ...] = ()
+    if not arguments.plain:
+        from appmaster.cli.launch.cells import spark_connector
+
+        jars = tuple(each.absolute() for each in spark_connector(Progress().say))
+    settings = node.NodeSettings(config, bootstrap, _host(arguments), jars)
+    return _ended(arguments, node.run(settings))

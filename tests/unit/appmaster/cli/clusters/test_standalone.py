@@ -1,0 +1,197 @@
+"""The commands of a cluster without YARN: the files that `init` makes, and what masters and nodes make of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from appmaster.cli.clusters import standalone
+from appmaster.cli.main import main
+from appmaster.supervisor import RESIGNED
+from standby import cluster as cluster_file
+from standby import node
+from standby.node import NodeSettings
+from standby.security.credentials import Bootstrap
+
+SERVERS = ("--set", "zookeeper.connect=zk:1", "--set", "kafka.bootstrap.servers=k:1")
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STANDFAST_CREDENTIALS", str(tmp_path / "credentials"))
+    for each in ("STANDFAST_STATE_DIR", "STANDFAST_ZOOKEEPER", "STANDFAST_KAFKA"):
+        monkeypatch.delenv(each, raising=False)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """Return the directory of a cluster."""
+    directory = tmp_path / "etc"
+    more = (
+        "--set",
+        "zookeeper.acl=open",
+        "--set",
+        "kafka.client.id=me",
+        "--set",
+        "job.state.dir=/disk1,/disk2",
+    )
+    assert main(["init", "--cluster", "prod", "--to", str(directory), *SERVERS, *more]) == 0
+    return directory
+
+
+def test_init_writes_what_processes_need_for_this_user_only(made: Path) -> None:
+    config = cluster_file.load(made / cluster_file.FILE)
+    assert (config.name, config.zookeeper, config.kafka_bootstrap) == ("prod", "zk:1", "k:1")
+    assert (config.zookeeper_acl, dict(config.kafka), config.state_dirs) == (
+        "open",
+        {"client.id": "me"},
+        ("/disk1", "/disk2"),
+    )
+    assert config.is_pool
+    assert {each.name: oct(stat.S_IMODE(each.stat().st_mode)) for each in made.iterdir()} == dict.fromkeys(
+        ("cluster.json", "master.json", "node.json"), "0o600"
+    )
+    master, node = (json.loads((made / f"{each}.json").read_text()) for each in ("master", "node"))
+    assert master["owner"] == node["owner"]
+    assert master["secret"] not in (made / "node.json").read_text(), "a node is not the owner"
+    assert master["credentials"]["certificate"] != node["credentials"]["certificate"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        pytest.param([], "kafka.bootstrap.servers: missing", id="no servers"),
+        pytest.param(
+            [*SERVERS, "--set", "job.name=x"], "job.name: not a key of a cluster", id="key of a job"
+        ),
+        pytest.param([*SERVERS, "--set", "yarn.queue=x"], "yarn.queue: not a key", id="key of YARN"),
+        pytest.param([*SERVERS, "--set", "code.directory=/x"], "in their state directories", id="code"),
+        pytest.param([*SERVERS, "--set", "code.distributor=hdfs"], "needs a Hadoop cluster", id="HDFS"),
+        pytest.param(
+            [*SERVERS, "--set", "kafka.sasl.password=x"], "everybody on this machine", id="password"
+        ),
+    ],
+)
+def test_init_refuses_what_a_cluster_cannot_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    assert main(["init", "--cluster", "prod", "--to", str(tmp_path / "etc"), *more]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "etc").exists()
+
+
+def test_init_overwrites_nothing_and_keeps_the_credentials(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "--cluster", "prod", "--to", str(made), *SERVERS]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert main(["init", "--cluster", "prod", "--to", str(tmp_path / "again"), *SERVERS]) == 0
+    for each in ("master.json", "node.json"):
+        assert (made / each).read_bytes() == (tmp_path / "again" / each).read_bytes()
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> list[NodeSettings]:
+    """Return the settings of the nodes that were started; each ends at once."""
+    started: list[NodeSettings] = []
+
+    def run(settings: NodeSettings) -> int:
+        started.append(settings)
+        return 0
+
+    monkeypatch.setattr(node, "run", run)
+    return started
+
+
+def test_a_node_has_its_own_state_directory_and_no_secret_of_the_owner(
+    made: Path, tmp_path: Path, nodes: list[NodeSettings]
+) -> None:
+    (made / "master.json").unlink()
+    command = ["node", "--config", str(made), "--host", "h1", "--plain"]
+    assert main(command) == 0
+    assert main([*command, "--state", str(tmp_path / "mine")]) == 0
+    first, second = nodes
+    assert (first.host, first.jars) == ("h1", ())
+    assert first.cluster.state_dirs == ("/disk1", "/disk2")
+    assert second.cluster.state_dirs == (str(tmp_path / "mine"),)
+    assert isinstance(first.bootstrap, Bootstrap)
+
+
+def _missing(made: Path) -> None:
+    (made / "node.json").unlink()
+
+
+def _damaged(made: Path) -> None:
+    (made / "node.json").write_text("{")
+
+
+def _of_yarn(made: Path) -> None:
+    path = made / cluster_file.FILE
+    path.write_text(json.dumps({**json.loads(path.read_text()), "is_pool": False}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_missing, "`standfast init` writes it"),
+        (_damaged, "no credentials"),
+        (_of_yarn, "not of a cluster that `init` has made"),
+    ],
+)
+def test_a_node_without_its_files_says_what_is_missing(
+    made: Path,
+    nodes: list[NodeSettings],
+    capsys: pytest.CaptureFixture[str],
+    spoil: Callable[[Path], None],
+    said: str,
+) -> None:
+    spoil(made)
+    assert main(["node", "--config", str(made), "--plain"]) == 2
+    assert said in capsys.readouterr().err
+    assert not nodes
+
+
+def test_a_unit_runs_the_command_with_the_same_arguments(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--config", str(made), "--host", "h 1", "--state", "/mine"]
+    for command, more in (("node", ["--plain"]), ("master", [])):
+        assert main([command, *arguments, *more, "--systemd"]) == 0
+        unit = capsys.readouterr().out
+        (line,) = (each for each in unit.splitlines() if each.startswith("ExecStart="))
+        assert f" {command} --config {made} " in line
+        assert "--host 'h 1' --state /mine" in line
+        assert all(each in line for each in more)
+        assert "--systemd" not in line
+
+
+def test_a_master_is_given_its_files_in_a_directory_of_its_own_which_no_second_one_may_use(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: dict[str, object] = {}
+    command = ["master", "--config", str(made), "--host", "h_1", "--state", str(tmp_path / "state")]
+
+    def supervise(program: list[str], *, is_own_master: bool) -> int:
+        seen["files"] = sorted(each.name for each in Path().iterdir())
+        seen["is_own_master"] = is_own_master
+        seen["host"] = os.environ["NM_HOST"]
+        seen["second"] = main(command)
+        return RESIGNED
+
+    monkeypatch.setattr(standalone, "supervise", supervise)
+    monkeypatch.setenv("NM_HOST", "")
+    monkeypatch.setenv("CONTAINER_ID", "")
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 0, "resigning is how it ends when it is asked to"
+    assert seen == {
+        "files": ["cluster.json", "credentials.json"],
+        "is_own_master": True,
+        "host": "h_1",
+        "second": 2,
+    }
+    assert "another master of cluster prod on h_1" in capsys.readouterr().err
