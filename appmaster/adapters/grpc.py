@@ -297,6 +297,7 @@ class ControlServer:
                             message.rss_bytes,
                             now,
                             message.revisions,
+                            message.is_leaving,
                         )
                     )
         except StandfastError as error:

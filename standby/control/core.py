@@ -47,7 +47,7 @@ from standby.control.events import (
     StreamConnected,
     Terminated,
 )
-from standby.control.state import Closing, ControlState, NoStream, RegistrationState, Stream
+from standby.control.state import Closing, ControlState, Leaving, NoStream, RegistrationState, Stream
 from standby.control.turn import ControlStep, turned
 from standby.errors import BadConfiguration
 from standby.shared import exits
@@ -253,6 +253,10 @@ def _replicas_closed(state: ControlState, event: ReplicasClosed) -> ControlStep:
 
 
 def _terminated(state: ControlState, event: Terminated) -> ControlStep:
+    waits = state.policy.leave_timeout_ms > 0 and state.leaving is None and state.closing is None
+    if waits:
+        note = WriteLog(f"{event.signal} received: waiting until the actives here are handed over")
+        return replace(state, leaving=Leaving(f"{event.signal} received")), (note,)
     return begin_closing(state, exits.ORDERLY, f"{event.signal} received")
 
 

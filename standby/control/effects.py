@@ -53,6 +53,7 @@ class SendReport:
     replicas: tuple[ReplicaStatus, ...]
     is_warm: bool
     revisions: Mapping[str, int] = field(default_factory=dict)
+    is_leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

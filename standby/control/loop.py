@@ -131,6 +131,7 @@ class ControlLoop:
                         effect.is_warm,
                         rss_bytes=self._ports.rss_bytes(),
                         revisions=effect.revisions,
+                        is_leaving=effect.is_leaving,
                     )
                 )
             case Assign(assignment, jobs):

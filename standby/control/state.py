@@ -39,6 +39,9 @@ class ControlPolicy:
     look_up_retry_ms: int = 500
     backoff_least_ms: int = 50
     backoff_most_ms: int = 2_000
+    leave_timeout_ms: int = 0
+    """How long a process that is asked to end waits until the leader has handed its actives over; 0: it does not wait,
+    because YARN kills it soon after."""
     close_deadline_ms: int = 10_000
     """Time for the kernel to close everything at the end."""
     close_grace_ms: int = 1_000
@@ -67,7 +70,7 @@ class RegistrationState(enum.Enum):
 Reported = tuple[ReplicaId, Role, Phase, int, int, int | None, bool | None, str, bool, InputFailures | None]
 
 #: The part of a report whose changes are sent at once; compared with the last one sent on the same stream.
-Signature = tuple[bool, Mapping[str, int], tuple[Reported, ...]]
+Signature = tuple[bool, Mapping[str, int], bool, tuple[Reported, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,15 @@ class Stream:
     told: Signature | None = None
     told_number: int = 0
     told_at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """The process is asked to end, and waits for the leader's order to exit, which comes once its actives are gone."""
+
+    reason: str
+    until_ms: int | None = None
+    """When it ends in any case; None: the next turn sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +165,7 @@ class ControlState:
     is_warm: bool = False
     revisions: Mapping[str, int] = field(default_factory=dict)
     """Job → the only revision that this process can run."""
+    leaving: Leaving | None = None
     closing: Closing | None = None
     has_quit: bool = False
 
@@ -220,7 +233,7 @@ def signature(state: ControlState) -> Signature:
         )
         for each in sorted(state.statuses.values(), key=lambda each: each.replica)
     )
-    return state.is_warm, state.revisions, reported
+    return state.is_warm, state.revisions, state.leaving is not None, reported
 
 
 def is_in_sync(status: ReplicaStatus, bound_ms: int | None) -> bool | None:

@@ -41,7 +41,7 @@ def turned(state: ControlState, event: InboxDrained) -> ControlStep:
     state = replace(
         state, now_ms=event.now_ms, statuses=event.statuses, is_warm=event.is_warm, revisions=event.revisions
     )
-    for rule in (_orphan, _register, _look_up, _connect, _report, _close):
+    for rule in (_orphan, _leave, _register, _look_up, _connect, _report, _close):
         state, owed = rule(state, event)
         effects.extend(owed)
     return state, tuple(effects)
@@ -66,6 +66,8 @@ def _stalled(state: ControlState, now_ms: int) -> ControlState:
         state = replace(state, leaderless_since_ms=state.leaderless_since_ms + stall)
     if isinstance(state.link, Stream):
         state = replace(state, link=replace(state.link, opened_at_ms=state.link.opened_at_ms + stall))
+    if state.leaving is not None and state.leaving.until_ms is not None:
+        state = replace(state, leaving=replace(state.leaving, until_ms=state.leaving.until_ms + stall))
     if state.closing is not None and state.closing.until_ms is not None:
         state = replace(state, closing=replace(state.closing, until_ms=state.closing.until_ms + stall))
     return state
@@ -82,6 +84,22 @@ def _orphan(state: ControlState, event: InboxDrained) -> ControlStep:
     reason = f"no leader for {waited} ms"
     return (
         replace(state, closing=Closing(exits.ORPHANED, reason)),
+        (WriteLog(f"closing: {reason}", is_warning=True), CloseReplicas(state.policy.close_deadline_ms)),
+    )
+
+
+def _leave(state: ControlState, event: InboxDrained) -> ControlStep:
+    leaving = state.leaving
+    if leaving is None or state.closing is not None:
+        return state, ()
+    if leaving.until_ms is None:
+        until_ms = event.now_ms + state.policy.leave_timeout_ms
+        return replace(state, leaving=replace(leaving, until_ms=until_ms)), ()
+    if event.now_ms < leaving.until_ms:
+        return state, ()
+    reason = f"{leaving.reason}; no order to exit came within {state.policy.leave_timeout_ms} ms"
+    return (
+        replace(state, closing=Closing(exits.ORDERLY, reason)),
         (WriteLog(f"closing: {reason}", is_warning=True), CloseReplicas(state.policy.close_deadline_ms)),
     )
 
@@ -163,7 +181,14 @@ def _report(state: ControlState, event: InboxDrained) -> ControlStep:
     if not is_news and event.now_ms - link.told_at_ms < state.policy.report_interval_ms:
         return state, ()
     told = replace(link, told=present, told_number=link.applied, told_at_ms=event.now_ms)
-    report = SendReport(link.number, link.applied, statuses_told(state), state.is_warm, state.revisions)
+    report = SendReport(
+        link.number,
+        link.applied,
+        statuses_told(state),
+        state.is_warm,
+        state.revisions,
+        is_leaving=state.leaving is not None,
+    )
     return replace(state, link=told), (report,)
 
 

@@ -60,6 +60,9 @@ from standby.threads.inbox import Inbox
 
 _LOG: Final = logging.getLogger("standby.container")
 
+#: How long a process of a pool that is asked to end waits until its actives are handed over, in milliseconds.
+_LEAVE_MS: Final = 30_000
+
 #: A control loop without a turn for this long is unhealthy, in seconds.
 _TURNS_SECONDS: Final = 5.0
 
@@ -218,7 +221,10 @@ def run(
     )
     meter = ProcessMeter()
     loop = ControlLoop(
-        ControlState(identity, ControlPolicy(orphan_timeout_ms=cluster.orphan_timeout_ms)),
+        ControlState(
+            identity,
+            ControlPolicy(cluster.orphan_timeout_ms, leave_timeout_ms=_LEAVE_MS if place.is_in_pool else 0),
+        ),
         inbox,
         Ports(
             membership=membership,

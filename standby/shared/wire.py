@@ -77,6 +77,8 @@ class Report(msgspec.Struct, tag="report", frozen=True):
     """Resident memory of the process and its children."""
     revisions: Mapping[str, int] = {}
     """Like `Hello.revisions`."""
+    is_leaving: bool = False
+    """Whether the process is asked to end, and waits until its actives are handed over."""
 
 
 class JobDefinition(msgspec.Struct, frozen=True):

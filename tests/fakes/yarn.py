@@ -83,6 +83,8 @@ class Process:
     cell: int = 1
     attempt: str = ""
     """The attempt of its cell that started it."""
+    is_leaving: bool = False
+    """It is asked to end, and has said so."""
 
 
 def in_time(process: Process, wanted: Wanted) -> Phase:
@@ -510,6 +512,7 @@ class FakeCluster:
                     0,
                     self.now_ms,
                     process.revisions,
+                    process.is_leaving,
                 )
             )
 

@@ -89,6 +89,9 @@ def assignments(view: ClusterView) -> Iterator[Action]:
         if container.presence is not Presence.LIVE:
             continue
         held = view.assigned.get(container.id)
+        if container.is_leaving and _has_handed_over(view, container):
+            yield SendExit(container.id, container.incarnation, "it is being stopped, and has no active")
+            continue
         is_applied = container.sent > 0 and container.applied >= container.sent
         if held and is_applied and container.id not in restless:
             continue  # nothing has changed for it
@@ -116,6 +119,13 @@ def assignments(view: ClusterView) -> Iterator[Action]:
             _jobs(view, container, replicas),
             digest,
         )
+
+
+def _has_handed_over(view: ClusterView, container: Container) -> bool:
+    """Return whether the written records name no active in a container."""
+    held = view.assigned.get(container.id, {})
+    is_decided = not container.binding and not any(each in view.writing for each in held)
+    return is_decided and not view.actives_in(container.id)
 
 
 def _fences(view: ClusterView) -> Iterator[Action]:

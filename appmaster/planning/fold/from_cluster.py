@@ -264,6 +264,7 @@ def report_received(view: ClusterView, event: happened.ReportReceived) -> Cluste
         has_ended=_has_ended(event.replicas),
         revisions=event.revisions,
         is_warm=event.warm,
+        is_leaving=event.is_leaving,
         rss_bytes=event.rss_bytes,
     )
     view = _spoken(view, known)
@@ -331,6 +332,7 @@ def _gist(view: ClusterView, container: Container) -> object:
     bound = job.policy.lag_time_ms if job is not None else 0
     return (
         container.applied >= container.sent,
+        container.is_leaving,
         container.revisions,
         [
             (

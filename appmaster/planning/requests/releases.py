@@ -134,8 +134,8 @@ def _does_not_fit(
     """Return why a container that serves nothing is released; None if it is about to serve, or may soon."""
     view = turn.view
     job = view.job_of(container)
-    if job is not None and not job.is_led:
-        return None  # it ends with the exit order that follows the fence
+    if container.is_leaving or (job is not None and not job.is_led):
+        return None  # it ends with an exit order: at once, or after the fence
     if job is None and container.revisions:
         return Outcome.SURPLUS, f"it has the code of {', '.join(sorted(container.revisions))}, which is gone"
     if job is None and any(not each.is_led and not each.is_over for each in view.jobs.values()):

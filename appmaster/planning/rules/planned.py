@@ -1,8 +1,9 @@
 """Planned changes of the active: prepared while the active runs on, then decided. Never counted as a failure. Pure.
 
-Reasons: an operator asked for it; the active's host is drained; its container runs an older revision; its copy or its
-container is not where the model wants it; its processor's other tasks are active elsewhere; every copy would be lost
-with its host. Hand-overs that spread actives evenly are decided in `appmaster.planning.rules.rebalance`.
+Reasons: an operator asked for it; the active's host is drained; its process is asked to end; its container runs an
+older revision; its copy or its container is not where the model wants it; its processor's other tasks are active
+elsewhere; every copy would be lost with its host. Hand-overs that spread actives evenly are decided in
+`appmaster.planning.rules.rebalance`.
 """
 
 from __future__ import annotations
@@ -128,6 +129,8 @@ def _reason(turn: Turn, cohort: Cohort, holder: Container) -> Reason[HandoverMot
         return Reason(HandoverMotive.DRAINED, f"{holder.host} is drained")
     if turn.view.is_orphaned(holder):
         return Reason(HandoverMotive.CELL_LOST, f"the AM of cell {holder.cell} is gone")
+    if holder.is_leaving:
+        return Reason(HandoverMotive.STOPPING, f"{holder.id} is being stopped")
     # Its processor's standbys are replaced before it.
     if len(cohort.copies) == 1 or holder.id != next_container(turn, cohort.job):
         return None

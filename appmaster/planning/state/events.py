@@ -312,6 +312,8 @@ class ReportReceived:
     rss_bytes: int
     at_ms: int
     revisions: Mapping[str, int] = field(default_factory=dict)
+    is_leaving: bool = False
+    """Its process is asked to end, and waits until its actives are handed over."""
 
 
 @dataclass(frozen=True, slots=True)

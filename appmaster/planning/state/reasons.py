@@ -47,6 +47,8 @@ class HandoverMotive(str, enum.Enum):
     DRAINED = "drained"
     CELL_LOST = "cell-lost"
     """Its cell's AM is gone."""
+    STOPPING = "stopping"
+    """Its process is asked to end."""
     CROWDED = "crowded"
     UPGRADE = "upgrade"
     REGROUP = "regroup"

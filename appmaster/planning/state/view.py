@@ -120,6 +120,8 @@ class Container:
     revisions: Mapping[str, int] = field(default_factory=dict)
     """Job → the revision of it that this process runs."""
     is_warm: bool = False
+    is_leaving: bool = False
+    """Its process is asked to end (SIGTERM), and waits until its actives are handed over."""
     rss_bytes: int = 0
     statuses: Mapping[ReplicaId, ReplicaStatus] = field(default_factory=dict)
     troubles: tuple[Trouble, ...] = ()
@@ -505,6 +507,8 @@ class ClusterView:
             return f"{container.host} is drained"
         if self.is_orphaned(container):
             return f"cell {container.cell} is lost"
+        if container.is_leaving:
+            return f"{container.id} is being stopped"
         return ""
 
     def is_free(self, container: Container) -> bool:

@@ -14,7 +14,7 @@ from tests.fakes.yarn import FakeCluster
 
 
 def deployed(
-    *, is_mixed: bool = False, capacity: int = 1, hosts: int = 6, containers: int = 2
+    *, is_mixed: bool = False, capacity: int = 1, hosts: int = 6, containers: int = 2, standbys: int = 1
 ) -> FakeCluster:
     """Return a whole cluster on a pool: four tasks with a standby each."""
     cluster = FakeCluster(
@@ -23,6 +23,7 @@ def deployed(
         is_mixed=is_mixed,
         capacity=capacity,
         containers=containers,
+        standbys=standbys,
         hosts=tuple(f"h{each}" for each in range(1, hosts + 1)),
     )
     cluster.run(10_000)
@@ -148,3 +149,29 @@ def test_a_process_that_ends_before_it_connects_spends_no_retry_budget_and_anoth
     cluster.grants_nothing = False
     cluster.run(20_000)
     assert cluster.is_whole()
+
+
+@MIXED
+@pytest.mark.parametrize("standbys", [0, 1])
+def test_a_process_that_is_stopped_hands_its_actives_over_first(*, is_mixed: bool, standbys: int) -> None:
+    cluster = deployed(is_mixed=is_mixed, standbys=standbys)
+    stopped = cluster.active_process(0)
+    stopped.is_leaving = True
+    cluster.run(30_000)
+    assert cluster.is_whole()
+    assert stopped.container not in cluster.view.containers
+    kinds = Counter(each.kind.value for each in cluster.entries)
+    assert kinds["handover_finished"] >= 1
+    assert not kinds.keys() & {"container_lost", "failover_started", "launch_failed"}
+
+
+def test_a_process_that_is_stopped_with_no_standby_in_sync_keeps_its_actives() -> None:
+    cluster = deployed()
+    stopped = cluster.active_process(0)
+    for each in list(cluster.processes.values()):
+        if each is not stopped:
+            each.is_frozen = True
+    stopped.is_leaving = True
+    cluster.run(1_000)
+    assert cluster.active_process(0) is stopped
+    assert cluster.view.containers[stopped.container].presence is Presence.LIVE

@@ -31,6 +31,7 @@ from standby.control.events import (
     LeftoversFound,
     Registered,
     RegistrationFailed,
+    Released,
     ReplicasChanged,
     ReplicasClosed,
     SessionConnected,
@@ -473,3 +474,44 @@ def test_a_broken_kernel_ends_the_process_at_once_and_nothing_comes_after_that()
         played.broken = "the JVM is gone"
         assert played.turn() == [Quit(exits.BROKEN, "the JVM is gone")], before
         assert played.turn(AssignmentReceived(1, assign()), Terminated("SIGTERM")) == [], before
+
+
+# ---- in a pool ----
+
+
+def of_pool() -> Played:
+    """Return a led container that waits, when it is asked to end, until its actives are handed over."""
+    played = led()
+    played.state = replace(played.state, policy=replace(POLICY, leave_timeout_ms=5_000))
+    return played
+
+
+def test_a_process_that_is_asked_to_end_says_so_and_waits_for_the_order_to_exit() -> None:
+    played = of_pool()
+    played.statuses = {REPLICA: status(role=Role.ACTIVE, phase=Phase.ACTIVE)}
+    (report,) = played.turn(Terminated("SIGTERM"))
+    assert isinstance(report, SendReport)
+    assert report.is_leaving
+    assert Assign in kinds(played.turn(AssignmentReceived(1, assign()))), "it obeys as before"
+    assert CloseReplicas not in kinds(played.turns(4_000))
+    assert CloseReplicas in kinds(played.turn(ExitReceived(1, Exit(3, "handed over"))))
+    assert played.state.closing is not None
+    assert played.state.closing.code == exits.ORDERLY
+
+
+def test_it_waits_no_longer_than_its_time_out_and_not_at_all_when_it_is_asked_again_or_released() -> None:
+    played = of_pool()
+    played.turn(Terminated("SIGTERM"))
+    assert CloseReplicas not in kinds(played.turns(4_900))
+    assert CloseReplicas in kinds(played.turns(300))
+    for event in (Terminated("SIGTERM"), Released()):
+        played = of_pool()
+        played.turn(Terminated("SIGTERM"))
+        assert CloseReplicas in kinds(played.turn(event))
+
+
+def test_time_in_which_the_process_was_suspended_does_not_count_while_it_waits() -> None:
+    played = of_pool()
+    played.turn(Terminated("SIGTERM"))
+    assert CloseReplicas not in kinds(played.turn(after_ms=60_000))
+    assert CloseReplicas in kinds(played.turns(5_200))
