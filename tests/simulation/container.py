@@ -45,6 +45,9 @@ TICK_MS = 400
 
 ORPHAN_MS = 6_000
 
+#: How long a process of a pool waits until its actives are handed over.
+LEAVE_MS = 3_000
+
 
 class Container(Process):
     """One container, from its start to its end."""
@@ -71,7 +74,8 @@ class Container(Process):
             lambda: self.post(told.ReplicasChanged()),
         )
         identity = ContainerIdentity(container, skein_id, listed.cell, host.name, 1, 2, 3)
-        self.state = ControlState(identity, ControlPolicy(orphan_timeout_ms=ORPHAN_MS))
+        leave_ms = LEAVE_MS if world.is_pool else 0
+        self.state = ControlState(identity, ControlPolicy(ORPHAN_MS, leave_timeout_ms=leave_ms))
         self._inbox: list[told.ControlEvent] = []
         self._turn_at_ms: int | None = None
         self._stream: Stream | None = None
@@ -143,7 +147,13 @@ class Container(Process):
             self._stream = None
         elif isinstance(effect, SendReport) and self._stream is not None:
             self._stream.say(
-                wire.Report(effect.number, effect.replicas, effect.is_warm, revisions=effect.revisions)
+                wire.Report(
+                    effect.number,
+                    effect.replicas,
+                    effect.is_warm,
+                    revisions=effect.revisions,
+                    is_leaving=effect.is_leaving,
+                )
             )
         elif isinstance(effect, Assign):
             self.obey(effect.assignment, effect.jobs)
@@ -198,6 +208,7 @@ class Container(Process):
             self.post(told.SessionConnected() if is_up else told.SessionSuspended())
 
     def _session_lost(self) -> None:
+        self.world.yarn.session_lost(self.name)
         self.post(told.SessionLost())
         self._session = self._connect()
 

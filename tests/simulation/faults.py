@@ -19,6 +19,8 @@ MOST_FAULTS = 6
 def suffer(world: World, only: Sequence[str] = ()) -> None:
     """Let faults of chance happen, until the last one has ended; ``only`` some kinds of them, if any are named."""
     clock = world.clock
+    if world.is_pool:
+        only = only or tuple(each for each in FAULTS if each not in OF_YARN)
     for _ in range(clock.between(1, MOST_FAULTS)):
         name = clock.chance.choice(only or tuple(FAULTS))
         at, lasts = clock.between(0, WITHIN_MS), clock.between(*_LASTS.get(name, (0, 0)))
@@ -485,6 +487,19 @@ FAULTS: Final[dict[str, Callable[[World], End]]] = {
     "resize the job again": _resize,
     "upgrade": _upgrade,
 }
+
+#: What cannot happen to a pool.
+OF_YARN: Final = frozenset(
+    {
+        "lose a cell",
+        "lose a cell again",
+        "lose a master's host",
+        "stop an AM",
+        "lose a NodeManager",
+        "fail launches",
+        "fill a host",
+    }
+)
 
 _LASTS: Final = {
     **{f"fault at {each} step": (1_000, 8_000) for each in ("a", "another", "a third")},

@@ -107,6 +107,8 @@ class Candidate(Process):
         self._turns = 0
         self._streams: dict[str, Stream] = {}
         self._known: dict[str, str] = {}
+        self._lost_sessions: dict[str, int] = {}
+        self._full: frozenset[str] = frozenset()
         self._owed: set[str] = set()
         """Given back while the cell did not answer."""
         self._cells: dict[int, str] = {}
@@ -290,8 +292,7 @@ class Candidate(Process):
         found: list[Event] = []
         if before:
             found.append(happened.CellLost(cell, before, "its AM is another", self._now()))
-        master = yarn.master_as_told(attempt)
-        found.append(happened.CellFound(cell, attempt, tuple(self.world.hosts), self._now(), master))
+        found.append(self._found(cell, attempt))
         for each in [each for each in yarn.listed.values() if each.attempt == attempt]:
             if each.skein_id in self._owed:
                 self._owed.discard(each.skein_id)
@@ -304,6 +305,12 @@ class Candidate(Process):
             elif each.state == REQUESTED:
                 yarn.kill_container(each.skein_id)
         return found
+
+    def _found(self, cell: int, attempt: str) -> happened.CellFound:
+        yarn = self.world.yarn
+        self._full = yarn.full()
+        master = yarn.master_as_told(attempt)
+        return happened.CellFound(cell, attempt, tuple(self.world.hosts), self._now(), master, self._full)
 
     # ---- the driver's thread ----
 
@@ -376,7 +383,7 @@ class Candidate(Process):
             self.call(SKEIN_HOP, lambda: self.world.probe(self, action.container), self._probed(action))
         elif isinstance(action, todo.RequestContainer):
             host, cell = action.host, action.cell
-            ask = self._step("request", lambda: yarn.add_container(host, cell))
+            ask = self._step("request", lambda: yarn.add_container(host, cell, self.epoch))
             self.call(SKEIN_HOP, ask, self._requested(action.number))
         elif isinstance(action, todo.ReleaseContainer):
             self._dismissing.add(action.container)
@@ -513,21 +520,22 @@ class Candidate(Process):
         for cell in self.world.yarn.recorded:
             for event in self._look_at_cell(cell):
                 self.post(event)
+            if self._full != self.world.yarn.full() and self._cells.get(cell):
+                self.post(self._found(cell, self._cells[cell]))
         for each in list(self.world.yarn.listed.values()):
             if self._cells.get(each.cell) != each.attempt:
                 continue
             before = self._known.get(each.skein_id)
+            if each.lost_sessions != self._lost_sessions.get(each.skein_id, 0):
+                self._lost_sessions[each.skein_id] = each.lost_sessions
+                self.post(self.world.yarn.end_as_told(each, self._now()))
             if each.state in (before, REQUESTED):
                 continue
             self._known[each.skein_id] = each.state
             if each.state == RUNNING:
                 self.post(happened.ContainerGranted(each.skein_id, self._now()))
             elif each.state == ENDED:
-                self.post(
-                    happened.ContainerCompleted(
-                        each.skein_id, each.message, self._now(), each.is_from_outside
-                    )
-                )
+                self.post(self.world.yarn.end_as_told(each, self._now()))
 
     # ---- control streams ----
 
@@ -582,6 +590,7 @@ class Candidate(Process):
                     0,
                     self._now(),
                     message.revisions,
+                    message.is_leaving,
                 )
             )
 

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from tests.simulation.faults import suffer
 from tests.simulation.mutations import MUTATIONS
@@ -34,9 +35,11 @@ class Failure:
         return f"seed {self.seed} broke an invariant: {self.invariant}\n{self.story}"
 
 
-def run_seed(seed: int, lines: int = LINES, only: Sequence[str] = ()) -> Failure | None:
+def run_seed(
+    seed: int, lines: int = LINES, only: Sequence[str] = (), *, is_pool: bool = False
+) -> Failure | None:
     """Return what broke in the story of ``seed``; None when every invariant held and the job was whole at the end."""
-    world = World(seed)
+    world = World(seed, is_pool=is_pool)
 
     def tell() -> None:
         suffer(world, only)
@@ -54,9 +57,9 @@ def told(world: World, tell: Callable[[], object], lines: int = LINES) -> Failur
     return None
 
 
-def story_of(seed: int, lines: int) -> str:
+def story_of(seed: int, lines: int, *, is_pool: bool = False) -> str:
     """Return the last lines of a seed's story, however it ends."""
-    world = World(seed)
+    world = World(seed, is_pool=is_pool)
     try:
         suffer(world)
         world.settle()
@@ -73,18 +76,21 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {text} ({where.name}, line {where.lineno} of {where.filename.rsplit('/', 1)[-1]})"
 
 
-def _run_chunk(seeds: Sequence[int]) -> tuple[int, list[Failure]]:
-    return len(seeds), [failure for seed in seeds if (failure := run_seed(seed)) is not None]
+def _run_chunk(seeds: Sequence[int], *, is_pool: bool) -> tuple[int, list[Failure]]:
+    return len(seeds), [failure for seed in seeds if (failure := run_seed(seed, is_pool=is_pool)) is not None]
 
 
-def run_seeds(seeds: Sequence[int], jobs: int = 1) -> Iterator[tuple[int, list[Failure]]]:
+def run_seeds(
+    seeds: Sequence[int], jobs: int = 1, *, is_pool: bool = False
+) -> Iterator[tuple[int, list[Failure]]]:
     """Yield, chunk by chunk, how many stories ran and which of them failed."""
     chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
+    run = partial(_run_chunk, is_pool=is_pool)
     if jobs == 1:
-        yield from map(_run_chunk, chunks)
+        yield from map(run, chunks)
         return
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        yield from pool.imap_unordered(_run_chunk, chunks)
+        yield from pool.imap_unordered(run, chunks)
 
 
 def parse_seeds(text: str) -> range:
@@ -101,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("seeds", help="how many, or a range such as 5000-6000")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failing seed")
+    parser.add_argument("--pool", action="store_true", help="with a pool in place of YARN")
     parser.add_argument("--mutate", choices=sorted(MUTATIONS), help="plant this bug")
     parser.add_argument(
         "--story", type=int, metavar="LINES", help="print the end of each story, broken or not"
@@ -112,15 +119,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             planted.enter_context(MUTATIONS[options.mutate]())
         if options.story:
             for seed in seeds:
-                print(story_of(seed, options.story))
+                print(story_of(seed, options.story, is_pool=options.pool))
             return 0
-        return _report(seeds, options.jobs, keep_going=options.keep_going)
+        return _report(seeds, options.jobs, keep_going=options.keep_going, is_pool=options.pool)
 
 
-def _report(seeds: range, jobs: int, *, keep_going: bool) -> int:
+def _report(seeds: range, jobs: int, *, keep_going: bool, is_pool: bool) -> int:
     begun = shown = time.monotonic()
     done = failed = 0
-    for count, failures in run_seeds(seeds, jobs):
+    for count, failures in run_seeds(seeds, jobs, is_pool=is_pool):
         done += count
         failed += len(failures)
         for each in failures:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -22,6 +22,7 @@ from tests.simulation.job import NAME, RUN, Job, rack
 from tests.simulation.kafka import Log
 from tests.simulation.leader import RESTART_MS, Candidate, Told
 from tests.simulation.network import Stream
+from tests.simulation.pool import ProcessPool
 from tests.simulation.process import Host, Process
 from tests.simulation.steps import Steps
 from tests.simulation.yarn import Listed, Yarn
@@ -69,10 +70,14 @@ def shape_of(chance: Random) -> Shape:
 class World:
     """One story's cluster."""
 
-    def __init__(self, seed: int, shape: Shape | None = None) -> None:
+    def __init__(self, seed: int, shape: Shape | None = None, *, is_pool: bool = False) -> None:
         self.clock = Clock(seed)
         chance = self.clock.chance
         shape = shape or shape_of(chance)
+        if is_pool:
+            shape = replace(shape, cells=1)
+        self.is_pool = is_pool
+        """Whether there is a pool in place of YARN."""
         self.run_id = RUN
         self.job = Job(
             tasks=shape.tasks,
@@ -87,7 +92,8 @@ class World:
         self.steps = Steps(self)
         self.zookeeper = ZooKeeper(self.clock, self.invariants.written)
         self.logs = {task: Log(self.clock, task) for task in self.job.task_ids()}
-        self.yarn = Yarn(self.clock, self.hosts, self._launch, self.list_changed, self._am_started)
+        outside = (self.clock, self.hosts, self._launch, self.list_changed, self._am_started)
+        self.yarn = ProcessPool(*outside, epoch=lambda: self.zookeeper.epoch) if is_pool else Yarn(*outside)
         self.containers: dict[str, Container] = {}
         self.dismissed: set[str] = set()
         self.candidates: list[Candidate] = []
@@ -242,8 +248,12 @@ class World:
         )
 
     def _am_started(self, cell: int, attempt: str) -> None:
-        """Have the cell's supervisor start a candidate; each cell's master has a host of its own."""
-        self._start_candidate(self.master_hosts[cell - 1], cell, attempt)
+        """Have the cell's supervisor start a candidate; each cell's master has a host of its own.
+
+        A pool has a master on each of those hosts.
+        """
+        for host in self.master_hosts if self.is_pool else (self.master_hosts[cell - 1],):
+            self._start_candidate(host, cell, attempt)
 
     def _start_candidate(self, host: Host, cell: int, attempt: str) -> None:
         if self.yarn.attempts.get(cell) != attempt:

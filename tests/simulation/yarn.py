@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.events import Event
 from standby.errors import Transient
 from tests.simulation.clock import Clock
 from tests.simulation.process import Host, Process
@@ -40,6 +42,8 @@ class Listed:
     cell: int = 1
     attempt: str = ""
     """Of its cell's application; both end together."""
+    lost_sessions: int = 0
+    """How often its registration was gone although it lives; seen in a pool alone."""
 
 
 @dataclass
@@ -84,7 +88,18 @@ class Yarn:
         """
         return sorted(self.hosts)[zlib.crc32(attempt.encode()) % len(self.hosts)]
 
-    def add_container(self, host: str | None, cell: int) -> str:
+    def full(self) -> frozenset[str]:
+        """Return the hosts that are known to have no room: YARN does not tell."""
+        return frozenset()
+
+    def end_as_told(self, listed: Listed, now_ms: int) -> Event:
+        """Return what a leader learns of the end of a container."""
+        return happened.ContainerCompleted(listed.skein_id, listed.message, now_ms, listed.is_from_outside)
+
+    def session_lost(self, container: str) -> None:
+        """Take note that the session of a process that lives has ended: nothing to YARN."""
+
+    def add_container(self, host: str | None, cell: int, epoch: int = 0) -> str:
         """Return the id of a new request; raises `Transient` when the cell's AM does not answer."""
         attempt = self.answers(cell)
         if not attempt:
