@@ -96,10 +96,7 @@ class CountingJob(RunningJob):
 
     def submit(self, *more: str) -> subprocess.Popen[str]:
         """Begin to submit; returns the command, which ends when every replica is deployed."""
-        if not self._is_watched:
-            self._is_watched = True
-            self._log.start()
-            self._open.callback(self._log.stop)
+        self._watch()
         return subprocess.Popen(
             # Each look at a host takes a container of its own; test_submit.py has one.
             [sys.executable, "-m", "appmaster.cli.main", "submit", str(self.file), "--no-probe", *more],
@@ -109,6 +106,12 @@ class CountingJob(RunningJob):
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    def _watch(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            self._log.start()
+            self._open.callback(self._log.stop)
 
     def close(self) -> None:
         """Delete the job, wherever it is, and look no more."""

@@ -1,0 +1,91 @@
+"""A pool on this machine: masters and nodes by the command line, each on a loopback address of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from demo.command import ROOT
+from embedded.cluster import LocalCluster
+from tests.patience import PATIENCE_SECONDS
+
+CLI = (sys.executable, "-m", "appmaster.cli.main")
+
+
+def host(number: int) -> str:
+    """Return a node's host."""
+    return f"127.0.0.{20 + number}"
+
+
+@dataclass
+class PoolOnLoopback:
+    """The processes of a cluster called ``name``; what they print is in ``directory``."""
+
+    cluster: LocalCluster
+    name: str
+    directory: Path
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    """What was started → its process, until it was ended."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """As of a client, without anything of YARN."""
+        found = self.cluster.environment()
+        del found["HADOOP_CONF_DIR"]
+        # Its processes begin in directories of their own.
+        return {**found, "PYTHONPATH": str(ROOT)}
+
+    def init(self, **settings: str) -> None:
+        """Make the cluster's files."""
+        sets = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+        command = [*CLI, "init", "--cluster", self.name, "--to", str(self.directory / "etc"), *sets]
+        subprocess.run(command, cwd=ROOT, env=self.environment, check=True, stdin=subprocess.DEVNULL)
+
+    def master(self, number: int) -> None:
+        """Start a master."""
+        self._start("master", number)
+
+    def node(self, number: int) -> None:
+        """Start a node."""
+        self._start("node", number, "--plain")
+
+    def _start(self, what: str, number: int, *more: str) -> None:
+        name = f"{what}-{number}"
+        command = [*CLI, what, "--config", str(self.directory / "etc"), "--host", host(number), *more]
+        state = self.directory / f"state-{number}"
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self.running[name] = subprocess.Popen(
+                [*command, "--state", str(state)],
+                cwd=ROOT,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def end(self, name: str, number: signal.Signals = signal.SIGTERM) -> int:
+        """End what was started; return its exit status."""
+        process = self.running.pop(name)
+        process.send_signal(number)
+        return process.wait(PATIENCE_SECONDS)
+
+    def text(self, name: str) -> str:
+        """Return what it has printed."""
+        return (self.directory / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+
+
+@contextmanager
+def pool_on_loopback(cluster: LocalCluster, name: str, directory: Path) -> Iterator[PoolOnLoopback]:
+    """Yield a pool without any process yet; end all of them after the block."""
+    directory.mkdir()
+    pool = PoolOnLoopback(cluster, name, directory)
+    try:
+        yield pool
+    finally:
+        for each in list(pool.running):
+            pool.end(each, signal.SIGKILL)
