@@ -109,9 +109,17 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
                 HandoverMotive.GATHER, f"the other tasks of {processor} are active in copy {main}"
             )
         target = best_standby(turn, cohort, reason.kind, main) if reason is not None else None
-        if reason is not None and target is not None:
+        if reason is not None and target is not None and _is_worth_the_gap(cohort, reason.kind, target[1]):
             return _prepared(turn, processor, *target, reason)
     return None
+
+
+def _is_worth_the_gap(cohort: Cohort, motive: HandoverMotive, target: Container) -> bool:
+    """Return whether the hand-over should begin now: to a container that is not warm it costs some 10 s of output.
+
+    That is more than a failover costs, so one that only makes a double loss less likely waits until the copy is warm.
+    """
+    return motive is not HandoverMotive.EXPOSED or target.is_warm or not cohort.job.policy.has_warm_standbys
 
 
 def _prepared(

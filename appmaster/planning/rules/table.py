@@ -321,7 +321,7 @@ STAGES: Final[tuple[RuleStage, ...]] = (
                 "prepare",
                 situations.always,
                 "another copy should be active (by command, drain, upgrade, model, the processor's other tasks, "
-                "a host with which every copy would be lost), and one can take over",
+                "a host with which every copy would be lost), and one can take over; for the last reason also warm",
                 _together(planned.prepare),
                 (PrepareHandover,),
                 deadline="prepare_timeout_ms",

@@ -123,8 +123,12 @@ def test_copies_on_each_other_s_master_s_hosts_change_active_once() -> None:
     (record,) = records(cluster)
     hosts = {each.cell: each.host for each in map(cluster.by_container, record.placed.values()) if each}
     cluster.masters = {1: hosts[2], 2: hosts[1]}
+    cluster.is_warm = False
     cluster.elect(2)
+    cluster.run(30_000)
     assert exposed_to(cluster)
+    assert "handover_started" not in cluster.kinds(), "to a copy that is not warm it would take long"
+    cluster.is_warm = True
     cluster.run(60_000)
     assert not exposed_to(cluster)
     assert not cluster.view.unsettled
