@@ -315,6 +315,67 @@ def test_a_connection_that_does_not_come_about_is_given_up() -> None:
     assert [each.stream for each in owed if isinstance(each, OpenStream)] == [2]
 
 
+def test_a_deadline_is_kept_to_the_millisecond() -> None:
+    cases: tuple[tuple[ControlEvent, int, type], ...] = (
+        (RegistrationFailed("not now"), POLICY.register_retry_ms, Register),
+        (LeaderUnknown("timeout"), POLICY.look_up_retry_ms, LookUpLeader),
+        (Terminated("SIGTERM"), POLICY.close_deadline_ms + POLICY.close_grace_ms, Quit),
+    )
+    for event, after_ms, owed in cases:
+        played = Played() if isinstance(event, RegistrationFailed) else led()
+        played.turn(SessionConnected())
+        played.turn(event)
+        assert owed not in kinds(played.turns(after_ms - 100) + played.turn(after_ms=99)), event
+        assert owed in kinds(played.turn(after_ms=1)), event
+    connecting = registered()
+    connecting.turn(LeaderChanged(LEADER))
+    assert CloseStream(1) not in connecting.turns(POLICY.connect_timeout_ms - 100) + connecting.turn(
+        after_ms=99
+    )
+    assert CloseStream(1) in connecting.turn(after_ms=1)
+
+
+def test_without_a_session_nothing_is_asked_of_zookeeper() -> None:
+    for lost in (SessionSuspended(), SessionLost()):
+        played = Played()
+        played.turn(SessionConnected())
+        played.turn(RegistrationFailed("not now"), LeaderUnknown("timeout"), lost)
+        assert {LookUpLeader, Register}.isdisjoint(kinds(played.turns(5_000))), lost
+
+
+def test_a_pause_of_the_process_moves_the_deadlines_of_its_streams_and_of_its_end() -> None:
+    connecting = registered()
+    connecting.turn(LeaderChanged(LEADER))
+    assert CloseStream(1) not in connecting.turn(after_ms=60_000)
+    assert CloseStream(1) in connecting.turns(POLICY.connect_timeout_ms + 100)
+    closing = led()
+    closing.turn(Terminated("SIGTERM"))
+    closing.turns(1_000)
+    assert Quit not in kinds(closing.turn(after_ms=60_000))
+    assert Quit in kinds(closing.turns(POLICY.close_deadline_ms + POLICY.close_grace_ms))
+
+
+def test_an_order_shows_that_its_stream_is_connected() -> None:
+    for order in (AssignmentReceived(1, assign()), ExitReceived(1, Exit(3, "released"))):
+        played = registered()
+        played.turn(LeaderChanged(LEADER))
+        played.turn(order)
+        assert played.state.is_led
+        assert CloseStream(1) not in played.turns(POLICY.connect_timeout_ms + 300)
+
+
+def test_delays_double_from_the_least_to_the_most_and_are_half_of_that_at_least() -> None:
+    for jitter, share in ((0.0, 0.5), (1.0, 1.0)):
+        played = led()
+        for number in range(1, 12):
+            played.hear(StreamBroken(number, "reset"))
+            played.now_ms += 10
+            played.hear(InboxDrained(played.now_ms, jitter, {}, False, None, {}))
+            longest = min(POLICY.backoff_most_ms, POLICY.backoff_least_ms * 2 ** (number - 1))
+            assert due_in_ms(played.state, played.now_ms) == round(longest * share)
+            played.turn(after_ms=round(longest * share))
+
+
 # ---- reports ----
 
 
@@ -383,6 +444,13 @@ def test_a_warm_pipeline_and_a_change_of_revisions_are_told_at_once() -> None:
 
 def test_a_quiet_container_still_reports_regularly() -> None:
     assert len(led().turns(10 * POLICY.report_interval_ms)) == 10
+
+
+def test_a_job_that_cannot_be_read_hides_no_other_one_s_bound_of_lag() -> None:
+    played = led()
+    unreadable = JobDefinition("delays", "r1", {}, "changelog", "group", 1)
+    played.turn(AssignmentReceived(1, assign(jobs=(unreadable, JOB))))
+    assert played.state.lag_bounds_ms == {"flights": 2_000}
 
 
 # ---- the end ----
