@@ -22,13 +22,15 @@ from tests.system.yarn.running import session
 
 MASTERS, NODES = (11, 12), (1, 2, 3)
 
+#: Keys of the cluster: its processes are there before a job is.
+CLUSTER = {"zookeeper.session.timeout.ms": "6000", "cluster.leader.timeout.ms": "6000"}
+
 
 class JobOnPool(CountingJob):
     """A counting job whose commands know nothing of YARN."""
 
     def __init__(self, pool: PoolOnLoopback, name: str, **settings: Any) -> None:
-        # As of the cluster, whose processes are there before the job.
-        more = {"cluster.name": pool.name, "zookeeper.session.timeout.ms": "6000", **settings}
+        more = {"cluster.name": pool.name, **CLUSTER, **settings}
         super().__init__(pool.cluster, pool.directory / name, name, name, 4, **more)
         self.pool = pool
 
@@ -90,7 +92,7 @@ class JobOnPool(CountingJob):
 @pytest.fixture
 def pool(cluster: LocalCluster, tmp_path: Path) -> Iterator[PoolOnLoopback]:
     with pool_on_loopback(cluster, f"pool-{os.getpid()}", tmp_path / "pool") as pool:
-        pool.init()
+        pool.init(**CLUSTER)
         for each in MASTERS:
             pool.master(each)
         for each in NODES:
