@@ -49,7 +49,8 @@ _CREDENTIALS: Final = {PeerRole.MASTER: "master.json", PeerRole.CONTAINER: "node
 #: Keys that a job needs and a cluster has not: `parse` wants them.
 _OF_A_JOB: Final = {"job.name": "cluster", "task.inputs": "none", "task.step": "none:none"}
 
-#: A unit of systemd. Its time to stop is above what a process takes at most.
+#: A unit of systemd. Its time to stop is above what a process takes at most. Only the command itself gets the signal,
+#: and passes it on: systemd would send it to every process, Spark's JVM too, and a second one ends a process at once.
 _UNIT: Final = """\
 [Unit]
 Description=standfast {what}
@@ -57,9 +58,11 @@ After=network-online.target
 Wants=network-online.target
 
 [Service]
+User={user}
 ExecStart={command}
 Restart=always
 RestartSec=1
+KillMode=mixed
 TimeoutStopSec=60
 OOMPolicy=continue
 
@@ -207,7 +210,7 @@ def _print_unit(arguments: argparse.Namespace, what: str) -> int:
         if value:
             more += [f"--{option}", str(value.absolute() if isinstance(value, Path) else value)]
     command = shlex.join([sys.executable, "-m", "appmaster.cli.main", what, *config, *more])
-    print(_UNIT.format(what=what, command=command), end="")
+    print(_UNIT.format(what=what, user=os.geteuid(), command=command), end="")
     return 0
 
 

@@ -168,6 +168,8 @@ def test_a_unit_runs_the_command_with_the_same_arguments(
         assert "--host 'h 1' --state /mine" in line
         assert all(each in line for each in more)
         assert "--systemd" not in line
+        assert "KillMode=mixed" in unit.splitlines(), "no other process gets the signal from systemd, too"
+        assert f"User={os.geteuid()}" in unit.splitlines()
 
 
 def test_a_master_is_given_its_files_in_a_directory_of_its_own_which_no_second_one_may_use(
