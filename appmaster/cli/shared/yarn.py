@@ -19,6 +19,7 @@ from appmaster.api.client import ClusterClient
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.hadoop_conf import YARN_SITE, HadoopConfiguration, read
 from appmaster.cli.shared.waiting import PollResult, until
+from appmaster.records import CellRecord
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.shared.naming import POOL
@@ -193,7 +194,9 @@ def driver_of(deadline: Deadline | None = None, *, is_pool: bool) -> Iterator[An
 
 def is_pool(zookeeper: ZooKeeper) -> bool:
     """Return whether a cluster's containers are processes of a pool, which runs until its operator ends it."""
-    return any(each.is_pool for each in zookeeper.cells.read_all().values())
+    # One record that cannot be read must not keep every command from the other cells.
+    found = zookeeper.cells.read_each().values()
+    return any(isinstance(each, CellRecord) and each.is_pool for each in found)
 
 
 def is_on_pool(client: ClusterClient) -> bool:

@@ -45,7 +45,9 @@ class Cluster:
     def __init__(self, states: dict[str, str] | None, *, answers: bool = False) -> None:
         self._states, self._answers = states, answers
         cells = {number: CellRecord(each) for number, each in enumerate(states or (), 1)}
-        self.zookeeper = SimpleNamespace(cells=SimpleNamespace(read_all=lambda: cells))
+        self.zookeeper = SimpleNamespace(
+            cells=SimpleNamespace(read_all=lambda: cells, read_each=lambda: cells)
+        )
 
     def info(self) -> dict[str, Any]:
         if not self._answers:

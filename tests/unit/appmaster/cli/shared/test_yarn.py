@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from skein.exceptions import DriverError
 
+from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
-from standby.errors import StandfastError
+from appmaster.records import CellRecord
+from standby.errors import BadConfiguration, StandfastError
 from tests.fakes.clock import WaitClock
 from tests.patience import NEVER_SECONDS
 
@@ -49,6 +51,13 @@ def test_yarn_that_is_away_says_nothing_of_an_application() -> None:
         yarn.is_running(away, "application_1")
     with pytest.raises(DriverError, match="Connection refused"):
         yarn.kill(away, "application_1")
+
+
+def test_a_record_that_cannot_be_read_hides_nothing_of_the_other_cells() -> None:
+    invalid = BadConfiguration("/cells/1: invalid")
+    for second, expected in ((CellRecord("application_2"), False), (CellRecord("", is_pool=True), True)):
+        cells = SimpleNamespace(read_each=lambda second=second: {1: invalid, 2: second})
+        assert yarn.is_pool(cast("ZooKeeper", SimpleNamespace(cells=cells))) is expected
 
 
 class Applications:
