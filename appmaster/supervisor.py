@@ -104,6 +104,9 @@ def supervise(command: list[str], clock: Clock = REAL, *, is_own_master: bool = 
             if is_own_master:
                 told[ENDS_WITH] = str(os.getpid())
             child = subprocess.Popen(command, env={**_QUIET, **os.environ, **told})
+            if ending.is_set():
+                # The signal came just before the candidate was there.
+                child.send_signal(signal.SIGTERM)
             status = child.wait()
         except OSError as error:
             if lives.life == 1:

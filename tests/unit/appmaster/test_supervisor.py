@@ -131,6 +131,16 @@ def test_termination_is_passed_on_and_ends_it() -> None:
         assert process.wait(timeout=PATIENCE_SECONDS) == 0
 
 
+def test_termination_just_before_there_is_a_candidate_ends_it_too() -> None:
+    def begin() -> float:
+        signal.raise_signal(signal.SIGTERM)
+        return 0.0
+
+    candidate = f"import signal; signal.alarm({PATIENCE_SECONDS:.0f}); signal.pause()"
+    clock: Any = SimpleNamespace(monotonic=begin)
+    assert supervise([sys.executable, "-c", candidate], clock) == -signal.SIGTERM
+
+
 def test_candidate_does_not_live_again_once_its_application_s_master_is_gone() -> None:
     """YARN ends what is left of it, as a rule; what it forgets would be started again for ever."""
     candidate = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
