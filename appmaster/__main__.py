@@ -415,12 +415,21 @@ def _enter_pool(config: cluster_file.ClusterConfig, zookeeper: ZooKeeper) -> Non
 
     Raises `BadConfiguration` if the cluster runs on YARN.
     """
+    # Before anything is written: a record of a pool would hide the cluster's cells from every command.
+    _refuse_yarn(config, zookeeper)
     zookeeper.tree.make_way()
     zookeeper.tree.prepare()
     # Beside: a candidate does without Kafka, and a submit makes what is missing.
     threading.Thread(target=_make_event_log, args=(config,), name="event-log", daemon=True).start()
     mine = pool_record(config)
     zookeeper.cells.claim(config.cell, mine)
+    if _refuse_yarn(config, zookeeper).get(config.cell) != mine:
+        # A key of cluster.json has changed, and the masters are being started anew one after the other.
+        zookeeper.cells.put(config.cell, mine)
+
+
+def _refuse_yarn(config: cluster_file.ClusterConfig, zookeeper: ZooKeeper) -> dict[int, CellRecord]:
+    """Return the cluster's cells; raises `BadConfiguration` if one of them is YARN's."""
     present = zookeeper.cells.read_all()
     others = [each.application for each in present.values() if not each.is_pool]
     if others:
@@ -428,9 +437,7 @@ def _enter_pool(config: cluster_file.ClusterConfig, zookeeper: ZooKeeper) -> Non
             f"cluster {config.name} runs on YARN as {', '.join(others)}; give the pool a name of its own "
             "(standfast init --cluster)"
         )
-    if present.get(config.cell) != mine:
-        # A key of cluster.json has changed, and the masters are being started anew one after the other.
-        zookeeper.cells.put(config.cell, mine)
+    return present
 
 
 def _make_event_log(config: cluster_file.ClusterConfig) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from appmaster.__main__ import _enter_pool
 from appmaster.cli.launch.application import granted_attempts
 from appmaster.cli.shared.hadoop_conf import read
 from appmaster.leadership.own_cell import Attempt, Superseded, cell_sharing_host, enter
 from appmaster.leadership.yarn_ids import number_of
 from appmaster.records import CellRecord
+from standby.cluster import ClusterConfig
 from standby.errors import BadConfiguration
 from tests.fakes.clock import held
 
@@ -115,3 +117,19 @@ def test_yarn_makes_no_more_attempts_than_it_grants(
     )
     (tmp_path / "yarn-site.xml").write_text(f"<configuration>{properties}</configuration>", encoding="utf-8")
     assert granted_attempts(read([tmp_path], {}), 4) == granted
+
+
+def test_a_master_of_a_pool_writes_nothing_into_a_cluster_of_yarn() -> None:
+    """Not even where its cell is missing: one record of a pool hides the cells from every command."""
+    written: list[str] = []
+    yarn = {2: CellRecord("application_17_0002")}
+    cells = SimpleNamespace(
+        read_all=lambda: yarn,
+        claim=lambda *_: written.append("cell"),
+        put=lambda *_: written.append("cell"),
+    )
+    tree = SimpleNamespace(make_way=lambda: written.append("root"), prepare=lambda: written.append("tree"))
+    zookeeper: Any = SimpleNamespace(cells=cells, tree=tree)
+    with pytest.raises(BadConfiguration, match="c runs on YARN as application_17_0002; give the pool a name"):
+        _enter_pool(ClusterConfig("c", "zk:1", cell=1, is_pool=True), zookeeper)
+    assert written == []
