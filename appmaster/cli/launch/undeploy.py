@@ -67,12 +67,15 @@ def undeploy(
     goes_on, mine = _ended(job, client, driver, orderly, progress)
     if goes_on is not None:
         return goes_on
+    if driver is None and not mine:
+        # Nothing else can end the processes of a pool, and only its operator starts a master.
+        raise StandfastError(
+            f"{job} has not ended within {min(deadline.seconds, _ORDERLY_SECONDS):g} s: no master of its pool answers; "
+            "start one with `standfast master`, and give the command again"
+        )
     if deadline.is_over:
         said = blocked_by(job, client.cluster, mine, _unreadable(job, client))
         raise StandfastError(f"{job} has not ended within {deadline.seconds:g} s: {said}")
-    if driver is None:
-        said = blocked_by(job, client.cluster, mine, _unreadable(job, client))
-        raise StandfastError(f"{job} has not ended within {_ORDERLY_SECONDS:g} s: {said}")
     return _end_by_force(job, client, driver, how, mine, progress, deadline)
 
 
@@ -150,13 +153,15 @@ def _end_by_force(
     progress: Progress,
     deadline: Deadline,
 ) -> bool:
-    """Have YARN end the cluster of a job that does not end by itself, unless other jobs run there.
+    """Have YARN end the cluster of a job that does not end by itself, unless it is a pool or other jobs run there.
 
     Returns whether the cluster continues: so it does if the leader cannot lead the job, and must not be waited for.
     """
     zookeeper = client.zookeeper
     others = [each for each in zookeeper.jobs.names() if each != job]
-    if any((record := zookeeper.jobs.read(each)) is not None and record.is_wanted for each in others):
+    if driver is None or any(
+        (record := zookeeper.jobs.read(each)) is not None and record.is_wanted for each in others
+    ):
         why = _unreadable(job, client)
         if why and how.is_unfenced:
             progress.say(

@@ -118,9 +118,25 @@ def test_job_on_a_pool_ends_through_a_leader_alone_and_leaves_the_pool(*, is_led
         assert undeployed(), "the cluster goes on without any job"
         assert clock.waits == 0
     else:
-        with pytest.raises(StandfastError, match="j has not ended within 60 s"):
+        with pytest.raises(
+            StandfastError, match=r"j has not ended within 60 s: no master .*`standfast master`"
+        ):
             undeployed()
     assert of.zookeeper.jobs.asked == []
+
+
+def test_job_on_a_pool_that_its_leader_cannot_lead_ends_unfenced_without_being_waited_for() -> None:
+    of = cast("Any", client(status="deployed", is_wanted=True))
+    of.info = lambda: {"jobs": [{"job": "j", "is_wanted": True, "reasons": [], "status": "deployed"}]}
+    of.zookeeper.jobs.names = lambda: ["j"]
+    of.status = lambda: {"unreadable": {"j": "an invalid record"}}
+    for is_unfenced in (True, False):
+        how, deadline = UndeployOptions(is_unfenced=is_unfenced), Deadline(math.inf, WaitClock())
+        if is_unfenced:
+            assert undeploy("j", of, None, how, progress=Progress(is_quiet=True), deadline=deadline)
+            continue
+        with pytest.raises(StandfastError, match=r"an invalid record.*`standfast kill j --unfenced`"):
+            undeploy("j", of, None, how, progress=Progress(is_quiet=True), deadline=deadline)
 
 
 def ending(*reasons: str, is_unfenceable: bool | None) -> dict[str, Any]:
