@@ -158,7 +158,9 @@ def _fill(directory: Path, settings: NodeSettings) -> None:
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only this user can read, over the one that may be there."""
     draft = path.with_name(f".{path.name}")
-    draft.touch(0o600)
+    # One that an interrupted command has left is not taken over, nor what somebody has linked there.
+    draft.unlink(missing_ok=True)
+    draft.touch(0o600, exist_ok=False)
     draft.write_bytes(content)
     draft.replace(path)
 

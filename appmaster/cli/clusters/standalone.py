@@ -128,9 +128,7 @@ def _init(arguments: argparse.Namespace) -> int:
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, content in files.items():
-            path = target / name
-            path.touch(0o600)
-            path.write_bytes(content)
+            node.write_private(target / name, content)
     except OSError as error:
         raise BadConfiguration(f"{target}: {error.strerror}") from error
     if arguments.json:

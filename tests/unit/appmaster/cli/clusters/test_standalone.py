@@ -62,6 +62,15 @@ def test_init_writes_what_processes_need_for_this_user_only(made: Path) -> None:
     assert master["credentials"]["certificate"] != node["credentials"]["certificate"]
 
 
+def test_init_again_leaves_no_file_readable_by_others(made: Path) -> None:
+    """As the error for an existing cluster.json advises; the other files may have been copied for all to read."""
+    (made / cluster_file.FILE).unlink()
+    for each in ("master.json", "node.json"):
+        (made / each).chmod(0o644)
+    assert main(["init", "--cluster", "prod", "--to", str(made), *SERVERS]) == 0
+    assert {oct(stat.S_IMODE(each.stat().st_mode)) for each in made.iterdir()} == {"0o600"}
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
