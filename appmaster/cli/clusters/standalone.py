@@ -15,6 +15,7 @@ import argparse
 import logging
 import os
 import shlex
+import signal
 import socket
 import sys
 import uuid
@@ -48,6 +49,9 @@ _CREDENTIALS: Final = {PeerRole.MASTER: "master.json", PeerRole.CONTAINER: "node
 
 #: Keys that a job needs and a cluster has not: `parse` wants them.
 _OF_A_JOB: Final = {"job.name": "cluster", "task.inputs": "none", "task.step": "none:none"}
+
+#: Statuses of a process that SIGTERM has ended, and of its witness then.
+_ENDED_BY_SIGNAL: Final = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 #: A unit of systemd. Its time to stop is above what a process takes at most. Only the command itself gets the signal,
 #: and passes it on: systemd would send it to every process, Spark's JVM too, and a second one ends a process at once.
@@ -233,6 +237,8 @@ def _master(arguments: argparse.Namespace) -> int:
 
 
 def _ended(arguments: argparse.Namespace, status: int) -> int:
+    # The process may not have heeded the signal yet; it was passed on by this command, which only then returns.
+    status = 0 if status in _ENDED_BY_SIGNAL else status
     if arguments.json:
         print_json({"status": status})
     return status

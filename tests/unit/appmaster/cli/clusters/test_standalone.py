@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -163,6 +164,19 @@ def test_a_node_without_its_files_says_what_is_missing(
     assert main(["node", "--config", str(made), "--plain"]) == 2
     assert said in capsys.readouterr().err
     assert not nodes
+
+
+@pytest.mark.parametrize("status", [-signal.SIGTERM, 128 + signal.SIGTERM])
+def test_a_process_that_the_signal_ended_before_it_heeds_signals_has_ended_as_asked(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(standalone, "supervise", lambda *_, **__: status)
+    monkeypatch.setattr(node, "run", lambda _: status)
+    for each in ("NM_HOST", "CONTAINER_ID"):
+        monkeypatch.setenv(each, "")
+    monkeypatch.chdir(tmp_path)
+    for command in (["master"], ["node", "--plain"]):
+        assert main([*command, "--config", str(made), "--state", str(tmp_path / "state")]) == 0
 
 
 def test_a_unit_runs_the_command_with_the_same_arguments(
