@@ -23,7 +23,7 @@ from appmaster.leadership.ports import PoolMember, PoolRecords
 from appmaster.leadership.yarn_ids import grant_id
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
-from standby.errors import Fenced, Transient
+from standby.errors import BadConfiguration, Fenced, Transient
 from standby.shared.clock import Clock
 from standby.shared.naming import POOL
 from standby.shared.records import MemberRecord
@@ -73,6 +73,8 @@ class PoolCell:
     """Host → when a process of it ended, monotonic seconds."""
     _offered: tuple[tuple[str, ...], frozenset[str]] = ((), frozenset())
     """The hosts that the leader was told of last."""
+    _said: str = ""
+    """Why the pool could not be read, as it was logged; empty: it could."""
     _is_stale: threading.Event = field(default_factory=threading.Event)
     _is_over: threading.Event = field(default_factory=threading.Event)
 
@@ -189,10 +191,14 @@ class PoolCell:
                 for name in sorted(self._unsure):
                     self._seen(name, found.get(name))
                 self._unsure.clear()
-        except Transient as error:
-            _log.warning("the pool cannot be read now: %s", error)
+        except (Transient, BadConfiguration) as error:
+            # Its nodes may be closed for a moment, too. There may be no watch then: it has to be read again.
+            if (said := str(error)) != self._said:
+                _log.warning("the pool cannot be read now: %s", said)
+            self._said = said
             self._is_stale.set()
             return False
+        self._said = ""
         return True
 
     def _seen(self, name: str, found: PoolMember | None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from appmaster.leadership.ports import PoolMember
-from standby.errors import Fenced, Transient
+from standby.errors import BadConfiguration, Fenced, Transient
 from standby.shared.naming import member_id
 from standby.shared.records import MemberRecord
 from standby.shared.wire import PROTOCOL
@@ -27,6 +27,7 @@ class MemoryPool:
     members: dict[str, PoolMember] = field(default_factory=dict)
     is_deposed: bool = False
     is_away: bool = False
+    is_closed: bool = False
     #: How many writes are done although the answer is lost.
     lost_answers: int = 0
     _watch: Callable[[], None] | None = None
@@ -61,6 +62,8 @@ class MemoryPool:
     def _answer(self) -> None:
         if self.is_away:
             raise Transient("ZooKeeper does not answer")
+        if self.is_closed:
+            raise BadConfiguration("nodes are closed to these credentials")
 
     # ---- processes ----
 

@@ -262,3 +262,19 @@ def test_a_pool_that_cannot_be_read_is_not_lost_but_read_again(
     cell.connect()
     assert cell.hosts == ("h1",)
     assert not events
+
+
+@pytest.mark.parametrize("trouble", ["is_away", "is_closed"])
+def test_a_pool_that_could_not_be_read_for_a_while_is_followed_again_and_the_trouble_is_logged_once(
+    cell: PoolCell, pool: MemoryPool, caplog: pytest.LogCaptureFixture, trouble: str
+) -> None:
+    pool.join(waiting("h1", "a"))
+    cell.connect()
+    setattr(pool, trouble, True)
+    pool.join(waiting("h2", "b"))
+    turn(cell)
+    turn(cell)
+    setattr(pool, trouble, False)
+    turn(cell)
+    assert cell.hosts == ("h1", "h2")
+    assert ["cannot be read" in each.message for each in caplog.records].count(True) == 1
