@@ -85,6 +85,8 @@ class PoolMembership:
 
     def _look(self) -> None:
         """Read the process's own node, and create it if it is missing."""
+        if self._worker.is_closed:
+            return  # the watch on the node that `leave` has removed
         try:
             data = read_or_watch(self._client, self._path, self._changed)
             if data is None:
