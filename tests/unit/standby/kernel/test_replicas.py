@@ -810,10 +810,10 @@ def test_a_job_created_again_with_other_code_is_closed_and_not_opened(lab: Memor
     lab.definition = msgspec.structs.replace(lab.definition, run="run 2", code="c0de")
     standby.want(0, Role.STANDBY, 1)
     standby.eventually(lambda: standby.statuses() == [] and standby.feeds.made[0].is_closed)
+    # The new run's revision has the same number. The leader took the container for one that can run it.
+    standby.eventually(lambda: standby.replicas.revisions == {JOB: 0})
     assert standby.replicas.broken is None
     assert len(standby.feeds.made) == 1
-    # The new run's revision has the same number. The leader took the container for one that can run it.
-    assert standby.replicas.revisions == {JOB: 0}
 
 
 def test_code_is_loaded_once_before_anything_of_the_job_and_tried_again_while_zookeeper_is_away(
