@@ -18,7 +18,7 @@ from standby.process.witness import MOST_BYTES, READ, STILL, WitnessNote
 from standby.shared import exits, wire
 from standby.shared.exits import ExitCause, ProcessEnd, Ran
 from standby.shared.model import TaskId
-from tests.patience import PATIENCE_SECONDS, soon
+from tests.patience import PATIENCE_SECONDS, looks, soon
 
 ROOT = Path(__file__).parents[4]
 
@@ -58,10 +58,14 @@ class Child:
         self.popen.stdin.flush()
 
     def ask(self) -> ProcessEnd | None:
-        with socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS) as asking:
-            said = asking.makefile("rb").readline()
-            asking.sendall(READ)
-        return wire.decode_end(said)
+        """Return what its witness says of its end. On a busy machine one that is being killed stands still first."""
+        for _ in looks():
+            with socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS) as asking:
+                said = asking.makefile("rb").readline()
+                if said.rstrip() != STILL:
+                    asking.sendall(READ)
+                    return wire.decode_end(said)
+        raise AssertionError("its end was never reported")
 
     def stands_still(self) -> bool:
         """Return whether its witness says that it stands still; else it has taken the connection itself."""
