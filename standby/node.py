@@ -30,6 +30,7 @@ from standby.kernel.store.directories import make_private
 from standby.process.witness import IN_POOL
 from standby.security import credentials
 from standby.security.credentials import Bootstrap
+from standby.security.private_files import write_private
 from standby.shared import exits
 from standby.shared.clock import REAL, Clock
 from standby.shared.naming import escape, member_id
@@ -153,16 +154,6 @@ def _fill(directory: Path, settings: NodeSettings) -> None:
         jars.mkdir()
         for each in settings.jars:
             (jars / each.name).symlink_to(each)
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only this user can read, over the one that may be there."""
-    draft = path.with_name(f".{path.name}")
-    # One that an interrupted command has left is not taken over, nor what somebody has linked there.
-    draft.unlink(missing_ok=True)
-    draft.touch(0o600, exist_ok=False)
-    draft.write_bytes(content)
-    draft.replace(path)
 
 
 def _environment(settings: NodeSettings, container: str, environment: Mapping[str, str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from standby.adapters.zookeeper.access import AS_IT_IS, Access, container_secret
 from standby.ensemble import Tls, tls_of
 from standby.errors import BadConfiguration
 from standby.security.credentials import Bootstrap, Credentials
+from standby.security.private_files import write_private
 from standby.shared.naming import NAME
 from standby.shared.roles import PeerRole
 
@@ -150,7 +151,7 @@ class Keyring:
         for name in (_TRUST, *(f"{each}.{end}" for each in _PARTS for end in ("crt", "key"))):
             if (following / name).exists():
                 (following / name).replace(self.directory / name)
-        _put(self.directory / _NUMBER, str(number))
+        write_private(self.directory / _NUMBER, str(number).encode())
         shutil.rmtree(following)
 
     def _check_whole(self, what: str) -> None:
@@ -284,15 +285,8 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700, parents=True)
     for name, text in files.items():
-        _put(draft / name, text)
+        write_private(draft / name, text.encode())
     draft.replace(directory)
-
-
-def _put(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}")
-    draft.touch(0o600)
-    draft.write_text(text)
-    draft.replace(path)
 
 
 @contextmanager

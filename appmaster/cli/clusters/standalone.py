@@ -41,6 +41,7 @@ from standby.errors import BadConfiguration
 from standby.kernel.store.directories import make_private
 from standby.security import credentials
 from standby.security.credentials import Bootstrap
+from standby.security.private_files import write_private
 from standby.shared.naming import escape
 from standby.shared.roles import PeerRole
 
@@ -132,7 +133,7 @@ def _init(arguments: argparse.Namespace) -> int:
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, content in files.items():
-            node.write_private(target / name, content)
+            write_private(target / name, content)
     except OSError as error:
         raise BadConfiguration(f"{target}: {error.strerror}") from error
     if arguments.json:
@@ -228,8 +229,8 @@ def _master(arguments: argparse.Namespace) -> int:
         # It keeps the code of the jobs from one start to the next.
         work = place / name
         make_private(work, "--state")
-        node.write_private(work / cluster_file.FILE, cluster_file.dump(config))
-        node.write_private(work / credentials.FILE, credentials.encode(bootstrap))
+        write_private(work / cluster_file.FILE, cluster_file.dump(config))
+        write_private(work / credentials.FILE, credentials.encode(bootstrap))
         os.chdir(work)
         os.environ.update(CONTAINER_ID=f"master_{host}-{uuid.uuid4().hex[:12]}", NM_HOST=host)
         status = supervise([sys.executable, "-m", "appmaster"], is_own_master=True)

@@ -21,6 +21,7 @@ from standby import cluster as cluster_file
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.security import credentials
+from standby.security.private_files import write_private
 from standby.shared.roles import PeerRole
 
 #: In the master's working directory, first on its class path: a yarn-site.xml with quick heartbeats.
@@ -70,8 +71,7 @@ def build(
     attempts = granted_attempts(hadoop, config.am_max_attempts)
     settings = scratch / cluster_file.FILE
     # It may contain Kafka's password.
-    settings.touch(0o600)
-    settings.write_bytes(cluster_file.dump(cluster_config(config, cell, racks, attempts)))
+    write_private(settings, cluster_file.dump(cluster_config(config, cell, racks, attempts)))
     files: dict[str, Any] = {
         cluster_file.FILE: _file(settings),
         credentials.FILE: _bootstrap(scratch, keyring, PeerRole.CONTAINER),
@@ -129,8 +129,7 @@ def build(
 def _bootstrap(scratch: Path, keyring: Keyring, role: PeerRole) -> Any:
     """Return the file by which the cluster authenticates a process of this role."""
     target = scratch / f"{role.value}-{credentials.FILE}"
-    target.touch(0o600)
-    target.write_bytes(credentials.encode(keyring.bootstrap(role)))
+    write_private(target, credentials.encode(keyring.bootstrap(role)))
     return _file(target)
 
 
