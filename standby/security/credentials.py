@@ -62,13 +62,18 @@ def load(directory: Path) -> Bootstrap:
 
     A stream without credentials is never opened: a client that can talk to a container can make it write.
     """
-    path = directory / FILE
+    remedy = (
+        "`standfast submit` puts the cluster's credentials into the working directory of every process, and this one "
+        "must be started by YARN"
+    )
+    return read(directory / FILE, remedy)
+
+
+def read(path: Path, remedy: str) -> Bootstrap:
+    """Return the initial credentials in a file. Raises `BadConfiguration`, with ``remedy`` if it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Bootstrap)
     except OSError as error:
-        raise BadConfiguration(
-            f"{path}: {error.strerror}; `standfast submit` puts the cluster's credentials into the working directory "
-            "of every process, and this one must be started by YARN"
-        ) from error
+        raise BadConfiguration(f"{path}: {error.strerror}; {remedy}") from error
     except msgspec.DecodeError as error:
         raise BadConfiguration(f"{path}: no credentials: {error}") from error

@@ -23,8 +23,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from appmaster.adapters.credentials.keyring import make_sure
 from appmaster.cli.shared.jobfile import FROM_ENVIRONMENT, add_settings, own_state_directory, settings_of
 from appmaster.cli.shared.output import Progress, print_json
@@ -180,13 +178,7 @@ def _read(arguments: argparse.Namespace, role: PeerRole) -> tuple[ClusterConfig,
         raise BadConfiguration(
             f"{arguments.config / cluster_file.FILE}: not of a cluster that `init` has made"
         )
-    path = arguments.config / _CREDENTIALS[role]
-    try:
-        bootstrap = msgspec.json.decode(path.read_bytes(), type=Bootstrap)
-    except OSError as error:
-        raise BadConfiguration(f"{path}: {error.strerror}; `standfast init` writes it") from error
-    except msgspec.DecodeError as error:
-        raise BadConfiguration(f"{path}: no credentials: {error}") from error
+    bootstrap = credentials.read(arguments.config / _CREDENTIALS[role], "`standfast init` writes it")
     if arguments.state is not None:
         state_dirs: tuple[str, ...] = (str(arguments.state.absolute()),)
     else:
