@@ -37,9 +37,6 @@ from standby.shared.naming import escape, member_id
 
 _log: Final = logging.getLogger("standby.node")
 
-#: What the processes are started with beside the node's own environment: as containers on YARN are.
-_VARIABLES: Final = {"PYTHONUNBUFFERED": "1", "LANG": "C.UTF-8", "TZ": "UTC"}
-
 #: A process that lived longer than this lived well: the pause before the next one is short again, seconds.
 _GOOD_LIFE_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 0.2
@@ -159,7 +156,7 @@ def _fill(directory: Path, settings: NodeSettings) -> None:
 def _environment(settings: NodeSettings, container: str, environment: Mapping[str, str]) -> dict[str, str]:
     return {
         **environment,
-        **_VARIABLES,
+        **cluster_file.VARIABLES,
         "CONTAINER_ID": container,
         "NM_HOST": settings.host,
         IN_POOL: str(os.getpid()),

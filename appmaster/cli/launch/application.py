@@ -199,9 +199,7 @@ def build_sweep(
 
 def _variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a container."""
-    # Job code that computes in local time, as Spark does for Python UDFs, has the same time zone on every host, and one
-    # in which no hour occurs twice.
-    variables = {"PYTHONUNBUFFERED": "1", "LANG": "C.UTF-8", "TZ": "UTC"}
+    variables = dict(cluster_file.VARIABLES)
     if environment.get("JAVA_HOME"):
         variables["JAVA_HOME"] = environment["JAVA_HOME"]
     return variables
