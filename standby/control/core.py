@@ -19,7 +19,6 @@ from typing import Any, Final
 from standby.config import parse_recorded
 from standby.control.effects import (
     Assign,
-    CloseReplicas,
     CloseStream,
     ControlEffect,
     LookUpLeader,
@@ -47,8 +46,8 @@ from standby.control.events import (
     StreamConnected,
     Terminated,
 )
-from standby.control.state import Closing, ControlState, Leaving, NoStream, RegistrationState, Stream
-from standby.control.turn import ControlStep, turned
+from standby.control.state import ControlState, Leaving, NoStream, RegistrationState, Stream
+from standby.control.turn import ControlStep, begin_closing, turned
 from standby.errors import BadConfiguration
 from standby.shared import exits
 from standby.shared.wire import JobDefinition
@@ -59,16 +58,6 @@ def step(state: ControlState, event: ControlEvent) -> ControlStep:
     if state.has_quit:
         return state, ()
     return RULES[type(event)](state, event)
-
-
-def begin_closing(state: ControlState, code: int, reason: str, *, purge: bool = False) -> ControlStep:
-    """Return the state in which the container closes, and the effects that start it; none if it is closing already."""
-    if state.closing is not None:
-        return state, ()
-    return (
-        replace(state, closing=Closing(code, reason, purge=purge)),
-        (WriteLog(f"closing: {reason}"), CloseReplicas(state.policy.close_deadline_ms)),
-    )
 
 
 def _session_connected(state: ControlState, event: SessionConnected) -> ControlStep:

@@ -47,6 +47,21 @@ def turned(state: ControlState, event: InboxDrained) -> ControlStep:
     return state, tuple(effects)
 
 
+def begin_closing(
+    state: ControlState, code: int, reason: str, *, purge: bool = False, is_warning: bool = False
+) -> ControlStep:
+    """Return the state in which the container closes, and the effects that start it; none if it is closing already."""
+    if state.closing is not None:
+        return state, ()
+    return (
+        replace(state, closing=Closing(code, reason, purge=purge)),
+        (
+            WriteLog(f"closing: {reason}", is_warning=is_warning),
+            CloseReplicas(state.policy.close_deadline_ms),
+        ),
+    )
+
+
 def due_in_ms(state: ControlState, now_ms: int) -> int | None:
     """Return after how many milliseconds an idle loop must run a turn; None: no deadline."""
     if isinstance(state.link, NoStream) and state.link.retry_at_ms is not None:
@@ -79,13 +94,9 @@ def _orphan(state: ControlState, event: InboxDrained) -> ControlStep:
     if state.leaderless_since_ms is None:
         return replace(state, leaderless_since_ms=event.now_ms), ()
     waited = event.now_ms - state.leaderless_since_ms
-    if waited < state.policy.orphan_timeout_ms or state.closing is not None:
+    if waited < state.policy.orphan_timeout_ms:
         return state, ()
-    reason = f"no leader for {waited} ms"
-    return (
-        replace(state, closing=Closing(exits.ORPHANED, reason)),
-        (WriteLog(f"closing: {reason}", is_warning=True), CloseReplicas(state.policy.close_deadline_ms)),
-    )
+    return begin_closing(state, exits.ORPHANED, f"no leader for {waited} ms", is_warning=True)
 
 
 def _leave(state: ControlState, event: InboxDrained) -> ControlStep:
@@ -98,10 +109,7 @@ def _leave(state: ControlState, event: InboxDrained) -> ControlStep:
     if event.now_ms < leaving.until_ms:
         return state, ()
     reason = f"{leaving.reason}; no order to exit came within {state.policy.leave_timeout_ms} ms"
-    return (
-        replace(state, closing=Closing(exits.ORDERLY, reason)),
-        (WriteLog(f"closing: {reason}", is_warning=True), CloseReplicas(state.policy.close_deadline_ms)),
-    )
+    return begin_closing(state, exits.ORDERLY, reason, is_warning=True)
 
 
 def _register(state: ControlState, event: InboxDrained) -> ControlStep:
