@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Final
 
 from standby.errors import BadConfiguration, Unavailable
+from standby.process.lives import GOOD_LIFE_SECONDS, NOT_STARTED, backoff_seconds
 from standby.shared.clock import REAL, Clock
 
 _log = logging.getLogger("appmaster.supervisor")
@@ -33,21 +34,12 @@ MADE_WAY: Final = 77
 #: The gRPC library reads this when it is loaded; otherwise it prints a line for each failed handshake of a stranger.
 _QUIET: Final = {"GRPC_VERBOSITY": "ERROR"}
 
-#: Stands for a life that could not begin (``EX_OSERR``).
-_NOT_STARTED: Final = 71
-
 #: Variables with which a candidate learns the number of its life, and how the former one ended.
 LIFE: Final = "STANDFAST_CANDIDATE_LIFE"
 ENDED: Final = "STANDFAST_CANDIDATE_ENDED"
 
 #: Variable with the id of the process with which the candidate has to end; not set where YARN ends it.
 ENDS_WITH: Final = "STANDFAST_CANDIDATE_ENDS_WITH"
-
-#: A life longer than this counts as good: the back-off starts again, seconds.
-_GOOD_LIFE: Final = 30.0
-_FIRST_BACKOFF: Final = 0.2
-_LONGEST_BACKOFF: Final = 10.0
-_MOST_DOUBLINGS: Final = 10
 
 
 class Lives:
@@ -63,15 +55,14 @@ class Lives:
         """Return the seconds until the next life, or None if the attempt ends with this one."""
         if status in (FINISHED, SUPERSEDED, MADE_WAY):
             return None
-        if status == BadConfiguration.exit_status and self.life == 1 and lived <= _GOOD_LIFE:
+        if status == BadConfiguration.exit_status and self.life == 1 and lived <= GOOD_LIFE_SECONDS:
             # Another try in the same place could not help, and nothing runs yet that would be lost. The same error in a
             # candidate that has followed for days is another matter.
             return None
         # An unavailable server does not count as a crash: it is asked again soon.
         is_crash = status not in (Unavailable.exit_status, RESIGNED)
-        self._short_lives = 0 if lived > _GOOD_LIFE else min(self._short_lives + is_crash, _MOST_DOUBLINGS)
-        backoff = min(_FIRST_BACKOFF * 2**self._short_lives, _LONGEST_BACKOFF)
-        wait = 0.0 if status == RESIGNED else backoff
+        self._short_lives = 0 if lived > GOOD_LIFE_SECONDS else self._short_lives + is_crash
+        wait = 0.0 if status == RESIGNED else backoff_seconds(self._short_lives)
         self.ended = f"{f'signal {-status}' if status < 0 else f'status {status}'} after {lived:.1f} s"
         _log.error(
             "life %d of the candidate ended with %s; starting it again in %.1f s", self.life, self.ended, wait
@@ -113,7 +104,7 @@ def supervise(command: list[str], clock: Clock = REAL, *, is_own_master: bool = 
                 raise  # nothing runs yet that would be lost
             # The host is out of memory or processes, as may be when it has just ended the candidate for that reason.
             _log.error("the candidate could not be started: %s", error)
-            status = _NOT_STARTED
+            status = NOT_STARTED
         if ending.is_set():
             return status
         wait = lives.wait_after(status, clock.monotonic() - born)

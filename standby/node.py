@@ -27,6 +27,7 @@ from standby import cluster as cluster_file
 from standby.cluster import ClusterConfig
 from standby.errors import BadConfiguration
 from standby.kernel.store.directories import make_private
+from standby.process.lives import GOOD_LIFE_SECONDS, NOT_STARTED, backoff_seconds
 from standby.process.witness import IN_POOL
 from standby.security import credentials
 from standby.security.credentials import Bootstrap
@@ -36,15 +37,6 @@ from standby.shared.clock import REAL, Clock
 from standby.shared.naming import escape, member_id
 
 _log: Final = logging.getLogger("standby.node")
-
-#: A process that lived longer than this lived well: the pause before the next one is short again, seconds.
-_GOOD_LIFE_SECONDS: Final = 30.0
-_FIRST_PAUSE_SECONDS: Final = 0.2
-_LONGEST_PAUSE_SECONDS: Final = 10.0
-_MOST_DOUBLINGS: Final = 10
-
-#: Stands for a process that could not be started (``EX_OSERR``).
-_NOT_STARTED: Final = 71
 
 #: The program of a process.
 PROGRAM: Final = (sys.executable, "-m", "standby")
@@ -110,7 +102,7 @@ def run(settings: NodeSettings, program: Sequence[str] = PROGRAM, clock: Clock =
             except OSError as error:
                 # The host may be out of memory or processes for the moment.
                 _log.error("the process could not be started: %s", error)
-                status = _NOT_STARTED
+                status = NOT_STARTED
             else:
                 if ending.is_set():
                     # The signal came just before the process was there.
@@ -118,23 +110,15 @@ def run(settings: NodeSettings, program: Sequence[str] = PROGRAM, clock: Clock =
                 status = process.wait()
             shutil.rmtree(directory, ignore_errors=True)
             lived = clock.monotonic() - begun
-            is_first = lived < _GOOD_LIFE_SECONDS and short_lives == 0
+            is_first = lived < GOOD_LIFE_SECONDS and short_lives == 0
             if status == BadConfiguration.exit_status and is_first:
                 break  # the next one would end in the same way
-            short_lives = 0 if lived > _GOOD_LIFE_SECONDS or status == exits.ORDERLY else short_lives + 1
+            short_lives = 0 if lived > GOOD_LIFE_SECONDS or status == exits.ORDERLY else short_lives + 1
             if not ending.is_set():
-                pause = _pause_seconds(short_lives)
+                pause = backoff_seconds(short_lives - 1) if short_lives else 0.0
                 _log.info("the process ended with status %d; starting another in %.1f s", status, pause)
                 ending.wait(clock.pace(pause))
     return status
-
-
-def _pause_seconds(short_lives: int) -> float:
-    if not short_lives:
-        return 0.0
-    return min(
-        _FIRST_PAUSE_SECONDS * float(2 ** min(short_lives - 1, _MOST_DOUBLINGS)), _LONGEST_PAUSE_SECONDS
-    )
 
 
 def _fill(directory: Path, settings: NodeSettings) -> None:
