@@ -73,10 +73,6 @@ _WRITTEN_SECONDS: Final = 5.0
 #: How long a question waits for the renewal of the lease, seconds: less than clients wait for the answer.
 _RENEWED_SECONDS: Final = 1.0
 
-
-#: Of a topic: as many replicas as the brokers make by default.
-_DEFAULT_REPLICATION: Final = -1
-
 #: Exit status after an unexpected error; the supervisor starts the candidate again.
 _BROKEN: Final = 1
 
@@ -443,7 +439,7 @@ def _refuse_yarn(config: cluster_file.ClusterConfig, zookeeper: ZooKeeper) -> di
 def _make_event_log(config: cluster_file.ClusterConfig) -> None:
     kafka = librdkafka_settings(config.kafka_bootstrap, config.kafka)
     try:
-        event_log.make(Topics(kafka), config.name, _DEFAULT_REPLICATION)
+        event_log.make(Topics(kafka), config.name)
     except StandfastError as error:
         _log.warning("%s", error)
 

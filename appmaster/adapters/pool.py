@@ -153,7 +153,6 @@ class PoolCell:
             return False
         # Added at once, because the connection may end before the command runs.
         self.owed.add(granted)
-
         self._worker.put(lambda: self._pending.pop(claim, None))
         return True
 

@@ -7,6 +7,9 @@ from typing import Final, Protocol
 
 from standby.shared import naming
 
+#: As many replicas as the brokers make by default.
+_AS_BROKERS: Final = -1
+
 #: A week of events.
 _SETTINGS: Final = {"retention.ms": "604800000"}
 
@@ -19,7 +22,7 @@ class CreatesTopics(Protocol):
         ...
 
 
-def make(topics: CreatesTopics, cluster: str, replication: int) -> None:
-    """Create the topic unless it exists; ``replication`` -1 stands for the brokers' default."""
+def make(topics: CreatesTopics, cluster: str, replication: int = _AS_BROKERS) -> None:
+    """Create the topic unless it exists, by default with as many replicas as the brokers give a topic."""
     # One partition: its order is the cluster's history.
     topics.create(naming.event_topic(cluster), 1, replication, _SETTINGS)
