@@ -71,20 +71,17 @@ def _lost(view: ClusterView, container: Container, loss: Reason[Loss], at_ms: in
 
 def unregistered(before: ClusterView, event: happened.ContainerUnregistered, after: ClusterView) -> Entries:
     """Yield the entries for the end of a container's session."""
-    for request in before.requests.values():
-        if event.skein_id and request.skein_id == event.skein_id:
-            yield _launch_failed(request, str(event.setback))
-            return
-    if after is not before:
+    if request := before.request_of(event.skein_id):
+        yield _launch_failed(request, str(event.setback))
+    elif after is not before:
         yield from ended(before, after, event.container, event.loss, event.at_ms)
 
 
 def completed(before: ClusterView, event: happened.ContainerCompleted, after: ClusterView) -> Entries:
     """Yield the entries for YARN's report that a container has ended."""
-    for request in before.requests.values():
-        if request.skein_id == event.skein_id:
-            yield _launch_failed(request, event.message)
-            return
+    if request := before.request_of(event.skein_id):
+        yield _launch_failed(request, event.message)
+        return
     for container in before.containers.values():
         if container.skein_id == event.skein_id:
             yield from ended(before, after, container.id, event.loss, event.at_ms)
@@ -117,16 +114,15 @@ def port_probed(before: ClusterView, event: happened.PortProbed, after: ClusterV
 
 def granted(before: ClusterView, event: happened.ContainerGranted, after: ClusterView) -> Entries:
     """Yield the grant of a request."""
-    for request in before.requests.values():
-        if request.skein_id == event.skein_id and request.state is not RequestState.GRANTED:
-            waited = event.at_ms - request.since_ms
-            yield LogEntry(
-                EntryKind.REQUEST_GRANTED,
-                entries.RequestData(str(request.slot), request.kind, waited_ms=waited),
-                job=job_of(request.slot),
-                host=request.host,
-            )
-            return
+    request = before.request_of(event.skein_id)
+    if request is not None and request.state is not RequestState.GRANTED:
+        waited = event.at_ms - request.since_ms
+        yield LogEntry(
+            EntryKind.REQUEST_GRANTED,
+            entries.RequestData(str(request.slot), request.kind, waited_ms=waited),
+            job=job_of(request.slot),
+            host=request.host,
+        )
 
 
 def registered(before: ClusterView, event: happened.ContainerRegistered, after: ClusterView) -> Entries:

@@ -68,11 +68,9 @@ def container_unregistered(view: ClusterView, event: happened.ContainerUnregiste
     In a pool it is also the only news of the end of a container that was given back, or that never connected. The
     latter does not count as a failure: the process ran before it was claimed, and no code of the job has run in it.
     """
-    if event.skein_id:
-        for request in view.requests.values():
-            if request.skein_id == event.skein_id:
-                view = replace(view, requests=without(view.requests, request.number))
-                return failed_attempt(view, request.slot, event.at_ms, event.setback, counts=False)
+    if request := view.request_of(event.skein_id):
+        view = replace(view, requests=without(view.requests, request.number))
+        return failed_attempt(view, request.slot, event.at_ms, event.setback, counts=False)
     known = view.containers.get(event.container)
     if known is None or known.presence in (Presence.LIVE, Presence.BROKEN):
         return view  # its stream, or its port, shows whether it is alive
@@ -102,27 +100,24 @@ def request_refused(view: ClusterView, event: happened.RequestRefused) -> Cluste
 
 def container_granted(view: ClusterView, event: happened.ContainerGranted) -> ClusterView:
     """Return the view in which YARN has granted a request; its container has yet to register."""
-    for request in view.requests.values():
-        if request.skein_id == event.skein_id and request.state is not RequestState.GRANTED:
-            granted = replace(request, state=RequestState.GRANTED, since_ms=event.at_ms)
-            return replace(view, requests=put(view.requests, request.number, granted))
-    return view
+    request = view.request_of(event.skein_id)
+    if request is None or request.state is RequestState.GRANTED:
+        return view
+    granted = replace(request, state=RequestState.GRANTED, since_ms=event.at_ms)
+    return replace(view, requests=put(view.requests, request.number, granted))
 
 
 def container_completed(view: ClusterView, event: happened.ContainerCompleted) -> ClusterView:
     """Return the view after YARN's word that a container has ended, or will never start."""
-    for request in view.requests.values():
-        if request.skein_id == event.skein_id:
-            # It ended before it registered: a failed launch, unless it was ended from outside. The next request waits
-            # in either case: something that ends every container at once would otherwise cause a tight loop.
-            view = replace(view, requests=without(view.requests, request.number))
-            last = Setback(SetbackKind.AT_LAUNCH, request.host, detail=event.message)
-            view = failed_attempt(view, request.slot, event.at_ms, last, counts=not event.is_from_outside)
-            if request.host is not None:
-                view = avoid(
-                    view, request.host, event.at_ms, request.slot, "a container ended there at launch"
-                )
-            return view
+    if request := view.request_of(event.skein_id):
+        # It ended before it registered: a failed launch, unless it was ended from outside. The next request waits in
+        # either case: something that ends every container at once would otherwise cause a tight loop.
+        view = replace(view, requests=without(view.requests, request.number))
+        last = Setback(SetbackKind.AT_LAUNCH, request.host, detail=event.message)
+        view = failed_attempt(view, request.slot, event.at_ms, last, counts=not event.is_from_outside)
+        if request.host is not None:
+            view = avoid(view, request.host, event.at_ms, request.slot, "a container ended there at launch")
+        return view
     for container in view.containers.values():
         if container.skein_id == event.skein_id:
             view = lost(view, container, event.loss, event.at_ms)
@@ -140,12 +135,10 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
     is_known = known is not None or (is_of_silent_cell(view, event) and event.container not in view.told_lost)
     presence = Presence.LIVE if is_known else Presence.ORPHAN
     requests = view.requests
-    for request in view.requests.values():
-        if request.skein_id == event.skein_id:
-            slot = request.slot
-            presence = Presence.LIVE
-            requests = without(view.requests, request.number)
-            break
+    if request := view.request_of(event.skein_id):
+        slot = request.slot
+        presence = Presence.LIVE
+        requests = without(view.requests, request.number)
     if known is not None and known.presence in (Presence.LEAVING, Presence.ORPHAN):
         # It was given back and connects only because it is not dead yet: it gets no roles.
         presence = known.presence

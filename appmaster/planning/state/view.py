@@ -476,6 +476,10 @@ class ClusterView:
         found = self.containers.get(container) if container is not None else None
         return found if found is not None and found.presence in HOLDING else None
 
+    def request_of(self, skein_id: str) -> ContainerRequest | None:
+        """Return the request that has this id; None: it was withdrawn, or its container has registered."""
+        return next((each for each in self.requests.values() if skein_id and each.skein_id == skein_id), None)
+
     def is_orphaned(self, container: Container) -> bool:
         """Return whether a container will end with its cell, whose AM is gone (rule `lost-cell`)."""
         cell = self.cells.get(container.cell)
