@@ -403,8 +403,18 @@ class SnapshotSource(Protocol):
         ...
 
 
-#: Opens a source; the number is its time-out for silence, in seconds. Connects at its first use.
-OpenSource = Callable[[PeerAddress, float], SnapshotSource]
+class OpenSource(Protocol):
+    """Opens a source, which connects at its first use."""
+
+    def __call__(
+        self, address: PeerAddress, silence_seconds: float, *, is_urgent: bool = False
+    ) -> SnapshotSource:
+        """Return the source.
+
+        ``silence_seconds``: a peer that sends nothing for this long is considered lost. ``is_urgent``: an active
+        waits for the state, so the giver's limits of copies and bandwidth do not apply.
+        """
+        ...
 
 
 #: Opens or creates the database in a directory.

@@ -19,6 +19,9 @@ STATE_ROUTE: Final = "state"
 #: First part of the paths under which copies of states are given (`standby.kernel.restore.snapshots`).
 SNAPSHOTS_ROUTE: Final = "snapshots"
 
+#: Key in the query of a request for a copy, or for a file of it, for which an active waits.
+URGENT: Final = "urgent"
+
 #: First part of the path under which candidates give code (`standby.adapters.peers.code`).
 CODE_ROUTE: Final = "code"
 

@@ -14,7 +14,7 @@ from standby.adapters.tls import Context, TlsCredentials
 from standby.errors import Transient
 from standby.kernel.ports import OpenSource, PeerRefused
 from standby.shared.model import TaskId
-from standby.shared.peers import SNAPSHOTS_ROUTE, PeerAddress
+from standby.shared.peers import SNAPSHOTS_ROUTE, URGENT, PeerAddress
 from standby.shared.roles import PeerRole
 
 _MOST_MANIFEST_BYTES: Final = 64 << 20
@@ -23,9 +23,12 @@ _MOST_MANIFEST_BYTES: Final = 64 << 20
 class HttpSnapshotSource:
     """A `standby.kernel.ports.SnapshotSource`. Uses one connection, which is re-established when lost."""
 
-    def __init__(self, context: Context, address: PeerAddress, silence_seconds: float) -> None:
-        """``silence_seconds``: a peer that sends nothing for this long is considered lost."""
+    def __init__(
+        self, context: Context, address: PeerAddress, silence_seconds: float, *, is_urgent: bool = False
+    ) -> None:
+        """The last two: see `standby.kernel.ports.OpenSource`."""
         self._address = address
+        self._urgency = {URGENT: "true"} if is_urgent else {}
         self._connection = PeerConnection(context, PeerRole.CONTAINER, silence_seconds)
 
     def take(self, task: TaskId, run: str, patience_seconds: float = 0.0) -> bytes:
@@ -37,6 +40,7 @@ class HttpSnapshotSource:
                 "partition": task.partition,
                 "run": run,
                 "patience_ms": round(patience_seconds * 1000),
+                **self._urgency,
             }
         )
         manifest = bytearray()
@@ -49,7 +53,9 @@ class HttpSnapshotSource:
 
     def read(self, lease: str, file: str, start: int) -> Iterator[bytes]:
         """Yield a file of the copy from byte ``start`` on."""
-        return self._ask("GET", f"/{SNAPSHOTS_ROUTE}/{lease}/{urllib.parse.quote(file, safe='')}", start)
+        query = "?" + urllib.parse.urlencode(self._urgency) if self._urgency else ""
+        path = f"/{SNAPSHOTS_ROUTE}/{lease}/{urllib.parse.quote(file, safe='')}"
+        return self._ask("GET", path + query, start)
 
     def release(self, lease: str) -> None:
         """Return the copy to the giver, if possible."""

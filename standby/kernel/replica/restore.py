@@ -241,8 +241,9 @@ class Restore:
             raise Unavailable(f"{peer.container} is not registered, or does not give its state")
         self._take_slot(peers, run)
         try:
-            silence = _SILENCE_URGENT_SECONDS if self._is_urgent() else _SILENCE_SECONDS
-            source = peers.open_source(address, silence)
+            is_urgent = self._is_urgent()
+            silence = _SILENCE_URGENT_SECONDS if is_urgent else _SILENCE_SECONDS
+            source = peers.open_source(address, silence, is_urgent=is_urgent)
             with self._lock:
                 self._source = source
                 if self._new_look.is_set():
@@ -339,9 +340,10 @@ class Restore:
             # The bandwidth limit does not apply to an active that is waiting for its state.
             seconds = 0.0 if self._is_urgent() else peers.rate_limiter.take(amount, bound)
             until = self._clock.monotonic() + seconds
-            while (left := until - self._clock.monotonic()) > 0:
-                if run.pause(left):
-                    raise Transient("cancelled")
+            with run.cutting_off(self._new_look.set):
+                while (left := until - self._clock.monotonic()) > 0:
+                    if self._new_look.wait(self._clock.pace(left)):
+                        raise Transient("interrupted")
 
         def tell() -> None:
             done = f"{scratch.done_bytes / 1e6:.1f} of {total / 1e6:.1f} MB"

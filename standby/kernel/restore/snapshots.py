@@ -27,7 +27,7 @@ from standby.replica.store.origin import DATABASE, Origin
 from standby.replica.store.snapshot import Manifest, SnapshotFile
 from standby.shared.clock import REAL, Clock
 from standby.shared.model import Role, TaskId
-from standby.shared.peers import PeerAnswer, PeerRequest
+from standby.shared.peers import URGENT, PeerAnswer, PeerRequest
 
 _log: Final = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Snapshots:
             case "POST", ():
                 return self._make(request)
             case "GET", (lease, file):
-                return self._give(lease, file, request.start)
+                return self._give(lease, file, request)
             case "DELETE", (lease,):
                 self._take_back(lease, "returned")
                 return PeerAnswer(HTTPStatus.OK)
@@ -147,15 +147,16 @@ class Snapshots:
             status = HTTPStatus.SERVICE_UNAVAILABLE if error.is_soon else HTTPStatus.CONFLICT
             return _refusal(status, str(error))
         until = self._clock.monotonic() + patience
+        is_urgent = URGENT in query
         with self._changed:
             # A waiting fetcher is notified at once when a copy is returned; polling would take longer.
             while (
                 not self._is_closed
-                and not self._has_room(offer)
+                and not (is_urgent or self._has_room(offer))
                 and (left := until - self._clock.monotonic()) > 0
             ):
                 self._changed.wait(self._clock.pace(left))
-            if self._is_closed or not self._has_room(offer):
+            if self._is_closed or not (is_urgent or self._has_room(offer)):
                 return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "as many copies as allowed are lent")
             self._making += 1
         try:
@@ -244,7 +245,8 @@ class Snapshots:
 
     # ---- giving ----
 
-    def _give(self, lease: str, file: str, start: int) -> PeerAnswer:
+    def _give(self, lease: str, file: str, request: PeerRequest) -> PeerAnswer:
+        start = request.start
         try:
             lent = self._touch(lease)
         except Unavailable as error:
@@ -256,10 +258,10 @@ class Snapshots:
             return _refusal(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, f"{file} has {size} bytes")
         headers = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if start else {}
         status = HTTPStatus.PARTIAL_CONTENT if start else HTTPStatus.OK
-        pieces = self._metered(lease, lent.directory / DATABASE / file, start, size)
+        pieces = self._metered(lease, lent.directory / DATABASE / file, start, size, URGENT in request.query)
         return PeerAnswer(status, pieces, "application/octet-stream", size - start, headers)
 
-    def _metered(self, lease: str, path: Path, start: int, end: int) -> Iterator[bytes]:
+    def _metered(self, lease: str, path: Path, start: int, end: int, is_urgent: bool) -> Iterator[bytes]:
         left = end - start
         try:
             for read in _pieces(path, start):
@@ -268,7 +270,8 @@ class Snapshots:
                 if not piece:
                     return
                 offer = self._touch(lease).offer
-                self._clock.sleep(self._rate_limiter.take(len(piece), offer.bytes_per_second))
+                if not is_urgent:
+                    self._clock.sleep(self._rate_limiter.take(len(piece), offer.bytes_per_second))
                 yield piece
                 self._restores.gave(len(piece))
         except OSError as error:

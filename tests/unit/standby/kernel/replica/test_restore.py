@@ -409,6 +409,29 @@ def test_a_promotion_goes_on_with_what_a_living_standby_gives(
     assert sources(new) == {"standby": 1}
 
 
+def test_a_promotion_does_not_wait_for_bandwidth(
+    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    active, _ = active_and_standby(lab, start)
+    new, reached = start("c"), threading.Event()
+
+    def take(amount: int, per_second: int) -> float:
+        reached.set()
+        return NEVER_SECONDS
+
+    monkeypatch.setattr(new.replicas._environment.peers.rate_limiter, "take", take)  # type: ignore[union-attr]
+    new.want(2, Role.STANDBY, 1)
+    assert reached.wait(PATIENCE_SECONDS)
+    active.close()
+    lab.name(2, 2)
+    lab.placed.placed, lab.placed.in_sync = {1: "b", 2: "c"}, (1, 2)
+    new.want(2, Role.ACTIVE, 2)
+    lab.produce(30)
+    new.await_processed()
+    assert sources(new) == {"standby": 1}
+    lab.assert_exact()
+
+
 def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet, start: Make) -> None:
     active_and_standby(lab, start)
     for container in ("a", "b"):

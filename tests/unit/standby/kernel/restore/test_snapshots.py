@@ -105,9 +105,14 @@ PEER = Caller(PeerRole.CONTAINER, "c")
 
 
 def source_of(
-    net: PeerNet, container: str = "giver", silence_seconds: float = PATIENCE_SECONDS
+    net: PeerNet,
+    container: str = "giver",
+    silence_seconds: float = PATIENCE_SECONDS,
+    *,
+    is_urgent: bool = False,
 ) -> SnapshotSource:
-    return open_sources(keys_of(PeerRole.CONTAINER))(net.addresses[container], silence_seconds)
+    open_source = open_sources(keys_of(PeerRole.CONTAINER))
+    return open_source(net.addresses[container], silence_seconds, is_urgent=is_urgent)
 
 
 def taken(source: SnapshotSource) -> Manifest:
@@ -336,6 +341,24 @@ def test_whoever_stands_in_line_has_a_copy_as_soon_as_one_comes_back(
             other.take(TASK, "run", asked_for)
         assert giver.clock.monotonic() - begun == pytest.approx(waited, abs=0.001)
     other.close()
+
+
+def test_an_active_that_waits_is_held_back_by_no_limit_of_the_giver(
+    net: PeerNet, given: TaskStore, scratch: Scratch
+) -> None:
+    giver = net.give("giver", lambda task, run: offer(given, rate=1, concurrent=1))
+    # A wait of the giver would be seen as time that has passed.
+    giver.clock.hold("peer")
+    begun = giver.clock.monotonic()
+    standby, active = source_of(net), source_of(net, is_urgent=True)
+    taken(standby)
+    with pytest.raises(PeerRefused, match="as many copies as allowed"):
+        taken(standby)
+    install(scratch, active, taken(active))
+    assert giver.clock.monotonic() == begun
+    assert_same(scratch.final, given)
+    standby.close()
+    active.close()
 
 
 @pytest.mark.parametrize("is_soon", [True, False])
