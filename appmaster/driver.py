@@ -45,12 +45,13 @@ class Driver:
         carry_out: Callable[[Action, ClusterView], None],
         tell: Callable[[LogEntry, ClusterView], None],
         clock: Callable[[], int] = REAL.monotonic_ms,
+        wall: Callable[[], int] = REAL.now_ms,
         turned: Callable[[float], None] = lambda _: None,
         may_act: Callable[[], bool] = lambda: True,
     ) -> None:
         """``carry_out`` starts an action, ``tell`` takes each log entry, ``turned`` the seconds of each turn.
 
-        ``clock`` gives monotonic milliseconds.
+        ``clock`` gives monotonic milliseconds, ``wall`` Unix milliseconds.
 
         While ``may_act`` returns False (the lease is over), events are folded in and nothing is planned: another
         leader may be acting by now (rule `epoch-check`).
@@ -59,6 +60,7 @@ class Driver:
         self._carry_out = carry_out
         self._tell = tell
         self._clock = clock
+        self._wall = wall
         self._turned = turned
         self._may_act = may_act
         self._ticked_ms = clock()
@@ -85,7 +87,7 @@ class Driver:
         for event in events:
             self._apply(event)
         # Deadlines are judged after all waiting events have been applied (rule `who-is-lost`).
-        self._apply(Ticked(now, stalled if stalled > STALL_MS else 0))
+        self._apply(Ticked(now, stalled if stalled > STALL_MS else 0, self._wall() - now))
         self._ticked_ms = now
         for _ in range(MOST_TURNS):
             actions = plan(self.view) if self._may_act() else ()

@@ -93,7 +93,12 @@ class Candidate(Process):
         self._offset_ms = self.clock.between(1_000, 9_000)
         self.lease = Lease(self._now, LEASE_MS)
         self.driver = Driver(
-            Inbox(), self._carry_out, self._tell, self._now, may_act=lambda: self.lease.is_valid
+            Inbox(),
+            self._carry_out,
+            self._tell,
+            self._now,
+            lambda: WALL_MS + self.clock.now_ms,
+            may_act=lambda: self.lease.is_valid,
         )
         self.is_leading = False
         self.dismissed: set[str] = set()

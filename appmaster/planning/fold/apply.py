@@ -43,6 +43,8 @@ def _ticked(view: ClusterView, event: happened.Ticked) -> ClusterView:
     for each in over:
         view = unsettle(view, view.processors_in(each))
         view = replace(view, ending=without(view.ending, each))
+    if event.wall_offset_ms is not None:
+        view = replace(view, wall_offset_ms=event.wall_offset_ms)
     return replace(view, now_ms=event.now_ms)
 
 

@@ -32,11 +32,13 @@ class Ticked:
     """Time has passed. Comes last in each turn, so that deadlines are judged after all other news.
 
     ``stalled_ms``: by how much the leader's own stall since the last tick exceeded the tick's interval. No container
-    is to blame for silence in that time (rule `who-is-lost`).
+    is to blame for silence in that time (rule `who-is-lost`). ``wall_offset_ms``: Unix milliseconds less ``now_ms``;
+    None: as before. It changes when the clock is set, and when the machine was suspended.
     """
 
     now_ms: int
     stalled_ms: int = 0
+    wall_offset_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -344,6 +344,16 @@ def test_pause_excuses_no_silence_that_comes_after_it(paused: Paused) -> None:
     assert [each.container for each in paused.lost()] == [dead]
 
 
+def test_what_a_leader_dates_follows_the_clock_that_was_set() -> None:
+    """Or a leader whose machine was suspended would date everything hours back, for as long as it leads."""
+    now_ms, wall_ms = 1_000, 50_000
+    driver = Driver(Inbox[Event](), lambda *_: None, lambda *_: None, lambda: now_ms, lambda: wall_ms)
+    driver.turn([happened.Elected(1, now_ms, wall_ms - now_ms)])
+    now_ms, wall_ms = now_ms + 50, wall_ms + 3_600_050
+    driver.turn([])
+    assert driver.view.wall(now_ms) == wall_ms
+
+
 def test_what_was_given_back_is_not_taken_for_dead_because_the_leader_stood_still() -> None:
     """An active must not start beside it; the order to end it stood still with the leader."""
     slot = SlotId(ProcessorId("job", "main", 0), 0)
