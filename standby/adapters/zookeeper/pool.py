@@ -31,7 +31,9 @@ _AGAIN_SECONDS: Final = 0.5
 class PoolMembership:
     """Registers a process in the pool for as long as it lives; ``client`` is started and closed by the caller.
 
-    The node is ephemeral. When its session has ended, it is created again, with the claim: the process still serves.
+    The node is ephemeral. When its session has ended, it is created again, with the claim: the process still serves. A
+    process that waits without a claim ends then, and another one waits in its place: it cannot know whether it was
+    claimed just before.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class PoolMembership:
         # Unlike an event, it may be used by a signal handler that interrupts the thread that waits for it.
         self._decided: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._released = released
+        self._has_registered = False
         self._said = ""
         """The last error, as it was logged; empty: there was none since."""
         self._worker = Worker("pool")
@@ -84,11 +87,15 @@ class PoolMembership:
         self._worker.put(self._look)
 
     def _look(self) -> None:
-        """Read the process's own node, and create it if it is missing."""
+        """Read the process's own node; if it is missing, create it, or give up."""
         if self._worker.is_closed:
             return  # the watch on the node that `leave` has removed
         try:
             data = read_or_watch(self._client, self._path, self._changed)
+            if data is None and self._has_registered and not self._record.claim:
+                _log.info("its session has ended while it waited: another process is to wait")
+                self.give_up()
+                return
             if data is None:
                 self._create()
                 data = read_or_watch(self._client, self._path, self._changed)
@@ -112,8 +119,10 @@ class PoolMembership:
             )
         except NodeExistsError:
             # An earlier attempt had succeeded; only its answer was lost. No other process has this id.
-            return
-        _log.info("registered in the pool as %s", self._record.container)
+            pass
+        else:
+            _log.info("registered in the pool as %s", self._record.container)
+        self._has_registered = True
 
     def _seen(self, found: MemberRecord) -> None:
         before, self._record = self._record, found
