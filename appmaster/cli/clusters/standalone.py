@@ -12,6 +12,7 @@ server cannot be used.
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import logging
 import os
 import shlex
@@ -187,7 +188,39 @@ def _read(arguments: argparse.Namespace, role: PeerRole) -> tuple[ClusterConfig,
 
 
 def _host(arguments: argparse.Namespace) -> str:
-    return arguments.host or socket.getfqdn()
+    """Return the name by which other hosts reach this one; raises `BadConfiguration` if the default does not do.
+
+    Many systems resolve their own name to a loopback address, and each host would then have the same name, or open its
+    ports where no other reaches them. A name that is given is not judged: a cluster may be on one machine.
+    """
+    if arguments.host:
+        return str(arguments.host)
+    name = socket.getfqdn()
+    try:
+        found = {str(each[4][0]) for each in socket.getaddrinfo(name, None)}
+    except OSError as error:
+        raise BadConfiguration(
+            f"--host: {name}, the name of this host, has no address: {error}{_give()}"
+        ) from error
+    if all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in found):
+        raise BadConfiguration(
+            f"--host: {name}, the name of this host, is {' and '.join(sorted(found))}, where other hosts do not reach "
+            f"it{_give()}"
+        )
+    return name
+
+
+def _give() -> str:
+    """Return what to do about a name that does not do, with this host's address if it has a route to others."""
+    example = ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
+        try:
+            # Nothing is sent: this only selects a route, here to an address that is reserved for documentation.
+            route.connect(("192.0.2.1", 9))
+            example = f", such as --host {route.getsockname()[0]}"
+        except OSError:
+            pass
+    return f"; give the name or the address by which they reach this one{example}"
 
 
 def _log_here() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -166,6 +167,39 @@ def test_a_node_without_its_files_says_what_is_missing(
     assert not nodes
 
 
+@pytest.mark.parametrize(
+    ("addresses", "said"),
+    [
+        (
+            ["127.0.1.1"],
+            "--host: n1, the name of this host, is 127.0.1.1, where other hosts do not reach it; give",
+        ),
+        (["127.0.0.1", "::1"], "is 127.0.0.1 and ::1, where"),
+        ([], "--host: n1, the name of this host, has no address: "),
+        (["127.0.1.1", "10.0.0.5"], ""),
+    ],
+)
+def test_the_name_of_the_host_is_the_default_where_other_hosts_reach_it_by_that(
+    made: Path,
+    nodes: list[NodeSettings],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    addresses: list[str],
+    said: str,
+) -> None:
+    def resolve(name: str, port: None) -> list[object]:
+        if not addresses:
+            raise socket.gaierror("unknown")
+        return [(None, None, None, "", (each, 0)) for each in addresses]
+
+    monkeypatch.setattr(socket, "getfqdn", lambda: "n1")
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    assert main(["node", "--config", str(made), "--plain"]) == (2 if said else 0)
+    assert said in capsys.readouterr().err
+    assert [each.host for each in nodes] == ([] if said else ["n1"])
+    assert main(["node", "--config", str(made), "--plain", "--host", "localhost"]) == 0, "it was given"
+
+
 @pytest.mark.parametrize("status", [-signal.SIGTERM, 128 + signal.SIGTERM])
 def test_a_process_that_the_signal_ended_before_it_heeds_signals_has_ended_as_asked(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
@@ -176,7 +210,9 @@ def test_a_process_that_the_signal_ended_before_it_heeds_signals_has_ended_as_as
         monkeypatch.setenv(each, "")
     monkeypatch.chdir(tmp_path)
     for command in (["master"], ["node", "--plain"]):
-        assert main([*command, "--config", str(made), "--state", str(tmp_path / "state")]) == 0
+        assert (
+            main([*command, "--config", str(made), "--host", "h1", "--state", str(tmp_path / "state")]) == 0
+        )
 
 
 def test_a_unit_runs_the_command_with_the_same_arguments(
