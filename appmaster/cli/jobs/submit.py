@@ -126,7 +126,7 @@ def _submit(arguments: argparse.Namespace) -> int:
         # All clients that the job will make, before any server is asked or changed.
         check_clients(config)
         # Skein's driver and planning the transform take a JVM some seconds each; meanwhile the servers are asked.
-        starting_driver = background.submit(opened.enter_context, yarn.skein_client(deadline))
+        starting_driver = background.submit(_start_driver, config, opened, deadline)
         transform = background.submit(check_transform, config, code, deadline.left_seconds)
         progress.say("checking Kafka and ZooKeeper")
         topics = Topics(kafka_settings(config))
@@ -144,7 +144,7 @@ def _submit(arguments: argparse.Namespace) -> int:
             ZooKeeper(config.zookeeper, config.cluster, config.zookeeper_session_ms, access) as zookeeper,
             ClusterClient(config.cluster, config.zookeeper, tls=config.zookeeper_tls) as client,
         ):
-            # A pool needs no driver: whether one can start on this machine does not matter then.
+            # Whether a driver can start on this machine does not matter to a pool.
             driver = None if yarn.is_pool(zookeeper) else starting_driver.result()
             servers = _Servers(topics, zookeeper, driver, client)
             progress.say("checking YARN" if driver is not None else "checking the pool")
@@ -190,13 +190,24 @@ def _check_hadoop(config: JobConfig) -> None:
     try:
         yarn.hadoop_configuration()
     except BadConfiguration:
-        ring = find(config.cluster)
-        if ring is None or not ring.is_whole:
-            raise  # no cluster of this user has that name yet
-        access = ring.access(tls=config.zookeeper_tls)
-        with ZooKeeper(config.zookeeper, config.cluster, access=access) as zookeeper:
-            if not yarn.is_pool(zookeeper):
-                raise
+        if not _is_on_pool(config):
+            raise
+
+
+def _start_driver(config: JobConfig, opened: ExitStack, deadline: Deadline) -> Any:
+    """Return YARN through Skein, closed with ``opened``; None for a cluster on a pool, which needs no driver."""
+    return None if _is_on_pool(config) else opened.enter_context(yarn.skein_client(deadline))
+
+
+def _is_on_pool(config: JobConfig) -> bool:
+    """Return whether the job's cluster is known to run on a pool."""
+    ring = find(config.cluster)
+    if ring is None or not ring.is_whole:
+        return False  # no cluster of this user has that name yet
+    with ZooKeeper(
+        config.zookeeper, config.cluster, access=ring.access(tls=config.zookeeper_tls)
+    ) as zookeeper:
+        return yarn.is_pool(zookeeper)
 
 
 def _look_further(
@@ -234,6 +245,10 @@ def _check(
     """Return the job with the servers' answers about it; raises `StandfastError` if it cannot be submitted."""
     cluster = starting.inspect_cluster(job.config, servers.zookeeper, servers.driver)
     if servers.driver is None:
+        if arguments.probe:
+            raise BadConfiguration(
+                "--probe: the cluster is a pool, whose processes run on their hosts already; leave it out"
+            )
         hosts, processes = checks.check_pool(servers.zookeeper)
         topology: cells.Topology = (hosts, dict.fromkeys(hosts, ""))
         former = cluster.present.record.definition.config if cluster.present is not None else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from appmaster.adapters.kafka import Topics
+from appmaster.cli.jobs import submit
 from appmaster.cli.jobs.submit import define
 from appmaster.cli.launch.checks import (
     check_changelog,
@@ -18,9 +20,11 @@ from appmaster.cli.launch.checks import (
     check_yarn,
     missing_hosts_warning,
 )
+from appmaster.cli.shared import yarn
+from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import JobFile, load
 from appmaster.config import cluster_config
-from appmaster.records import JobRecord
+from appmaster.records import CellRecord, JobRecord
 from appmaster.topics.changelog import make
 from standby.errors import BadConfiguration
 from tests.fakes.topics import MemoryTopics
@@ -98,6 +102,21 @@ def test_yarn_says_which_hosts_there_are_and_what_it_cannot_give(tmp_path: Path)
     ):
         with pytest.raises(BadConfiguration, match=told):
             check_yarn(job(tmp_path, setting), FakeYarn())
+
+
+@pytest.mark.parametrize(("is_pool", "is_known"), [(True, True), (False, True), (True, False)])
+def test_skein_s_driver_is_not_started_for_a_cluster_that_is_known_to_be_on_a_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_pool: bool, is_known: bool
+) -> None:
+    """Hadoop may be configured on the machine; the driver would take a JVM some seconds for nothing."""
+    cells = SimpleNamespace(read_each=lambda: {1: CellRecord("", is_pool=is_pool)})
+    ring = SimpleNamespace(is_whole=True, access=lambda tls: None)
+    monkeypatch.setattr(submit, "find", lambda cluster: ring if is_known else None)
+    monkeypatch.setattr(submit, "ZooKeeper", lambda *_, **__: nullcontext(SimpleNamespace(cells=cells)))
+    monkeypatch.setattr(yarn, "skein_client", lambda deadline: nullcontext("driver"))
+    with ExitStack() as opened:
+        driver = submit._start_driver(job(tmp_path).config, opened, Deadline(10.0))
+    assert driver == (None if is_pool and is_known else "driver")
 
 
 def test_more_copies_than_hosts_are_warned_of_with_the_counts(tmp_path: Path) -> None:
