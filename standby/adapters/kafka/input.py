@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -25,6 +27,12 @@ _RESET_SECONDS: Final = 0.5
 
 #: Before a size-limited read checks the size again, it takes at most this many times the records it already has.
 _LOOK_RECORDS: Final = 16
+
+#: Bytes of records that a reader may hold beyond a read, to find those of other partitions behind them.
+_HELD_BYTES: Final = 16 << 20
+
+#: Bytes of a held record beside its key and value, roughly.
+_MESSAGE_BYTES: Final = 200
 
 
 class InputBounds:
@@ -99,6 +107,10 @@ class InputReader:
         self._until: Mapping[InputPartition, int] | None = None
         self._damaged: set[InputPartition] = set()
         """Partitions with an unreadable batch: all that the client returns for them afterwards is unreliable."""
+        self._held: dict[InputPartition, deque[Message]] = {}
+        """Records taken from the client and not returned yet. The partition whose turn it is comes first."""
+        self._held_records = 0
+        self._held_bytes = 0
         self._consumer = kind.make(settings, {"group.id": group}, logger=_LOG)
 
     def connect(self, timeout_seconds: float) -> None:
@@ -118,6 +130,8 @@ class InputReader:
         """
         self._positions = dict(positions)
         self._until = until
+        self._held = {each: deque() for each in positions}
+        self._held_records = self._held_bytes = 0
         try:
             self._consumer.assign([TopicPartition(*each, offset) for each, offset in positions.items()])
         except KafkaException as error:
@@ -126,41 +140,89 @@ class InputReader:
     def read(self, max_records: int, timeout_seconds: float, max_bytes: int | None = None) -> list[Message]:
         """Return available records, at most ``max_records``; waits for the first one only.
 
+        Partitions take turns. The client returns what it has fetched of one partition, up to a megabyte, before
+        anything of the next one, so while there is a backlog the others would have to wait for all of that.
+
         Stops once their keys and values, and headers that the job is given, reach ``max_bytes``, which may be exceeded
         by what the client has prefetched.
         Raises `CorruptState` when a position is out of range, `UnreadableRecord` for a record or batch that the client
         cannot decode, `Unavailable` for errors that a retry cannot fix, and `Transient` for others. The reader is
         unusable after an error: the client may have skipped what it could not read.
         """
-        first = self._consumer.poll(timeout_seconds)
-        if first is None:
-            return []
-        messages = [first]
-        size = self._bytes_of(first)
-        while (left := max_records - len(messages)) > 0 and (max_bytes is None or size < max_bytes):
-            if max_bytes is not None:
-                # As many as will fit, if they have the same size as those before.
-                left = min(left, 1 + (max_bytes - size) * len(messages) // max(1, size))
-                left = min(left, _LOOK_RECORDS * len(messages))
-            more = self._consumer.consume(left, timeout=0)
-            messages += more
-            if len(more) < left:
+        if not self._held_records:
+            first = self._consumer.poll(timeout_seconds)
+            if first is None:
+                return []
+            self._hold([first])
+        while (limit := self._wanted(max_records, max_bytes)) > 0:
+            more = self._consumer.consume(limit, timeout=0)
+            self._hold(more)
+            if len(more) < limit:
                 break
-            if max_bytes is not None:
-                size += sum(map(self._bytes_of, more))
+        return self._take(max_records, max_bytes)
+
+    def _wanted(self, max_records: int, max_bytes: int | None) -> int:
+        """Return how many more records to take from the client for a read in which each partition has its turn."""
+        limit, bound = max_records - self._held_records, max_bytes
+        if limit <= 0 or (bound is not None and self._held_bytes >= bound):
+            # Enough for the read; but the records of some partitions may be behind those of others.
+            is_full = self._held_bytes + _MESSAGE_BYTES * self._held_records >= _HELD_BYTES
+            if is_full or all(self._held.values()):
+                return 0
+            limit, bound = max_records, _HELD_BYTES
+        if bound is not None:
+            # As many as will fit, if they have the same size as those before.
+            records = max(1, self._held_records)
+            room = bound - self._held_bytes
+            limit = min(limit, 1 + room * records // max(1, self._held_bytes), _LOOK_RECORDS * records)
+        return limit
+
+    def _hold(self, messages: Iterable[Message]) -> None:
+        """Keep the records that are asked for. Raises as `read`."""
         for message in messages:
             error, partition = message.error(), (message.topic() or "", message.partition() or 0)
-            if error is None or partition in self._damaged:
-                continue
-            where = f"{partition[0]}[{partition[1]}]"
-            if error.code() not in DAMAGED:
-                raise _translated(error, where)
-            self._damaged.add(partition)
-            # The client prefetches; records after the end were not requested.
-            if self._is_asked_for(message):
-                offset = message.offset()
-                raise UnreadableRecord(f"input {where}, offset {offset}: {error.str()}", batch=offset)
-        return [each for each in messages if each.error() is None and self._is_asked_for(each)]
+            if error is not None:
+                self._check(error, partition, message)
+            elif self._is_asked_for(message):
+                self._held[partition].append(message)
+                self._held_records += 1
+                self._held_bytes += self._bytes_of(message)
+
+    def _check(self, error: KafkaError, partition: InputPartition, message: Message) -> None:
+        if partition in self._damaged:
+            return
+        where = f"{partition[0]}[{partition[1]}]"
+        if error.code() not in DAMAGED:
+            raise _translated(error, where)
+        self._damaged.add(partition)
+        # The client prefetches; records after the end were not requested.
+        if self._is_asked_for(message):
+            offset = message.offset()
+            raise UnreadableRecord(f"input {where}, offset {offset}: {error.str()}", batch=offset)
+
+    def _take(self, max_records: int, max_bytes: int | None) -> list[Message]:
+        """Return and release held records: equal shares of all partitions, and what is left of the shares of others."""
+        taken: list[Message] = []
+        size, bound = 0, sys.maxsize if max_bytes is None else max_bytes
+        left = min(max_records, self._held_records)
+        while left > 0 and size < bound:
+            waiting = [partition for partition, held in self._held.items() if held]
+            share = -(-left // len(waiting))
+            for partition in waiting:
+                if left <= 0 or size >= bound:
+                    break
+                # Its turn: if a bound cuts the others off, they come first next time.
+                held = self._held[partition] = self._held.pop(partition)
+                for _ in range(min(share, left, len(held))):
+                    message = held.popleft()
+                    taken.append(message)
+                    left -= 1
+                    size += self._bytes_of(message)
+                    if size >= bound:
+                        break
+        self._held_records -= len(taken)
+        self._held_bytes -= size
+        return taken
 
     def _await_reset(self) -> None:
         """Wait until the client has noticed that its position is invalid, so that it can be closed.
@@ -182,13 +244,15 @@ class InputReader:
         )
 
     def positions(self) -> dict[InputPartition, int]:
-        """Return the offset after everything read so far, per partition, including transaction markers."""
+        """Return the offset after everything returned so far, per partition, including transaction markers."""
         for each in self._consumer.position([TopicPartition(*each) for each in self._positions]):
             # Negative until something was read.
             if each.offset >= 0:
                 partition = (each.topic, each.partition)
-                end = each.offset if self._until is None else self._until[partition]
-                self._positions[partition] = min(each.offset, end)
+                held = self._held[partition]
+                at = (held[0].offset() or 0) if held else each.offset
+                end = at if self._until is None else self._until[partition]
+                self._positions[partition] = min(at, end)
         return dict(self._positions)
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -63,3 +64,65 @@ def test_a_read_has_no_more_bytes_than_it_may(key: int, value: int | None, heade
         # A header has a name, too.
         assert MOST - EACH <= len(found) * EACH <= MOST + EACH
     assert len(reader.read(10, 0, MOST)) == 10
+
+
+class Chunks:
+    """A consumer that gives out all that it has fetched of one partition before anything of the next one."""
+
+    def __init__(self, *chunks: tuple[int, int]) -> None:
+        """``chunks``: partition and number of records, in their order."""
+        self._ends: Counter[int] = Counter()
+        self._fetched = [partition for partition, records in chunks for _ in range(records)]
+
+    def assign(self, places: Sequence[TopicPartition]) -> None:
+        del places
+
+    def poll(self, timeout: float) -> Message | None:
+        return next(iter(self.consume(1, timeout)), None)
+
+    def consume(self, limit: int, timeout: float = 0) -> list[Message]:
+        del timeout
+        given, self._fetched = self._fetched[:limit], self._fetched[limit:]
+        found = []
+        for each in given:
+            found.append(
+                Message(topic="in", partition=each, offset=self._ends[each], key=None, value=bytes(10))
+            )
+            self._ends[each] += 1
+        return found
+
+    def position(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
+        return [
+            TopicPartition("in", each.partition, self._ends.get(each.partition, -1001)) for each in places
+        ]
+
+
+@pytest.mark.parametrize("most_bytes", [None, 1_000_000])
+def test_partitions_take_turns_while_there_is_a_backlog(most_bytes: int | None) -> None:
+    """A task whose records lie behind another one's backlog had no output until that was processed."""
+
+    def make(_: dict[str, Any], **__: Any) -> Consumer:
+        return cast("Consumer", Chunks((0, 5_000), (1, 40), (2, 5_000), (0, 5_000)))
+
+    reader = InputReader({}, ("in",), "group", replace(clients.INPUT, library=make))
+    reader.assign({("in", each): 0 for each in range(4)})
+    came: dict[int, list[int]] = {each: [] for each in range(4)}
+    counts = []
+    while found := reader.read(100, 0, most_bytes):
+        for each in found:
+            came[each.partition() or 0].append(each.offset() or 0)
+        counts.append(Counter(each.partition() for each in found))
+        # What is held has not been read, for whoever commits.
+        assert reader.positions() == {("in", each): len(came[each]) for each in range(4)}
+    assert counts[:2] == [{0: 34, 1: 34, 2: 32}, {0: 47, 1: 6, 2: 47}]
+    assert came == {0: list(range(10_000)), 1: list(range(40)), 2: list(range(5_000)), 3: []}
+
+
+def test_partitions_with_large_records_take_turns_from_read_to_read() -> None:
+    def make(_: dict[str, Any], **__: Any) -> Consumer:
+        return cast("Consumer", Chunks(*((each, 50) for each in range(4))))
+
+    reader = InputReader({}, ("in",), "group", replace(clients.INPUT, library=make))
+    reader.assign({("in", each): 0 for each in range(4)})
+    # Room for one record: each read begins with the partition that has waited longest.
+    assert [reader.read(100, 0, 10)[0].partition() for _ in range(8)] == [0, 1, 2, 3] * 2
