@@ -109,12 +109,17 @@ class _Computed:
             size += sum(len(key) + len(value or b"") for key, value in self.changes.items())
             is_large = records >= LARGE_RECORDS or size >= LARGE_BYTES
             if is_large or end.total - self.batch.start.total > 1:
+                is_much = records >= LARGE_RECORDS // 10 or size >= LARGE_BYTES // 10
+                hint = (
+                    "raise job.transaction.timeout.ms, or have less come of a record"
+                    if is_much
+                    else "that is little: a broker is away, or brokers or this host are overloaded"
+                )
                 message = (
                     f"{errortext.first_line(error)}; it had {len(self.outputs)} outputs and {len(self.changes)} "
-                    f"changes of state, {size} bytes; raise job.transaction.timeout.ms, or have less come of a record"
+                    f"changes of state, {size} bytes; {hint}"
                 )
                 told = CodeError("TransactionTooLong", message, of=FailureOf.TIME)
-                is_much = records >= LARGE_RECORDS // 10 or size >= LARGE_BYTES // 10
                 return _transaction_failed(task, told, end, may_pass=not is_much)
         return failure_of(task, commit, end)
 

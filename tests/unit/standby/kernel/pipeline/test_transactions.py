@@ -147,10 +147,13 @@ def test_a_single_record_that_takes_too_long_is_given_up(
         (told,) = status_of(container, 0).given_up
         assert (told.offset, told.error) == (offset, "TransactionTooLong")
         assert "501 outputs" in told.message
+        assert told.message.endswith("; raise job.transaction.timeout.ms, or have less come of a record")
     lab.assert_exact([(0, offset)])
 
 
-def test_no_record_is_blamed_for_a_kafka_that_is_slow(tmp_path: Path) -> None:
+def test_no_record_is_blamed_for_a_kafka_that_is_slow(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Nothing goes for as long as it takes to come down to single records, and some tries more."""
     lab = lab_of(tmp_path, "skip", tasks=1, **{"task.on.error.attempts": "1"})
     lab.produce(20)
@@ -171,6 +174,7 @@ def test_no_record_is_blamed_for_a_kafka_that_is_slow(tmp_path: Path) -> None:
         container.await_processed()
         assert status_of(container, 0).skipped == 0
     assert lates == 4
+    assert "that is little: a broker is away, or brokers or this host are overloaded" in caplog.text
     lab.assert_exact()
 
 
