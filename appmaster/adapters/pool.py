@@ -39,6 +39,9 @@ QUIET_SECONDS: Final = 3.0
 #: Nor longer than this after the first one, seconds.
 MOST_QUIET_SECONDS: Final = 30.0
 
+#: How long a process that is gone before its claim was read back may take to register again, with the claim, seconds.
+RETURN_SECONDS: Final = 2.0
+
 #: How long a host counts as one that has room after a process of it has ended, seconds: another is being started.
 RESTART_SECONDS: Final = 10.0
 
@@ -67,6 +70,8 @@ class PoolCell:
     _members: dict[str, PoolMember] = field(default_factory=dict)
     _pending: dict[str, str | None] = field(default_factory=dict)
     """Claim → the host that is wanted, for requests without a process; oldest first."""
+    _tried: dict[str, tuple[str, float | None]] = field(default_factory=dict)
+    """Claim of unknown outcome → its process, and since when that is seen to be gone, monotonic seconds."""
     _unsure: set[str] = field(default_factory=set)
     """Processes whose record is to be read again: the outcome of a write is not known, or it has another version."""
     _ended: dict[str, float] = field(default_factory=dict)
@@ -151,9 +156,15 @@ class PoolCell:
         attempt, _, claim = granted.rpartition("/")
         if attempt != POOL:
             return False
+
+        def run() -> None:
+            self._pending.pop(claim, None)
+            # The thread may have looked for it in vain, and claimed a process for the request since.
+            self.owed.add(granted)
+
         # Added at once, because the connection may end before the command runs.
         self.owed.add(granted)
-        self._worker.put(lambda: self._pending.pop(claim, None))
+        self._worker.put(run)
         return True
 
     def finish(self, *, succeeded: bool, diagnostics: str) -> None:
@@ -167,6 +178,7 @@ class PoolCell:
         self._worker.catch_up()
         if self._worker.is_closed or not self._caught_up():
             return
+        self._settle_tried()
         self._give_back()
         self._serve()
         self._offer()
@@ -221,9 +233,29 @@ class PoolCell:
         self.owed.discard(grant)
         self.post(happened.ContainerUnregistered(record.container, self.clock.monotonic_ms(), grant))
 
+    def _settle_tried(self) -> None:
+        """Find out what came of claims of unknown outcome: what their processes' records say, which were read since.
+
+        A process that is gone may come back with its claim. The request must not get another one meanwhile, nor may two
+        processes have the same claim: if it stays away, the request has ended as if it had been claimed.
+        """
+        now = self.clock.monotonic()
+        for claim, (name, gone) in list(self._tried.items()):
+            if name in self._members:
+                del self._tried[claim]
+            elif gone is None:
+                self._tried[claim] = (name, now)
+            elif now - gone >= RETURN_SECONDS:
+                del self._tried[claim]
+                if claim in self._pending:
+                    del self._pending[claim]
+                    self.post(happened.ContainerUnregistered(name, self.clock.monotonic_ms(), _grant(claim)))
+
     def _serve(self) -> None:
         """Claim processes for the requests that wait, oldest first."""
         for claim, host in list(self._pending.items()):
+            if claim in self._tried:
+                continue
             member = next(self._waiting(host), None)
             if member is None:
                 continue
@@ -255,6 +287,7 @@ class PoolCell:
                 return True
         except Transient as error:
             _log.warning("%s: the outcome of a change is not known: %s", name, error)
+            self._tried[record.claim] = (name, None)
         except Fenced as error:
             # This candidate does not lead any more; it learns that from its lease, too.
             _log.warning("%s was not changed: %s", name, error)
@@ -277,7 +310,7 @@ class PoolCell:
             member = held.get(granted)
             if member is None:
                 # A request, or a process that is gone; unless the write that claimed one is unsettled.
-                if not self._unsure:
+                if not self._unsure and granted.removeprefix(f"{POOL}/") not in self._tried:
                     self.owed.discard(granted)
                 continue
             if member.record.is_released or self._write(

@@ -12,6 +12,7 @@ from standby.errors import BadConfiguration, Fenced, Transient
 from standby.shared.naming import member_id
 from standby.shared.records import MemberRecord
 from standby.shared.wire import PROTOCOL
+from standby.threads.worker import do_nothing
 
 
 def waiting(host: str, unique: str, *, protocol: int = PROTOCOL) -> MemberRecord:
@@ -30,6 +31,8 @@ class MemoryPool:
     is_closed: bool = False
     #: How many writes are done although the answer is lost.
     lost_answers: int = 0
+    #: What happens while the leader reads.
+    meanwhile: Callable[[], object] = do_nothing
     _watch: Callable[[], None] | None = None
 
     # ---- the leader ----
@@ -43,6 +46,7 @@ class MemoryPool:
     def read(self, names: Sequence[str]) -> Mapping[str, PoolMember]:
         """Return those that are there."""
         self._answer()
+        self.meanwhile()
         return {each: self.members[each] for each in names if each in self.members}
 
     def write(self, member: PoolMember) -> bool:
@@ -81,6 +85,10 @@ class MemoryPool:
     def rejoin(self, name: str) -> None:
         """Have a process register again, unnoticed, as after the end of its session: with its claim."""
         self.members[name] = PoolMember(replace(self.members[name].record), 0)
+
+    def end_session(self, name: str) -> MemberRecord:
+        """End the session of a process that lives, unnoticed; return what it registers again with."""
+        return self.members.pop(name).record
 
     def _changed(self) -> None:
         watch, self._watch = self._watch, None

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from appmaster.adapters.pool import MOST_QUIET_SECONDS, QUIET_SECONDS, RESTART_SECONDS, PoolCell
+from appmaster.adapters.pool import (
+    MOST_QUIET_SECONDS,
+    QUIET_SECONDS,
+    RESTART_SECONDS,
+    RETURN_SECONDS,
+    PoolCell,
+)
 from appmaster.planning.state import events as happened
 from standby.shared.naming import POOL
 from standby.shared.wire import PROTOCOL
@@ -156,6 +162,21 @@ def test_a_request_that_was_withdrawn_claims_nothing_later(cell: PoolCell, pool:
     assert not cell.owed
 
 
+def test_a_request_that_is_withdrawn_while_a_process_is_claimed_for_it_gives_that_one_back(
+    cell: PoolCell, pool: MemoryPool
+) -> None:
+    pool.join(waiting("h1", "a"))
+    cell.connect()
+    request(cell, 1, "h2")
+    pool.meanwhile = lambda: cell.release("pool/1-1")
+    mine = pool.join(waiting("h2", "b"))
+    turn(cell)
+    assert claims(pool) == {mine: "1-1"}
+    turn(cell)
+    assert pool.members[mine].record.is_released
+    assert not cell.owed
+
+
 @pytest.mark.parametrize("is_withdrawn", [False, True])
 def test_a_claim_of_unknown_outcome_is_read_back_and_never_made_twice(
     cell: PoolCell, pool: MemoryPool, events: list[object], *, is_withdrawn: bool
@@ -174,6 +195,35 @@ def test_a_claim_of_unknown_outcome_is_read_back_and_never_made_twice(
     assert granted(events) == ([] if is_withdrawn else ["pool/1-1"])
     assert pool.members[mine].record.is_released is is_withdrawn
     assert not cell.owed
+
+
+@pytest.mark.parametrize("comes_back", ["with its claim", "too late", "never"])
+def test_a_process_that_is_away_when_its_claim_is_read_back_is_waited_for_before_another_is_claimed(
+    cell: PoolCell, pool: MemoryPool, events: list[object], clock: HandClock, comes_back: str
+) -> None:
+    for each in "ab":
+        pool.join(waiting("h1", each))
+    cell.connect()
+    pool.lost_answers = 1
+    request(cell, 1, None)
+    (mine,) = claims(pool)
+    record = pool.end_session(mine)
+    turn(cell)
+    assert not claims(pool), "it may come back with its claim"
+    if comes_back != "with its claim":
+        events.clear()
+        clock.advance(RETURN_SECONDS)
+        turn(cell)
+        (ended,) = events
+        assert isinstance(ended, happened.ContainerUnregistered)
+        assert ended.skein_id == "pool/1-1", "the request has ended, and the next one has another claim"
+    if comes_back != "never":
+        pool.join(record)
+        turn(cell)
+    assert granted(events) == (["pool/1-1"] if comes_back == "with its claim" else [])
+    assert list(claims(pool)) == ([] if comes_back == "never" else [mine])
+    request(cell, 2, None)
+    assert len(claims(pool)) == len(set(claims(pool).values())), "no two have the same claim"
 
 
 def test_a_process_that_had_to_register_again_can_be_claimed_and_given_back(
