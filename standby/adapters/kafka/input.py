@@ -28,6 +28,10 @@ _RESET_SECONDS: Final = 0.5
 #: Before a size-limited read checks the size again, it takes at most this many times the records it already has.
 _LOOK_RECORDS: Final = 16
 
+#: A partition's turn has at least this many records, if it has them: each turn is a transaction of its task, which costs
+#: as much as several hundred records.
+_TURN_RECORDS: Final = 5_000
+
 #: Bytes of records that a reader may hold beyond a read, to find those of other partitions behind them.
 _HELD_BYTES: Final = 16 << 20
 
@@ -201,13 +205,13 @@ class InputReader:
             raise UnreadableRecord(f"input {where}, offset {offset}: {error.str()}", batch=offset)
 
     def _take(self, max_records: int, max_bytes: int | None) -> list[Message]:
-        """Return and release held records: equal shares of all partitions, and what is left of the shares of others."""
+        """Return and release held records: turns of equal length of as many partitions as there is room for."""
         taken: list[Message] = []
         size, bound = 0, sys.maxsize if max_bytes is None else max_bytes
         left = min(max_records, self._held_records)
         while left > 0 and size < bound:
             waiting = [partition for partition, held in self._held.items() if held]
-            share = -(-left // len(waiting))
+            share = max(-(-left // len(waiting)), _TURN_RECORDS)
             for partition in waiting:
                 if left <= 0 or size >= bound:
                     break

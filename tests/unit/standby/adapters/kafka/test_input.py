@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from standby.adapters.kafka import clients
+from standby.adapters.kafka import input as input_of_kafka
 from standby.adapters.kafka.input import InputReader
 
 EACH, MOST = 20_000, 1_000_000
@@ -98,12 +99,23 @@ class Chunks:
 
 
 @pytest.mark.parametrize("most_bytes", [None, 1_000_000])
-def test_partitions_take_turns_while_there_is_a_backlog(most_bytes: int | None) -> None:
+@pytest.mark.parametrize(
+    ("turn", "first"),
+    [
+        (1, [{0: 34, 1: 34, 2: 32}, {0: 47, 1: 6, 2: 47}]),
+        (60, [{0: 60, 1: 40}, {2: 60, 0: 40}, {2: 60, 0: 40}]),
+        (100, [{0: 100}, {1: 40, 2: 60}, {0: 100}, {2: 100}, {0: 100}]),
+    ],
+)
+def test_partitions_take_turns_while_there_is_a_backlog(
+    monkeypatch: pytest.MonkeyPatch, turn: int, first: list[dict[int, int]], most_bytes: int | None
+) -> None:
     """A task whose records lie behind another one's backlog had no output until that was processed."""
 
     def make(_: dict[str, Any], **__: Any) -> Consumer:
         return cast("Consumer", Chunks((0, 5_000), (1, 40), (2, 5_000), (0, 5_000)))
 
+    monkeypatch.setattr(input_of_kafka, "_TURN_RECORDS", turn)
     reader = InputReader({}, ("in",), "group", replace(clients.INPUT, library=make))
     reader.assign({("in", each): 0 for each in range(4)})
     came: dict[int, list[int]] = {each: [] for each in range(4)}
@@ -114,7 +126,7 @@ def test_partitions_take_turns_while_there_is_a_backlog(most_bytes: int | None) 
         counts.append(Counter(each.partition() for each in found))
         # What is held has not been read, for whoever commits.
         assert reader.positions() == {("in", each): len(came[each]) for each in range(4)}
-    assert counts[:2] == [{0: 34, 1: 34, 2: 32}, {0: 47, 1: 6, 2: 47}]
+    assert counts[: len(first)] == first
     assert came == {0: list(range(10_000)), 1: list(range(40)), 2: list(range(5_000)), 3: []}
 
 
