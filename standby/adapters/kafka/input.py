@@ -28,8 +28,8 @@ _RESET_SECONDS: Final = 0.5
 #: Before a size-limited read checks the size again, it takes at most this many times the records it already has.
 _LOOK_RECORDS: Final = 16
 
-#: A partition's turn has at least this many records, if it has them: each turn is a transaction of its task, which costs
-#: as much as several hundred records.
+#: A partition's turn has at least this many records, if it has them: each turn is a transaction of its task, which
+#: costs as much as several hundred records.
 _TURN_RECORDS: Final = 5_000
 
 #: Bytes of records that a reader may hold beyond a read, to find those of other partitions behind them.
