@@ -76,6 +76,12 @@ class PoolCell:
     """Processes whose record is to be read again: the outcome of a write is not known, or it has another version."""
     _ended: dict[str, float] = field(default_factory=dict)
     """Host → when a process of it ended, monotonic seconds."""
+    _most: int | None = None
+    """How many processes there were when the pool could be used last; None: it could not be used yet."""
+    _came: float = 0.0
+    """When a process came last, monotonic seconds."""
+    _gathering: float = 0.0
+    """Since when others are waited for before anything is claimed, monotonic seconds."""
     _offered: tuple[tuple[str, ...], frozenset[str]] = ((), frozenset())
     """The hosts that the leader was told of last."""
     _said: str = ""
@@ -92,20 +98,8 @@ class PoolCell:
         That ZooKeeper does not answer is no loss of the pool: it is asked again for as long as this candidate leads.
         """
         self._is_stale.set()
-        first = last = self.clock.monotonic()
-        known: frozenset[str] = frozenset()
         while not self._is_over.is_set():
-            now = self.clock.monotonic()
-            self._caught_up()
-            if any(each.record.claim for each in self._members.values()):
-                break
-            names = frozenset(self._members)
-            if not known and names:
-                first = now
-            if names - known:
-                last = now
-            known = known | names
-            if names and (now - last >= QUIET_SECONDS or now - first >= MOST_QUIET_SECONDS):
+            if self._caught_up() and not self._is_gathering():
                 break
             self.clock.sleep(_GATHER_SECONDS)
         self._offered = self.hosts, self.full = self._room()
@@ -180,7 +174,8 @@ class PoolCell:
             return
         self._settle_tried()
         self._give_back()
-        self._serve()
+        if not self._is_gathering():
+            self._serve()
         self._offer()
 
     def _stale(self) -> None:
@@ -220,6 +215,8 @@ class PoolCell:
                 self._gone(before.record)
             return
         self._members[name] = found
+        if before is None:
+            self._came = self.clock.monotonic()
         if found.record.claim in self._pending:
             # The write that claimed it had succeeded although its outcome was not known.
             self._claimed(found.record)
@@ -232,6 +229,24 @@ class PoolCell:
         grant = _grant(record.claim)
         self.owed.discard(grant)
         self.post(happened.ContainerUnregistered(record.container, self.clock.monotonic_ms(), grant))
+
+    def _is_gathering(self) -> bool:
+        """Return whether nothing is claimed while processes are still coming, and fewer wait than there were before."""
+        now, count = self.clock.monotonic(), len(self._members)
+        if not count:
+            self._gathering = now
+            return True
+        is_used = any(each.record.claim for each in self._members.values())
+        if (
+            not is_used
+            and (self._most is None or count < self._most)
+            and now - self._came < QUIET_SECONDS
+            and now - self._gathering < MOST_QUIET_SECONDS
+        ):
+            return True
+        self._gathering = now
+        self._most = max(count, self._most or 0) if is_used else count
+        return False
 
     def _settle_tried(self) -> None:
         """Find out what came of claims of unknown outcome: what their processes' records say, which were read since.

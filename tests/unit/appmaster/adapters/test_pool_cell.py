@@ -308,6 +308,44 @@ def test_a_pool_that_cannot_be_read_is_not_lost_but_read_again(
         pool.is_away = False
 
     clock.later(60, return_)
+def test_a_pool_that_ended_and_comes_back_is_used_once_it_is_quiet_or_as_large_as_before(
+    cell: PoolCell, pool: MemoryPool, clock: HandClock
+) -> None:
+    def start(*uniques: str) -> None:
+        for number, each in enumerate(uniques, start=1):
+            pool.join(waiting(f"h{number}", each))
+
+    def end_all() -> None:
+        for each in list(pool.members):
+            pool.leave(each)
+        turn(cell)
+
+    start("a", "a", "a")
+    cell.connect()
+    request(cell, 1, "h1")
+    assert claims(pool)
+    end_all()
+    request(cell, 2, None)
+    start("b", "b")
+    turn(cell)
+    assert not claims(pool), "the third is still to come"
+    pool.join(waiting("h3", "b"))
+    turn(cell)
+    assert claims(pool)
+    end_all()
+    request(cell, 3, None)
+    start("c", "c")
+    turn(cell)
+    clock.advance(QUIET_SECONDS)
+    turn(cell)
+    assert claims(pool), "the third does not come"
+    end_all()
+    request(cell, 4, None)
+    start("d", "d")
+    turn(cell)
+    assert claims(pool), "there are no more"
+
+
     cell = PoolCell(1, pool, events.append, clock)
     cell.connect()
     assert cell.hosts == ("h1",)
