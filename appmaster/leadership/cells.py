@@ -53,6 +53,8 @@ class _Held:
     """When the connection was first tried, monotonic seconds."""
     connection: CellConnection | None = None
     """None: the AM does not answer, or not yet."""
+    trying: CellConnection | None = None
+    """One that is being made."""
     is_trying: bool = False
     """A thread is connecting."""
     is_lost: bool = False
@@ -152,7 +154,9 @@ class Cells:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=10)
-        for each in self._connections():
+        with self._lock:
+            trying = [each.trying for each in self._held.values() if each.trying is not None]
+        for each in (*self._connections(), *trying):
             each.stop()
 
     def finish(self, *, succeeded: bool, diagnostics: str) -> None:
@@ -279,7 +283,7 @@ class Cells:
             events = self._connected(number, held)
         finally:
             with self._lock:
-                held.is_trying = False
+                held.is_trying, held.trying = False, None
             self._tell(number, events)
             if self._collected is not None:
                 # Only a take-over waits for this. The thread that follows the cells would otherwise try again at once,
@@ -300,6 +304,10 @@ class Cells:
         connection: CellConnection | None = None
         try:
             connection = self.connect(number, record, lambda why: self._lost(number, held, why))
+            with self._lock:
+                held.trying = connection
+                if self._over.is_set():
+                    return []
             connection.connect()
             expected = connection.expected()
         except Exception as error:

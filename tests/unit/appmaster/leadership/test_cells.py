@@ -56,6 +56,8 @@ class Connection:
     def stop(self) -> None:
         self.told.append("stop")
 
+        if self.waits is not None:
+            self.waits.set()
     def close(self) -> None:
         self.told.append("close")
 
@@ -287,6 +289,16 @@ def test_cells_are_asked_at_once_and_one_that_is_slow_is_not_waited_for(lab: Lab
 
 
 def test_cell_that_says_nothing_is_lost_after_a_while_or_when_its_port_refuses(lab: Lab) -> None:
+def test_connection_that_is_still_being_made_ends_with_its_leader(lab: Lab) -> None:
+    """That to a pool takes as long as its processes take to come."""
+    lab.slow[2] = threading.Event()
+    lab.under_test.begin()
+    lab.await_tries(1)
+    lab.under_test.stop()
+    lab.await_tries(2)
+    assert lab.of(2).told == ["stop", "close"]
+
+
     lab.silent = {1, 2}
     assert lab.take_over() == [
         happened.CellAwaited(1, "a1_01", 7, "h1"),
