@@ -67,7 +67,7 @@ def _all(view: ClusterView) -> Iterator[Action]:
     yield from models.writes(turn)
     yield from commands.answers(turn)
     yield from deploy.writes(turn)
-    yield from assignments.assignments(view)
+    yield from assignments.assignments(view, turn.touched)
     yield from detect.probes(view)
     needed = needs.needs(turn)
     yield from releases.releases(turn, needed)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from appmaster.planning.containers.detect import policy_of
 from appmaster.planning.state.actions import Action, FenceTasks, SendAssignment, SendExit, WaiveFence
 from appmaster.planning.state.job import EVERY_HOST, Job, PlannerPolicy
 from appmaster.planning.state.view import ClusterView, Container, Presence
-from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
+from standby.shared.model import Phase, ProcessorId, ReplicaId, Role, TaskId, Wanted
 
 
 def assignment_of(view: ClusterView, container: Container) -> tuple[Wanted, ...] | None:
@@ -78,8 +79,11 @@ def has_closed(view: ClusterView, container: Container, tasks: Iterable[TaskId],
     return all(status is None or status.phase is Phase.CLOSED for status in statuses)
 
 
-def assignments(view: ClusterView) -> Iterator[Action]:
-    """Yield the assignment of each container that was not sent its present one or has not reported it as applied."""
+def assignments(view: ClusterView, touched: AbstractSet[ProcessorId] = frozenset()) -> Iterator[Action]:
+    """Yield the assignment of each container that was not sent its present one or has not reported it as applied.
+
+    ``touched`` are the processors about which this turn has decided already.
+    """
     yield from _fences(view)
     number = view.sends
     restless = _restless(view)
@@ -89,17 +93,17 @@ def assignments(view: ClusterView) -> Iterator[Action]:
         if container.presence is not Presence.LIVE:
             continue
         held = view.assigned.get(container.id)
-        if container.is_leaving and _has_handed_over(view, container):
-            yield SendExit(container.id, container.incarnation, "it is being stopped, and has no active")
-            continue
         is_applied = container.sent > 0 and container.applied >= container.sent
-        if held and is_applied and container.id not in restless:
+        if held and is_applied and container.id not in restless and not container.is_leaving:
             continue  # nothing has changed for it
         owner = view.job_of(container) or _only(view)
         if owner is not None and not owner.is_led:
             if owner.is_fenced:
                 reason = str(owner.failure or "") or "the job is being undeployed"
                 yield SendExit(container.id, container.incarnation, reason, owner.purge)
+            continue
+        if container.is_leaving and _has_handed_over(view, container, touched):
+            yield SendExit(container.id, container.incarnation, "it is being stopped, and has no active")
             continue
         replicas = assignment_of(view, container)
         if replicas is None or not (held or container.sent or container.statuses):
@@ -121,10 +125,12 @@ def assignments(view: ClusterView) -> Iterator[Action]:
         )
 
 
-def _has_handed_over(view: ClusterView, container: Container) -> bool:
-    """Return whether the written records name no active in a container."""
+def _has_handed_over(view: ClusterView, container: Container, touched: AbstractSet[ProcessorId]) -> bool:
+    """Return whether the written records name no active in a container, and none of them is about to."""
     held = view.assigned.get(container.id, {})
-    is_decided = not container.binding and not any(each in view.writing for each in held)
+    is_decided = not container.binding and not any(
+        each in view.writing or view.processor_of(each) in touched for each in held
+    )
     return is_decided and not view.actives_in(container.id)
 
 

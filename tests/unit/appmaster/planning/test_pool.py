@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.view import Attempts, Presence
@@ -175,3 +177,44 @@ def test_a_process_that_is_stopped_with_no_standby_in_sync_keeps_its_actives() -
     cluster.run(1_000)
     assert cluster.active_process(0) is stopped
     assert cluster.view.containers[stopped.container].presence is Presence.LIVE
+
+
+def test_a_process_that_is_stopped_while_its_job_ends_is_told_to_exit_as_all_others_after_the_fence() -> None:
+    """Their exit says whether the job's state is to be removed from the disks."""
+    cluster = deployed()
+    stopped = cluster.active_process(0)
+    stopped.is_leaving = True
+    cluster.fences_nothing = True
+    cluster.undeploy()
+    cluster.run(5_000)
+    assert stopped.container in {each.container for each in cluster.processes.values()}
+    cluster.tell(happened.TasksFenced("job"))
+    cluster.run(1_000)
+    exits = {each.reason for each in cluster.actions if isinstance(each, todo.SendExit)}
+    assert exits == {"the job is being undeployed"}
+
+
+def test_a_process_that_is_stopped_just_when_it_takes_over_hands_over_first() -> None:
+    cluster = deployed()
+    lost = cluster.active_process(0)
+    cluster.crash(lost.skein_id)
+    while not cluster.view.lost_actives:
+        cluster.now_ms += 1
+        known = cluster.view.containers[lost.container]
+        cluster.tell(happened.ContainerStreamBroken(lost.container, known.incarnation, cluster.now_ms))
+        cluster.turn()
+    decided = [each for each in plan(cluster.view) if isinstance(each, todo.WriteRecords)]
+    taken = {each.record.placed[each.record.active or 0] for write in decided for each in write.changes}
+    assert taken
+    for each in cluster.processes.values():
+        if each.container in taken:
+            each.is_leaving = True
+            leaving = replace(cluster.view.containers[each.container], is_leaving=True)
+            containers = {**cluster.view.containers, each.container: leaving}
+            cluster.view = replace(cluster.view, containers=containers)
+    cluster.turn()
+    assert not [each for each in cluster.actions if isinstance(each, todo.SendExit)]
+    cluster.run(60_000)
+    assert cluster.is_whole()
+    lost_then = [each.container for each in cluster.entries if each.kind.value == "container_lost"]
+    assert lost_then == [lost.container]
