@@ -217,7 +217,8 @@ class CandidateRuntime:
         """Stand for election, lead until every job has ended, and end the applications; raises `Fenced`."""
         zookeeper, election = self._zookeeper, self._election
         zookeeper.on_session(lambda: self._resign("the ZooKeeper session has expired"))
-        signal.signal(signal.SIGTERM, lambda *_: self._resign("told to end"))
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, lambda *_: self._resign("told to end"))
         self._services.start()
         zookeeper.registry.register(self._record())
         if self._begun.skein is not None:

@@ -85,7 +85,9 @@ def supervise(command: list[str], clock: Clock = REAL, *, is_own_master: bool = 
         if child is not None:
             child.send_signal(signum)
 
-    signal.signal(signal.SIGTERM, end)
+    for each in (signal.SIGTERM, signal.SIGINT):
+        # Ctrl-C reaches this process and the candidate alike.
+        signal.signal(each, end)
     lives = Lives()
     master = os.getppid()
     while not ending.is_set():

@@ -3,7 +3,7 @@
 `init` writes what the processes of a cluster need: cluster.json and their credentials. Copy the directory to each host;
 a host without a master does not need master.json. `master` runs a candidate for the leadership; start it on two or
 three hosts. `node` runs a process for tasks, which waits until the leader claims it; start it on every host. Both run
-until SIGTERM, and start what ends before that again.
+until SIGTERM or Ctrl-C, and start what ends before that again.
 
 Exit status: 0 ended as asked; 2 the arguments or files are wrong, or another process uses the state directory; 3 a
 server cannot be used.
@@ -50,8 +50,10 @@ _CREDENTIALS: Final = {PeerRole.MASTER: "master.json", PeerRole.CONTAINER: "node
 #: Keys that a job needs and a cluster has not: `parse` wants them.
 _OF_A_JOB: Final = {"job.name": "cluster", "task.inputs": "none", "task.step": "none:none"}
 
-#: Statuses of a process that SIGTERM has ended, and of its witness then.
-_ENDED_BY_SIGNAL: Final = (-signal.SIGTERM, 128 + signal.SIGTERM)
+#: Statuses of a process that SIGTERM or Ctrl-C has ended, and of its witness then.
+_ENDED_BY_SIGNAL: Final = tuple(
+    status for each in (signal.SIGTERM, signal.SIGINT) for status in (-each, 128 + each)
+)
 
 #: A unit of systemd. Its time to stop is above what a process takes at most. Only the command itself gets the signal,
 #: and passes it on: systemd would send it to every process, Spark's JVM too, and a second one ends a process at once.

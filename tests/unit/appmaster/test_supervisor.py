@@ -35,10 +35,11 @@ CRASH = 70
 
 @pytest.fixture(autouse=True)
 def who_ends_this_process() -> Iterator[None]:
-    """The supervisor keeps what it does at a SIGTERM, as its process ends with it."""
-    before = signal.getsignal(signal.SIGTERM)
+    """The supervisor keeps what it does at a signal, as its process ends with it."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for each, handler in before.items():
+        signal.signal(each, handler)
 
 
 def waits(*lives: tuple[int, float]) -> list[float | None]:
@@ -116,18 +117,19 @@ def test_host_that_can_start_no_process_for_a_while_costs_no_application(tmp_pat
     assert [each.partition(":")[0] for each in told].count("the candidate could not be started") == 1
 
 
-def test_termination_is_passed_on_and_ends_it() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_termination_is_passed_on_and_ends_it(number: signal.Signals) -> None:
     program = (
         "import sys; from appmaster.supervisor import supervise; "
         "sys.exit(supervise([sys.executable, '-c', "
-        "'import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); "
+        f"'import signal, sys; signal.signal({number.value}, lambda *_: sys.exit(0)); "
         "print(1, flush=True); signal.pause()']))"
     )
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"1\n"
-        process.terminate()
+        process.send_signal(number)
         assert process.wait(timeout=PATIENCE_SECONDS) == 0
 
 
