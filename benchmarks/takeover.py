@@ -94,6 +94,7 @@ class Connection:
     def __init__(self, number: int, attempt: str, stage: Stage) -> None:
         self.hosts = stage.hosts
         self.full: frozenset[str] = frozenset()
+        self.note = ""
         self.owed: set[str] = set()
         self._expected = tuple(
             happened.ContainerExpected(each, grant_id(attempt, each), REAL.monotonic_ms(), number, attempt)

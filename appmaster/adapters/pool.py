@@ -65,6 +65,8 @@ class PoolCell:
     hosts: tuple[str, ...] = ()
     #: Those of them on which no process waits or is being started.
     full: frozenset[str] = frozenset()
+    #: Which processes are of another version, and are not claimed; empty: none.
+    note: str = ""
     #: Claims that were given back and are not recorded as such.
     owed: set[str] = field(default_factory=set)
     _members: dict[str, PoolMember] = field(default_factory=dict)
@@ -82,8 +84,8 @@ class PoolCell:
     """When a process came last, monotonic seconds."""
     _gathering: float = 0.0
     """Since when others are waited for before anything is claimed, monotonic seconds."""
-    _offered: tuple[tuple[str, ...], frozenset[str]] = ((), frozenset())
-    """The hosts that the leader was told of last."""
+    _offered: tuple[tuple[str, ...], frozenset[str], str] = ((), frozenset(), "")
+    """The hosts that the leader was told of last, and the note."""
     _said: str = ""
     """Why the pool could not be read, as it was logged; empty: it could."""
     _is_stale: threading.Event = field(default_factory=threading.Event)
@@ -102,7 +104,8 @@ class PoolCell:
             if self._caught_up() and not self._is_gathering():
                 break
             self.clock.sleep(_GATHER_SECONDS)
-        self._offered = self.hosts, self.full = self._room()
+        self._look_over()
+        self._offered = (self.hosts, self.full, self.note)
 
     def expected(self) -> tuple[happened.ContainerExpected, ...]:
         """Return the processes that an earlier leader claimed, or this one on an earlier connection."""
@@ -336,13 +339,28 @@ class PoolCell:
 
     def _offer(self) -> None:
         """Tell the leader of the hosts if they have changed."""
-        self.hosts, self.full = self._room()
-        if (self.hosts, self.full) == self._offered:
+        self._look_over()
+        if (self.hosts, self.full, self.note) == self._offered:
             return
-        self._offered = self.hosts, self.full
-        self.post(
-            happened.CellFound(self.number, POOL, self.hosts, self.clock.monotonic_ms(), full=self.full)
+        self._offered = (self.hosts, self.full, self.note)
+        found = happened.CellFound(
+            self.number, POOL, self.hosts, self.clock.monotonic_ms(), full=self.full, note=self.note
         )
+        self.post(found)
+
+    def _look_over(self) -> None:
+        """Note where there is room, and which processes cannot be claimed."""
+        self.hosts, self.full = self._room()
+        others: dict[str, set[str]] = {}
+        for each in self._members.values():
+            if each.record.protocol != PROTOCOL:
+                version = f"standfast {each.record.standfast} (protocol {each.record.protocol})"
+                others.setdefault(version, set()).add(each.record.host)
+        said = [f"{version} on {', '.join(sorted(hosts))}" for version, hosts in sorted(others.items())]
+        note = f"not claimed, for this leader speaks protocol {PROTOCOL}: {'; '.join(said)}" if said else ""
+        if note and note != self.note:
+            _log.warning("processes are %s", note)
+        self.note = note
 
     def _room(self) -> tuple[tuple[str, ...], frozenset[str]]:
         """Return every host, and those on which no process waits or is being started."""

@@ -101,6 +101,8 @@ class SkeinCell:
     hosts: tuple[str, ...] = ()
     #: Not known: YARN does not tell where there is room.
     full: frozenset[str] = frozenset()
+    #: Nothing is known of it.
+    note: str = ""
     #: Containers that were given back without the AM being informed.
     owed: set[str] = field(default_factory=set)
     _client: Any = None

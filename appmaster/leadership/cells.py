@@ -340,6 +340,7 @@ class Cells:
                 self.clock.monotonic_ms(),
                 master,
                 connection.full,
+                connection.note,
             ),
             *expected,
         ]

@@ -67,6 +67,8 @@ class CellConnection(Protocol):
     hosts: tuple[str, ...]
     full: frozenset[str]
     """Those of the hosts on which nothing can be requested now, as far as is known."""
+    note: str
+    """What of it cannot be used, and why; empty: nothing."""
     owed: set[str]
     """What was given back without its AM being informed."""
 

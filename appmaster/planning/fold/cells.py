@@ -29,6 +29,7 @@ def cell_found(view: ClusterView, event: happened.CellFound) -> ClusterView:
         event.at_ms,
         master=event.master,
         full=event.full,
+        note=event.note,
     )
     if known is not None and is_same:
         cell = replace(cell, since_ms=known.since_ms)

@@ -102,6 +102,7 @@ def _found(turn: Turn, job: Job, troubles: list[Trouble]) -> _Found:
         return _Found(JobState.DEPLOYED, tuple(notes))
     state = JobState.INCOMPLETE if job.was_deployed else JobState.DEPLOYING
     said = _at_most([str(each) for each in missing])
+    notes = [*(each.note for each in view.cells.values() if each.note), *notes]
     return _Found(state, (*said, *notes), tuple(missing[:_MOST_REASONS]))
 
 

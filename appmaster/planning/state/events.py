@@ -210,6 +210,8 @@ class CellFound:
     """The host of the Skein AM; empty: not known."""
     full: frozenset[str] = frozenset()
     """Those of its hosts on which no process of a pool waits. Empty for a cell of YARN, which does not tell."""
+    note: str = ""
+    """Which processes of a pool cannot be claimed, and why; empty: there are none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,6 +238,8 @@ class Cell:
     """The host of its Skein AM, whose loss ends the cell; empty: not known, or gone."""
     full: frozenset[str] = frozenset()
     """Those of its hosts on which nothing can be requested now (a pool knows)."""
+    note: str = ""
+    """What of it cannot be used, and why; empty: all can, as far as is known."""
 
     @property
     def is_up(self) -> bool:

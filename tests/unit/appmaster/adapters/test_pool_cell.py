@@ -104,12 +104,22 @@ def test_a_request_for_any_host_claims_where_the_fewest_are_claimed(cell: PoolCe
     assert {pool.members[each].record.host for each in claims(pool)} == {"h1", "h2"}
 
 
-def test_a_process_of_another_protocol_is_not_claimed(cell: PoolCell, pool: MemoryPool) -> None:
-    pool.join(waiting("h1", "old", protocol=PROTOCOL - 1))
+def test_a_process_of_another_protocol_is_not_claimed_and_named(
+    cell: PoolCell, pool: MemoryPool, events: list[object], caplog: pytest.LogCaptureFixture
+) -> None:
+    old = pool.join(waiting("h1", "old", protocol=PROTOCOL - 1))
     cell.connect()
     assert cell.full == {"h1"}
+    assert f"standfast 0.1.0 (protocol {PROTOCOL - 1}) on h1" in cell.note
     request(cell, 1, None)
+    turn(cell)
     assert not claims(pool)
+    assert [each.message for each in caplog.records] == [f"processes are {cell.note}"]
+    pool.leave(old)
+    turn(cell)
+    found = events[-1]
+    assert isinstance(found, happened.CellFound)
+    assert not found.note
 
 
 def test_a_new_leader_expects_what_was_claimed_and_not_given_back(
@@ -298,16 +308,6 @@ def test_a_new_pool_is_used_once_it_is_quiet(
     assert len(pool.members) == (1 if comes_every is None else len(came))
 
 
-def test_a_pool_that_cannot_be_read_is_not_lost_but_read_again(
-    pool: MemoryPool, events: list[object], clock: HandClock
-) -> None:
-    pool.join(waiting("h1", "a"))
-    pool.is_away = True
-
-    def return_() -> None:
-        pool.is_away = False
-
-    clock.later(60, return_)
 def test_a_pool_that_ended_and_comes_back_is_used_once_it_is_quiet_or_as_large_as_before(
     cell: PoolCell, pool: MemoryPool, clock: HandClock
 ) -> None:
@@ -346,6 +346,16 @@ def test_a_pool_that_ended_and_comes_back_is_used_once_it_is_quiet_or_as_large_a
     assert claims(pool), "there are no more"
 
 
+def test_a_pool_that_cannot_be_read_is_not_lost_but_read_again(
+    pool: MemoryPool, events: list[object], clock: HandClock
+) -> None:
+    pool.join(waiting("h1", "a"))
+    pool.is_away = True
+
+    def return_() -> None:
+        pool.is_away = False
+
+    clock.later(60, return_)
     cell = PoolCell(1, pool, events.append, clock)
     cell.connect()
     assert cell.hosts == ("h1",)

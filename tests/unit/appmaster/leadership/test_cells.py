@@ -29,6 +29,7 @@ class Connection:
     answers: bool
     hosts: tuple[str, ...] = ("h1", "h2")
     full: frozenset[str] = frozenset()
+    note: str = ""
     told: list[object] = field(default_factory=list)
     owed: set[str] = field(default_factory=set)
     waits: threading.Event | None = None
@@ -55,9 +56,9 @@ class Connection:
 
     def stop(self) -> None:
         self.told.append("stop")
-
         if self.waits is not None:
             self.waits.set()
+
     def close(self) -> None:
         self.told.append("close")
 
@@ -288,7 +289,6 @@ def test_cells_are_asked_at_once_and_one_that_is_slow_is_not_waited_for(lab: Lab
     lab.under_test.stop()
 
 
-def test_cell_that_says_nothing_is_lost_after_a_while_or_when_its_port_refuses(lab: Lab) -> None:
 def test_connection_that_is_still_being_made_ends_with_its_leader(lab: Lab) -> None:
     """That to a pool takes as long as its processes take to come."""
     lab.slow[2] = threading.Event()
@@ -299,6 +299,7 @@ def test_connection_that_is_still_being_made_ends_with_its_leader(lab: Lab) -> N
     assert lab.of(2).told == ["stop", "close"]
 
 
+def test_cell_that_says_nothing_is_lost_after_a_while_or_when_its_port_refuses(lab: Lab) -> None:
     lab.silent = {1, 2}
     assert lab.take_over() == [
         happened.CellAwaited(1, "a1_01", 7, "h1"),

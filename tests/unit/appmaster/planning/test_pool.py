@@ -88,6 +88,21 @@ def test_a_drained_host_of_a_full_pool_is_emptied_once_a_process_waits_elsewhere
     assert {each.host for each in cluster.processes.values() if each.replicas} == {"h2", "h3", "h4"}
 
 
+def test_the_status_of_a_job_that_lacks_a_process_names_those_that_cannot_be_claimed() -> None:
+    cluster = deployed(hosts=2, containers=1)
+    noted = happened.CellFound(
+        1, "1.1", cluster.hosts, cluster.now_ms, full=frozenset(cluster.hosts), note="h9"
+    )
+    cluster.tell(noted)
+    assert "h9" not in cluster.view.jobs["job"].reasons
+    cluster.grants_nothing = True
+    cluster.crash(cluster.active_process(0).skein_id)
+    cluster.run(300)
+    cluster.tell(replace(noted, at_ms=cluster.now_ms))
+    cluster.turn()
+    assert "h9" in cluster.view.jobs["job"].reasons
+
+
 def test_nothing_is_left_of_a_job_that_was_undeployed() -> None:
     cluster = deployed()
     cluster.undeploy()
