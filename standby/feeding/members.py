@@ -32,6 +32,13 @@ def observed(state: FeedingState, event: Observed) -> FeedingState:
     preparation = state.preparation
     if event.outlook.settled_at != state.outlook.settled_at:
         preparation = replace(preparation, due_at=event.outlook.settled_at)
+    elif (
+        event.outlook.is_silent != state.outlook.is_silent
+        and preparation.prepared == event.outlook.hot
+        and not preparation.begins
+    ):
+        # The prepared query is of use. It is to have its next batch computed, or need not have it any more.
+        preparation = replace(preparation, due_at=event.now)
     return replace(
         state,
         now=event.now,

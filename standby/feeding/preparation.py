@@ -161,7 +161,7 @@ def found(state: FeedingState, doing: Finding, positions: Mapping[TaskId, Offset
     following = Following(doing.is_planned, is_new, moved)
     return (
         replace(state, preparation=preparation, doing=following),
-        (Prepare(positions, is_near=doing.is_planned, is_anew=is_anew),),
+        (Prepare(positions, is_near=doing.is_planned or state.outlook.is_silent, is_anew=is_anew),),
     )
 
 

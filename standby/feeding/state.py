@@ -70,6 +70,8 @@ class Outlook:
     """Standbys whose planned promotion is imminent."""
     hot: frozenset[TaskId] = frozenset()
     """Standbys whose query is to run all the time."""
+    is_silent: bool = False
+    """Whether an active of the hot standbys has stopped committing: it may be lost, although no one has said so."""
     settled_at: float = 0.0
     """When the set of hot standbys counts as settled, if it does not change."""
 

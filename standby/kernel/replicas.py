@@ -254,13 +254,22 @@ class LocalReplicas:
             job.pipeline.expect(expected)
             job.pipeline.prepare(self._next_of(job))
             if job.config.feed == "spark" and job.config.standby_query == "hot":
+                now = self._clock.monotonic()
+                tailing = [
+                    held
+                    for held in self._held.values()
+                    if held.job is job and held.replica.phase is Phase.TAILING
+                ]
+                # Each is looked at in every turn.
+                silent = [held.is_active_silent(now) for held in tailing]
                 job.pipeline.keep_hot(
-                    [each.id.task for each in ours if each.phase is Phase.TAILING],
+                    [held.replica.id.task for held in tailing],
                     {
                         held.replica.id.task: held.reached
                         for held in self._held.values()
                         if held.job is job and held.replica.phase in (Phase.TAILING, *TAKING_OVER)
                     },
+                    is_silent=any(silent),
                 )
             actives = [each.id.task.partition for each in ours if each.phase is Phase.ACTIVE]
             replayed = [

@@ -130,14 +130,18 @@ class Pipeline:
         if self._outlook.next != before.next:
             self._worker.wake()
 
-    def keep_hot(self, tasks: Iterable[TaskId], reached: Mapping[TaskId, Reached]) -> None:
+    def keep_hot(
+        self, tasks: Iterable[TaskId], reached: Mapping[TaskId, Reached], *, is_silent: bool = False
+    ) -> None:
         """Set the standbys whose query is to run all the time. To be called repeatedly, after `expect`.
 
-        ``reached`` returns, for each task here, the progress of its current active.
+        ``reached`` returns, for each task here, the progress of its current active; ``is_silent``: one of these has
+        stopped committing.
         """
         before, self._effects.reached = self._outlook, reached
-        self._outlook = preparation.keeping_hot(before, frozenset(tasks), self._seams.clock.monotonic())
-        if self._outlook.hot != before.hot:
+        outlook = preparation.keeping_hot(before, frozenset(tasks), self._seams.clock.monotonic())
+        self._outlook = replace(outlook, is_silent=is_silent)
+        if (self._outlook.hot, is_silent) != (before.hot, before.is_silent):
             self._worker.wake()
 
     def is_prepared(self, task: TaskId) -> bool:

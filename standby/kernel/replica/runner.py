@@ -11,7 +11,12 @@ from typing import Final
 
 from standby.errors import BrokenInvariant, CorruptState, Fenced, StandfastError, Transient, Unavailable
 from standby.kernel.active.active import ActiveTask
-from standby.kernel.active.stall_detectors import InputLag, InputStallDetector, PromotionStallDetector
+from standby.kernel.active.stall_detectors import (
+    InputLag,
+    InputStallDetector,
+    PromotionStallDetector,
+    SilenceDetector,
+)
 from standby.kernel.cancel_scope import CancelScope, ReportSignal
 from standby.kernel.job import JobKernel
 from standby.kernel.ports import InUse, Writer, WriterLost
@@ -91,6 +96,7 @@ class ReplicaRunner:
         self._progress = InputStallDetector()
         self._input_lag = InputLag()
         self._way = PromotionStallDetector()
+        self._silence = SilenceDetector()
         self._ways = 0
         """Number of attempts to become active."""
         self._post = post
@@ -217,6 +223,11 @@ class ReplicaRunner:
         except StandfastError:
             return None
         return last.offsets if last is not None else None
+
+    def is_active_silent(self, now: float) -> bool:
+        """Return whether the current active has stopped committing, as far as is seen here; ``now`` is monotonic."""
+        store = self._store
+        return store is not None and self._silence.is_silent(store.position.offset, now)
 
     def is_prepared(self) -> bool:
         """Return whether everything is done that can be done ahead of its planned promotion. Thread-safe."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -160,6 +161,25 @@ def test_it_follows_at_a_slow_pace_and_hurries_once_its_tasks_are_on_their_way_t
     assert played.scripted.followed[-1] == {ONE: 16, TWO: 21}
     assert played.stops == 0
     assert len(played.scripted.begun) == 1
+
+
+def test_a_hot_query_is_near_while_an_active_is_silent_and_far_again_afterwards() -> None:
+    played = Played().made_hot()
+    played.at[ONE] = 15
+    for is_silent in (True, False):
+        played.world.outlook = replace(played.world.outlook, is_silent=is_silent)
+        played.attend()
+        assert played.scripted.nears[-1] is is_silent, "at once"
+        assert played.scripted.followed[-1] == {ONE: 15, TWO: 20}
+        asked = len(played.scripted.nears)
+        played.attend()
+        assert len(played.scripted.nears) == asked, "otherwise it keeps its pace"
+    played.scripted.has_ended = True
+    played.wait()
+    due_at = played.world.state.preparation.due_at
+    played.world.outlook = replace(played.world.outlook, is_silent=True)
+    played.attend()
+    assert played.world.state.preparation.due_at == due_at, "a query that is begun again is not hurried"
 
 
 def test_a_query_that_ended_is_begun_again_later_and_later() -> None:
