@@ -143,13 +143,19 @@ def _submit(arguments: argparse.Namespace) -> int:
         with (
             ZooKeeper(config.zookeeper, config.cluster, config.zookeeper_session_ms, access) as zookeeper,
             ClusterClient(config.cluster, config.zookeeper, tls=config.zookeeper_tls) as client,
+            probe.HostProbe(background) as probing,
         ):
             # Whether a driver can start on this machine does not matter to a pool.
             driver = None if yarn.is_pool(zookeeper) else starting_driver.result()
             servers = _Servers(topics, zookeeper, driver, client)
             progress.say("checking YARN" if driver is not None else "checking the pool")
             checked = _check(arguments, job, code, tasks, servers, progress.say)
-            _look_further(arguments, checked, servers, deadline, progress)
+            _look_further(checked, servers, progress)
+            when = probe.probe_time(arguments.probe, checked.cluster, is_check=arguments.check)
+            if when is not probe.ProbeTime.NEVER:
+                probing.begin(config, servers.driver, deadline, progress)
+            if when is probe.ProbeTime.FIRST:
+                probing.finish()
             progress.say("checking the job's transform")
             transform.result()
             if arguments.check:
@@ -160,7 +166,7 @@ def _submit(arguments: argparse.Namespace) -> int:
                     f"the checks alone took {deadline.seconds:g} s; nothing was submitted: give a longer --timeout"
                 )
             with Undo(progress) as undo:
-                launch = cells.Launching(deadline, progress, undo)
+                launch = cells.Launching(deadline, progress, undo, probing.finish)
                 applications, deployed = _launch(arguments, checked, servers, launch)
             # The driver takes a second to end, and a job that has just begun may fail in that time.
             opened.close()
@@ -210,13 +216,7 @@ def _is_on_pool(config: JobConfig) -> bool:
         return yarn.is_pool(zookeeper)
 
 
-def _look_further(
-    arguments: argparse.Namespace,
-    checked: _Checked,
-    servers: _Servers,
-    deadline: Deadline,
-    progress: Progress,
-) -> None:
+def _look_further(checked: _Checked, servers: _Servers, progress: Progress) -> None:
     """Print warnings, and check what the job's cluster needs; raises `StandfastError` if that is missing."""
     job, config = checked.job, checked.job.config
     is_new = not checked.cluster.has_others
@@ -230,8 +230,6 @@ def _look_further(
         progress.say(each)
     if is_new:
         cells.check(config, checked.start.code, checked.start.topology, progress.say)
-        if _is_probed(arguments, checked.cluster):
-            probe.check_host(config, servers.driver, deadline, progress)
 
 
 def _check(
@@ -303,13 +301,6 @@ def _launch(
         ends = ApplicationWatch(config.job_name, progress.say, events.append)
         awaited = starting.SubmittedJob(definition, started, before, arguments.wait == "warm", ends)
         return started, starting.wait_deployed(awaited, client, driver, launch)
-
-
-def _is_probed(arguments: argparse.Namespace, cluster: starting.TargetCluster) -> bool:
-    """Return whether a host is probed: by default with ``--check``, and for a new job."""
-    if arguments.probe is not None:
-        return bool(arguments.probe)
-    return arguments.check or cluster.present is None
 
 
 def define(job: JobFile, tasks: int, present: JobRecord | None, code: str) -> JobDefinition:

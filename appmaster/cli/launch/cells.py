@@ -41,6 +41,8 @@ class Launching:
     deadline: Deadline
     progress: Progress
     undo: Undo
+    last_check: Callable[[], None] = lambda: None
+    """Called before the first of the submitted applications may do anything; raises `StandfastError` if none may."""
 
 
 class Claims:
@@ -136,7 +138,7 @@ def submit(
 ) -> tuple[str, ...]:
     """Submit an application for every claimed cell, with masters on different hosts if possible; return their ids.
 
-    Waits for the masters' hosts no longer than the launch's deadline.
+    Waits for the masters' hosts no longer than the launch's deadline. Raises as the launch's last check.
     """
     _, racks = topology
     # The tree's actual state, whatever the file says: containers create their nodes without checking it.
@@ -177,6 +179,8 @@ def submit(
                     "the loss of this host ends both"
                 )
             taken.add(found)
+        # Until the cell's record is complete, its candidate waits. Masters start meanwhile.
+        launch.last_check()
         claims.complete(number)
     return tuple(claims.started.values())
 

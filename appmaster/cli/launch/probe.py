@@ -1,19 +1,24 @@
-"""Probes one of the cluster's hosts before anything is created: a short application with one small container.
+"""Probes one of the cluster's hosts before anything of the job runs: a short application with one small container.
 
 YARN decides which host it is; the other hosts are checked by the containers that start on them.
 """
 
 from __future__ import annotations
 
+import enum
 import json
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 import msgspec
 
 from appmaster.cli.launch import application, on_host
+from appmaster.cli.launch.starting import TargetCluster
 from appmaster.cli.shared import ended_applications, yarn
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
@@ -42,14 +47,67 @@ class ProbeResult(msgspec.Struct, frozen=True):
     wrong: Sequence[str]
 
 
-def check_host(config: JobConfig, client: Any, deadline: Deadline, progress: Progress) -> None:
-    """Return if a host chosen by YARN has what the job's containers need there, or could not be asked in time.
+class ProbeTime(enum.Enum):
+    """When a submit probes a host."""
 
-    Raises `BadConfiguration` naming what is wrong there, `Unavailable` if YARN cannot run an application at all.
+    NEVER = "never"
+    FIRST = "first"
+    """Before anything is changed."""
+    BESIDE = "beside"
+    """While topics, records and applications are created, all of which can be undone."""
+
+
+def probe_time(is_wanted: bool | None, cluster: TargetCluster, *, is_check: bool) -> ProbeTime:
+    """Return when a submit into ``cluster`` probes a host.
+
+    ``is_wanted``: whether `--probe` or `--no-probe` was given; ``is_check``: whether nothing is submitted.
     """
-    progress.say("checking a host")
-    mine = deadline.within(_PROBE_SECONDS)
-    end = _ask(config, client, mine)
+    is_new = cluster.present is None
+    by_default = is_check or is_new
+    if cluster.has_others or not (by_default if is_wanted is None else is_wanted):
+        return ProbeTime.NEVER
+    # What is left of a run, and the end of applications that still run, cannot be undone.
+    return ProbeTime.BESIDE if is_new and not cluster.applications and not is_check else ProbeTime.FIRST
+
+
+class HostProbe:
+    """A probe beside the other steps of a submit; a context manager that ends what is left of it."""
+
+    def __init__(self, background: Executor) -> None:
+        self._background = background
+        self._cancelled = threading.Event()
+        self._judge: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> HostProbe:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cancelled.set()
+
+    def begin(self, config: JobConfig, client: Any, deadline: Deadline, progress: Progress) -> None:
+        """Begin it. It is submitted when this returns: a queue that is short of room serves it first."""
+        progress.say("checking a host")
+        mine = deadline.within(_PROBE_SECONDS)
+        started = _submit(config, client)
+        asked = self._background.submit(_await_end, started, client, mine, self._cancelled.is_set)
+        self._judge = lambda: _judge(config, asked.result(), mine, progress)
+
+    def finish(self) -> None:
+        """Return if the host has what the job's containers need there, or could not be asked in time.
+
+        At once if no probe was begun, or it was finished before. Raises `BadConfiguration` naming what is wrong there,
+        `Unavailable` if YARN cannot run an application at all.
+        """
+        judge, self._judge = self._judge, lambda: None
+        judge()
+
+
+def _judge(
+    config: JobConfig, end: ended_applications.EndedApplication | str, mine: Deadline, progress: Progress
+) -> None:
+    """Print how a probe has ended; raises as `HostProbe.finish`."""
     if isinstance(end, str):
         progress.say(
             f"the hosts could not be checked: after {mine.seconds:.3g} s {end}; continuing without (--no-probe "
@@ -74,30 +132,39 @@ def check_host(config: JobConfig, client: Any, deadline: Deadline, progress: Pro
         )
 
 
-def _ask(config: JobConfig, client: Any, deadline: Deadline) -> ended_applications.EndedApplication | str:
-    """Return how the probing application has ended, or a text that says how far it has come if it has not in time."""
+def _submit(config: JobConfig, client: Any) -> str:
+    """Submit the probing application; return its id."""
     question = {
         "standfast": on_host.version(),
         "modules": _MODULES,
         "needs_java": config.feed == "spark",
         "state_dirs": config.state_dirs,
     }
-
-    def look() -> PollResult[ended_applications.EndedApplication | None]:
-        found = ended_applications.ended_application(client, started)
-        return PollResult(found is not None, found)
-
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
         file = Path(scratch) / "question.json"
         file.write_text(json.dumps(question), encoding="utf-8")
-        started = str(client.submit(application.build_probe(config, (Path(on_host.__file__), file))))
-        end = None
-        try:
-            end = until(deadline, look).what
-            return end or _come_to(yarn.report(client, started), started)
-        finally:
-            if end is None:
-                yarn.kill(client, started)
+        return str(client.submit(application.build_probe(config, (Path(on_host.__file__), file))))
+
+
+def _await_end(
+    started: str, client: Any, deadline: Deadline, is_cancelled: Callable[[], bool]
+) -> ended_applications.EndedApplication | str:
+    """Return how the probing application has ended, or a text that says how far it has come if it has not in time.
+
+    However this ends, the application has ended or is killed.
+    """
+
+    def look() -> PollResult[ended_applications.EndedApplication | None]:
+        found = ended_applications.ended_application(client, started)
+        return PollResult(found is not None or is_cancelled(), found)
+
+    end = None
+    try:
+        end = until(deadline, look).what
+        return end or _come_to(yarn.report(client, started), started)
+    finally:
+        if end is None:
+            yarn.kill(client, started)
 
 
 def _come_to(report: Any | None, application: str) -> str:

@@ -104,10 +104,19 @@ def test_a_server_that_does_not_answer_is_named(submits: Submits) -> None:
     assert "no Kafka broker answers at 127.0.0.1:1" in said
 
 
-def test_what_a_host_lacks_is_named_before_anything_is_made(submits: Submits) -> None:
+@pytest.mark.parametrize(
+    ("setting", "named", "arguments"),
+    [
+        ("job.python=/absent/python", "/absent/python: No such file or directory", ("--check",)),
+        # Found while the masters start.
+        ("job.state.dir=/proc/state", "job.state.dir: /proc/state cannot be written by ", ()),
+    ],
+)
+def test_what_a_host_lacks_is_named_and_nothing_is_left(
+    submits: Submits, setting: str, named: str, arguments: tuple[str, ...]
+) -> None:
     """What else is looked at there is in tests/unit/appmaster/cli/test_probe.py."""
-    said = submits.refusal("job.python=/absent/python", arguments=("--check",))
-    assert "/absent/python: No such file or directory" in said
+    assert named in submits.refusal(setting, arguments=arguments)
     assert submits.left() == set()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,12 +14,15 @@ from appmaster.adapters.credentials import keyring
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import cluster_settings
 from appmaster.cli.clusters.cells import restore
-from appmaster.cli.launch.cells import master_on_other_host
+from appmaster.cli.launch.cells import Claims, Launching, claim, master_on_other_host, submit
 from appmaster.cli.main import build_parser, main
+from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import load
 from appmaster.cli.shared.output import Progress
+from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord
 from standby.errors import BadConfiguration
+from tests.fakes.clock import WaitClock
 from tests.unit.appmaster.cli.test_foreign import commands
 
 
@@ -94,7 +98,12 @@ class Yarn:
 
     def submit(self, spec: Any) -> str:
         self.submitted.append(spec)
-        return f"new{len(self.submitted)}"
+        name = f"new{len(self.submitted)}"
+        self.running.add(name)
+        return name
+
+    def kill_application(self, application: str) -> None:
+        self.running.discard(application)
 
 
 class Cluster:
@@ -149,6 +158,32 @@ def test_cell_of_a_cluster_that_the_file_does_not_name_comes_back_in_that_cluste
         "task.outputs=out",
     )
     assert again.restore("--cluster", "shared", *submitted_with) == {1: "new1"}
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_masters_start_and_wait_until_the_last_check_has_passed(home: Path, *, is_refused: bool) -> None:
+    cluster = Cluster(home, "shared")
+    cluster.cells.records.clear()
+    recorded: list[list[str]] = []
+
+    def check() -> None:
+        recorded.append([each.application for each in cluster.cells.records.values()])
+        if is_refused:
+            raise BadConfiguration("job.python cannot be used")
+
+    config = load(cluster.file, ["cluster.name=shared", "zookeeper.connect=z1:1"]).config
+    zookeeper: Any = SimpleNamespace(cells=cluster.cells, tree=SimpleNamespace(is_closed=False))
+    claims, progress = Claims(zookeeper, config), Progress(is_quiet=True)
+    with pytest.raises(BadConfiguration) if is_refused else nullcontext(), Undo(progress) as undo:
+        claim(claims, zookeeper, cluster.yarn, (1, 2), undo)
+        launch = Launching(Deadline(60.0, WaitClock()), progress, undo, check)
+        submit(config, home, (("h1",), {"h1": "/a"}), claims, cluster.yarn, launch)
+    assert recorded[0] == ["", ""]
+    assert len(cluster.yarn.submitted) == 2
+    assert cluster.yarn.running == {"old2", *(() if is_refused else ("new1", "new2"))}
+    assert [each.application for each in cluster.cells.records.values()] == (
+        [] if is_refused else ["new1", "new2"]
+    )
 
 
 def test_file_of_another_cluster_is_refused_and_nothing_is_submitted(home: Path) -> None:

@@ -7,18 +7,26 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from appmaster.changes.operations import CurrentJob
 from appmaster.cli.launch import on_host, probe
+from appmaster.cli.launch.probe import ProbeTime
+from appmaster.cli.launch.starting import TargetCluster
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
+from appmaster.records import JobRecord
 from standby.errors import BadConfiguration, Unavailable
+from standby.shared.wire import JobDefinition
 from tests.fakes.clock import WaitClock
 from tests.fakes.jobs import job_config
+from tests.patience import PATIENCE_SECONDS
 
 CONFIG = job_config(job__python="/opt/a b/python")
 FOUND = {"host": "h1", "python": "3.11.2", "standfast": "1", "wrong": []}
@@ -60,10 +68,17 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
     """Return what is said when a host of a cluster is looked at."""
 
     def look(yarn: Yarn) -> str:
-        probe.check_host(CONFIG, yarn, Deadline(60.0, WaitClock()), Progress())
+        check_host(yarn, WaitClock(), Progress())
         return capsys.readouterr().err
 
     return look
+
+
+def check_host(yarn: Yarn, clock: WaitClock, progress: Progress) -> None:
+    with ThreadPoolExecutor(max_workers=1) as background, probe.HostProbe(background) as probing:
+        probing.begin(CONFIG, yarn, Deadline(60.0, clock), progress)
+        probing.finish()
+        probing.finish()
 
 
 def test_host_in_order_is_named_with_its_versions(ask: Ask) -> None:
@@ -100,9 +115,51 @@ def test_full_cluster_an_ended_application_and_a_silent_host_are_no_hindrance(as
 
     full = Yarn(None)
     with pytest.raises(KeyboardInterrupt):
-        probe.check_host(CONFIG, full, Deadline(60.0, WaitClock(interrupt)), Progress(is_quiet=True))
+        check_host(full, WaitClock(interrupt), Progress(is_quiet=True))
     assert full.report.state == "KILLED"
     assert "application_1 runs on h1 and has not answered" in ask(Yarn("RUNNING"))
+
+
+@pytest.mark.parametrize(
+    ("is_wanted", "is_new", "applications", "is_check", "when"),
+    [
+        (None, True, (), False, ProbeTime.BESIDE),
+        (None, True, (), True, ProbeTime.FIRST),
+        (None, True, ("ends",), False, ProbeTime.FIRST),
+        (None, False, (), False, ProbeTime.NEVER),
+        (True, False, (), False, ProbeTime.FIRST),
+        (True, False, ("runs",), False, ProbeTime.FIRST),
+        (True, True, (), False, ProbeTime.BESIDE),
+        (False, True, (), True, ProbeTime.NEVER),
+    ],
+)
+def test_what_cannot_be_undone_waits_for_the_probe(
+    *, is_wanted: bool | None, is_new: bool, applications: tuple[str, ...], is_check: bool, when: ProbeTime
+) -> None:
+    definition = JobDefinition(name="j", run="r", config={}, changelog="c", group="g", tasks=1)
+    present = None if is_new else CurrentJob(JobRecord(definition))
+    for has_others in (False, True):
+        cluster = TargetCluster(applications, present, has_others=has_others, settings={})
+        found = probe.probe_time(is_wanted, cluster, is_check=is_check)
+        assert found is (ProbeTime.NEVER if has_others else when)
+
+
+def test_probe_is_ended_at_once_when_what_the_submit_does_beside_it_fails() -> None:
+    yarn, waits, has_failed = Yarn(None), Event(), Event()
+
+    def pause() -> None:
+        waits.set()
+        assert has_failed.wait(PATIENCE_SECONDS)
+
+    clock = WaitClock(pause)
+    with ThreadPoolExecutor(max_workers=1) as background:
+        with probe.HostProbe(background) as probing:
+            probing.begin(CONFIG, yarn, Deadline(60.0, clock), Progress(is_quiet=True))
+            assert yarn.script, "it is submitted before anything else can be"
+            assert waits.wait(PATIENCE_SECONDS)
+        has_failed.set()
+    assert yarn.report.state == "KILLED"
+    assert clock.waits == 1
 
 
 def question(**more: Any) -> dict[str, Any]:
