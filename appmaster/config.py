@@ -9,6 +9,7 @@ from typing import Any, Final
 from appmaster import groupers
 from appmaster.planning.state.job import OnExhausted, PlannerPolicy
 from appmaster.planning.state.model import JobSpec
+from locality.fit import Demand
 from standby.cluster import ClusterConfig
 from standby.config import JobConfig
 from standby.config.cluster import ClusterKeys
@@ -41,10 +42,16 @@ def planner_policy(config: JobConfig) -> PlannerPolicy:
         has_warm_standbys=config.standby_query != "cold",
         on_exhausted=OnExhausted(config.retry_exhausted),
         fails_on_error=config.on_error == "fail",
+        demand=job_demand(config),
         # With less, a replica that waits for the end of a dead producer's transaction would be considered stuck.
         progress_timeout_ms=max(config.progress_timeout_ms, config.transaction_timeout_ms + _CLEAN_UP_MS),
         takeover_grace_ms=max(5_000, config.heartbeat_timeout_ms),
     )
+
+
+def job_demand(config: JobConfig) -> Demand:
+    """Return what a job asks of each process of a pool, without its tasks: what it asks YARN for."""
+    return Demand(config.job_name, config.container_label, config.memory_mb, config.vcores)
 
 
 def cluster_config(

@@ -117,7 +117,7 @@ class LeaderEffects:
             self.control.probe(action.container, action.incarnation)
             self._done(_served_by(view, action.container), EffectKind.PROBE_PORT)
         elif isinstance(action, todo.RequestContainer):
-            self.cells.request(action.number, action.host, action.cell)
+            self.cells.request(action.number, action.host, action.cell, action.demand)
             self.probe(REQUESTED)
             self._done(job_of(action.slot), EffectKind.REQUEST_CONTAINER)
         elif isinstance(action, (todo.CancelRequest, todo.ReleaseContainer)):

@@ -10,6 +10,7 @@ from appmaster.planning.state.actions import RecordWrite
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
 from appmaster.records import JobRecord, StatusRecord
+from locality.fit import Demand
 from standby.security.credentials import Credentials
 from standby.shared import wire
 from standby.shared.roles import PeerRole
@@ -59,8 +60,8 @@ class ControlPort(Protocol):
 class ContainerRequests(Protocol):
     """Requests of containers from cells. Calls return at once; outcomes come back as events."""
 
-    def request(self, number: int, host: str | None, cell: int) -> None:
-        """Request a container from a cell, on ``host`` if that is not None."""
+    def request(self, number: int, host: str | None, cell: int, demand: Demand) -> None:
+        """Request a container from a cell, on ``host`` if that is not None; from a pool, one that fits ``demand``."""
         ...
 
     def release(self, granted: str) -> None:

@@ -41,6 +41,7 @@ from appmaster.records import CellRecord, Loaded, StatusRecord
 from benchmarks.contest import Results, say
 from benchmarks.planner import World
 from benchmarks.report import Measure, Report
+from locality.fit import Demand, PoolProcess
 from standby.errors import Fenced
 from standby.shared import naming, records
 from standby.shared.clock import REAL, boot_ms
@@ -114,7 +115,12 @@ class Connection:
 
     stop = close = start
 
-    def request(self, number: int, host: str | None) -> None:
+    @property
+    def processes(self) -> tuple[PoolProcess, ...]:
+        """Return nothing: it is no pool."""
+        return ()
+
+    def request(self, number: int, host: str | None, demand: Demand) -> None:
         """Grant nothing."""
 
     def release(self, granted: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from standby.errors import BadConfiguration
@@ -66,6 +66,15 @@ class HostTable:
         """Return the host; ``rack`` is YARN's value, which is used if the table has none."""
         known = "" if rack == UNKNOWN_RACK else rack
         return HostInfo(name, cell, self.racks.get(name, known), self.attributes.get(name, {}))
+
+
+def described_by(attributes: Mapping[str, str], host: HostInfo) -> HostInfo:
+    """Return a host with the attributes that a node of a pool says of it; those that are known already stay.
+
+    The attribute ``rack`` is its rack.
+    """
+    own = {key: value for key, value in attributes.items() if key != "rack"}
+    return replace(host, rack=host.rack or attributes.get("rack", ""), attributes={**own, **host.attributes})
 
 
 def parse_table(racks: Sequence[str], attributes: Sequence[str]) -> HostTable:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from locality.fit import Rest
 from locality.history import StateOnDisk
 from locality.hosts import HostInfo
 from standby.shared.model import Held, TaskId
@@ -40,6 +41,8 @@ class PlacementQuestion:
     """Host → copies there of all tasks, and those of the same role; without the copy in question."""
     cells: Mapping[int, int] = field(default_factory=dict)
     """Cell → its containers, of all tasks and roles."""
+    rests: Mapping[str, Rest] = field(default_factory=dict)
+    """In a pool: host → what is left of the process there that fits best."""
     shuns_masters: bool = True
     """Whether hosts with another cell's master are avoided; not for a container that may hold any tasks."""
     spread: tuple[str, ...] = ("cell", "rack")

@@ -6,11 +6,13 @@ same-host check: no two copies of a task on one host (SEP-23).
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
+from locality.fit import Rest
 from locality.history import NOTHING, Freshness, freshness
 from locality.hosts import HostInfo
 from locality.question import PlacementQuestion, Sibling
@@ -208,6 +210,29 @@ class Preferred:
         return ("is its last host",) if host.name == self._preferred else ()
 
 
+class Fit:
+    """The process of a pool that is left with the least: large ones stay for what needs them."""
+
+    otherwise: ClassVar[str] = "has a process of exactly the size"
+    better: ClassVar[str] = otherwise
+
+    def __init__(self, rests: Mapping[str, Rest]) -> None:
+        self._rests = rests
+
+    def rank(self, host: HostInfo) -> Rest:
+        """Return what is left of the process that fits best; hosts without one are last."""
+        return self._rests.get(host.name, (math.inf,) * 3)
+
+    def reasons(self, host: HostInfo) -> tuple[str, ...]:
+        """Return what the process there has more than is asked for, as far as it is limited."""
+        more = [
+            f"{each:g} {words}"
+            for each, words in zip(self.rank(host), ("MiB", "tasks", "cores"), strict=True)
+            if each and each != math.inf
+        ]
+        return (f"has a process with {', '.join(more)} more than is asked for",) if more else ()
+
+
 class Load:
     """The fewest copies of any task, then the fewest of the same role."""
 
@@ -305,6 +330,11 @@ RULES: Final[tuple[Filter | Ranking, ...]] = (
         "preferred",
         lambda survey: Preferred(survey.question.preferred) if survey.question.preferred else None,
         "that it is the last host of this copy",
+    ),
+    Ranking(
+        "fit",
+        lambda survey: Fit(survey.question.rests) if len(set(survey.question.rests.values())) > 1 else None,
+        "in a pool with processes of several sizes: how much larger than needed the one there is",
     ),
     Ranking("load", Load, "how many copies the host has, and how many of them have the same role"),
     Ranking(

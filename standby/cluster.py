@@ -26,6 +26,9 @@ CODE_DIRECTORY: Final = "code"
 #: Directory in the working directory with Spark's Kafka connector jars.
 JARS_DIRECTORY: Final = "jars"
 
+#: The variable with what a process of a pool offers (`standby.shared.records.NodeOffer`).
+OFFER: Final = "STANDFAST_OFFER"
+
 #: Variables that every process is started with. Job code that computes in local time, as Spark does for Python UDFs,
 #: has the same time zone on every host, and one in which no hour occurs twice.
 VARIABLES: Final[Mapping[str, str]] = {"PYTHONUNBUFFERED": "1", "LANG": "C.UTF-8", "TZ": "UTC"}

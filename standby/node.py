@@ -18,7 +18,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -34,7 +34,9 @@ from standby.security.credentials import Bootstrap
 from standby.security.private_files import write_private
 from standby.shared import exits
 from standby.shared.clock import REAL, Clock
+from standby.shared.model import NodeOffer
 from standby.shared.naming import escape, member_id
+from standby.shared.records import encode_offer
 
 _log: Final = logging.getLogger("standby.node")
 
@@ -53,6 +55,8 @@ class NodeSettings:
     """By which the other processes reach this one."""
     jars: tuple[Path, ...] = ()
     """Spark's connector; empty: its processes serve plain feeds only."""
+    offer: NodeOffer = field(default_factory=NodeOffer)
+    """What it offers to jobs."""
 
     @property
     def places(self) -> tuple[Path, ...]:
@@ -144,6 +148,7 @@ def _environment(settings: NodeSettings, container: str, environment: Mapping[st
         "CONTAINER_ID": container,
         "NM_HOST": settings.host,
         IN_POOL: str(os.getpid()),
+        cluster_file.OFFER: encode_offer(settings.offer),
     }
 
 

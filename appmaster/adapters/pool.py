@@ -23,8 +23,10 @@ from appmaster.leadership.ports import PoolMember, PoolRecords
 from appmaster.leadership.yarn_ids import grant_id
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
+from locality.fit import ANY, Demand, PoolProcess, fits, rest
 from standby.errors import BadConfiguration, Fenced, Transient
 from standby.shared.clock import Clock
+from standby.shared.model import NodeOffer
 from standby.shared.naming import POOL
 from standby.shared.records import MemberRecord
 from standby.shared.wire import PROTOCOL
@@ -88,6 +90,12 @@ class PoolCell:
     """The hosts that the leader was told of last, and the note."""
     _said: str = ""
     """Why the pool could not be read, as it was logged; empty: it could."""
+    _demands: dict[str, Demand] = field(default_factory=dict)
+    """Claim → what is asked of its process."""
+    _restarting: dict[str, NodeOffer] = field(default_factory=dict)
+    """Host → what the process offered that ended there last."""
+    _shown: tuple[PoolProcess, ...] = ()
+    """The processes that the leader was told of last."""
     _is_stale: threading.Event = field(default_factory=threading.Event)
     _is_over: threading.Event = field(default_factory=threading.Event)
 
@@ -106,6 +114,7 @@ class PoolCell:
             self.clock.sleep(_GATHER_SECONDS)
         self._look_over()
         self._offered = (self.hosts, self.full, self.note)
+        self._shown = self.processes
 
     def expected(self) -> tuple[happened.ContainerExpected, ...]:
         """Return the processes that an earlier leader claimed, or this one on an earlier connection."""
@@ -117,6 +126,7 @@ class PoolCell:
                 self.number,
                 POOL,
                 each.record.host,
+                offer=each.record.offer,
             )
             for name, each in sorted(self._members.items())
             if each.record.claim and not each.record.is_released
@@ -138,12 +148,14 @@ class PoolCell:
 
     # ---- commands: return at once, the outcome comes as an event ----
 
-    def request(self, number: int, host: str | None) -> None:
-        """Claim a process on ``host``, or on any, now or when one waits; results in `RequestPlaced`."""
+    def request(self, number: int, host: str | None, demand: Demand = ANY) -> None:
+        """Claim a process that fits on ``host``, or on any, now or when one waits; results in `RequestPlaced`."""
 
         def run() -> None:
             claim = f"{self.records.epoch}-{number}"
             self._pending[claim] = host
+            self._demands = {each: self._demands[each] for each in self._pending if each in self._demands}
+            self._demands[claim] = demand
             self.post(happened.RequestPlaced(number, _grant(claim)))
 
         self._worker.put(run)
@@ -227,6 +239,7 @@ class PoolCell:
     def _gone(self, record: MemberRecord) -> None:
         """Post the end of a process that was claimed; another is started on its host soon."""
         self._ended[record.host] = self.clock.monotonic()
+        self._restarting[record.host] = record.offer
         if not record.claim:
             return
         grant = _grant(record.claim)
@@ -274,26 +287,29 @@ class PoolCell:
         for claim, host in list(self._pending.items()):
             if claim in self._tried:
                 continue
-            member = next(self._waiting(host), None)
+            member = next(self._waiting(host, self._demands[claim]), None)
             if member is None:
                 continue
-            claimed = msgspec.structs.replace(member.record, claim=claim)
+            claimed = msgspec.structs.replace(member.record, claim=claim, job=self._demands[claim].job)
             if not self._write(member, claimed):
                 # It may have been claimed, and the request must not get a second one: first it is read again.
                 return
             self._claimed(claimed)
 
-    def _waiting(self, host: str | None) -> Iterator[PoolMember]:
-        """Yield the processes that wait, on ``host`` or on any: first where the fewest are claimed."""
+    def _waiting(self, host: str | None, demand: Demand) -> Iterator[PoolMember]:
+        """Yield the processes that wait and fit, on ``host`` or on any: the best fit, then where fewest are claimed."""
         loads: dict[str, int] = {}
         for each in self._members.values():
             loads[each.record.host] = loads.get(each.record.host, 0) + bool(each.record.claim)
         found = [
-            (loads[each.record.host], each.record.host, name)
+            (rest(demand, each.record.offer), loads[each.record.host], each.record.host, name)
             for name, each in self._members.items()
-            if name not in self._unsure and _is_free(each.record) and host in (None, each.record.host)
+            if name not in self._unsure
+            and _is_free(each.record)
+            and host in (None, each.record.host)
+            and fits(demand, each.record.offer)
         ]
-        for _, _, name in sorted(found):
+        for *_, name in sorted(found):
             yield self._members[name]
 
     def _write(self, member: PoolMember, record: MemberRecord) -> bool:
@@ -317,7 +333,7 @@ class PoolCell:
     def _claimed(self, record: MemberRecord) -> None:
         del self._pending[record.claim]
         _log.info("claimed %s on %s", record.container, record.host)
-        self.post(happened.ContainerGranted(_grant(record.claim), self.clock.monotonic_ms()))
+        self.post(happened.ContainerGranted(_grant(record.claim), self.clock.monotonic_ms(), record.offer))
 
     def _give_back(self) -> None:
         """Record that processes are not needed any longer; what cannot be recorded stays owed."""
@@ -338,13 +354,20 @@ class PoolCell:
                 self.owed.discard(granted)
 
     def _offer(self) -> None:
-        """Tell the leader of the hosts if they have changed."""
+        """Tell the leader of the hosts and processes if they have changed."""
         self._look_over()
-        if (self.hosts, self.full, self.note) == self._offered:
+        offered, processes = (self.hosts, self.full, self.note), self.processes
+        if offered == self._offered and processes == self._shown:
             return
-        self._offered = (self.hosts, self.full, self.note)
+        self._offered, self._shown = offered, processes
         found = happened.CellFound(
-            self.number, POOL, self.hosts, self.clock.monotonic_ms(), full=self.full, note=self.note
+            self.number,
+            POOL,
+            self.hosts,
+            self.clock.monotonic_ms(),
+            full=self.full,
+            note=self.note,
+            processes=processes,
         )
         self.post(found)
 
@@ -361,6 +384,13 @@ class PoolCell:
         if note and note != self.note:
             _log.warning("processes are %s", note)
         self.note = note
+
+    @property
+    def processes(self) -> tuple[PoolProcess, ...]:
+        """Every process, and those that are being started again, as they were."""
+        present = [each.process for _, each in sorted(self._members.items())]
+        coming = [PoolProcess(each, self._restarting[each]) for each in sorted(self._ended)]
+        return (*present, *coming)
 
     def _room(self) -> tuple[tuple[str, ...], frozenset[str]]:
         """Return every host, and those on which no process waits or is being started."""

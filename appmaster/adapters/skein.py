@@ -25,6 +25,7 @@ from appmaster.leadership.yarn_ids import grant_id
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.job import PlannerPolicy
+from locality.fit import ANY, Demand, PoolProcess
 from standby.errors import Unavailable
 from standby.process.last_words import LastWords, last_words
 from standby.shared.clock import Clock
@@ -103,6 +104,7 @@ class SkeinCell:
     full: frozenset[str] = frozenset()
     #: Nothing is known of it.
     note: str = ""
+    processes: tuple[PoolProcess, ...] = ()
     #: Containers that were given back without the AM being informed.
     owed: set[str] = field(default_factory=set)
     _client: Any = None
@@ -178,8 +180,11 @@ class SkeinCell:
 
     # ---- commands: return at once, the outcome comes as an event ----
 
-    def request(self, number: int, host: str | None) -> None:
-        """Request a container on ``host``, or on any; results in `RequestPlaced` or `RequestRefused`."""
+    def request(self, number: int, host: str | None, demand: Demand = ANY) -> None:
+        """Request a container on ``host``, or on any; results in `RequestPlaced` or `RequestRefused`.
+
+        ``demand`` is of no use here: the application was submitted with the size of its containers.
+        """
 
         def run() -> None:
             service = self._services.get(host)

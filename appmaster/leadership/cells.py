@@ -19,6 +19,7 @@ from appmaster.leadership.ports import CellConnection, CellRecords
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.records import CellRecord
+from locality.fit import ANY, Demand
 from standby.errors import Transient, Unavailable
 from standby.shared.clock import Clock
 
@@ -167,7 +168,7 @@ class Cells:
             if each.connection is not None:
                 each.connection.finish(succeeded=succeeded, diagnostics=diagnostics)
 
-    def request(self, number: int, host: str | None, cell: int) -> None:
+    def request(self, number: int, host: str | None, cell: int, demand: Demand = ANY) -> None:
         """Request a container from a cell; results in `RequestPlaced` or `RequestRefused`."""
         with self._lock:
             held = self._held.get(cell)
@@ -178,7 +179,7 @@ class Cells:
                 happened.RequestRefused(number, f"cell {cell} does not answer", self.clock.monotonic_ms())
             )
             return
-        connection.request(number, host)
+        connection.request(number, host, demand)
 
     def release(self, granted: str) -> None:
         """Give back a container or a request; if its cell does not answer now, as soon as it does."""
@@ -341,6 +342,7 @@ class Cells:
                 master,
                 connection.full,
                 connection.note,
+                connection.processes,
             ),
             *expected,
         ]

@@ -13,8 +13,10 @@ from appmaster.leadership.suspicion import Beat
 from appmaster.planning.state import events as happened
 from appmaster.ports import JobUpdates
 from appmaster.records import CellRecord, JobRecord, Loaded, StatusRecord
+from locality.fit import Demand, PoolProcess
 from standby.errors import BadConfiguration
 from standby.shared.records import ContainerRecord, ControllerRecord, MemberRecord
+from standby.shared.wire import PROTOCOL
 
 # ---- the election ----
 
@@ -72,6 +74,11 @@ class CellConnection(Protocol):
     owed: set[str]
     """What was given back without its AM being informed."""
 
+    @property
+    def processes(self) -> tuple[PoolProcess, ...]:
+        """The processes of a pool; empty on YARN."""
+        ...
+
     def connect(self) -> None:
         """Connect; raises `Unavailable`."""
         ...
@@ -92,8 +99,8 @@ class CellConnection(Protocol):
         """Release its resources."""
         ...
 
-    def request(self, number: int, host: str | None) -> None:
-        """Ask for a container."""
+    def request(self, number: int, host: str | None, demand: Demand) -> None:
+        """Ask for a container; a pool, for one that fits ``demand``."""
         ...
 
     def release(self, granted: str) -> bool:
@@ -112,6 +119,13 @@ class PoolMember:
     record: MemberRecord
     version: int
     """Of its node; each claim and each release raises it."""
+
+    @property
+    def process(self) -> PoolProcess:
+        """Return what matters of it for a choice; one that is given back makes room for its successor."""
+        record = self.record
+        is_free = not record.claim or record.is_released
+        return PoolProcess(record.host, record.offer, is_free, record.protocol != PROTOCOL)
 
 
 class PoolRecords(Protocol):

@@ -32,7 +32,7 @@ from standby.adapters.zookeeper.membership import (
     ZooKeeperRecordReader,
 )
 from standby.adapters.zookeeper.pool import PoolMembership
-from standby.cluster import FILE, JARS_DIRECTORY, ClusterConfig, load
+from standby.cluster import FILE, JARS_DIRECTORY, OFFER, ClusterConfig, load
 from standby.code.jobcode import JobCode
 from standby.config import JobConfig
 from standby.control.effects import Quit
@@ -51,9 +51,10 @@ from standby.security import credentials
 from standby.shared import exits
 from standby.shared.clock import REAL, Clock
 from standby.shared.metric import Samples
+from standby.shared.model import NodeOffer
 from standby.shared.peers import Routes
 from standby.shared.probes import Probe, no_probe
-from standby.shared.records import ContainerRecord, MemberRecord
+from standby.shared.records import ContainerRecord, MemberRecord, decode_offer
 from standby.shared.roles import PeerRole
 from standby.shared.wire import PROTOCOL, JobDefinition, encode_entry
 from standby.threads.inbox import Inbox
@@ -79,6 +80,8 @@ class ContainerPlace:
     log_dirs: tuple[str, ...]
     is_in_pool: bool = False
     """Whether it waits in a pool until the leader claims it."""
+    offer: NodeOffer = field(default_factory=NodeOffer)
+    """What it offers there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,7 @@ def read_place(environment: Mapping[str, str]) -> ContainerPlace:
         environment.get("SKEIN_CONTAINER_ID", ""),
         logs,
         is_in_pool=IN_POOL in environment,
+        offer=decode_offer(environment.get(OFFER, "{}"), f"${OFFER}"),
     )
 
 
@@ -314,7 +318,11 @@ def _record(identity: ContainerIdentity, place: ContainerPlace, peer_port: int) 
 
 
 def _member(place: ContainerPlace) -> MemberRecord:
-    return MemberRecord(place.container, place.host, os.getpid(), PROTOCOL, _version())
+    return MemberRecord(
+        *(place.container, place.host, os.getpid(), PROTOCOL, _version()),
+        offer=place.offer,
+        since_ms=REAL.now_ms(),
+    )
 
 
 def _terminated(

@@ -413,3 +413,18 @@ class Leftover:
     found_ms: int = 0
     """When it was found on the disk, in Unix ms by the host's clock. 0: not reported, by a container of an older
     version."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOffer:
+    """What a process of a pool offers, as its node was started with."""
+
+    group: str = ""
+    """It is for the jobs only that ask for this group."""
+    memory_mb: int = 0
+    """0: not limited; so are the others."""
+    cores: int = 0
+    tasks: int = 0
+    """The most copies of tasks that it takes."""
+    attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Of its host, for `job.locality.spread`; among them its ``rack``."""

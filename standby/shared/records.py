@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from standby.errors import BadConfiguration
-from standby.shared.model import TaskRecord
+from standby.shared.model import NodeOffer, TaskRecord
 from standby.shared.peers import BundleSource
 
 #: Version of the bodies below.
@@ -71,6 +71,11 @@ class MemberRecord(msgspec.Struct, frozen=True):
     is_released: bool = False
     """It is no longer needed, and ends."""
     version: int = VERSION
+    offer: NodeOffer = NodeOffer()
+    since_ms: int = 0
+    """When its process began to wait, Unix milliseconds; 0: by a version that did not say."""
+    job: str = ""
+    """The job that it was claimed for; empty: it waits, or was claimed by a version that did not say."""
 
 
 class _Task(msgspec.Struct, frozen=True):
@@ -96,6 +101,16 @@ _making: Final = threading.Lock()
 def encode(record: ControllerRecord | ContainerRecord | MemberRecord) -> bytes:
     """Return the znode's data."""
     return msgspec.json.encode(record)
+
+
+def encode_offer(offer: NodeOffer) -> str:
+    """Return an offer as the value of a variable."""
+    return msgspec.json.encode(offer).decode()
+
+
+def decode_offer(text: str, where: str) -> NodeOffer:
+    """Return the offer in a variable. Raises `BadConfiguration` with ``where`` it was found."""
+    return decoded(text.encode(), where, NodeOffer)
 
 
 def encode_task(record: TaskRecord) -> bytes:

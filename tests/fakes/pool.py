@@ -9,15 +9,18 @@ from msgspec.structs import replace
 
 from appmaster.leadership.ports import PoolMember
 from standby.errors import BadConfiguration, Fenced, Transient
+from standby.shared.model import NodeOffer
 from standby.shared.naming import member_id
 from standby.shared.records import MemberRecord
 from standby.shared.wire import PROTOCOL
 from standby.threads.worker import do_nothing
 
 
-def waiting(host: str, unique: str, *, protocol: int = PROTOCOL) -> MemberRecord:
+def waiting(
+    host: str, unique: str, *, protocol: int = PROTOCOL, offer: NodeOffer | None = None
+) -> MemberRecord:
     """Return the record of a process that waits."""
-    return MemberRecord(member_id(host, unique), host, 7, protocol, "0.1.0")
+    return MemberRecord(member_id(host, unique), host, 7, protocol, "0.1.0", offer=offer or NodeOffer())
 
 
 @dataclass

@@ -23,10 +23,12 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import JobState, PlannerPolicy
 from appmaster.planning.state.model import JobModel, JobSpec
 from appmaster.planning.state.view import ClusterView, Command, Operation, Recorded
+from locality.fit import Demand, PoolProcess, fits
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd
 from standby.shared.model import (
     Leftover,
+    NodeOffer,
     Phase,
     ProcessorId,
     ReplicaStatus,
@@ -110,6 +112,8 @@ class FakeCluster:
     racks: Mapping[str, str] = field(default_factory=dict)
     is_pool: bool = False
     """Its cell is a pool with ``capacity`` processes on each host: the end of a process shows by its session alone."""
+    offers: Mapping[str, NodeOffer] = field(default_factory=dict)
+    """Host → what its processes offer, in a pool."""
 
     def __post_init__(self) -> None:
         self.now_ms = 1_000
@@ -117,6 +121,8 @@ class FakeCluster:
         self.frozen: set[str] = set()
         self.processes: dict[str, Process] = {}
         self.waiting: dict[str, tuple[int, str | None, int]] = {}
+        #: Request → what it asks of a process of a pool.
+        self.demands: dict[str, Demand] = {}
         #: Cell → the attempt of it whose Skein AM answers; one that is away has none.
         self.attempts = {each: f"{each}.1" for each in self.cells}
         #: Cell → its latest attempt, as its record has it.
@@ -206,6 +212,7 @@ class FakeCluster:
                 process.attempt,
                 process.host if self.cells else "",
                 process.incarnation if self.cells else 0,
+                self._offer_of(process.host),
             )
         )
 
@@ -213,7 +220,17 @@ class FakeCluster:
         attempt = self.attempts.get(cell)
         if attempt is not None:
             master = self.masters.get(cell, "")
-            self.tell(happened.CellFound(cell, attempt, self.hosts, self.now_ms, master, self._full()))
+            self.tell(
+                happened.CellFound(
+                    cell,
+                    attempt,
+                    self.hosts,
+                    self.now_ms,
+                    master,
+                    self._full(),
+                    processes=self._offered(),
+                )
+            )
         else:
             self.tell(happened.CellLost(cell, self.latest[cell], "its AM refuses", self.now_ms))
 
@@ -221,6 +238,19 @@ class FakeCluster:
         """Return the hosts of a pool on which every process is claimed, the last one a moment ago or longer."""
         held = Counter(each.host for each in self.processes.values())
         return frozenset(each for each in self.hosts if self.is_pool and held[each] >= self.capacity)
+
+    def _offer_of(self, host: str) -> NodeOffer | None:
+        return self.offers.get(host, NodeOffer()) if self.is_pool else None
+
+    def _offered(self) -> tuple[PoolProcess, ...]:
+        """Return the processes of a pool, those that are claimed first."""
+        held = Counter(each.host for each in self.processes.values())
+        return tuple(
+            PoolProcess(host, offer, is_free=number >= held[host])
+            for host in sorted(self.up)
+            if (offer := self._offer_of(host)) is not None
+            for number in range(self.capacity)
+        )
 
     def lose_cell(self, cell: int, *, runs_on: bool = False) -> None:
         """Lose a cell's Skein AM; its containers end with it, or run on until YARN ends them."""
@@ -317,6 +347,7 @@ class FakeCluster:
             self.serial += 1
             skein_id = f"s_{self.serial}"
             self.waiting[skein_id] = (self.now_ms + 100, action.host, action.cell)
+            self.demands[skein_id] = action.demand
             self.tell(happened.RequestPlaced(action.number, skein_id))
         elif isinstance(action, todo.CancelRequest):
             self.waiting.pop(action.skein_id, None)
@@ -450,6 +481,7 @@ class FakeCluster:
                 for each in sorted(self.up)
                 if sum(1 for p in self.processes.values() if p.host == each) < self.capacity
                 and each not in self.frozen
+                and fits(self.demands[skein_id], self._offer_of(each))
             ]
             if due > self.now_ms or not usable or (wanted_host and wanted_host not in usable):
                 continue
@@ -457,7 +489,7 @@ class FakeCluster:
             host = wanted_host or min(
                 usable, key=lambda h: sum(1 for p in self.processes.values() if p.host == h)
             )
-            self.tell(happened.ContainerGranted(skein_id, self.now_ms))
+            self.tell(happened.ContainerGranted(skein_id, self.now_ms, self._offer_of(host)))
             if self.fails_at_launch(host):
                 at_ms = self.now_ms + 50
                 ended = happened.ContainerCompleted(skein_id, "exit 1", at_ms, self.is_launch_killed)
@@ -474,7 +506,8 @@ class FakeCluster:
                 attempt=self.attempts.get(cell, ""),
             )
         for each in self.cells if self.is_pool else ():
-            if (self.view.cells[each].hosts, self.view.cells[each].full) != (self.hosts, self._full()):
+            known = self.view.cells[each]
+            if (known.hosts, known.full, known.processes) != (self.hosts, self._full(), self._offered()):
                 self._tell_cell(each)
 
     def live(self) -> None:

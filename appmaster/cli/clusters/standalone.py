@@ -15,6 +15,7 @@ import argparse
 import ipaddress
 import logging
 import os
+import re
 import shlex
 import signal
 import socket
@@ -41,7 +42,8 @@ from standby.kernel.store.directories import make_private
 from standby.security import credentials
 from standby.security.credentials import Bootstrap
 from standby.security.private_files import write_private
-from standby.shared.naming import escape
+from standby.shared.model import NodeOffer
+from standby.shared.naming import NAME, NAME_WORDS, escape
 from standby.shared.roles import PeerRole
 
 #: The files of a cluster's directory beside `standby.cluster.FILE`, by the processes that need them.
@@ -54,6 +56,9 @@ _OF_A_JOB: Final = {"job.name": "cluster", "task.inputs": "none", "task.step": "
 _ENDED_BY_SIGNAL: Final = tuple(
     status for each in (signal.SIGTERM, signal.SIGINT) for status in (-each, 128 + each)
 )
+
+#: An amount of memory.
+_SIZE: Final = re.compile(r"([0-9]+)([mMgG])\Z")
 
 #: A unit of systemd. Its time to stop is above what a process takes at most. Only the command itself gets the signal,
 #: and passes it on: systemd would send it to every process, Spark's JVM too, and a second one ends a process at once.
@@ -114,6 +119,70 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
                 action="store_true",
                 help="without Spark's connector, which is fetched otherwise: for jobs with task.feed=plain only",
             )
+            _add_offer(parser)
+
+
+def _add_offer(parser: argparse.ArgumentParser) -> None:
+    """Add what a process offers; a job asks for it by the keys that it asks YARN with."""
+    parser.add_argument(
+        "--attribute",
+        action="append",
+        default=[],
+        type=_attribute,
+        metavar="KEY=VALUE",
+        help="an attribute of this host, for job.locality.spread; rack=NAME is its rack; may be repeated",
+    )
+    parser.add_argument(
+        "--group",
+        type=_group,
+        metavar="NAME",
+        help="only for jobs with this yarn.container.label (default: for those without one)",
+    )
+    parser.add_argument(
+        "--memory",
+        default=0,
+        type=_memory,
+        metavar="SIZE",
+        help="what the process may use, as 4g or 512m: only for jobs whose cluster-manager.container.memory.mb is at "
+        "most that (default: for any)",
+    )
+    for option, text in (
+        (
+            "--cores",
+            "only for jobs whose cluster-manager.container.cpu.cores is at most that (default: for any)",
+        ),
+        ("--tasks", "the most copies of tasks that the process takes (default: any number)"),
+    ):
+        parser.add_argument(option, default=0, type=_count, metavar="N", help=text)
+
+
+def _attribute(text: str) -> tuple[str, str]:
+    key, _, value = (each.strip() for each in text.partition("="))
+    if not (key and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not key=value")
+    if key == "cell":
+        raise argparse.ArgumentTypeError(f"{text!r}: cell is not an attribute; the name is reserved")
+    return key, value
+
+
+def _group(text: str) -> str:
+    if not NAME.match(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a group: it can be {NAME_WORDS}")
+    return text
+
+
+def _memory(text: str) -> int:
+    found = _SIZE.match(text)
+    size = int(found[1]) * (1024 if found[2] in "gG" else 1) if found is not None else 0
+    if not size:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size, as 4g or 512m")
+    return size
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
 
 
 # ---- init ----
@@ -239,9 +308,22 @@ def _print_unit(arguments: argparse.Namespace, what: str) -> int:
         value = getattr(arguments, option, None)
         if value:
             more += [f"--{option}", str(value.absolute() if isinstance(value, Path) else value)]
+    more += _offer_options(arguments) if what == "node" else []
     command = shlex.join([sys.executable, "-m", "appmaster.cli.main", what, *config, *more])
     print(_UNIT.format(what=what, user=os.geteuid(), command=command), end="")
     return 0
+
+
+def _offer_options(arguments: argparse.Namespace) -> list[str]:
+    offered = {
+        "--group": arguments.group,
+        "--memory": arguments.memory and f"{arguments.memory}m",
+        "--cores": arguments.cores,
+        "--tasks": arguments.tasks,
+    }
+    options = [(option, str(value)) for option, value in offered.items() if value]
+    options += [("--attribute", f"{key}={value}") for key, value in arguments.attribute]
+    return [word for each in options for word in each]
 
 
 def _master(arguments: argparse.Namespace) -> int:
@@ -282,5 +364,9 @@ def _node(arguments: argparse.Namespace) -> int:
         from appmaster.cli.launch.cells import spark_connector
 
         jars = tuple(each.absolute() for each in spark_connector(Progress().say))
-    settings = node.NodeSettings(config, bootstrap, _host(arguments), jars)
+    offer = NodeOffer(
+        *(arguments.group or "", arguments.memory, arguments.cores, arguments.tasks),
+        dict(arguments.attribute),
+    )
+    settings = node.NodeSettings(config, bootstrap, _host(arguments), jars, offer)
     return _ended(arguments, node.run(settings))

@@ -247,10 +247,12 @@ def _check(
             raise BadConfiguration(
                 "--probe: the cluster is a pool, whose processes run on their hosts already; leave it out"
             )
-        hosts, processes = checks.check_pool(servers.zookeeper)
-        topology: cells.Topology = (hosts, dict.fromkeys(hosts, ""))
+        pool = checks.check_pool(job.config, servers.zookeeper)
+        if pool.lack:
+            say(f"warning: no process of the pool fits, and the job waits until one comes: {pool.lack}")
+        topology: cells.Topology = (pool.hosts, dict.fromkeys(pool.hosts, ""))
         former = cluster.present.record.definition.config if cluster.present is not None else {}
-        job = job.on_pool(processes, former)
+        job = job.on_pool(pool.waiting, former)
     else:
         topology = checks.check_yarn(job, servers.driver)
     config = job.config

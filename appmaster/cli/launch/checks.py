@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from msgspec import structs
@@ -14,10 +14,12 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import JobFile
 from appmaster.cli.shared.waiting import PollResult, until
+from appmaster.config import job_demand
 from appmaster.records import JobRecord
 from appmaster.topics import brokers, changelog
 from appmaster.topics.ids import judge, kinds
 from appmaster.topics.ports import TopicShape
+from locality.fit import fits, why_none
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, Unavailable
 from standby.security.disclosure import is_secret
@@ -110,8 +112,20 @@ def check_yarn(job: JobFile, client: Any) -> tuple[tuple[str, ...], dict[str, st
     return config.hosts or running, {each.host: str(each.rack_name or "") for each in nodes}
 
 
-def check_pool(zookeeper: ZooKeeper) -> tuple[tuple[str, ...], int]:
-    """Return the hosts of a cluster's pool, and how many processes wait.
+@dataclass(frozen=True, slots=True)
+class PoolAnswer:
+    """What a pool has for a job."""
+
+    hosts: tuple[str, ...]
+    """Hosts with a process that fits, whether it waits or not."""
+    waiting: int
+    """How many processes wait that fit."""
+    lack: str
+    """Why no process fits; empty: one does, or there is none at all."""
+
+
+def check_pool(config: JobConfig, zookeeper: ZooKeeper) -> PoolAnswer:
+    """Return what a cluster's pool has for a job.
 
     Raises `Unavailable` if the cluster has no master: nothing would take the job.
     """
@@ -119,10 +133,14 @@ def check_pool(zookeeper: ZooKeeper) -> tuple[tuple[str, ...], int]:
         raise Unavailable(
             "the cluster is a pool, and no master of it runs; start one with `standfast master`"
         )
-    members = zookeeper.pool.read(sorted(zookeeper.pool.names()))
-    hosts = {each.record.host for each in members.values()}
-    waiting = sum(not each.record.claim for each in members.values())
-    return tuple(sorted(hosts)), waiting
+    members = zookeeper.pool.read(sorted(zookeeper.pool.names())).values()
+    # How many tasks each process has is decided later.
+    demand = replace(job_demand(config), tasks=1)
+    fitting = [each for each in members if not each.process.is_foreign and fits(demand, each.process.offer)]
+    hosts = {each.record.host for each in fitting}
+    waiting = sum(not each.record.claim for each in fitting)
+    lack = why_none(demand, [each.process for each in members])
+    return PoolAnswer(tuple(sorted(hosts)), waiting, lack)
 
 
 def missing_hosts_warning(config: JobConfig, hosts: int) -> str:

@@ -14,7 +14,7 @@ from appmaster.planning.fold.changes import unsettle_all
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.mappings import put
 from appmaster.planning.state.view import Cell, CellState, ClusterView
-from locality.hosts import HostInfo
+from locality.hosts import HostInfo, described_by
 
 
 def cell_found(view: ClusterView, event: happened.CellFound) -> ClusterView:
@@ -30,6 +30,7 @@ def cell_found(view: ClusterView, event: happened.CellFound) -> ClusterView:
         master=event.master,
         full=event.full,
         note=event.note,
+        processes=event.processes,
     )
     if known is not None and is_same:
         cell = replace(cell, since_ms=known.since_ms)
@@ -80,6 +81,10 @@ def with_offers(view: ClusterView) -> ClusterView:
         {host for each in view.cells.values() for host in each.hosts} if view.cells else view.described.keys()
     )
     hosts = {name: view.described.get(name) or HostInfo(name) for name in sorted(named)}
+    for each in (process for cell in view.cells.values() for process in cell.processes):
+        if each.offer.attributes:
+            # What a job's keys say of a host comes first, then what its first node says.
+            hosts[each.host] = described_by(each.offer.attributes, hosts[each.host])
     if not view.cells:
         return replace(view, hosts=hosts, offers=tuple(hosts.values()))
     offers = tuple(

@@ -52,6 +52,7 @@ def container_expected(view: ClusterView, event: happened.ContainerExpected) -> 
         host=event.host,
         incarnation=event.incarnation,
         heard_ms=event.at_ms,
+        offer=event.offer,
     )
     view = replace(view, containers=put(view.containers, event.container, container))
     view = with_known_hosts(view, (event.container,))
@@ -101,9 +102,15 @@ def request_refused(view: ClusterView, event: happened.RequestRefused) -> Cluste
 def container_granted(view: ClusterView, event: happened.ContainerGranted) -> ClusterView:
     """Return the view in which YARN has granted a request; its container has yet to register."""
     request = view.request_of(event.skein_id)
+    if request is None and event.offer is not None:
+        # A claim of unknown outcome: its process was quicker than the leader's second look.
+        known = next((each for each in view.containers.values() if each.skein_id == event.skein_id), None)
+        if known is not None:
+            known = replace(known, offer=event.offer)
+            return replace(view, containers=put(view.containers, known.id, known))
     if request is None or request.state is RequestState.GRANTED:
         return view
-    granted = replace(request, state=RequestState.GRANTED, since_ms=event.at_ms)
+    granted = replace(request, state=RequestState.GRANTED, since_ms=event.at_ms, offer=event.offer)
     return replace(view, requests=put(view.requests, request.number, granted))
 
 
@@ -131,12 +138,13 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
     if known is not None and event.incarnation < known.incarnation:
         return view
     slot = known.slot if known is not None else None
+    offer = known.offer if known is not None else None
     # A container that this leader has declared lost is given back, whether or not its cell's AM has noticed the loss.
     is_known = known is not None or (is_of_silent_cell(view, event) and event.container not in view.told_lost)
     presence = Presence.LIVE if is_known else Presence.ORPHAN
     requests = view.requests
     if request := view.request_of(event.skein_id):
-        slot = request.slot
+        slot, offer = request.slot, request.offer
         presence = Presence.LIVE
         requests = without(view.requests, request.number)
     if known is not None and known.presence in (Presence.LEAVING, Presence.ORPHAN):
@@ -163,6 +171,7 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
         has_ended=_has_ended(event.replicas),
         leftovers=event.leftovers,
         is_warm=known.is_warm if known is not None else False,
+        offer=offer,
     )
     view = replace(view, requests=requests, containers=put(view.containers, event.container, container))
     view = with_inventory(view, event.replicas)

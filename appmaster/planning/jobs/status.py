@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from appmaster.planning.jobs.models import exhaustions, too_often
+from appmaster.planning.placement.pool_fit import has_room, why_no_process
+from appmaster.planning.placement.shared_containers import shared_containers
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.requests.requests import exhausted
 from appmaster.planning.state.actions import Action, WriteStatus
@@ -210,10 +212,25 @@ def _standby_lacks(record: TaskRecord, copy: int, status: ReplicaStatus | None) 
     return status.phase.value if status.phase is not Phase.TAILING else "not in sync"
 
 
+def _why_no_room(turn: Turn, job: Job, slot: SlotId) -> str:
+    """Return why no process of the pool can take a copy, now or later; empty on YARN, or if one can."""
+    if not turn.view.processes:
+        return ""
+    asked = SharedSlotId(job.name, 0) if job.model.is_mixed else slot
+    if why := why_no_process(turn.view, job, asked):
+        return f"no process fits: {why}"
+    held = shared_containers(turn, job) if job.model.is_mixed else []
+    if held and len(held) >= job.model.containers and not any(has_room(turn, each, 1) for each in held):
+        return "its containers take no more tasks (--tasks, job.container.count)"
+    return ""
+
+
 def _why_unplaced(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
     view = turn.view
     if cohort.record.displaced == slot.copy:
         return "displaced by the active"
+    if why := _why_no_room(turn, cohort.job, slot):
+        return why
     request = turn.request_at(slot)
     if request is not None:
         return f"waiting for a container on {request.host or 'any host'}"

@@ -7,6 +7,7 @@ from typing import Final
 
 from appmaster.planning.placement.fault_domains import Location
 from appmaster.planning.placement.left_state import freshness_of
+from appmaster.planning.placement.pool_fit import has_room
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.state.view import HOLDING, Container, Presence, places
 from locality.history import NOTHING
@@ -38,7 +39,12 @@ def free_for(
         is_elsewhere = each.host not in siblings and (
             locations is None or (each.host, each.cell) in locations
         )
-        return is_elsewhere and not turn.view.must_leave(each) and is_current(job, each)
+        return (
+            is_elsewhere
+            and not turn.view.must_leave(each)
+            and is_current(job, each)
+            and has_room(turn, each, sum(len(cohort.recorded) for cohort in cohorts))
+        )
 
     own = [each for each in turn.free_at(job, slot) if fits(each)]
     # A container that was requested for another slot, and which that slot still needs, stays free for it.
@@ -78,12 +84,16 @@ def _is_taken(turn: Turn, slot: SlotId) -> bool:
 
 
 def fits_host(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:
-    """Return whether a container may take a copy: its host has no other copy, and it runs the present revision.
+    """Return whether a container may take a copy: no other is on its host, it has the present revision, and room.
 
     In a mixed job a container of an older revision may take one until it is replaced.
     """
     is_fresh = cohort.job.model.is_mixed or is_current(cohort.job, container)
-    return is_fresh and is_apart(turn, cohort, copy, container)
+    return (
+        is_fresh
+        and is_apart(turn, cohort, copy, container)
+        and has_room(turn, container, len(cohort.recorded))
+    )
 
 
 def is_apart(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from appmaster.planning.placement.eligibility import fits_host
 from appmaster.planning.placement.left_state import freshness_of
+from appmaster.planning.placement.pool_fit import most_copies
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.placement.upgrade import crowded_containers, may_take, outdated, surplus_container
 from appmaster.planning.state.job import Job
@@ -34,7 +33,7 @@ def choose_shared(
         return None
     share = max(1, len(live) if _in_vain(turn, job) else job.model.containers)
     tasks, copies = len(job.model.processors), len(job.model.slots)
-    most = [math.ceil(tasks / share), math.ceil(copies / share)]
+    most = [most_copies(each, share, live) for each in (tasks, copies)]
     even = tasks // share if activates else copies // share
     loads = turn.loads()
 

@@ -26,6 +26,7 @@ from appmaster.planning.state.view import (
     Recorded,
     RequestState,
 )
+from locality.fit import Demand, Rest, fits
 from locality.history import StateOnDisk, remember
 from locality.hosts import HostInfo
 from locality.question import Sibling
@@ -115,6 +116,8 @@ class Turn:
         #: See `appmaster.planning.placement.relocation`; None: not computed yet.
         self.relocations: dict[ProcessorId, Relocation] | None = None
         self.fault_domains: dict[tuple[str, ...], FaultDomains] = {}
+        #: See `appmaster.planning.placement.pool_fit`.
+        self.rests: dict[Demand, Mapping[str, Rest]] = {}
         #: See `appmaster.planning.placement.left_state`; None: not computed yet.
         self.leftovers: Mapping[TaskId, tuple[StateOnDisk, ...]] | None = None
         self._cohorts: dict[ProcessorId, tuple[Cohort, ...] | None] = {}
@@ -283,7 +286,7 @@ class Turn:
         """Return what is known about a host, for one cell; a container may be on a host that was unknown before."""
         found = self._hosts.get((name, cell))
         if found is None:
-            known = self.view.described.get(name) or HostInfo(name)
+            known = self.view.hosts.get(name) or self.view.described.get(name) or HostInfo(name)
             found = self._hosts[name, cell] = known if known.cell == cell else replace(known, cell=cell)
         return found
 
@@ -338,7 +341,8 @@ class Turn:
     def _may_serve(self, container: Container, job: Job) -> bool:
         owner = self.view.job_of(container)
         if owner is None:
-            return not container.revisions  # else its process has loaded the code of a job that is gone
+            # Otherwise its process has loaded the code of a job that is gone.
+            return not container.revisions and fits(job.policy.demand, container.offer)
         return owner.name == job.name
 
     def request_at(self, slot: Slot) -> ContainerRequest | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from appmaster.planning.containers.assignments import is_told
 from appmaster.planning.containers.detect import policy_of
+from appmaster.planning.placement.pool_fit import demand_of
 from appmaster.planning.placement.turn import Turn, is_current
 from appmaster.planning.placement.upgrade import crowded_containers, extra_containers
 from appmaster.planning.requests.needs import Need, counted_containers
@@ -27,6 +28,7 @@ from appmaster.planning.state.view import (
     RequestKind,
     RequestState,
 )
+from locality.fit import fits
 from standby.shared.model import ProcessorId, SlotId
 
 
@@ -175,6 +177,8 @@ def _unwanted(
         return Outcome.SURPLUS, "every slot is taken"
     own = needed.get(container.slot) if container.slot is not None else None
     for need in [own] if own is not None else mine:
+        if not fits(demand_of(need.job, need.slot), container.offer):
+            continue
         if need.is_reservation:
             if container.host == need.preferred:
                 return None

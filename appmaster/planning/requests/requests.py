@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from appmaster.planning.placement.left_state import leftovers
+from appmaster.planning.placement.pool_fit import demand_of, rests, why_no_process
 from appmaster.planning.placement.turn import Turn
 from appmaster.planning.requests.needs import Need
 from appmaster.planning.state.actions import (
@@ -68,7 +69,7 @@ def requests(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
             every, same = asked_on.get(host, (0, 0))
             asked_on[host] = (every + 1, same + need.is_active)
         cells[cell] = cells.get(cell, 0) + 1
-        yield RequestContainer(number, slot, host, kind, reason, cell)
+        yield RequestContainer(number, slot, host, kind, reason, cell, demand_of(need.job, slot))
 
 
 def host_loads(turn: Turn, but: str = "") -> dict[str, tuple[int, int]]:
@@ -154,6 +155,7 @@ def placement_question(
         # A mixed job's containers are spread over the hosts, and each copy finds one there
         # (`appmaster.planning.placement.shared_containers`).
         shuns_masters=not isinstance(need.slot, SharedSlotId),
+        rests=rests(turn, demand_of(need.job, need.slot)) or {},
         spread=need.job.policy.spread,
     )
 
@@ -181,6 +183,9 @@ def _where(
     offers = view.offers
     if need.locations is not None:
         offers = tuple(each for each in offers if (each.name, each.cell) in need.locations)
+    fitting = rests(turn, demand_of(need.job, need.slot))
+    if fitting is not None:
+        offers = tuple(each for each in offers if each.name in fitting)
     found = best(asked, offers)
     if found is not None:
         has_state = found.host in freshness(need.histories, leftovers(turn))
@@ -188,6 +193,8 @@ def _where(
         kind = RequestKind.PREFERRED if is_preferred else RequestKind.NAMED
         reason = "; ".join(found.reasons) or "the best of the allowed hosts"
         return found.host, found.cell, kind, reason
+    if not offers and (why := why_no_process(view, need.job, need.slot)):
+        return None, cell, RequestKind.ANY, why
     if not offers:
         reason = "every host that is known by name is full" if view.hosts else "no host is known by name"
         return None, cell, RequestKind.ANY, reason

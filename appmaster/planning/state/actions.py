@@ -20,6 +20,7 @@ from appmaster.planning.state.reasons import (
     Setback,
 )
 from appmaster.planning.state.view import LostActive, RequestKind
+from locality.fit import ANY, Demand
 from standby.shared.model import ProcessorId, SlotId, TaskId, TaskRecord, Wanted
 
 
@@ -324,6 +325,8 @@ class RequestContainer:
     reason: str
     cell: int = 1
     """The cell that is asked."""
+    demand: Demand = ANY
+    """What is asked of a process of a pool; cells of YARN start all containers alike."""
 
 
 Action = (

@@ -13,9 +13,10 @@ from appmaster.planning.state.job import EffectKind, PlannerPolicy
 from appmaster.planning.state.model import JobModel, JobSpec
 from appmaster.planning.state.reasons import FailureReason, Loss, Reason, Setback, SetbackKind
 from appmaster.planning.state.view import Command, Recorded
+from locality.fit import PoolProcess
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd
-from standby.shared.model import Leftover, ReplicaStatus
+from standby.shared.model import Leftover, NodeOffer, ReplicaStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,8 @@ class ContainerExpected:
     """As registered in ZooKeeper; empty: not registered, or not read by this leader."""
     incarnation: int = 0
     """Likewise; its port can be probed only if the incarnation is known."""
+    offer: NodeOffer | None = None
+    """What it offers as a process of a pool; None: it is not of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,8 @@ class CellFound:
     """Those of its hosts on which no process of a pool waits. Empty for a cell of YARN, which does not tell."""
     note: str = ""
     """Which processes of a pool cannot be claimed, and why; empty: there are none."""
+    processes: tuple[PoolProcess, ...] = ()
+    """Those of a pool, claimed or not. Empty for a cell of YARN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +263,8 @@ class ContainerGranted:
 
     skein_id: str
     at_ms: int
+    offer: NodeOffer | None = None
+    """What it offers as a process of a pool; None: it is not of one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Final
 
 from appmaster.planning.state.model import JobModel, JobSpec
 from appmaster.planning.state.reasons import FailureReason, Reason
+from locality.fit import ANY, Demand
 from standby.config.planner import PlannerKeys
 from standby.shared.model import ProcessorId
 
@@ -68,6 +69,8 @@ class PlannerPolicy(PlannerKeys):
     """Time after which an assignment that was not reported as applied is sent again."""
     exit_timeout_ms: int = 5_000
     """How long a container has to exit by itself before YARN is asked to end it."""
+    demand: Demand = ANY
+    """What is asked of each process of a pool, without its tasks."""
     quiet_ms: int = 3_000
     """How long after the last arrival a mixed job waits before it begins with fewer containers than it asks for."""
 

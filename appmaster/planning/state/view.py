@@ -14,11 +14,13 @@ from typing import Final
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import Slot, job_of
 from appmaster.planning.state.reasons import HandoverMotive, Loss, Reason, Setback
+from locality.fit import PoolProcess
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd
 from standby.shared.model import (
     InputFailures,
     Leftover,
+    NodeOffer,
     Phase,
     ProcessorId,
     ReplicaId,
@@ -151,6 +153,8 @@ class Container:
     """Why it was told to exit, for people."""
     end: ProcessEnd | None = None
     """How its process ended; None: it is alive, or there is no witness left."""
+    offer: NodeOffer | None = None
+    """What it offers as a process of a pool; None: it is not of one, or that is not known."""
 
     @property
     def reason(self) -> str:
@@ -208,6 +212,8 @@ class ContainerRequest:
     skein_id: str = ""
     cell: int = 1
     """The cell that was asked."""
+    offer: NodeOffer | None = None
+    """Of the process of a pool that was claimed for it; None: none was."""
 
 
 class CellState(str, enum.Enum):
@@ -240,6 +246,8 @@ class Cell:
     """Those of its hosts on which nothing can be requested now (a pool knows)."""
     note: str = ""
     """What of it cannot be used, and why; empty: all can, as far as is known."""
+    processes: tuple[PoolProcess, ...] = ()
+    """Those of a pool, claimed or not."""
 
     @property
     def is_up(self) -> bool:
@@ -516,6 +524,11 @@ class ClusterView:
         if container.is_leaving:
             return f"{container.id} is being stopped"
         return ""
+
+    @property
+    def processes(self) -> tuple[PoolProcess, ...]:
+        """The processes of the cluster's pool; empty on YARN."""
+        return next((each.processes for each in self.cells.values() if each.processes), ())
 
     def is_free(self, container: Container) -> bool:
         """Return whether a container is live and nothing is placed, or about to be placed, there."""

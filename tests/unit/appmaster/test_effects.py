@@ -25,6 +25,7 @@ from appmaster.planning.state.job import EffectKind, JobState
 from appmaster.planning.state.model import JobModel, job_of
 from appmaster.planning.state.view import Recorded
 from appmaster.records import StatusRecord
+from locality.fit import Demand
 from standby.errors import BadConfiguration, BrokenInvariant, Fenced, Transient
 from standby.shared.wire import JobDefinition
 from tests.unit.appmaster.planning.test_jobs import Jobs
@@ -177,7 +178,7 @@ class Lab(Jobs):
         assert self.action is not None
         super().obey(self.action)
 
-    def request(self, number: int, host: str | None, cell: int) -> None:
+    def request(self, number: int, host: str | None, cell: int, demand: Demand) -> None:
         assert isinstance(self.action, todo.RequestContainer)
         self.hit(todo.RequestContainer, job_of(self.action.slot))
         # What comes of it is called by the number that is given next.

@@ -21,13 +21,15 @@ from standby.errors import BadConfiguration
 from standby.node import NodeSettings
 from standby.security import credentials
 from standby.security.credentials import Bootstrap, Credentials
+from standby.shared.model import NodeOffer
+from standby.shared.records import encode_offer
 from tests.patience import PATIENCE_SECONDS
 
 #: Writes down what it was given, and ends with that life's status of its arguments; the last one ends the node first.
 LIVES = """
 import json, os, pathlib, signal, sys
 told = pathlib.Path(sys.argv[1])
-given = {each: os.environ[each] for each in ("CONTAINER_ID", "NM_HOST", "STANDFAST_POOL")}
+given = {each: os.environ[each] for each in ("CONTAINER_ID", "NM_HOST", "STANDFAST_POOL", "STANDFAST_OFFER")}
 given["files"] = sorted(each.name for each in pathlib.Path().iterdir())
 given["directory"] = os.getcwd()
 with told.open("a") as lines:
@@ -73,10 +75,11 @@ def state(tmp_path: Path) -> Path:
 
 def test_each_process_has_an_id_and_a_directory_of_its_own(state: Path, tmp_path: Path) -> None:
     told, jar = tmp_path / "told", tmp_path / "a.jar"
-    mine = settings(state, host="a_host", jars=(jar,))
+    mine = settings(state, host="a_host", jars=(jar,), offer=NodeOffer("gpu", tasks=4))
     program = [sys.executable, "-c", LIVES, str(told), "0", "11", "0"]
     assert node.run(mine, program, clock([], SHORT)) == -signal.SIGTERM
     lives = [json.loads(each) for each in told.read_text().splitlines()]
+    assert {each["STANDFAST_OFFER"] for each in lives} == {encode_offer(NodeOffer("gpu", tasks=4))}
     assert len({each["CONTAINER_ID"] for each in lives}) == len({each["directory"] for each in lives}) == 3
     assert all(each["CONTAINER_ID"].startswith("pool_a-host-") for each in lives)
     assert {(each["NM_HOST"], each["STANDFAST_POOL"]) for each in lives} == {("a_host", str(os.getpid()))}

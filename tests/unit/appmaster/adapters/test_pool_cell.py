@@ -14,6 +14,8 @@ from appmaster.adapters.pool import (
     PoolCell,
 )
 from appmaster.planning.state import events as happened
+from locality.fit import Demand
+from standby.shared.model import NodeOffer
 from standby.shared.naming import POOL
 from standby.shared.wire import PROTOCOL
 from tests.fakes.clock import HandClock, held
@@ -102,6 +104,40 @@ def test_a_request_for_any_host_claims_where_the_fewest_are_claimed(cell: PoolCe
     request(cell, 2, None)
     assert sorted(claims(pool).values()) == ["1-1", "1-2"]
     assert {pool.members[each].record.host for each in claims(pool)} == {"h1", "h2"}
+
+
+@pytest.mark.parametrize("host", [None, "h1"])
+def test_the_smallest_process_that_fits_is_claimed_wherever_fewest_are(
+    cell: PoolCell, pool: MemoryPool, events: list[object], host: str | None
+) -> None:
+    offers = (
+        NodeOffer(),
+        NodeOffer("gpu"),
+        NodeOffer("gpu", 8_192),
+        NodeOffer("gpu", 4_096),
+        NodeOffer("gpu", 512),
+    )
+    names = [pool.join(waiting("h1", f"p{at}", offer=each)) for at, each in enumerate(offers)]
+    cell.connect()
+    demand = Demand("flights", "gpu", 1_024)
+    for number in range(1, 5):
+        cell.request(number, host, demand)
+    turn(cell)
+    assert claims(pool) == {names[3]: "1-1", names[2]: "1-2", names[1]: "1-3"}
+    assert pool.members[names[3]].record.job == "flights"
+    given = [each.offer for each in events if isinstance(each, happened.ContainerGranted)]
+    assert given == [offers[3], offers[2], offers[1]]
+    (found,) = (each for each in events if isinstance(each, happened.CellFound))
+    assert [(each.offer, each.is_free) for each in found.processes] == [
+        (each, each in (offers[0], offers[4])) for each in offers
+    ]
+    later_offer = NodeOffer("gpu", 1_024)
+    later = pool.join(waiting("h1", "q", offer=later_offer))
+    turn(cell)
+    assert claims(pool)[later] == "1-4", "it has waited for one that fits"
+    successor = PoolCell(1, pool, events.append, held("MainThread"))
+    successor.connect()
+    assert [each.offer for each in successor.expected()] == [offers[1], offers[2], offers[3], later_offer]
 
 
 def test_a_process_of_another_protocol_is_not_claimed_and_named(

@@ -13,6 +13,7 @@ from appmaster.leadership.cells import SILENT_SECONDS, Cells
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.records import CellRecord
+from locality.fit import Demand, PoolProcess
 from standby.errors import BadConfiguration, BrokenInvariant, Transient, Unavailable
 from tests.fakes.clock import held
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
@@ -30,6 +31,7 @@ class Connection:
     hosts: tuple[str, ...] = ("h1", "h2")
     full: frozenset[str] = frozenset()
     note: str = ""
+    processes: tuple[PoolProcess, ...] = ()
     told: list[object] = field(default_factory=list)
     owed: set[str] = field(default_factory=set)
     waits: threading.Event | None = None
@@ -62,7 +64,7 @@ class Connection:
     def close(self) -> None:
         self.told.append("close")
 
-    def request(self, number: int, host: str | None) -> None:
+    def request(self, number: int, host: str | None, demand: Demand) -> None:
         self.told.append(("request", number, host))
 
     def release(self, granted: str) -> bool:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from appmaster.planning.placement.turn import Turn
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
+from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.view import Attempts, Presence
+from locality.fit import Demand
+from standby.shared.model import NodeOffer
 from tests.fakes.yarn import FakeCluster
 
 
@@ -101,6 +106,116 @@ def test_the_status_of_a_job_that_lacks_a_process_names_those_that_cannot_be_cla
     cluster.tell(replace(noted, at_ms=cluster.now_ms))
     cluster.turn()
     assert "h9" in cluster.view.jobs["job"].reasons
+
+
+GROUP = PlannerPolicy(demand=Demand(group="gpu", memory_mb=2_048))
+
+
+def pool(**more: Any) -> FakeCluster:
+    """Return a pool with one process per host, on which nothing runs yet."""
+    cluster = FakeCluster(cells=(1,), is_pool=True, capacity=1, **more)
+    cluster.run(10_000)
+    return cluster
+
+
+def used(cluster: FakeCluster) -> set[str]:
+    return {each.host for each in cluster.processes.values() if each.replicas}
+
+
+@MIXED
+def test_only_processes_that_fit_are_claimed_and_the_smallest_of_them(*, is_mixed: bool) -> None:
+    """Four hosts would do; two of them are larger, and one of the others has the less by name."""
+    offers = {
+        "h1": NodeOffer(),
+        "h2": NodeOffer("gpu", 2_047),
+        "h3": NodeOffer("gpu", 65_536),
+        **{each: NodeOffer("gpu", 4_096) for each in ("h4", "h5", "h6", "h7")},
+    }
+    cluster = pool(
+        hosts=tuple(sorted(offers)),
+        offers=offers,
+        is_mixed=is_mixed,
+        containers=4 if is_mixed else 2,
+        policy=GROUP,
+    )
+    assert cluster.is_whole()
+    assert used(cluster) == {"h4", "h5", "h6", "h7"}
+    lost = cluster.active_process(0).host
+    cluster.lose_host(lost, silent=False)
+    cluster.run(20_000)
+    assert cluster.is_whole()
+    assert "h3" in used(cluster)
+    cluster.elect(2)
+    cluster.run(20_000)
+    assert cluster.is_whole()
+
+
+@pytest.mark.parametrize(
+    ("offer", "said"),
+    [
+        (NodeOffer(), "no process fits: no process of the pool is of group gpu"),
+        (
+            NodeOffer("gpu", 1_024),
+            "no process fits: no process of group gpu has 2048 MiB, the largest has 1024",
+        ),
+    ],
+)
+@MIXED
+def test_what_no_process_of_the_pool_has_is_the_reason_of_the_status_and_of_the_request(
+    offer: NodeOffer, said: str, *, is_mixed: bool
+) -> None:
+    cluster = pool(
+        hosts=("h1", "h2", "h3", "h4"),
+        offers={f"h{each}": offer for each in (1, 2, 3, 4)},
+        is_mixed=is_mixed,
+        policy=GROUP,
+    )
+    assert not cluster.processes
+    assert f"copy 0: {said}" in cluster.view.jobs["job"].reasons[0]
+    requests = [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
+    assert all(each.reason in said or said.endswith(each.reason.partition(" (")[0]) for each in requests)
+    cluster.offers = {f"h{each}": NodeOffer("gpu") for each in (1, 2, 3, 4)}
+    cluster.run(60_000)
+    assert cluster.is_whole(), "it is claimed as soon as there is one"
+
+
+def test_a_processor_with_more_tasks_than_a_process_takes_waits_and_says_so() -> None:
+    cluster = pool(offers={f"h{each}": NodeOffer(tasks=1) for each in (1, 2, 3)})
+    assert not cluster.processes
+    assert (
+        "no process has 2 tasks, the largest has 1 (job.container.count"
+        in cluster.view.jobs["job"].reasons[0]
+    )
+
+
+def test_containers_of_a_mixed_job_take_no_more_tasks_than_their_processes_and_the_others_the_rest() -> None:
+    """Eight copies: by even shares the first would get three, and the others no more."""
+    offers = {"h1": NodeOffer(tasks=1)}
+    cluster = pool(offers=offers, is_mixed=True, containers=3)
+    held = {each.host: len(each.replicas) for each in cluster.processes.values()}
+    assert held["h1"] == 1
+    # A copy and its standby need two hosts, so that four of each are on the two others.
+    assert (held["h2"] + held["h3"], cluster.is_whole()) == (7, True)
+
+
+def test_a_mixed_job_whose_processes_take_too_few_tasks_says_so() -> None:
+    cluster = pool(offers={f"h{each}": NodeOffer(tasks=2) for each in (1, 2, 3)}, is_mixed=True, containers=3)
+    assert sum(len(each.replicas) for each in cluster.processes.values()) == 6
+    assert any(
+        "its containers take no more tasks (--tasks" in each for each in cluster.view.jobs["job"].reasons
+    )
+
+
+def test_a_node_says_in_which_rack_and_zone_its_host_is_unless_a_job_does() -> None:
+    offers = {
+        "h1": NodeOffer(attributes={"rack": "/a", "zone": "x"}),
+        "h2": NodeOffer(attributes={"rack": "/b", "zone": "y"}),
+        "h3": NodeOffer(attributes={"rack": "/a"}),
+    }
+    cluster = pool(offers=offers, racks={"h2": "/c"})
+    found = {name: (each.rack, dict(each.attributes)) for name, each in cluster.view.hosts.items()}
+    assert found == {"h1": ("/a", {"zone": "x"}), "h2": ("/c", {"zone": "y"}), "h3": ("/a", {})}
+    assert Turn(cluster.view).host("h1").rack == "/a"
 
 
 def test_nothing_is_left_of_a_job_that_was_undeployed() -> None:

@@ -13,6 +13,7 @@ from standby.adapters.liveness import LivenessPort
 from standby.control.state import ContainerIdentity, ControlPolicy, ControlState
 from standby.errors import BadConfiguration, Unavailable
 from standby.process.container import Health, read_place
+from standby.shared.model import NodeOffer
 from tests.cases import case
 from tests.fakes.clock import held
 from tests.patience import PATIENCE_SECONDS
@@ -25,6 +26,9 @@ def test_the_place_is_what_yarn_and_skein_say_and_what_is_missing_is_named() -> 
     assert (place.container, place.host, place.skein_id) == ("c1", "h1", "anywhere_3")
     assert place.log_dirs == ("/a", "/b")
     assert read_place({"CONTAINER_ID": "c1", "NM_HOST": "h1"}).skein_id == ""
+    offer = '{"group": "gpu", "tasks": 4, "attributes": {"zone": "a"}}'
+    found = read_place({"CONTAINER_ID": "c1", "NM_HOST": "h1", "STANDFAST_OFFER": offer}).offer
+    assert found == NodeOffer("gpu", tasks=4, attributes={"zone": "a"})
     for named, environment in {
         "CONTAINER_ID and NM_HOST: ": {},
         "NM_HOST: ": {"CONTAINER_ID": "c1"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import stat
@@ -19,6 +20,7 @@ from standby import cluster as cluster_file
 from standby import node
 from standby.node import NodeSettings
 from standby.security.credentials import Bootstrap
+from standby.shared.model import NodeOffer
 
 SERVERS = ("--set", "zookeeper.connect=zk:1", "--set", "kafka.bootstrap.servers=k:1")
 
@@ -131,6 +133,53 @@ def test_a_node_has_its_own_state_directory_and_no_secret_of_the_owner(
     assert first.cluster.state_dirs == ("/disk1", "/disk2")
     assert second.cluster.state_dirs == (str(tmp_path / "mine"),)
     assert isinstance(first.bootstrap, Bootstrap)
+
+
+OFFER = [
+    "--attribute",
+    "zone=a",
+    "--attribute",
+    "rack=/r1",
+    "--group",
+    "gpu",
+    "--memory",
+    "4g",
+    "--tasks",
+    "16",
+]
+
+
+def test_a_node_offers_what_it_is_started_with_also_by_its_unit(
+    made: Path, nodes: list[NodeSettings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["node", "--config", str(made), "--host", "h1", "--plain"]
+    assert main([*command, *OFFER, "--cores", "2"]) == main(command) == 0
+    assert main([*command, *OFFER, "--cores", "2", "--systemd"]) == 0
+    (line,) = (each for each in capsys.readouterr().out.splitlines() if each.startswith("ExecStart="))
+    assert main(shlex.split(line)[shlex.split(line).index("node") :]) == 0
+    full = NodeOffer("gpu", 4_096, 2, 16, {"zone": "a", "rack": "/r1"})
+    assert [each.offer for each in nodes] == [full, NodeOffer(), full]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--memory", "4"], "'4' is not a size, as 4g or 512m"),
+        (["--memory", "0g"], "'0g' is not a size"),
+        (["--tasks", "0"], "'0' is not a whole number above 0"),
+        (["--cores", "x"], "'x' is not a whole number"),
+        (["--attribute", "zone"], "'zone' is not key=value"),
+        (["--attribute", "cell=1"], "the name is reserved"),
+        (["--group", "a b"], "'a b' is not a group"),
+    ],
+)
+def test_an_offer_that_cannot_be_is_refused(
+    made: Path, nodes: list[NodeSettings], capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(["node", "--config", str(made), "--plain", *options])
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not nodes
 
 
 def _missing(made: Path) -> None:

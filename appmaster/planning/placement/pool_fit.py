@@ -1,0 +1,57 @@
+"""Which processes of a pool a slot may have, and how many copies each takes (`locality.fit`). Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from appmaster.planning.placement.turn import Turn
+from appmaster.planning.state.job import Job
+from appmaster.planning.state.model import SharedSlotId, Slot
+from appmaster.planning.state.view import ClusterView, Container
+from locality.fit import Demand, Rest, fits, level, rest, why_none
+
+
+def demand_of(job: Job, slot: Slot) -> Demand:
+    """Return what a slot asks of a process: a container of a mixed job takes any number of tasks."""
+    if isinstance(slot, SharedSlotId):
+        return replace(job.policy.demand, tasks=1)
+    return replace(job.policy.demand, tasks=len(job.model.processors[slot.processor].tasks))
+
+
+def rests(turn: Turn, demand: Demand) -> Mapping[str, Rest] | None:
+    """Return each host with a process that fits and waits → what its best one would be left with; None on YARN."""
+    processes = turn.view.processes
+    if not processes:
+        return None
+    if demand not in turn.rests:
+        found: dict[str, Rest] = {}
+        for each in processes:
+            if each.is_free and not each.is_foreign and fits(demand, each.offer):
+                mine = rest(demand, each.offer)
+                found[each.host] = min(mine, found.get(each.host, mine))
+        turn.rests[demand] = found
+    return turn.rests[demand]
+
+
+def has_room(turn: Turn, container: Container, copies: int) -> bool:
+    """Return whether a container takes so many more copies of tasks."""
+    most = container.offer.tasks if container.offer is not None else 0
+    return not most or turn.loads().get(container.id, (0, 0))[1] + copies <= most
+
+
+def most_copies(total: int, share: int, containers: Sequence[Container]) -> int:
+    """Return how many of ``total`` copies each of ``share`` containers holds at most if they are spread evenly.
+
+    Those of the ``containers`` that take fewer leave more to the others; what is still missing may take any number.
+    """
+    limits = [each.offer.tasks if each.offer is not None else 0 for each in containers]
+    if not any(limits):
+        return math.ceil(total / share)
+    return level(total, [*limits, *[0] * (share - len(limits))])
+
+
+def why_no_process(view: ClusterView, job: Job, slot: Slot) -> str:
+    """Return why no process of the pool, whether it waits or not, can ever be claimed for a slot; empty if one can."""
+    return why_none(demand_of(job, slot), view.processes)
