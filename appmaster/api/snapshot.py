@@ -56,6 +56,7 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "replicas": len(view.assigned.get(each.id, ())),
                 "revisions": dict(each.revisions),
                 "warm": each.is_warm,
+                "leaving": each.is_leaving,
                 "rss_bytes": each.rss_bytes,
                 "heard_ms_ago": max(0, view.now_ms - each.heard_ms),
                 "reason": each.reason,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import embedded.cli
-from appmaster.cli.clusters import candidates, cells, credentials, drain, protect, rekey, standalone
+from appmaster.cli.clusters import candidates, cells, credentials, drain, nodes, protect, rekey, standalone
 from appmaster.cli.jobs import change, command, stop, submit, topics
 from appmaster.cli.reading import get, observe, placement
 from appmaster.cli.shared.foreign import translated
@@ -46,6 +46,7 @@ COMMAND_MODULES: Final[tuple[Callable[[argparse._SubParsersAction[argparse.Argum
     protect.add_commands,
     rekey.add_commands,
     standalone.add_commands,
+    nodes.add_commands,
     embedded.cli.add_commands,
 )
 

@@ -54,7 +54,9 @@ def _cells(arguments: argparse.Namespace) -> int:
         if not zookeeper.tree.exists():
             raise BadConfiguration(f"there is no cluster {arguments.cluster or arguments.job}")
         if client is None:
-            raise BadConfiguration("this cluster is a pool and has no cells; see `standfast candidates`")
+            raise BadConfiguration(
+                "this cluster is a pool and has no cells; see `standfast nodes` and `standfast candidates`"
+            )
         if arguments.restore is not None:
             for number, started in restore(arguments, zookeeper, client, progress).items():
                 progress.say(f"cell {number} is submitted as {started}")

@@ -26,6 +26,11 @@ def print_json(document: Any) -> None:
     print(json.dumps(document, indent=2))
 
 
+def local_time(at_ms: int) -> str:
+    """Return a time, in Unix milliseconds, as people read it here."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms // 1000))
+
+
 class _Console(Console):
     """A console that leaves a broken pipe to the command's end: rich itself would exit with status 1."""
 
