@@ -47,7 +47,8 @@ Candidates are compared in this order:
 
 If no standby is in sync, the live copy with the smallest lag takes over (3 still goes first). If no copy lives, the
 task is started again on its last host, or else on any host. The lost copy is created again as a standby, on its old
-host if that is alive, because its state is there.
+host if that is alive, because its state is there. Its container is requested when every take-over of the job is over,
+after 3 s at the latest, so that the start of a process does not compete with a take-over.
 
 ## Standbys in sync, warm and hot
 
