@@ -10,7 +10,7 @@ import pytest
 from demo.scenario import now_ms
 from demo.standing import Replica, Task, what_is_missing
 from embedded.cluster import LocalCluster
-from standby.kernel.probes import CLAIMED, DRAINED
+from standby.kernel.probes import DRAINED
 from tests.far_broker import FarBroker
 from tests.held import HoldPoints
 from tests.system.yarn.counting import CountingJob, some, submitted
@@ -53,14 +53,11 @@ def produce(job: CountingJob) -> None:
     job.produce(0, some(RECORDS, 7, len(job.taken[0])))
 
 
-@pytest.mark.parametrize("step", [DRAINED, CLAIMED])
-def test_a_promotion_that_hangs_is_given_to_the_third_copy(
-    job: CountingJob, points: HoldPoints, step: str
-) -> None:
+def test_a_promotion_that_hangs_is_given_to_the_third_copy(job: CountingJob, points: HoldPoints) -> None:
     """It goes on once another one is active, and changes nothing."""
     task, active = whole(job)
     begun = now_ms()
-    with points.held(step) as point:
+    with points.held(DRAINED) as point:
         job.send(active, signal.SIGKILL)
         produce(job)
         (hung,) = point.wait()
