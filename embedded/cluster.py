@@ -22,8 +22,8 @@ from embedded import probes
 from embedded.jars.cache import open_cache
 from embedded.java import Java, find_java
 from embedded.machine.aliases import alias
-from embedded.machine.ports import free_ports
 from embedded.machine.processes import (
+    CLUSTER_MARK,
     Owned,
     ProcessIdentity,
     ProcessInfo,
@@ -48,13 +48,12 @@ from embedded.registry import (
     remove_leftover,
 )
 from embedded.servers import (
-    KAFKA_PORTS,
     LOOPBACK,
-    PORTS,
     RESOURCE_MANAGER,
     ZOOKEEPER,
     Blueprint,
     Launch,
+    choose_ports,
     kafka_brokers,
     node_manager,
 )
@@ -80,9 +79,10 @@ HOST_VCORES: Final = 32
 START_SECONDS: Final = 120.0
 
 _JAR_SETS: Final = ("hadoop", "kafka", "kafka-tools", "zookeeper")
+_WITHOUT_YARN: Final = ("kafka", "kafka-tools", "zookeeper")
 _FIRST_HOST: Final = 11
 _MOST_HOSTS: Final = 200
-_BROKERS: Final = (1, 3, 4, 5)
+_BROKERS: Final = (0, 1, 3, 4, 5)
 
 
 def _silent(_: str) -> None:
@@ -111,6 +111,7 @@ class LocalCluster:
         *,
         nodes: int = 3,
         brokers: int = 1,
+        has_zookeeper: bool = True,
         host_memory_mb: int = HOST_MEMORY_MB,
         host_vcores: int = HOST_VCORES,
         is_temporary: bool = False,
@@ -120,7 +121,8 @@ class LocalCluster:
     ) -> LocalCluster:
         """Start the servers, wait until all of them serve, and return the cluster.
 
-        With ``nodes=0`` there are ZooKeeper and Kafka only.
+        With ``nodes=0`` there are ZooKeeper and Kafka only; one of them is left out with ``brokers=0``, or without
+        ``has_zookeeper``.
         Anything that an earlier start under that name left behind is removed. A temporary cluster whose starter has
         ended counts as left behind, see :func:`end_abandoned`. Raises :class:`BadConfiguration` for a bad argument
         and if the cluster is up, and :class:`Unavailable` if a server does not start; then nothing is left behind.
@@ -133,11 +135,11 @@ class LocalCluster:
             )
         if brokers not in _BROKERS:
             raise BadConfiguration(
-                f"brokers is {brokers}; it can be {', '.join(map(str, _BROKERS))}: with two, neither may fail"
+                f"brokers is {brokers}; it can be {', '.join(map(str, _BROKERS[1:]))}: with two, neither may fail"
             )
         java = find_java(environment)
         cache = open_cache(environment)
-        cache.require(*_JAR_SETS, show=show)
+        cache.require(*(_JAR_SETS if nodes else _WITHOUT_YARN), show=show)
         with locked(directory):
             remove_leftover(directory, name)
             hosts = tuple(f"127.0.0.{_FIRST_HOST + number}" for number in range(nodes))
@@ -152,8 +154,9 @@ class LocalCluster:
                 hosts=hosts,
                 host_memory_mb=host_memory_mb,
                 host_vcores=host_vcores,
-                ports=_choose_ports(hosts, brokers),
+                ports=choose_ports(hosts, brokers),
                 brokers=brokers,
+                has_zookeeper=has_zookeeper,
             )
             try:
                 directory.mkdir(parents=True)
@@ -215,7 +218,11 @@ class LocalCluster:
     @property
     def servers(self) -> tuple[str, ...]:
         """The names of all servers."""
-        return (ZOOKEEPER, *self.brokers, *self._yarn)
+        return (*self._zookeeper, *self.brokers, *self._yarn)
+
+    @property
+    def _zookeeper(self) -> tuple[str, ...]:
+        return (ZOOKEEPER,) if self._state.has_zookeeper else ()
 
     @property
     def _yarn(self) -> tuple[str, ...]:
@@ -225,18 +232,26 @@ class LocalCluster:
     def additional_environment(self) -> dict[str, str]:
         """Return the variables that a client of the cluster needs; ``PATH`` is only the entry to prepend."""
         client = self.directory / "client"
+        servers = {
+            **({"STANDFAST_KAFKA": self.kafka_bootstrap} if self.brokers else {}),
+            **({"STANDFAST_ZOOKEEPER": self.zookeeper_connect} if self._zookeeper else {}),
+        }
         return {
+            **servers,
             "HADOOP_CONF_DIR": str(client / "conf"),
             "JAVA_HOME": str(find_java(self._environment).home),
             # By default in the home directory; here the file is removed with the embedded cluster.
             "STANDFAST_CREDENTIALS": str(client / "credentials"),
-            "STANDFAST_KAFKA": self.kafka_bootstrap,
             # Below the cluster's own directory, so it is removed with the cluster; its paths include the hosts'
             # names.
             "STANDFAST_STATE_DIR": str(self.state_directory),
-            "STANDFAST_ZOOKEEPER": self.zookeeper_connect,
             "PATH": str(client / "bin"),
         }
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """The variables of a process that `down` is to end, with all that it starts."""
+        return {CLUSTER_MARK: self._state.cluster_id}
 
     def environment(self) -> dict[str, str]:
         """Return the whole environment of a client process of the cluster."""
@@ -416,17 +431,15 @@ class LocalCluster:
             self._launch(RESOURCE_MANAGER, blueprint.resource_manager())
         for host in self.hosts:
             self._launch(node_manager(host), blueprint.node_manager(host))
-        self._launch(ZOOKEEPER, blueprint.zookeeper())
+        if self._zookeeper:
+            self._launch(ZOOKEEPER, blueprint.zookeeper())
         # Last, since their disks must be formatted first.
-        with ThreadPoolExecutor(max_workers=len(self.brokers)) as pool:
+        with ThreadPoolExecutor(max_workers=max(1, len(self.brokers))) as pool:
             launches = pool.map(blueprint.kafka, range(1, len(self.brokers) + 1))
             for name, launch in zip(self.brokers, launches, strict=True):
                 self._launch(name, launch)
-        waiting = {
-            ZOOKEEPER: (ZOOKEEPER,),
-            "kafka": self.brokers,
-            **({"yarn": self._yarn} if self.hosts else {}),
-        }
+        kinds = {ZOOKEEPER: self._zookeeper, "kafka": self.brokers, "yarn": self._yarn}
+        waiting = {name: servers for name, servers in kinds.items() if servers}
         cancelled = threading.Event()
         with ThreadPoolExecutor(max_workers=len(waiting)) as pool:
             futures = {
@@ -584,10 +597,3 @@ def _await_process(
         if time.monotonic() > deadline:
             raise Unavailable(f"the process {identity.pid} does not react to {number.name}")
         time.sleep(0.005)
-
-
-def _choose_ports(hosts: tuple[str, ...], brokers: int) -> dict[str, int]:
-    purposes_of = {**PORTS, **dict.fromkeys(kafka_brokers(brokers), KAFKA_PORTS)}
-    wanted = [f"{server}.{purpose}" for server, purposes in purposes_of.items() for purpose in purposes]
-    ports = dict(zip(wanted, free_ports(len(wanted)), strict=True))
-    return ports | {f"{node_manager(host)}.rpc": free_ports(1, host)[0] for host in hosts}

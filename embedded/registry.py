@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from embedded.machine.aliases import remove_aliases
-from embedded.machine.processes import Owned, boot_id, is_alive
+from embedded.machine.processes import Owned, boot_id, is_alive, process_info
 from embedded.places import clusters_directory
 from embedded.state import load
 from standby.errors import BadConfiguration, StandfastError, Unavailable
@@ -44,6 +44,14 @@ def end(name: str, environment: Mapping[str, str] | None = None) -> bool:
     directory = cluster_directory(name, os.environ if environment is None else environment)
     with locked(directory, PATIENCE_SECONDS):
         return remove(directory)
+
+
+def end_own(name: str, environment: Mapping[str, str] | None = None) -> None:
+    """End the cluster of that name if this process has started it."""
+    environment = os.environ if environment is None else environment
+    state, own = load(cluster_directory(name, environment)), process_info(os.getpid())
+    if state is not None and own is not None and state.owner == own.identity:
+        end(name, environment)
 
 
 def end_abandoned(environment: Mapping[str, str] | None = None) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from embedded.java import LEAN, Java
+from embedded.machine.ports import free_ports
 from embedded.machine.processes import CLUSTER_MARK, HOST_MARK
 from embedded.places import yarn_conf
 from embedded.templates import render, render_hadoop
@@ -53,6 +54,14 @@ def node_manager(host: str) -> str:
 def kafka_brokers(count: int) -> tuple[str, ...]:
     """Return the server names of the brokers, in the order of their numbers."""
     return (KAFKA,) if count == 1 else tuple(f"{KAFKA}-{number}" for number in range(1, count + 1))
+
+
+def choose_ports(hosts: tuple[str, ...], brokers: int) -> dict[str, int]:
+    """Return a free port for each purpose of each server, by ``<server>.<purpose>``. Raises :class:`Unavailable`."""
+    purposes_of = {**PORTS, **dict.fromkeys(kafka_brokers(brokers), KAFKA_PORTS)}
+    wanted = [f"{server}.{purpose}" for server, purposes in purposes_of.items() for purpose in purposes]
+    ports = dict(zip(wanted, free_ports(len(wanted)), strict=True))
+    return ports | {f"{node_manager(host)}.rpc": free_ports(1, host)[0] for host in hosts}
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class ClusterState(msgspec.Struct, frozen=True):
     ports: dict[str, int]
     #: Number of Kafka brokers.
     brokers: int = 1
+    has_zookeeper: bool = True
     #: The most recently started process of each server, by the server's name.
     servers: dict[str, ProcessIdentity] = {}
     #: Whether every server has answered once.
