@@ -21,6 +21,7 @@ import embedded.cli
 from appmaster.cli.clusters import candidates, cells, credentials, drain, nodes, protect, rekey, standalone
 from appmaster.cli.jobs import change, command, stop, submit, topics
 from appmaster.cli.reading import get, observe, placement
+from appmaster.cli.run import command as run_command
 from appmaster.cli.shared.foreign import translated
 from appmaster.cli.shared.output import complain
 from appmaster.version import version
@@ -47,6 +48,7 @@ COMMAND_MODULES: Final[tuple[Callable[[argparse._SubParsersAction[argparse.Argum
     rekey.add_commands,
     standalone.add_commands,
     nodes.add_commands,
+    run_command.add_commands,
     embedded.cli.add_commands,
 )
 

@@ -34,11 +34,12 @@ from appmaster.supervisor import RESIGNED, supervise
 from standby import cluster as cluster_file
 from standby import node
 from standby.cluster import ClusterConfig
-from standby.config import in_one_form, keys, parse
+from standby.config import JobConfig, in_one_form, keys, parse
 from standby.config.cluster import ClusterKeys
 from standby.config.servers import ServerKeys
 from standby.errors import BadConfiguration
 from standby.kernel.store.directories import make_private
+from standby.process.witness import end_with
 from standby.security import credentials
 from standby.security.credentials import Bootstrap
 from standby.security.private_files import write_private
@@ -59,6 +60,9 @@ _ENDED_BY_SIGNAL: Final = tuple(
 
 #: An amount of memory.
 _SIZE: Final = re.compile(r"([0-9]+)([mMgG])\Z")
+
+#: Variable with the id of the process with which a master or node ends at once; set by `standfast run`.
+RUN: Final = "STANDFAST_RUN"
 
 #: A unit of systemd. Its time to stop is above what a process takes at most. Only the command itself gets the signal,
 #: and passes it on: systemd would send it to every process, Spark's JVM too, and a second one ends a process at once.
@@ -196,6 +200,24 @@ def _init(arguments: argparse.Namespace) -> int:
             f"{target / cluster_file.FILE} exists already: name another directory, or remove it first; the cluster's "
             "credentials stay the same"
         )
+    files = write_files(config, target)
+    if arguments.json:
+        print_json({"cluster": config.name, "files": [str(target / each) for each in files]})
+        return 0
+    say = Progress().say
+    say(f"cluster {config.name}: {', '.join(files)} are in {target}")
+    say(
+        f"copy the directory to each host, {_CREDENTIALS[PeerRole.MASTER]} to the masters' hosts only; then start "
+        "`standfast master` and `standfast node` there"
+    )
+    return 0
+
+
+def write_files(config: ClusterConfig, target: Path) -> list[str]:
+    """Write what the processes of a cluster need into a directory; return the files' names.
+
+    The cluster's credentials are made unless this user has them. Raises `BadConfiguration` if a file cannot be written.
+    """
     ring = make_sure(config.name)
     files = {name: credentials.encode(ring.bootstrap(role)) for role, name in _CREDENTIALS.items()} | {
         cluster_file.FILE: cluster_file.dump(config)
@@ -206,16 +228,7 @@ def _init(arguments: argparse.Namespace) -> int:
             write_private(target / name, content)
     except OSError as error:
         raise BadConfiguration(f"{target}: {error.strerror}") from error
-    if arguments.json:
-        print_json({"cluster": config.name, "files": sorted(str(target / each) for each in files)})
-        return 0
-    say = Progress().say
-    say(f"cluster {config.name}: {', '.join(sorted(files))} are in {target}")
-    say(
-        f"copy the directory to each host, {_CREDENTIALS[PeerRole.MASTER]} to the masters' hosts only; then start "
-        "`standfast master` and `standfast node` there"
-    )
-    return 0
+    return sorted(files)
 
 
 def _cluster_of(arguments: argparse.Namespace) -> ClusterConfig:
@@ -233,6 +246,11 @@ def _cluster_of(arguments: argparse.Namespace) -> ClusterConfig:
         if key not in flat and os.environ.get(variable):
             flat[key] = os.environ[variable].strip()
     config = parse({**_OF_A_JOB, **in_one_form(flat), "cluster.name": arguments.cluster})
+    return pool_of(config)
+
+
+def pool_of(config: JobConfig) -> ClusterConfig:
+    """Return the settings of a pool for a job's cluster; raises `BadConfiguration` for a key that it cannot have."""
     if config.code_distributor == "hdfs":
         raise BadConfiguration("code.distributor: hdfs needs a Hadoop cluster; leave it out")
     if config.code_directory:
@@ -294,7 +312,10 @@ def _give() -> str:
     return f"; give the name or the address by which they reach this one{example}"
 
 
-def _log_here() -> None:
+def _begin() -> None:
+    """Log to standard error, and end with the process that this one belongs to, if there is one."""
+    if run := os.environ.get(RUN):
+        end_with(int(run))
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
@@ -331,7 +352,7 @@ def _master(arguments: argparse.Namespace) -> int:
         return _print_unit(arguments, "master")
     config, bootstrap = _read(arguments, PeerRole.MASTER)
     host = _host(arguments)
-    _log_here()
+    _begin()
     place = Path(config.state_dirs[0]) / escape(config.name)
     name = f"{escape(host)}.master"
     with node.locked((place,), f"{name}.lock", f"master of cluster {config.name} on {host}"):
@@ -358,7 +379,7 @@ def _node(arguments: argparse.Namespace) -> int:
     if arguments.systemd:
         return _print_unit(arguments, "node")
     config, bootstrap = _read(arguments, PeerRole.CONTAINER)
-    _log_here()
+    _begin()
     jars: tuple[Path, ...] = ()
     if not arguments.plain:
         from appmaster.cli.launch.cells import spark_connector

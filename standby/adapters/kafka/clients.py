@@ -271,6 +271,27 @@ EVENTS_READER: Final = _kind(
     },
 )
 
+OUTPUTS_READER: Final = _kind(
+    "the reader of a job's outputs",
+    Consumer,
+    {
+        "group.id": "standfast-outputs-reader",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "fetch.wait.max.ms": 50,
+        "allow.auto.create.topics": False,
+    },
+    is_connection_only=True,
+)
+
+INPUTS_WRITER: Final = _kind(
+    "the writer of a job's inputs",
+    Producer,
+    {"enable.idempotence": True, "linger.ms": 5, "partitioner": "murmur2_random"},
+    is_connection_only=True,
+)
+
 #: It only initialises and writes nothing: a job's producer settings must not prevent the job from being ended.
 FENCE: Final = _kind(
     "the producer that fences a task's writers",

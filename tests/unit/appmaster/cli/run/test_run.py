@@ -1,0 +1,306 @@
+"""`standfast run` as far as no server is needed: what it refuses, its processes, its signals, its lines."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from appmaster.adapters.kafka_records import TopicRecord, key_and_value
+from appmaster.cli.main import main
+from appmaster.cli.run import processes
+from appmaster.cli.run.processes import RunProcess, RunProcesses, environment_of
+from appmaster.cli.run.servers import RunPlace, read_job
+from appmaster.cli.run.signals import EndSignals
+from appmaster.cli.run.view import RunView
+from standby.errors import BadConfiguration, StandfastError
+from tests.fakes.clock import HandClock
+from tests.patience import PATIENCE_SECONDS, soon
+from tests.unit.embedded.test_cluster import myself, written
+
+
+@pytest.fixture(autouse=True)
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a job file in order that names no servers; nothing of the user's is used."""
+    for each in ("STANDFAST_KAFKA", "STANDFAST_ZOOKEEPER", "STANDFAST_CREDENTIALS"):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv("STANDFAST_HOME", str(tmp_path / "home"))
+    (tmp_path / "stepping.py").write_text("def step(rows, state, out): ...\n", encoding="utf-8")
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        'job: {name: stepping, modules: [stepping.py]}\ntask: {inputs: [in], step: "stepping:step"}\n',
+        encoding="utf-8",
+    )
+    return file
+
+
+KAFKA = ["--set", "kafka.bootstrap.servers=k:1"]
+ZOOKEEPER = ["--set", "zookeeper.connect=zk:1"]
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "said"),
+    [
+        pytest.param(["--nodes", "0"], 2, "--nodes 0: it can be 1 to 100", id="no nodes"),
+        pytest.param(["--partitions", "0"], 2, "--partitions 0", id="no partitions"),
+        pytest.param(["--input", "in"], 2, "not of the form TOPIC=FILE", id="input without a file"),
+        pytest.param(["--input", "out=x"], 2, "one of the job's inputs, in", id="input of no job"),
+        pytest.param(["--input", "in=/nowhere"], 2, "/nowhere: No such file", id="no such input"),
+        pytest.param(["--set", "task.step=stepping:other"], 2, "has no function 'other'", id="no such step"),
+        pytest.param(["--set", "job.hotstandby.enable=true"], 2, "did you mean", id="no such key"),
+        pytest.param(
+            ["--set", "code.distributor=hdfs"], 2, "needs a Hadoop cluster", id="key that a pool cannot have"
+        ),
+        pytest.param(
+            ["--keep", "state", *KAFKA], 2, "--keep: ZooKeeper would be an embedded server", id="kept"
+        ),
+        pytest.param(["--name", "No"], 2, "'No' cannot be a cluster's name", id="no name"),
+        pytest.param(["--name", "up"], 2, "the embedded cluster 'up' is up", id="name in use"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_started(
+    job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], status: int, said: str
+) -> None:
+    written(tmp_path / "home", "up", myself())
+    assert main(["run", str(job), "--plain", *more]) == status
+    assert said in capsys.readouterr().err
+    assert [each.name for each in (tmp_path / "home" / "local").iterdir() if each.is_dir()] == ["up"]
+
+
+def test_without_java_the_remedy_is_named(
+    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert main(["run", str(job)]) == 3
+    assert "install a JDK of release 17 or newer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("environment", "settings", "missing"),
+    [
+        ({}, [], {"STANDFAST_KAFKA", "STANDFAST_ZOOKEEPER"}),
+        ({"STANDFAST_KAFKA": "k:1"}, [], {"STANDFAST_ZOOKEEPER"}),
+        ({"STANDFAST_KAFKA": ""}, ZOOKEEPER[1:], {"STANDFAST_KAFKA"}),
+        ({"STANDFAST_ZOOKEEPER": "zk:1"}, KAFKA[1:], set()),
+    ],
+)
+def test_servers_that_nothing_names_are_missing(
+    job: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    settings: list[str],
+    missing: set[str],
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert read_job(job, settings, None)[1] == missing
+
+
+# ---- its processes ----
+
+
+class Processes:
+    """Processes that run a text of Python in place of the command line, on a clock that the test moves."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = HandClock()
+        self.clock.hold()
+        self.said: list[str] = []
+        self._directory = directory
+
+    def started(self, text: str, name: str = "node 1") -> RunProcess:
+        log = self._directory / f"{name}.log"
+        found = RunProcess(name, ["-c", text], log, os.environ, self.said.append, self.clock)
+        found.start()
+        return found
+
+    def look_at_its_end(self, process: RunProcess) -> None:
+        soon(process.has_ended, "it has ended")
+        process.look()
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Processes:
+    monkeypatch.setattr(processes, "COMMAND", (sys.executable,))
+    return Processes(tmp_path)
+
+
+SLEEPS = "import time; time.sleep(36000)"
+
+
+def killed(process: RunProcess) -> None:
+    """Kill a process that runs; never this one's group, which is 0."""
+    assert process.pid
+    os.kill(process.pid, signal.SIGKILL)
+
+
+def test_a_process_that_is_killed_is_started_again(started: Processes) -> None:
+    node = started.started(SLEEPS)
+    lives = [node.pid]
+    killed(node)
+    started.look_at_its_end(node)
+    assert "node 1 ended with signal 9 (SIGKILL); starting it again" in started.said[0]
+    for seconds in (0.0, 1.0):
+        started.clock.advance(seconds)
+        node.look()
+        lives.append(node.pid)
+    assert lives[1] is None, "not at once"
+    assert lives[2] not in (None, lives[0])
+    node.kill()
+
+
+def test_a_process_that_cannot_begin_ends_the_run_with_its_log(started: Processes, tmp_path: Path) -> None:
+    node = started.started("import sys; print('the port is in use'); sys.exit(2)")
+    with pytest.raises(BadConfiguration) as refused:
+        started.look_at_its_end(node)
+    for part in ("node 1 ended with status 2", "the port is in use", str(tmp_path / "node 1.log")):
+        assert part in str(refused.value)
+
+
+def test_a_process_that_ends_again_and_again_ends_the_run(started: Processes) -> None:
+    node = started.started("import sys; print('no memory'); sys.exit(3)")
+    for _ in range(2):
+        started.look_at_its_end(node)
+        started.clock.advance(10.0)
+        node.look()
+    with pytest.raises(StandfastError, match=r"(?s)status 3, 3 times in a row.*no memory"):
+        started.look_at_its_end(node)
+
+
+def test_long_lives_are_not_counted(started: Processes) -> None:
+    node = started.started(SLEEPS)
+    for _ in range(4):
+        started.clock.advance(60.0)
+        killed(node)
+        started.look_at_its_end(node)
+        started.clock.advance(10.0)
+        node.look()
+    node.kill()
+
+
+def test_a_hurried_end_kills_what_does_not_heed(started: Processes) -> None:
+    deaf = started.started(
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(36000)"
+    )
+    master = started.started(SLEEPS, "master")
+    soon(lambda: deaf.log.read_text() == "deaf\n", "it ignores the signal")
+    hurried = threading.Event()
+    hurried.set()
+    RunProcesses([master, deaf], started.said.append).end(hurried)
+    assert deaf.has_ended()
+    assert master.has_ended()
+    assert started.said[:2] == ["ending the nodes", "killing node 1"]
+
+
+def test_what_is_started_knows_no_yarn(tmp_path: Path) -> None:
+    place = RunPlace({"STANDFAST_KAFKA": "k:1"}, tmp_path, {"MARK": "m"})
+    found = environment_of(place, {"HADOOP_CONF_DIR": "/etc/hadoop", "PATH": "/bin", "STANDFAST_KAFKA": ""})
+    assert found == {
+        "PATH": "/bin",
+        "STANDFAST_KAFKA": "k:1",
+        "MARK": "m",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+# ---- its signals ----
+
+
+def test_the_first_signal_interrupts_the_start_and_the_second_one_hurries_the_end() -> None:
+    with EndSignals() as signals:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        assert not signals.hurried.is_set()
+        signal.raise_signal(signal.SIGINT)
+        assert signals.hurried.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signals.begun()
+
+
+def test_a_run_that_has_begun_is_asked_and_not_interrupted() -> None:
+    with EndSignals() as signals:
+        signals.begun()
+        signal.raise_signal(signal.SIGINT)
+        assert signals.asked.wait(PATIENCE_SECONDS)
+
+
+# ---- its lines ----
+
+
+def status(state: str, *reasons: str) -> dict[str, Any]:
+    replica = {"input_rate": 1.5, "input_lag_records": 1234, "container": "c"}
+    replicas = [
+        {**replica, "role": "active", "host": "127.0.0.12", "phase": "active", "in_sync": True},
+        {**replica, "role": "standby", "host": None, "phase": None, "in_sync": False},
+    ]
+    task = {"job": "stepping", "stage": "main", "partition": 0}
+    return {
+        "jobs": [{"name": "stepping", "status": state, "reasons": list(reasons)}],
+        "tasks": [{"task": task, "epoch": 3, "replicas": replicas}],
+    }
+
+
+def test_without_a_terminal_each_change_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    record = TopicRecord("out", b"key", b"value")
+    with RunView("stepping", Console(file=io.StringIO())) as view:
+        for each in (None, status("incomplete", "a copy is missing"), status("deployed"), status("deployed")):
+            view.show(each)
+        view.output([record, record])
+        view.output([record])
+        view.event({"kind": "container_lost", "at_ms": 0, "job": None, "reason": "it was killed", **NOTHING})
+        view.event({"kind": "request_granted", "at_ms": 0, "job": "stepping", "reason": "", **NOTHING})
+    lines = [each.partition(" s  ")[2] for each in capsys.readouterr().err.splitlines()]
+    assert lines[:4] == [
+        "stepping: waiting for the master",
+        "stepping: incomplete: a copy is missing",
+        "stepping: deployed",
+        "first output: out: key: value",
+    ]
+    assert len(lines) == 5
+    assert lines[4].endswith("container lost: it was killed")
+    assert (view.outputs, view.state) == (3, "deployed")
+
+
+#: The other fields of an entry of the event log.
+NOTHING = dict.fromkeys(("task", "copy", "container", "host", "task_epoch", "data"))
+
+
+def test_the_view_has_tasks_outputs_and_what_happened() -> None:
+    shown = Console(file=io.StringIO(), width=120)
+    view = RunView("stepping", Console(file=io.StringIO()))
+    view.show(status("deployed"))
+    view.output([TopicRecord("out", b"key", None)])
+    view.event({"kind": "failover_finished", "at_ms": 0, "job": "stepping", "reason": "", **NOTHING})
+    shown.print(view.render())
+    text = shown.file.getvalue()  # type: ignore[attr-defined]
+    for part in (
+        "stepping · deployed",
+        "127.0.0.12 active",
+        "nowhere waiting",
+        "1,234",
+        "outputs, 1 records",
+        "out: key: -",
+        "failover finished",
+    ):
+        assert part in text, part
+
+
+def test_a_line_of_input_is_a_key_and_a_value() -> None:
+    def lines() -> Iterator[bytes]:
+        yield from (b"k|v\n", b"\n", b"no key\r\n", b"k|a|b", b"|v", b"k|")
+
+    assert list(key_and_value(lines())) == [
+        (b"k", b"v"),
+        (None, b"no key"),
+        (b"k", b"a|b"),
+        (b"", b"v"),
+        (b"k", b""),
+    ]
