@@ -108,6 +108,7 @@ class PoolCell:
         That ZooKeeper does not answer is no loss of the pool: it is asked again for as long as this candidate leads.
         """
         self._is_stale.set()
+        self._gathering = self.clock.monotonic()
         while not self._is_over.is_set():
             if self._caught_up() and not self._is_gathering():
                 break

@@ -319,14 +319,15 @@ def test_a_deposed_leader_claims_nothing(cell: PoolCell, pool: MemoryPool, event
 
 
 @pytest.mark.parametrize(
-    ("comes_every", "waits"),
+    ("first", "comes_every", "waits"),
     [
-        pytest.param(None, QUIET_SECONDS, id="nobody else comes"),
-        pytest.param(QUIET_SECONDS - 1, MOST_QUIET_SECONDS, id="others come all the time"),
+        pytest.param(0, None, QUIET_SECONDS, id="one is there already"),
+        pytest.param(20, None, QUIET_SECONDS, id="nobody else comes"),
+        pytest.param(20, QUIET_SECONDS - 1, MOST_QUIET_SECONDS, id="others come all the time"),
     ],
 )
 def test_a_new_pool_is_used_once_it_is_quiet(
-    pool: MemoryPool, events: list[object], comes_every: float | None, waits: float
+    pool: MemoryPool, events: list[object], first: float, comes_every: float | None, waits: float
 ) -> None:
     clock = held("MainThread")
     came: list[float] = []
@@ -337,7 +338,10 @@ def test_a_new_pool_is_used_once_it_is_quiet(
         if comes_every is not None:
             clock.later(comes_every, lambda: join(f"{unique}x"))
 
-    clock.later(20, lambda: join("a"))
+    if first:
+        clock.later(first, lambda: join("a"))
+    else:
+        join("a")
     cell = PoolCell(1, pool, events.append, clock)
     cell.connect()
     assert clock.monotonic() - came[0] == pytest.approx(waits, abs=1)
