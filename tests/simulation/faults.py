@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from standby.control.events import Terminated
+from tests.simulation.pool import ProcessPool
 from tests.simulation.process import Host, Process
 from tests.simulation.world import World
 
@@ -20,7 +21,7 @@ def suffer(world: World, only: Sequence[str] = ()) -> None:
     """Let faults of chance happen, until the last one has ended; ``only`` some kinds of them, if any are named."""
     clock = world.clock
     if world.is_pool:
-        only = only or tuple(each for each in FAULTS if each not in OF_YARN)
+        only = only or (*(each for each in FAULTS if each not in OF_YARN), *OF_POOL)
     for _ in range(clock.between(1, MOST_FAULTS)):
         name = clock.chance.choice(only or tuple(FAULTS))
         at, lasts = clock.between(0, WITHIN_MS), clock.between(*_LASTS.get(name, (0, 0)))
@@ -33,7 +34,7 @@ def suffer(world: World, only: Sequence[str] = ()) -> None:
 def _begin(world: World, name: str, lasts_ms: int) -> None:
     world.clock.tell("FAULT {} for {} ms", name, lasts_ms)
     world.log.append(name)
-    end = FAULTS[name](world)
+    end = (FAULTS.get(name) or OF_POOL[name])(world)
     if end is not None:
         world.clock.after(lasts_ms, _end, world, name, end)
 
@@ -442,6 +443,65 @@ def _stop_at(step: str) -> Callable[[World], End]:
     return fault
 
 
+def _soon(world: World, within_ms: int, fault: Callable[[World], End]) -> None:
+    """Have a fault that needs no end happen within a time."""
+
+    def happen() -> None:
+        fault(world)
+
+    delay_ms = world.clock.between(0, within_ms)
+    world.clock.after(delay_ms, happen)
+    world.faults_until(world.clock.now_ms + delay_ms + 50)
+
+
+def _nodes(world: World, hosts: Sequence[Host], end_one: Callable[[Process], None]) -> End:
+    """Stop the nodes of some hosts at once, and end what they run; they are started again together."""
+    pool = world.yarn
+    assert isinstance(pool, ProcessPool)
+    stopped = [(each, pool.nodes_stopped(each)) for each in hosts]
+    for each in _containers(world):
+        if each.host in hosts:
+            end_one(each)
+
+    def end() -> None:
+        for host, count in stopped:
+            pool.nodes_started(host, count)
+
+    return end
+
+
+def _stop_nodes(world: World) -> End:
+    """Stop nodes of some hosts as systemd does; others may start at the same moment."""
+    hosts = [each for each in world.hosts.values() if world.clock.happens(0.5)]
+
+    def end_one(process: Process) -> None:
+        world.containers[process.name].post(Terminated("SIGTERM"))
+
+    return _nodes(world, hosts, end_one)
+
+
+def _lose_pool(world: World) -> End:
+    """Kill every process of the pool, and a while later, by chance, every master."""
+    if world.clock.happens(0.5):
+        _soon(world, 3_000, _lose_masters)
+    return _nodes(world, list(world.hosts.values()), lambda process: process.kill())
+
+
+def _lose_masters(world: World) -> End:
+    for each in list(world.candidates):
+        each.kill()
+    return None
+
+
+def _resize_under_fire(world: World) -> End:
+    """Kill a process, and by chance the leader, while the job's model changes."""
+    _resize(world)
+    _soon(world, 800, _kill_container)
+    if world.clock.happens(0.5):
+        _soon(world, 800, _kill_leader)
+    return None
+
+
 FAULTS: Final[dict[str, Callable[[World], End]]] = {
     "kill a container": _kill_container,
     "fault at a step": _at_a_step,
@@ -501,7 +561,19 @@ OF_YARN: Final = frozenset(
     }
 )
 
+#: What happens to a pool alone.
+OF_POOL: Final[dict[str, Callable[[World], End]]] = {
+    "stop nodes": _stop_nodes,
+    "stop nodes again": _stop_nodes,
+    "lose the whole pool": _lose_pool,
+    "lose every master": _lose_masters,
+    "resize the job under fire": _resize_under_fire,
+}
+
 _LASTS: Final = {
+    "stop nodes": (500, 8_000),
+    "stop nodes again": (500, 8_000),
+    "lose the whole pool": (500, 8_000),
     **{f"fault at {each} step": (1_000, 8_000) for each in ("a", "another", "a third")},
     "stop a container": (100, 8_000),
     "stop the leader": (400, 3_000),

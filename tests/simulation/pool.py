@@ -160,6 +160,19 @@ class ProcessPool(Yarn):
             self.waiting[host.name] = 0
             self.changed()
 
+    def nodes_stopped(self, host: Host) -> int:
+        """Have every node of a host start nothing more, and what waits there go; return how many there were."""
+        capacity, host.capacity = host.capacity, 0
+        self.waiting[host.name] = 0
+        self.changed()
+        return capacity
+
+    def nodes_started(self, host: Host, count: int) -> None:
+        """Have so many nodes of a host start a process each, beside those that still run there."""
+        host.capacity = max(host.capacity, count)
+        for _ in range(host.capacity):
+            self.clock.after(self.clock.between(*RESTART_MS), self._restart, host)
+
     def node_returned(self, host: Host) -> None:
         """Have a node start its processes."""
         self.nodes.add(host.name)
