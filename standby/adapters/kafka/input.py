@@ -28,9 +28,10 @@ _RESET_SECONDS: Final = 0.5
 #: Before a size-limited read checks the size again, it takes at most this many times the records it already has.
 _LOOK_RECORDS: Final = 16
 
-#: A partition's turn has at least this many records, if it has them: each turn is a transaction of its task, which
-#: costs as much as several hundred records.
+#: A partition's turn has at least this many records, and this share of a read, if it has them: each turn is a
+#: transaction of its task, which costs as much as several hundred records.
 _TURN_RECORDS: Final = 5_000
+_TURNS: Final = 4
 
 #: Bytes of records that a reader may hold beyond a read, to find those of other partitions behind them.
 _HELD_BYTES: Final = 16 << 20
@@ -211,7 +212,7 @@ class InputReader:
         left = min(max_records, self._held_records)
         while left > 0 and size < bound:
             waiting = [partition for partition, held in self._held.items() if held]
-            share = max(-(-left // len(waiting)), _TURN_RECORDS)
+            share = max(-(-left // len(waiting)), max_records // _TURNS, _TURN_RECORDS)
             for partition in waiting:
                 if left <= 0 or size >= bound:
                     break
