@@ -28,8 +28,6 @@ from embedded.machine.processes import (
     ProcessIdentity,
     ProcessInfo,
     boot_id,
-    command_of,
-    environment_of,
     is_alive,
     process_info,
     send_signal,
@@ -57,7 +55,16 @@ from embedded.servers import (
     kafka_brokers,
     node_manager,
 )
-from embedded.state import ClusterState, ClusterStatus, ContainerProcess, HostStatus, ServerStatus, load, save
+from embedded.state import (
+    ClusterState,
+    ClusterStatus,
+    ContainerProcess,
+    HostStatus,
+    ServerStatus,
+    load,
+    processes_on,
+    save,
+)
 from standby.errors import BadConfiguration, Unavailable
 
 __all__ = [
@@ -114,6 +121,7 @@ class LocalCluster:
         has_zookeeper: bool = True,
         host_memory_mb: int = HOST_MEMORY_MB,
         host_vcores: int = HOST_VCORES,
+        address: str = LOOPBACK,
         is_temporary: bool = False,
         environment: Mapping[str, str] | None = None,
         show: Callable[[str], None] = _silent,
@@ -121,8 +129,8 @@ class LocalCluster:
     ) -> LocalCluster:
         """Start the servers, wait until all of them serve, and return the cluster.
 
-        With ``nodes=0`` there are ZooKeeper and Kafka only; one of them is left out with ``brokers=0``, or without
-        ``has_zookeeper``.
+        With ``nodes=0`` there are ZooKeeper and Kafka only, which listen at ``address``; one of them is left out with
+        ``brokers=0``, or without ``has_zookeeper``.
         Anything that an earlier start under that name left behind is removed. A temporary cluster whose starter has
         ended counts as left behind, see :func:`end_abandoned`. Raises :class:`BadConfiguration` for a bad argument
         and if the cluster is up, and :class:`Unavailable` if a server does not start; then nothing is left behind.
@@ -154,9 +162,10 @@ class LocalCluster:
                 hosts=hosts,
                 host_memory_mb=host_memory_mb,
                 host_vcores=host_vcores,
-                ports=choose_ports(hosts, brokers),
+                ports=choose_ports(hosts, brokers, address),
                 brokers=brokers,
                 has_zookeeper=has_zookeeper,
+                address=address,
             )
             try:
                 directory.mkdir(parents=True)
@@ -208,7 +217,7 @@ class LocalCluster:
     @property
     def zookeeper_connect(self) -> str:
         """ZooKeeper's ``host:port``."""
-        return f"{LOOPBACK}:{self._state.ports[f'{ZOOKEEPER}.client']}"
+        return f"{self._state.address}:{self._state.ports[f'{ZOOKEEPER}.client']}"
 
     @property
     def resource_manager_url(self) -> str:
@@ -279,26 +288,10 @@ class LocalCluster:
         return self.directory / "log" / f"{server}.log"
 
     def container_processes(self, host: str | None = None) -> list[ContainerProcess]:
-        """Return the processes inside containers, of one host or of all, oldest first.
-
-        A process that ends during the look-up has no command, and is omitted.
-        """
+        """Return the processes inside containers, of one host or of all, oldest first."""
         self._refresh()
-        servers = set(self._state.servers.values())
-        found = [
-            ContainerProcess(
-                identity=process.identity,
-                host=where,
-                container_id=environment_of(process.pid).get("CONTAINER_ID", ""),
-                command=command,
-                memory_bytes=process.memory_bytes,
-                is_stopped=process.is_stopped,
-            )
-            for where in (self.hosts if host is None else (self._known(host),))
-            for process in self._owned.processes(where)
-            if process.identity not in servers and (command := command_of(process.pid))
-        ]
-        return sorted(found, key=lambda each: each.identity.started_ticks)
+        hosts = self.hosts if host is None else (self._known(host),)
+        return processes_on(self._owned, hosts, frozenset(self._state.servers.values()))
 
     def kill_host(self, host: str, *, silent: bool = False) -> int:
         """Kill a host: its NodeManager and every process that it started; return the number of processes.
@@ -555,10 +548,11 @@ class LocalCluster:
             host_vcores=self._state.host_vcores,
             environment=self._environment,
             brokers=self._state.brokers,
+            address=self._state.address,
         )
 
     def _kafka_address(self, broker: str) -> str:
-        return f"{LOOPBACK}:{self._state.ports[f'{broker}.broker']}"
+        return f"{self._state.address}:{self._state.ports[f'{broker}.broker']}"
 
     def _known(self, host: str) -> str:
         if host not in self.hosts:

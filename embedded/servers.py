@@ -24,7 +24,7 @@ ZOOKEEPER: Final = "zookeeper"
 KAFKA: Final = "kafka"
 RESOURCE_MANAGER: Final = "resourcemanager"
 
-#: The address of all servers except the NodeManagers.
+#: The address of all servers except the NodeManagers, unless ZooKeeper and Kafka have another.
 LOOPBACK: Final = "127.0.0.1"
 
 #: The ports of each Kafka broker.
@@ -56,11 +56,14 @@ def kafka_brokers(count: int) -> tuple[str, ...]:
     return (KAFKA,) if count == 1 else tuple(f"{KAFKA}-{number}" for number in range(1, count + 1))
 
 
-def choose_ports(hosts: tuple[str, ...], brokers: int) -> dict[str, int]:
-    """Return a free port for each purpose of each server, by ``<server>.<purpose>``. Raises :class:`Unavailable`."""
+def choose_ports(hosts: tuple[str, ...], brokers: int, address: str) -> dict[str, int]:
+    """Return a free port of ``address`` for each purpose of each server, by ``<server>.<purpose>``.
+
+    Raises :class:`Unavailable`.
+    """
     purposes_of = {**PORTS, **dict.fromkeys(kafka_brokers(brokers), KAFKA_PORTS)}
     wanted = [f"{server}.{purpose}" for server, purposes in purposes_of.items() for purpose in purposes]
-    ports = dict(zip(wanted, free_ports(len(wanted)), strict=True))
+    ports = dict(zip(wanted, free_ports(len(wanted), address), strict=True))
     return ports | {f"{node_manager(host)}.rpc": free_ports(1, host)[0] for host in hosts}
 
 
@@ -103,6 +106,8 @@ class Blueprint:
     resource_manager_host: str = LOOPBACK
     #: Number of Kafka brokers.
     brokers: int = 1
+    #: Where ZooKeeper and Kafka listen.
+    address: str = LOOPBACK
 
     @property
     def client_conf(self) -> Path:
@@ -127,6 +132,7 @@ class Blueprint:
         config = directory / "zoo.cfg"
         values = {
             "directory": directory,
+            "address": self.address,
             "client_port": self.ports[f"{ZOOKEEPER}.client"],
             "members": "\n".join(map(str, members)),
         }
@@ -161,11 +167,12 @@ class Blueprint:
         # An acknowledged record is on two brokers, so any one of three may be lost permanently.
         values = {
             "directory": directory,
+            "address": self.address,
             "number": number,
             "broker_port": self.ports[f"{server}.broker"],
             "controller_port": self.ports[f"{server}.controller"],
             "voters": ",".join(
-                f"{each}@{LOOPBACK}:{self.ports[f'{name}.controller']}"
+                f"{each}@{self.address}:{self.ports[f'{name}.controller']}"
                 for each, name in enumerate(servers, 1)
             ),
             "election_ms": 200 if self.brokers == 1 else 1_000,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from embedded.machine.processes import ProcessIdentity, send_signal
+from embedded.machine.processes import Owned, ProcessIdentity, command_of, environment_of, send_signal
 from standby.errors import Unavailable
 
 FILE_NAME: Final = "cluster.json"
@@ -35,6 +36,8 @@ class ClusterState(msgspec.Struct, frozen=True):
     #: Number of Kafka brokers.
     brokers: int = 1
     has_zookeeper: bool = True
+    #: Where ZooKeeper and Kafka listen.
+    address: str = "127.0.0.1"
     #: The most recently started process of each server, by the server's name.
     servers: dict[str, ProcessIdentity] = {}
     #: Whether every server has answered once.
@@ -101,7 +104,7 @@ class ClusterStatus(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ContainerProcess:
-    """A process inside a YARN container."""
+    """A process inside a container of YARN or of a pool."""
 
     identity: ProcessIdentity
     host: str
@@ -118,3 +121,26 @@ class ContainerProcess:
     def send(self, number: signal.Signals) -> bool:
         """Send it a signal; return whether the process still existed."""
         return send_signal(self.identity, number)
+
+
+def processes_on(
+    owned: Owned, hosts: Iterable[str], servers: Collection[ProcessIdentity] = ()
+) -> list[ContainerProcess]:
+    """Return the processes of some hosts except ``servers``, oldest first.
+
+    A process that ends during the look-up has no command, and is omitted.
+    """
+    found = [
+        ContainerProcess(
+            identity=process.identity,
+            host=host,
+            container_id=environment_of(process.pid).get("CONTAINER_ID", ""),
+            command=command,
+            memory_bytes=process.memory_bytes,
+            is_stopped=process.is_stopped,
+        )
+        for host in hosts
+        for process in owned.processes(host)
+        if process.identity not in servers and (command := command_of(process.pid))
+    ]
+    return sorted(found, key=lambda each: each.identity.started_ticks)
