@@ -98,7 +98,7 @@ def run(settings: NodeSettings, program: Sequence[str] = PROGRAM, clock: Clock =
                 process = subprocess.Popen(
                     program,
                     cwd=directory,
-                    env=_environment(settings, member_id(settings.host, unique), os.environ),
+                    env=_environment(settings, member_id(settings.host, unique), directory, os.environ),
                     pass_fds=locks,
                     # Ctrl-C ends the node, which then ends the process.
                     start_new_session=True,
@@ -141,11 +141,15 @@ def _fill(directory: Path, settings: NodeSettings) -> None:
             (jars / each.name).symlink_to(each)
 
 
-def _environment(settings: NodeSettings, container: str, environment: Mapping[str, str]) -> dict[str, str]:
+def _environment(
+    settings: NodeSettings, container: str, directory: Path, environment: Mapping[str, str]
+) -> dict[str, str]:
     return {
         **environment,
         **cluster_file.VARIABLES,
         "CONTAINER_ID": container,
+        # Spark takes the id for YARN's, and then puts its files only where YARN says.
+        "LOCAL_DIRS": str(directory),
         "NM_HOST": settings.host,
         IN_POOL: str(os.getpid()),
         cluster_file.OFFER: encode_offer(settings.offer),

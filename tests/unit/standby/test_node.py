@@ -29,7 +29,8 @@ from tests.patience import PATIENCE_SECONDS
 LIVES = """
 import json, os, pathlib, signal, sys
 told = pathlib.Path(sys.argv[1])
-given = {each: os.environ[each] for each in ("CONTAINER_ID", "NM_HOST", "STANDFAST_POOL", "STANDFAST_OFFER")}
+names = ("CONTAINER_ID", "LOCAL_DIRS", "NM_HOST", "STANDFAST_POOL", "STANDFAST_OFFER")
+given = {each: os.environ.get(each) for each in names}
 given["files"] = sorted(each.name for each in pathlib.Path().iterdir())
 given["directory"] = os.getcwd()
 with told.open("a") as lines:
@@ -83,6 +84,8 @@ def test_each_process_has_an_id_and_a_directory_of_its_own(state: Path, tmp_path
     assert len({each["CONTAINER_ID"] for each in lives}) == len({each["directory"] for each in lives}) == 3
     assert all(each["CONTAINER_ID"].startswith("pool_a-host-") for each in lives)
     assert {(each["NM_HOST"], each["STANDFAST_POOL"]) for each in lives} == {("a_host", str(os.getpid()))}
+    # Spark takes the id for YARN's, and does not start without YARN's disks.
+    assert all(each["LOCAL_DIRS"] == each["directory"] for each in lives)
     assert {tuple(each["files"]) for each in lives} == {("cluster.json", "code", "credentials.json", "jars")}
     assert not any(Path(each["directory"]).exists() for each in lives), "nothing of a process is left"
 
