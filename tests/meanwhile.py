@@ -1,10 +1,12 @@
-"""Work that runs concurrently with a block of a test."""
+"""Work that runs concurrently with a test, and calls that it holds."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from tests.patience import PATIENCE_SECONDS
 
 
 @contextmanager
@@ -29,3 +31,22 @@ def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[threading.Eve
         done.set()
         thread.join()
     assert not errors, errors
+
+
+class Hold:
+    """A function that does not return until the test lets it; as a probe, it holds at one point only."""
+
+    def __init__(self, at: str = "") -> None:
+        self._at = at
+        self._reached, self._may_go_on = threading.Event(), threading.Event()
+
+    def __call__(self, *passed: object) -> None:
+        if not self._at or self._at in passed:
+            self._reached.set()
+            assert self._may_go_on.wait(PATIENCE_SECONDS)
+
+    def await_reached(self) -> None:
+        assert self._reached.wait(PATIENCE_SECONDS), "it is not called"
+
+    def let_go(self) -> None:
+        self._may_go_on.set()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -29,7 +29,7 @@ from tests.fakes.clock import HandClock
 from tests.fakes.database import MemoryDisk
 from tests.fakes.feed import MemoryFeed, MemoryFeeds
 from tests.fakes.kafka import Entry, Link, MemoryKafka, Partition
-from tests.fakes.peers import PlacedRecords
+from tests.fakes.peers import PeerNet, PlacedRecords
 from tests.fakes.records import MemoryRecords
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
@@ -46,6 +46,11 @@ def hurry_hot(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(preparation, "_FIRST_RESTART_SECONDS", 0.02)
     patch.setattr(state, "SLOWEST_SECONDS", 0.02)
     patch.setattr(preparation, "QUICKEST_SECONDS", 0.02)
+
+
+def having(**attributes: Any) -> Callable[[MemoryFeed], None]:
+    """Return a script that gives each feed these attributes."""
+    return lambda feed: vars(feed).update(attributes)
 
 
 class MemoryLab:
@@ -73,6 +78,9 @@ class MemoryLab:
         self.config = parse(flat)
         self.definition = JobDefinition(JOB, "run", flat, "changelog", "group", tasks)
         self.clock = HandClock()
+        self.net: PeerNet | None = None
+        """Where it is set, containers fetch state from each other; their ids are those of their hosts."""
+        self.made: list[MemoryContainer] = []
         self._number = 0
 
     def pass_time(self, seconds: float) -> None:
@@ -115,7 +123,33 @@ class MemoryLab:
         find_step: Callable[[], StepFunction] | None = None,
     ) -> MemoryContainer:
         find = find_step or (lambda: step)
-        return MemoryContainer(self, host, probe, script, find, load_code, peers, databases)
+        if self.net is not None:
+            peers = self.net.peers_of(host)
+        made = MemoryContainer(self, host, probe, script, find, load_code, peers, databases)
+        self.made.append(made)
+        if self.net is not None:
+            self.net.give(host, made.replicas.offer)
+        return made
+
+    def begun(self, records: int = 20, *, keys: int = 5, **more: Any) -> MemoryContainer:
+        """Return copy 0 on host a, active at epoch 1, after it has processed the given input."""
+        return self.container("a", **more).activate().process(records, keys)
+
+    def pair(self, **more: Any) -> tuple[MemoryContainer, MemoryContainer]:
+        """Return an active on host a that has processed some input, and its standby in sync, on host b."""
+        active, standby = self.container("a").activate(), self.container("b", **more)
+        standby.want(1, Role.STANDBY, 1)
+        active.process(60)
+        ends = {each.replica.task: each.applied or 0 for each in active.statuses()}
+        standby.await_all(
+            lambda each: each.phase is Phase.TAILING and (each.applied or 0) >= ends[each.replica.task]
+        )
+        return active, standby
+
+    def close(self) -> None:
+        """Close all containers, whatever state they are in."""
+        for each in self.made:
+            each.replicas.close(PATIENCE_SECONDS)
 
     def poison(self, partition: int, *, topic: str = "in", headers: Headers = ()) -> tuple[int, int]:
         """Write a record for which the step fails; return its partition and offset."""
@@ -128,6 +162,16 @@ class MemoryLab:
             task.partition: sum(len(self.kafka.logs[each, task.partition]) for each in self.config.inputs)
             for task in self.tasks
         }
+
+    def changelog_content(self, partition: int = 0) -> dict[bytes, bytes]:
+        """Return the last value of every key of a changelog that has one."""
+        content: dict[bytes, bytes] = {}
+        for key, value in self.kafka.committed_records("changelog", partition):
+            if value is None:
+                content.pop(key, None)
+            else:
+                content[key] = value
+        return content
 
     def assert_exact(
         self,
@@ -161,13 +205,9 @@ class MemoryLab:
                     for offset, key, value in _records(self.kafka.logs[where])
                     if (task.partition, offset) not in left_out[topic]
                 )
-            for key, value in self.kafka.committed_records("changelog", task.partition):
-                if is_own(key) or task in lost:
-                    continue
-                if value is None:
-                    state.pop(split(key), None)
-                else:
-                    state[split(key)] = value
+            if task not in lost:
+                content = self.changelog_content(task.partition)
+                state.update({split(key): value for key, value in content.items() if not is_own(key)})
         for key, values in missing.outputs.items():
             rest = iter(values)
             assert all(each in rest for each in outputs.pop(key, ())), (key, values)
@@ -217,14 +257,41 @@ class MemoryContainer:
 
     def want(
         self, copy: int, role: Role, epoch: int, *, is_next: bool = False, is_paused: bool = False
-    ) -> None:
+    ) -> MemoryContainer:
         self.obey(Wanted(ReplicaId(task, copy), role, epoch, is_next, is_paused) for task in self.lab.tasks)
+        return self
+
+    def activate(self, copy: int = 0, epoch: int = 1, *, claimed: bool = False) -> MemoryContainer:
+        """Name the copy of every task as the active, as the leader does, and order it to be active."""
+        self.lab.name(copy, epoch, claimed=claimed)
+        return self.want(copy, Role.ACTIVE, epoch)
+
+    def stand_by(self, copy: int = 1, epoch: int = 1) -> MemoryContainer:
+        """Order the copy of every task to stand by, and wait until it is in step."""
+        return self.want(copy, Role.STANDBY, epoch).await_phase(Phase.TAILING)
+
+    def process(self, records: int, keys: int = 5) -> MemoryContainer:
+        """Produce input, and wait until all is processed."""
+        self.lab.produce(records, keys)
+        return self.await_processed()
 
     def obey(self, wanted: Iterable[Wanted]) -> None:
         self.replicas.obey(tuple(wanted), {JOB: self.lab.definition})
 
     def statuses(self) -> list[ReplicaStatus]:
         return list(self.replicas.statuses().values())
+
+    def status(self, partition: int = 0) -> ReplicaStatus:
+        """Return the status of the one task's replica."""
+        return next(each for each in self.statuses() if each.replica.task.partition == partition)
+
+    @property
+    def details(self) -> list[str]:
+        return [each.detail for each in self.statuses()]
+
+    @property
+    def phases(self) -> list[Phase]:
+        return [each.phase for each in self.statuses()]
 
     def eventually(self, is_so: Callable[[], bool]) -> None:
         """Wait until the condition holds; checked at each change, and from time to time for silent changes."""
@@ -243,8 +310,9 @@ class MemoryContainer:
         """Wait until it holds for all replicas, of which there must be at least one."""
         self.eventually(lambda: self.is_so_of_all(is_so))
 
-    def await_phase(self, *phases: Phase) -> None:
+    def await_phase(self, *phases: Phase) -> MemoryContainer:
         self.eventually(lambda: self.are(*phases))
+        return self
 
     def pass_time_until(self, is_so: Callable[[], bool]) -> None:
         """Wait until the condition holds, advancing the clock until then, so that no delay takes real time."""
@@ -268,8 +336,9 @@ class MemoryContainer:
             each.input_committed == ends[each.replica.task.partition] for each in self.statuses()
         )
 
-    def await_processed(self) -> None:
+    def await_processed(self) -> MemoryContainer:
         self.eventually(self.is_processed)
+        return self
 
     def crash(self, lost: int = 0) -> None:
         """End it like the end of its process: nothing it does takes effect any more.
@@ -283,6 +352,12 @@ class MemoryContainer:
     def close(self) -> None:
         assert self.replicas.close(PATIENCE_SECONDS), (self.statuses(), self.replicas.broken)
         assert all(each.is_closed for each in self.feeds.made)
+
+
+class MakeLab(Protocol):
+    """Makes a job of so many tasks with these keys."""
+
+    def __call__(self, tasks: int = 2, /, **config: str) -> MemoryLab: ...
 
 
 #: Starts a container on a host of this name.
@@ -332,11 +407,9 @@ def pair(lab: MemoryLab, start: Make, **more: Any) -> tuple[MemoryContainer, Mem
 
 @contextmanager
 def active_of(lab: MemoryLab, **more: Any) -> Iterator[MemoryContainer]:
-    """Yield a container that is to be active for every task."""
-    lab.name(0, 1)
+    """Yield a container that is to be active for every task, and close it after the block."""
     container = lab.container("a", **more)
     try:
-        container.want(0, Role.ACTIVE, 1)
-        yield container
+        yield container.activate()
     finally:
         container.replicas.close(PATIENCE_SECONDS)
