@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,7 +15,7 @@ from standby.kernel.replay.ends import EndOffset
 from standby.kernel.store.store import TaskStore
 from standby.replica.store.overlay import Emitted
 from standby.shared.model import Offsets
-from tests.memory_lab import MemoryLab
+from tests.memory_lab import MakeLab, MemoryLab
 from tests.patience import PATIENCE_SECONDS
 
 
@@ -31,8 +30,8 @@ class Store:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> MemoryLab:
-    return MemoryLab(tmp_path, 1)
+def lab(make_lab: MakeLab) -> MemoryLab:
+    return make_lab(1)
 
 
 def active_on(lab: MemoryLab, store: Store, probe: Probe = no_probe) -> ActiveTask:

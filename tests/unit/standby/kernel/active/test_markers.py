@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,8 @@ from standby.shared.model import Phase, Role
 from standby.shared.naming import transactional_id
 from tests.fakes import ledger_job
 from tests.fakes.kafka import offsets_of
-from tests.memory_lab import WAYS, Make, MemoryContainer, MemoryLab, begun, starting
+from tests.meanwhile import Hold
+from tests.memory_lab import WAYS, MakeLab, MemoryContainer, MemoryLab
 from tests.patience import PATIENCE_SECONDS
 
 PLACES = ("out", "changelog", "offsets")
@@ -34,20 +34,20 @@ POINTS = ("before_begin", "before_record", "after_begin", "before_offsets", "bef
 NOT_IN_THE_GATE = pytest.mark.acceptance
 
 
-def lab_in(directory: Path, **config: str) -> MemoryLab:
-    lab = MemoryLab(directory, 1, **config)
+def of_one(make_lab: MakeLab, **config: str) -> MemoryLab:
+    lab = make_lab(1, **config)
     lab.clock.hold(*WAYS)
     return lab
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> MemoryLab:
-    return lab_in(tmp_path)
+def lab(make_lab: MakeLab) -> MemoryLab:
+    return of_one(make_lab)
 
 
 @pytest.fixture
-def active(lab: MemoryLab, start: Make) -> MemoryContainer:
-    return begun(lab, start)
+def active(lab: MemoryLab) -> MemoryContainer:
+    return lab.begun()
 
 
 def at_the(number: int, act: Callable[[], None]) -> Callable[[], None]:
@@ -84,38 +84,30 @@ def lose_at(lab: MemoryLab, point: str, left_out: tuple[str, ...], act: Callable
         setattr(lab.kafka, point, once(strike))
 
 
-def successor(lab: MemoryLab, start: Make, copy: int = 1, **more: Any) -> MemoryContainer:
+def successor(lab: MemoryLab, copy: int = 1, **more: Any) -> MemoryContainer:
     """Return another container, which is to be active at epoch 2."""
-    later = start("b", **more)
-    lab.name(copy, 2, claimed=True)
-    later.want(copy, Role.ACTIVE, 2)
-    return later
+    return lab.container("b", **more).activate(copy, 2, claimed=True)
 
 
 def goes_on(lab: MemoryLab, last: MemoryContainer, records: int = 20) -> None:
     """Fail unless all is exact now and after more input."""
     last.await_processed()
     lab.kafka.skipped = set()
-    lab.produce(records)
-    last.await_processed()
+    last.process(records)
     lab.assert_exact()
-
-
-def has_failed(container: MemoryContainer) -> bool:
-    return any(each.phase is Phase.FAILED for each in container.statuses())
 
 
 def failure(container: MemoryContainer) -> str:
     """Return why the task has failed, once it has."""
-    container.await_phase(Phase.FAILED)
-    (status,) = container.statuses()
-    return status.detail
+    return container.await_phase(Phase.FAILED).status().detail
 
 
 def await_end(lab: MemoryLab, last: MemoryContainer) -> None:
     """Return once all input is processed, or the task has failed."""
     end = lab.ends()[0]
-    last.eventually(lambda: has_failed(last) or any(each.input_committed == end for each in last.statuses()))
+    last.eventually(
+        lambda: last.are(Phase.FAILED) or any(each.input_committed == end for each in last.statuses())
+    )
 
 
 # ---- one commit or abort lacks markers ----
@@ -141,27 +133,14 @@ def test_a_question_for_committed_offsets_that_times_out_aborts_nothing(
     goes_on(lab, active)
 
 
-def test_a_stalled_promotee_of_an_older_epoch_aborts_nothing(
-    lab: MemoryLab, active: MemoryContainer, start: Make
-) -> None:
-    stalled, go_on = threading.Event(), threading.Event()
-
-    def stall(point: str) -> None:
-        if point == probes.RECORD_READ:
-            stalled.set()
-            assert go_on.wait(PATIENCE_SECONDS)
-
-    promotee = start("b", probe=stall)
-    lab.name(1, 2, claimed=True)
-    promotee.want(1, Role.ACTIVE, 2)
-    assert stalled.wait(PATIENCE_SECONDS)
+def test_a_stalled_promotee_of_an_older_epoch_aborts_nothing(lab: MemoryLab, active: MemoryContainer) -> None:
+    hold = Hold(probes.RECORD_READ)
+    promotee = lab.container("b", probe=hold).activate(1, 2, claimed=True)
+    hold.await_reached()
     # The leader has given it up meanwhile: what is open from here on is not its to end.
-    lab.name(0, 3, claimed=True)
-    active.want(0, Role.ACTIVE, 3)
-    lab.produce(20)
-    active.await_processed()
+    active.activate(0, 3, claimed=True).process(20)
     lab.kafka.hanging = {transactional_id("cluster", lab.tasks[0]): {}}
-    go_on.set()
+    hold.let_go()
     promotee.await_phase(Phase.FENCED)
     assert lab.kafka.sweeps == 0
 
@@ -173,8 +152,7 @@ def test_what_hangs_is_swept_until_the_marker_is_there(
     """Whether a record of the sweep does not arrive, or its marker is left out again."""
     lose_at(lab, "before_commit", ("out",))
     lab.kafka.before_sweep = once(lambda: setattr(lab.kafka, fault, {("out", 0)}))
-    lab.produce(20)
-    active.await_processed()
+    active.process(20)
     assert lab.kafka.sweeps == 2
     lab.assert_exact()
 
@@ -186,7 +164,6 @@ def test_what_hangs_is_swept_until_the_marker_is_there(
 def test_wherever_a_batch_is_lost_and_whatever_markers_are_left_out_all_is_exact(
     lab: MemoryLab,
     active: MemoryContainer,
-    start: Make,
     point: str,
     left_out: tuple[str, ...],
     is_same: bool,
@@ -208,7 +185,7 @@ def test_wherever_a_batch_is_lost_and_whatever_markers_are_left_out_all_is_exact
     assert is_lost.wait(PATIENCE_SECONDS)
     last = active
     if not is_same:
-        last = successor(lab, start)
+        last = successor(lab)
         last.await_phase(Phase.ACTIVE, Phase.FAILED)
     go_on.set()
     goes_on(lab, last, 40)
@@ -225,17 +202,16 @@ def to_both(rows: Any, state: Any, out: Any) -> None:
 @pytest.mark.parametrize("point", ["before_commit", "after_commit"])
 @pytest.mark.parametrize("hanging", [("out",), ("second",), ("out", "second"), ()], ids="-".join)
 def test_a_marker_that_one_of_several_outputs_lacks_tells_nothing_of_the_others(
-    tmp_path: Path, hanging: tuple[str, ...], point: str, is_same: bool
+    make_lab: MakeLab, hanging: tuple[str, ...], point: str, is_same: bool
 ) -> None:
     """Readers of the other have seen the batch, if it was committed: to abort it would show it twice there."""
-    lab = lab_in(tmp_path, **{"task.outputs": "out,second"})
-    with starting(lab) as start:
-        last = begun(lab, start, step=to_both)
-        lose_at(lab, point, ("changelog", "offsets", *hanging))
-        lab.produce(20)
-        if not is_same:
-            last = successor(lab, start, step=to_both)
-        goes_on(lab, last, 40)
+    lab = of_one(make_lab, **{"task.outputs": "out,second"})
+    last = lab.begun(step=to_both)
+    lose_at(lab, point, ("changelog", "offsets", *hanging))
+    lab.produce(20)
+    if not is_same:
+        last = successor(lab, step=to_both)
+    goes_on(lab, last, 40)
     values = [value for _, value in lab.kafka.committed_records("second", 0)]
     assert values == [each.value for each in lab.kafka.logs["in", 0]]
 
@@ -243,22 +219,21 @@ def test_a_marker_that_one_of_several_outputs_lacks_tells_nothing_of_the_others(
 @pytest.mark.parametrize("left_out", ["changelog", "offsets"])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_where_nothing_but_claims_hangs_no_output_is_written_to(
-    lab: MemoryLab, start: Make, left_out: str, is_first: bool
+    lab: MemoryLab, left_out: str, is_first: bool
 ) -> None:
     """A record that is there for its abort alone would be seen, where that in turn lacks its marker."""
     lab.name(0, 1)
     if not is_first:
-        begun(lab, start).close()
-    claiming = start("a")
+        lab.begun().close()
+    claiming = lab.container("a")
     lose_at(lab, "before_commit", (left_out,))
     lab.kafka.before_sweep = once(lambda: lab.kafka.skipped.add(("out", 0)))
-    claiming.want(0, Role.ACTIVE, 1)
-    claiming.await_phase(Phase.ACTIVE)
+    claiming.want(0, Role.ACTIVE, 1).await_phase(Phase.ACTIVE)
     goes_on(lab, claiming)
 
 
 def test_what_was_committed_and_hangs_in_an_output_outlives_a_claim_that_hangs_in_the_changelog(
-    lab: MemoryLab, active: MemoryContainer, start: Make
+    lab: MemoryLab, active: MemoryContainer
 ) -> None:
     """To end the claim in the output as well would take away what is there of the commit."""
     lose_at(lab, "after_commit", ("out",))
@@ -266,7 +241,7 @@ def test_what_was_committed_and_hangs_in_an_output_outlives_a_claim_that_hangs_i
     active.await_processed()
     assert lab.kafka.stable_end(("out", 0)) < len(lab.kafka.logs["out", 0])
     lose_at(lab, "before_commit", ("changelog",))
-    goes_on(lab, successor(lab, start))
+    goes_on(lab, successor(lab))
 
 
 def test_what_only_the_coordinators_log_tells_is_a_named_failure_when_that_may_not_be_read(
@@ -300,7 +275,7 @@ def test_wherever_a_takeover_is_lost_on_its_way_all_is_exact(
     lose_at(lab, first, left_out, lose_both)
     lab.produce(20)
     await_end(lab, active)
-    if has_failed(active):
+    if active.are(Phase.FAILED):
         # The abort of what was to show the batch's changes has taken them away.
         assert (first, "changelog" in left_out) == ("after_commit", True)
         assert TOLD["changes"] in failure(active)
@@ -350,7 +325,7 @@ def outcome(left_out: tuple[str, ...], point: str, number: int) -> str:
 def judge(lab: MemoryLab, last: MemoryContainer, lost: str) -> None:
     """All is exact and goes on, or else what is lost is told."""
     await_end(lab, last)
-    if has_failed(last):
+    if last.are(Phase.FAILED):
         assert TOLD.get(lost, "nothing is lost") in failure(last)
     else:
         assert lost == "nothing"
@@ -378,7 +353,6 @@ CASES = [
 def test_a_commit_lacks_markers_and_a_transaction_behind_it_is_lost(
     lab: MemoryLab,
     active: MemoryContainer,
-    start: Make,
     left_out: tuple[str, ...],
     point: str,
     number: int,
@@ -403,11 +377,11 @@ def test_a_commit_lacks_markers_and_a_transaction_behind_it_is_lost(
         produce_batch(lab)
         end = lab.ends()[0]
         active.eventually(
-            lambda: is_lost.is_set() or active.statuses()[0].input_committed == end  # noqa: B023
+            lambda: is_lost.is_set() or active.status().input_committed == end  # noqa: B023
         )
     last = active
     if not is_same:
-        last = successor(lab, start)
+        last = successor(lab)
         last.await_phase(Phase.ACTIVE, Phase.FAILED)
     go_on.set()
     judge(lab, last, outcome(left_out, point, number))
@@ -421,10 +395,10 @@ def stateless(rows: Any, _state: Any, out: Any) -> None:
 
 @pytest.mark.parametrize("step", [ledger_job.step, stateless])
 def test_offsets_alone_hang_and_a_batch_that_has_just_begun_is_lost_nothing_is_told(
-    lab: MemoryLab, start: Make, step: Any
+    lab: MemoryLab, step: Any
 ) -> None:
     """The newest transaction in the coordinator's log is that of the batch, and not one whose record did not arrive."""
-    active = begun(lab, start, BATCH, step=step)
+    active = lab.begun(BATCH, step=step)
     lab.kafka.before_commit = once(lambda: leave_out(lab, ("offsets",)))
     produce_batch(lab)
     active.await_processed()
@@ -464,13 +438,13 @@ def test_what_hangs_in_an_output_is_ended_by_the_next_commit_there_and_by_nothin
 
 
 def test_offsets_that_kafka_forgot_are_those_of_the_last_commit(
-    lab: MemoryLab, active: MemoryContainer, start: Make
+    lab: MemoryLab, active: MemoryContainer
 ) -> None:
     """A job may be killed or parked for longer than Kafka keeps offsets."""
     active.close()
     lab.kafka.offsets.clear()
     lab.produce(20)
-    successor(lab, start, 0).await_processed()
+    successor(lab, 0).await_processed()
     lab.assert_exact()
 
 
@@ -478,35 +452,33 @@ def test_offsets_that_kafka_forgot_are_those_of_the_last_commit(
     ("is_made_again", "told"), [(True, "no commit at all"), (False, "commits up to number")]
 )
 def test_a_changelog_that_was_made_again_or_lost_its_end_is_no_state_of_the_committed_offsets(
-    lab: MemoryLab, active: MemoryContainer, start: Make, is_made_again: bool, told: str
+    lab: MemoryLab, active: MemoryContainer, is_made_again: bool, told: str
 ) -> None:
     kept = 0 if is_made_again else len(lab.kafka.logs["changelog", 0])
-    lab.produce(20)
-    active.await_processed()
+    active.process(20)
     active.close()
     del lab.kafka.logs["changelog", 0][kept:]
-    found = failure(successor(lab, start, 0))
+    found = failure(successor(lab, 0))
     assert f"but its changelog has {told}" in found
     assert "delete the job and submit it again" in found
 
 
 def test_offsets_that_somebody_else_committed_are_no_longer_those_of_the_state(
-    lab: MemoryLab, active: MemoryContainer, start: Make
+    lab: MemoryLab, active: MemoryContainer
 ) -> None:
     active.close()
     (where,) = lab.kafka.offsets
     right = lab.kafka.offsets[where].offset
     lab.kafka.offsets[where] = Committed(5)
-    later = successor(lab, start, 0)
+    later = successor(lab, 0)
     assert f"commit {right} there, without metadata" in failure(later)
     lab.kafka.offsets[where] = Committed(right)
-    lab.name(0, 3, claimed=True)
-    later.want(0, Role.ACTIVE, 3)
+    later.activate(0, 3, claimed=True)
     goes_on(lab, later)
 
 
 def test_a_changelog_without_commit_records_gets_its_first_with_the_claim(
-    lab: MemoryLab, active: MemoryContainer, start: Make
+    lab: MemoryLab, active: MemoryContainer
 ) -> None:
     """As a release before them has left it."""
     active.close()
@@ -515,7 +487,7 @@ def test_a_changelog_without_commit_records_gets_its_first_with_the_claim(
     (where,) = lab.kafka.offsets
     lab.kafka.offsets[where] = Committed(lab.kafka.offsets[where].offset, claim_text(1, "run"))
     before = len(log)
-    later = successor(lab, start, 0)
+    later = successor(lab, 0)
     later.await_phase(Phase.ACTIVE)
     assert log[before].key == COMMIT
     goes_on(lab, later)

@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from standby.shared.model import Phase, Role
-from tests.memory_lab import MemoryContainer, MemoryLab, begun
+from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> MemoryLab:
-    lab = MemoryLab(tmp_path)
+def lab(make_lab: MakeLab) -> MemoryLab:
+    lab = make_lab()
     lab.clock.hold()
     return lab
 
 
 @pytest.fixture
-def active(lab: MemoryLab) -> Iterator[MemoryContainer]:
+def active(lab: MemoryLab) -> MemoryContainer:
     """Both tasks, active at epoch 1, with all input processed."""
-    container = begun(lab, lab.container)
+    container = lab.begun()
     lab.kafka.committed_asked.clear()
-    yield container
-    container.close()
+    return container
 
 
 @pytest.mark.parametrize("moved_ms", [2_000, -3_600_000], ids=["idle", "clock set back"])
 def test_an_idle_active_that_was_succeeded_steps_down_and_is_a_standby_when_it_is_told(
     lab: MemoryLab, active: MemoryContainer, moved_ms: int
 ) -> None:
-    successor = lab.container("b")
-    lab.name(1, 2)
-    successor.want(1, Role.ACTIVE, 2)
-    successor.await_phase(Phase.ACTIVE)
-    assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
+    successor = lab.container("b").activate(1, 2).await_phase(Phase.ACTIVE)
+    assert active.are(Phase.ACTIVE)
     lab.now_ms += moved_ms
     active.await_phase(Phase.FENCED)
-    assert all("claimed at epoch 2, newer than 1" in each.detail for each in active.statuses())
-    active.want(0, Role.STANDBY, 2)
-    active.await_phase(Phase.RESTORING, Phase.TAILING)
-    lab.produce(20)
-    successor.await_processed()
-    successor.close()
+    assert all("claimed at epoch 2, newer than 1" in each for each in active.details)
+    active.want(0, Role.STANDBY, 2).await_phase(Phase.RESTORING, Phase.TAILING)
+    successor.process(20)
     lab.assert_exact()
 
 
@@ -60,7 +50,7 @@ def test_all_idle_tasks_are_asked_about_at_once_and_only_those(
     lab.now_ms += 2_000
     active.eventually(lambda: len(asked) > 1)
     assert [sorted(each) for each in asked] == [[1], [0, 1]]
-    assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
+    assert active.are(Phase.ACTIVE)
 
 
 def test_nothing_is_held_against_an_active_while_kafka_does_not_answer(
@@ -73,7 +63,6 @@ def test_nothing_is_held_against_an_active_while_kafka_does_not_answer(
     lab.now_ms += 2_000
     active.eventually(lambda: len(asked) == 2)
     lab.kafka.is_away = False
-    assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
-    lab.produce(10)
-    active.await_processed()
+    assert active.are(Phase.ACTIVE)
+    active.process(10)
     lab.assert_exact()

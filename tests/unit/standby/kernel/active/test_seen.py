@@ -5,44 +5,37 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from standby.kernel.active.throughput import Throughput
-from standby.shared.model import GIVEN_UP_SECONDS, RATE_WINDOW_SECONDS, LeftOut, ReplicaStatus, Role
+from standby.shared.model import GIVEN_UP_SECONDS, RATE_WINDOW_SECONDS, LeftOut, ReplicaStatus
 from tests.fakes import ledger_job
-from tests.memory_lab import MemoryContainer, MemoryLab, active_of
-
-
-def status_of(container: MemoryContainer) -> ReplicaStatus:
-    (status,) = container.statuses()
-    return status
+from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, active_of
 
 
 @pytest.mark.parametrize(
     ("on_error", "how"), [("skip", LeftOut.SKIPPED), ("dead-letter", LeftOut.DEAD_LETTER)]
 )
 def test_records_that_are_given_up_are_named_for_a_while_and_counted_for_good(
-    tmp_path: Path, on_error: str, how: LeftOut
+    make_lab: MakeLab, on_error: str, how: LeftOut
 ) -> None:
     dead = {"task.dead.letter": "dead"} if on_error == "dead-letter" else {}
-    lab = MemoryLab(tmp_path, 1, **{"task.on.error": on_error, "task.on.error.attempts": "1", **dead})
+    lab = make_lab(1, **{"task.on.error": on_error, "task.on.error.attempts": "1", **dead})
     lab.produce(3)
     offsets = [lab.poison(0)[1] for _ in range(10)]
-    with active_of(lab) as container:
-        container.await_processed()
-        container.eventually(lambda: status_of(container).skipped == 10)
-        found = status_of(container)
-        assert [each.offset for each in found.given_up] == offsets[-8:], "the last ones, by name"
-        assert {(each.topic, each.how, each.reason, each.offsets) for each in found.given_up} == {
-            ("in", how, "ValueError: a poisoned record", 1)
-        }
-        assert found.dead_lettered == (10 if how is LeftOut.DEAD_LETTER else 0)
-        lab.now_ms += GIVEN_UP_SECONDS * 1000
-        found = status_of(container)
-        assert (found.given_up, found.skipped) == ((), 10)
+    container = lab.begun(0)
+    container.eventually(lambda: container.status().skipped == 10)
+    found = container.status()
+    assert [each.offset for each in found.given_up] == offsets[-8:], "the last ones, by name"
+    assert {(each.topic, each.how, each.reason, each.offsets) for each in found.given_up} == {
+        ("in", how, "ValueError: a poisoned record", 1)
+    }
+    assert found.dead_lettered == (10 if how is LeftOut.DEAD_LETTER else 0)
+    lab.now_ms += GIVEN_UP_SECONDS * 1000
+    found = container.status()
+    assert (found.given_up, found.skipped) == ((), 10)
 
 
 @contextmanager
@@ -55,35 +48,34 @@ def behind(lab: MemoryLab, gate: threading.Event) -> Iterator[MemoryContainer]:
         ledger_job.step(rows, state, out)
 
     with active_of(lab, step=step) as container:
-        container.eventually(lambda: bool(container.statuses()) and status_of(container).input_lag_ms == 0)
+        container.eventually(lambda: bool(container.statuses()) and container.status().input_lag_ms == 0)
         lab.produce(5)
-        container.eventually(lambda: status_of(container).input_lag == 5)
+        container.eventually(lambda: container.status().input_lag == 5)
         lab.clock.await_looks("conductor")
         lab.clock.advance(1)
-        container.eventually(lambda: status_of(container).input_lag_ms == 1_000)
+        container.eventually(lambda: container.status().input_lag_ms == 1_000)
         yield container
 
 
-def test_an_active_that_does_not_get_on_is_behind_for_longer_and_longer(tmp_path: Path) -> None:
-    lab, gate = MemoryLab(tmp_path, 1), threading.Event()
+def test_an_active_that_does_not_get_on_is_behind_for_longer_and_longer(make_lab: MakeLab) -> None:
+    lab, gate = make_lab(1), threading.Event()
     with behind(lab, gate) as container:
-        assert (status_of(container).input_lag, status_of(container).input_rate) == (5, 0.0)
+        assert (container.status().input_lag, container.status().input_rate) == (5, 0.0)
         gate.set()
-        container.eventually(lambda: status_of(container).input_lag_ms == 0)
-        assert (status_of(container).input_rate or 0.0) > 0
+        container.eventually(lambda: container.status().input_lag_ms == 0)
+        assert (container.status().input_rate or 0.0) > 0
 
 
-def test_an_active_is_as_far_behind_after_it_has_claimed_its_task_anew(tmp_path: Path) -> None:
+def test_an_active_is_as_far_behind_after_it_has_claimed_its_task_anew(make_lab: MakeLab) -> None:
     """Which it does whenever a transaction has failed."""
-    lab, gate = MemoryLab(tmp_path, 1), threading.Event()
+    lab, gate = make_lab(1), threading.Event()
     with behind(lab, gate) as container:
-        lab.name(0, 2)
-        container.want(0, Role.ACTIVE, 2)
+        container.activate(0, 2)
         gate.set()
         seen: list[ReplicaStatus] = []
 
         def has_caught_up() -> bool:
-            seen.append(status_of(container))
+            seen.append(container.status())
             return seen[-1].input_lag_ms == 0
 
         container.eventually(has_caught_up)

@@ -14,51 +14,43 @@ from standby.kernel.store import places
 from standby.replica.store.keys import is_own, split
 from standby.shared.model import Fault, Phase, Role, TaskId, TopicIdentity
 from tests.fakes import ledger_job
-from tests.memory_lab import MemoryContainer, MemoryLab, active_of
+from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, active_of
 from tests.patience import PATIENCE_SECONDS
 
 #: As a run has recorded them at its beginning.
 RECORDED = {each: TopicIdentity(f"id of {each}") for each in ("in", "changelog", "out")}
 
 
-def lab_in(directory: Path, topics: Mapping[str, TopicIdentity], **config: str) -> MemoryLab:
-    lab = MemoryLab(directory, **config)  # type: ignore[arg-type]
+def of_topics(lab: MemoryLab, topics: Mapping[str, TopicIdentity] = RECORDED) -> MemoryLab:
     lab.definition = replace(lab.definition, topics=topics)
     return lab
 
 
-@pytest.fixture(params=["recorded", "not recorded"])
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryLab:
-    """Return a lab whose run has recorded its topics, or is of an earlier release."""
-    return lab_in(tmp_path, RECORDED if request.param == "recorded" else {})
-
-
 @pytest.fixture
-def recorded(tmp_path: Path) -> MemoryLab:
-    return lab_in(tmp_path, RECORDED)
+def lab(make_lab: MakeLab) -> MemoryLab:
+    """A lab whose run has recorded its topics."""
+    return of_topics(make_lab())
+
+
+@pytest.fixture(params=[RECORDED, {}], ids=["recorded", "not recorded"])
+def any_lab(request: pytest.FixtureRequest, lab: MemoryLab) -> MemoryLab:
+    """A lab whose run has recorded its topics, or is of an earlier release."""
+    return of_topics(lab, request.param)
 
 
 @contextmanager
 def submitted_again(lab: MemoryLab, epoch: int = 2, host: str = "a") -> Iterator[MemoryContainer]:
     """Give a container in a process of its own, which is to be active of every task."""
-    lab.name(0, epoch, claimed=True)
     container = lab.container(host)
     try:
-        container.want(0, Role.ACTIVE, epoch)
-        yield container
+        yield container.activate(0, epoch, claimed=True)
     finally:
         container.replicas.close(PATIENCE_SECONDS)
 
 
-def process(lab: MemoryLab, container: MemoryContainer, records: int = 40) -> None:
-    lab.produce(records)
-    container.await_processed()
-
-
 def run_once(lab: MemoryLab) -> None:
     """Have an active process something, and be gone."""
-    with active_of(lab) as active:
-        process(lab, active)
+    lab.begun(40).close()
 
 
 def state(lab: MemoryLab) -> dict[Path, dict[bytes, bytes]]:
@@ -84,9 +76,10 @@ def committed_in(lab: MemoryLab, topic: str) -> int:
     return sum(len(lab.kafka.committed_records(topic, each.partition)) for each in lab.tasks)
 
 
-def test_a_changelog_that_is_made_again_under_an_active_gets_no_commit(lab: MemoryLab) -> None:
+def test_a_changelog_that_is_made_again_under_an_active_gets_no_commit(any_lab: MemoryLab) -> None:
+    lab = any_lab
     with active_of(lab) as active:
-        process(lab, active)
+        active.process(40)
         outputs = committed_in(lab, "out")
         lab.kafka.make_again("changelog")
         lab.produce(40)
@@ -96,8 +89,9 @@ def test_a_changelog_that_is_made_again_under_an_active_gets_no_commit(lab: Memo
 
 
 def test_a_changelog_that_is_made_again_while_the_job_is_down_is_told_and_no_state_wiped(
-    lab: MemoryLab,
+    any_lab: MemoryLab,
 ) -> None:
+    lab = any_lab
     run_once(lab)
     before = state(lab)
     lab.kafka.make_again("changelog")
@@ -108,18 +102,18 @@ def test_a_changelog_that_is_made_again_while_the_job_is_down_is_told_and_no_sta
     assert committed_in(lab, "changelog") == 0
 
 
-def test_a_host_without_state_does_not_begin_with_none(recorded: MemoryLab) -> None:
-    run_once(recorded)
-    recorded.kafka.make_again("changelog")
-    with submitted_again(recorded, host="b") as again:
+def test_a_host_without_state_does_not_begin_with_none(lab: MemoryLab) -> None:
+    run_once(lab)
+    lab.kafka.make_again("changelog")
+    with submitted_again(lab, host="b") as again:
         assert_told(again, "changelog")
 
 
-def test_a_standby_keeps_its_state_when_the_changelog_is_made_again(lab: MemoryLab) -> None:
+def test_a_standby_keeps_its_state_when_the_changelog_is_made_again(any_lab: MemoryLab) -> None:
+    lab = any_lab
     with active_of(lab) as active:
-        standby = lab.container("b")
-        standby.want(1, Role.STANDBY, 1)
-        process(lab, active)
+        standby = lab.container("b").want(1, Role.STANDBY, 1)
+        active.process(40)
         ends = {each.partition: len(lab.kafka.logs["changelog", each.partition]) for each in lab.tasks}
         standby.await_all(lambda each: each.applied == ends[each.replica.task.partition])
         lab.kafka.make_again("changelog")
@@ -128,36 +122,30 @@ def test_a_standby_keeps_its_state_when_the_changelog_is_made_again(lab: MemoryL
     assert any("/b/" in str(path) and found for path, found in state(lab).items())
 
 
-def test_a_changelog_that_was_only_cut_off_is_told_as_that(recorded: MemoryLab) -> None:
+def test_a_changelog_that_was_only_cut_off_is_told_as_that(lab: MemoryLab) -> None:
     """The other reason why there is nothing at a replica's position."""
-    lab = recorded
-    with active_of(lab) as active:
-        process(lab, active)
-        standby = lab.container("b")
-        standby.want(1, Role.STANDBY, 1, is_paused=True)
-        standby.await_phase(Phase.RESTORING)
-        for task in lab.tasks:
-            lab.kafka.starts["changelog", task.partition] = 4
-        standby.want(1, Role.STANDBY, 1)
-        standby.await_all(lambda each: "it begins at offset 4" in each.detail)
-        standby.close()
+    lab.begun(40)
+    standby = lab.container("b").want(1, Role.STANDBY, 1, is_paused=True).await_phase(Phase.RESTORING)
+    for task in lab.tasks:
+        lab.kafka.starts["changelog", task.partition] = 4
+    standby.want(1, Role.STANDBY, 1)
+    standby.await_all(lambda each: "it begins at offset 4" in each.detail)
 
 
-def test_an_input_that_is_made_again_and_has_grown_is_not_read_from_its_middle(lab: MemoryLab) -> None:
-    with active_of(lab) as active:
-        process(lab, active)
-        changes, outputs = committed_in(lab, "changelog"), committed_in(lab, "out")
-        with lab.kafka.lock:
-            lab.kafka.make_again("in")
-            for _ in range(4):
-                lab.produce(40)
-        assert_told(active, "in")
+def test_an_input_that_is_made_again_and_has_grown_is_not_read_from_its_middle(any_lab: MemoryLab) -> None:
+    lab = any_lab
+    active = lab.begun(40)
+    changes, outputs = committed_in(lab, "changelog"), committed_in(lab, "out")
+    with lab.kafka.lock:
+        lab.kafka.make_again("in")
+        for _ in range(4):
+            lab.produce(40)
+    assert_told(active, "in")
     assert (committed_in(lab, "changelog"), committed_in(lab, "out")) == (changes, outputs)
 
 
 @pytest.mark.parametrize("records", [0, 200])
-def test_an_input_that_is_made_again_while_the_job_is_down_is_told(recorded: MemoryLab, records: int) -> None:
-    lab = recorded
+def test_an_input_that_is_made_again_while_the_job_is_down_is_told(lab: MemoryLab, records: int) -> None:
     run_once(lab)
     before = state(lab)
     lab.kafka.make_again("in")
@@ -167,47 +155,37 @@ def test_an_input_that_is_made_again_while_the_job_is_down_is_told(recorded: Mem
     assert state(lab) == before
 
 
-def test_an_output_that_is_made_again_is_written_to(recorded: MemoryLab) -> None:
-    lab = recorded
-    with active_of(lab) as active:
-        process(lab, active)
-        lab.kafka.make_again("out")
-        process(lab, active)
+def test_an_output_that_is_made_again_is_written_to(lab: MemoryLab) -> None:
+    active = lab.begun(40)
+    lab.kafka.make_again("out")
+    active.process(40)
     assert committed_in(lab, "out") > 0
 
 
-def test_a_topic_that_is_missing_is_waited_for_and_told(recorded: MemoryLab) -> None:
-    lab = recorded
+def test_a_topic_that_is_missing_is_waited_for_and_told(lab: MemoryLab) -> None:
     lab.kafka.topic_ids["changelog"] = ""
     with active_of(lab) as active:
-        active.eventually(
-            lambda: any("changelog: there is no such topic" in each.detail for each in active.statuses())
-        )
+        active.eventually(lambda: any("changelog: there is no such topic" in each for each in active.details))
         del lab.kafka.topic_ids["changelog"]
-        process(lab, active)
+        active.process(40)
     lab.assert_exact()
 
 
-def test_questions_without_an_answer_cost_nothing_but_time(recorded: MemoryLab) -> None:
-    lab = recorded
-    with active_of(lab) as active:
-        process(lab, active)
-        lab.kafka.unanswered["ask_topic_ids"] = 5
-        process(lab, active)
+def test_questions_without_an_answer_cost_nothing_but_time(lab: MemoryLab) -> None:
+    active = lab.begun(40)
+    lab.kafka.unanswered["ask_topic_ids"] = 5
+    active.process(40)
     lab.assert_exact()
 
 
-def test_a_changelog_that_was_truncated_is_told_by_whoever_has_more(recorded: MemoryLab) -> None:
-    lab = recorded
-    with active_of(lab) as active:
-        process(lab, active)
-        with lab.kafka.lock:
-            for task in lab.tasks:
-                del lab.kafka.logs["changelog", task.partition][3:]
-        lab.produce(40)
-        active.await_phase(Phase.FAILED)
-        details = [each.detail for each in active.statuses()]
-        assert all("is lost" in each for each in details), details
+def test_a_changelog_that_was_truncated_is_told_by_whoever_has_more(lab: MemoryLab) -> None:
+    active = lab.begun(40)
+    with lab.kafka.lock:
+        for task in lab.tasks:
+            del lab.kafka.logs["changelog", task.partition][3:]
+    lab.produce(40)
+    active.await_phase(Phase.FAILED)
+    assert all("is lost" in each for each in active.details), active.details
 
 
 # ---- what was accepted ----
@@ -221,9 +199,8 @@ def accepted(lab: MemoryLab, topic: str, start: str = "", topic_id: str = "made 
 
 
 def test_an_accepted_input_is_read_from_its_beginning_once_wherever_a_takeover_breaks_off(
-    recorded: MemoryLab,
+    lab: MemoryLab,
 ) -> None:
-    lab = recorded
     run_once(lab)
     former = lab.kafka.make_again("in")
     lab.produce(60)
@@ -238,13 +215,11 @@ def test_an_accepted_input_is_read_from_its_beginning_once_wherever_a_takeover_b
     lab.kafka.before_commit = lab.kafka.after_commit = break_off
     for epoch in (2, 3):
         with submitted_again(lab, epoch) as again:
-            again.await_processed()
-            process(lab, again)
+            again.await_processed().process(40)
     lab.assert_exact(former=former)
 
 
-def test_an_accepted_input_is_read_from_its_end(recorded: MemoryLab) -> None:
-    lab = recorded
+def test_an_accepted_input_is_read_from_its_end(lab: MemoryLab) -> None:
     run_once(lab)
     former = lab.kafka.make_again("in")
     lab.produce(60)
@@ -255,33 +230,30 @@ def test_an_accepted_input_is_read_from_its_end(recorded: MemoryLab) -> None:
     ]
     accepted(lab, "in", "latest")
     with submitted_again(lab) as again:
-        again.await_processed()
-        process(lab, again)
+        again.await_processed().process(40)
     lab.assert_exact(left_out, former=former)
 
 
-def test_of_several_inputs_the_others_go_on_where_they_were(tmp_path: Path) -> None:
+def test_of_several_inputs_the_others_go_on_where_they_were(make_lab: MakeLab) -> None:
     topics = {**RECORDED, "also": TopicIdentity("id of also")}
-    lab = lab_in(tmp_path, topics, **{"task.inputs": "in,also"})
+    lab = of_topics(make_lab(**{"task.inputs": "in,also"}), topics)
     run_once(lab)
     former = lab.kafka.make_again("also")
     lab.produce(60)
     accepted(lab, "also", "earliest")
     with submitted_again(lab) as again:
-        again.await_processed()
-        process(lab, again)
+        again.await_processed().process(40)
     lab.assert_exact(former=former)
 
 
-def test_an_accepted_changelog_begins_with_what_it_holds_and_the_input_goes_on(recorded: MemoryLab) -> None:
-    lab = recorded
+def test_an_accepted_changelog_begins_with_what_it_holds_and_the_input_goes_on(lab: MemoryLab) -> None:
     run_once(lab)
     at = {task: len(lab.kafka.logs["in", task.partition]) for task in lab.tasks}
     lab.kafka.make_again("changelog")
     accepted(lab, "changelog")
     for epoch in (2, 3):
         with submitted_again(lab, epoch) as again:
-            process(lab, again)
+            again.process(40)
     assert_state_of(lab, at)
 
 
@@ -301,37 +273,33 @@ def assert_state_of(lab: MemoryLab, at: Mapping[TaskId, int]) -> None:
 
 
 def test_state_of_a_changelog_that_was_given_up_is_never_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_lab: MakeLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stays on a disk of its own, and the present changelog grows beyond its position."""
     disks = [tmp_path / each for each in ("one", "two")]
-    lab = lab_in(tmp_path, RECORDED, **{"job.state.dir": ",".join(map(str, disks))})
+    lab = of_topics(make_lab(**{"job.state.dir": ",".join(map(str, disks))}))
     room = {disks[0]: 2 << 30, disks[1]: 1 << 30}
     monkeypatch.setattr(places, "free_bytes", lambda place: room[disks[place.is_relative_to(disks[1])]])
     with active_of(lab) as active:
         for _ in range(5):
-            lab.produce(40, keys=11)
-            active.await_processed()
+            active.process(40, keys=11)
     at = {task: len(lab.kafka.logs["in", task.partition]) for task in lab.tasks}
     lab.kafka.make_again("changelog")
     accepted(lab, "changelog")
     room[disks[1]] = 3 << 30
     with submitted_again(lab) as again:
-        lab.produce(40, keys=11)
-        again.await_processed()
+        again.process(40, keys=11)
         for _ in range(10):
             # Of other keys: beyond the former position nothing says what those are.
-            process(lab, again)
+            again.process(40)
         # Before its position is written down anew.
         again.crash()
     with submitted_again(lab, 3) as again:
-        lab.produce(60, keys=11)
-        again.await_processed()
+        again.process(60, keys=11)
     assert_state_of(lab, at)
 
 
-def test_changelog_and_input_accepted_together_begin_the_job_anew(recorded: MemoryLab) -> None:
-    lab = recorded
+def test_changelog_and_input_accepted_together_begin_the_job_anew(lab: MemoryLab) -> None:
     run_once(lab)
     lab.kafka.make_again("changelog")
     lab.kafka.make_again("in")
@@ -340,17 +308,15 @@ def test_changelog_and_input_accepted_together_begin_the_job_anew(recorded: Memo
     accepted(lab, "changelog")
     accepted(lab, "in", "earliest")
     with submitted_again(lab) as again:
-        again.await_processed()
-        process(lab, again)
+        again.await_processed().process(40)
     lab.assert_exact()
 
 
-def test_an_accepted_changelog_without_committed_offsets_is_told(recorded: MemoryLab) -> None:
-    lab = recorded
+def test_an_accepted_changelog_without_committed_offsets_is_told(lab: MemoryLab) -> None:
     run_once(lab)
     lab.kafka.make_again("changelog")
     lab.kafka.offsets.clear()
     accepted(lab, "changelog")
     with submitted_again(lab) as again:
         again.await_phase(Phase.FAILED)
-        assert all("committed offset in in is gone" in each.detail for each in again.statuses())
+        assert all("committed offset in in is gone" in each for each in again.details)
