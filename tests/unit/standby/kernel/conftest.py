@@ -16,7 +16,9 @@ from tests.memory_lab import Make, MakeLab, MemoryLab, starting
 def make_lab(tmp_path: Path) -> Iterator[MakeLab]:
     """Makes labs whose containers are closed after the test."""
     with ExitStack() as open_ones:
-        yield lambda tasks=2, /, **config: open_ones.enter_context(closing(MemoryLab(tmp_path, tasks, **config)))
+        yield lambda tasks=2, /, **config: open_ones.enter_context(
+            closing(MemoryLab(tmp_path, tasks, **config))
+        )
 
 
 @pytest.fixture

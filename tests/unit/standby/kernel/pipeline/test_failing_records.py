@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,19 +11,18 @@ from standby.api import RowError
 from standby.errors import CorruptState, Transient
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
-from standby.shared.model import InputFailures, Offsets, Phase, ReplicaStatus, Role
+from standby.shared.model import InputFailures, Offsets, Phase, Role
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
-from tests.memory_lab import MemoryContainer, MemoryLab
+from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, having
 from tests.patience import PATIENCE_SECONDS
 
 Start = Callable[..., tuple[MemoryLab, MemoryContainer]]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(make_lab: MakeLab) -> Start:
     """Starts a lab with one active container of the job."""
-    made: list[MemoryContainer] = []
 
     def one(on_error: str, *, failures: InputFailures | None = None, tasks: int = 2, **more: Any) -> Any:
         config = {
@@ -34,19 +32,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
             config["task.dead.letter"] = "dead"
         if "batch_max" in more:
             config["task.batch.max.records"] = str(more.pop("batch_max"))
-        lab = MemoryLab(tmp_path, tasks, **{"task.on.error": on_error, **config})
+        lab = make_lab(tasks, **{"task.on.error": on_error, **config})
         for task in lab.tasks:
             lab.records.name(task, 0, 1, failures=failures if task.partition == 0 else None)
         fill: Callable[[MemoryLab], None] = more.pop("fill", lambda _: None)
         fill(lab)
-        made.append(lab.container("a", **more))
-        made[-1].want(0, Role.ACTIVE, 1)
-        made[-1].eventually(lambda: len(made[-1].statuses()) == tasks)
-        return lab, made[-1]
+        active = lab.container("a", **more).want(0, Role.ACTIVE, 1)
+        active.eventually(lambda: len(active.statuses()) == tasks)
+        return lab, active
 
-    yield one
-    for each in made:
-        each.replicas.close(PATIENCE_SECONDS)
+    return one
 
 
 def poisoned(before: int = 0, after: int = 0, *, partition: int = 0) -> Callable[[MemoryLab], None]:
@@ -58,10 +53,6 @@ def poisoned(before: int = 0, after: int = 0, *, partition: int = 0) -> Callable
         lab.produce(after)
 
     return fill
-
-
-def status_of(container: MemoryContainer, partition: int) -> ReplicaStatus:
-    return next(each for each in container.statuses() if each.replica.task.partition == partition)
 
 
 def await_skipped(container: MemoryContainer, expected: dict[int, int]) -> None:
@@ -80,15 +71,14 @@ def test_fail_ends_the_replica_after_its_attempts_and_says_where(start: Start) -
         ledger_job.step(rows, state, out)
 
     lab, active = start("fail", step=step)
-    lab.produce(20)
-    active.await_processed()
+    active.process(20)
     lab.poison(0)
-    active.eventually(lambda: status_of(active, 0).phase is Phase.FAILED)
+    active.eventually(lambda: active.status(0).phase is Phase.FAILED)
     assert runs == [[10]] * 3
-    failed = status_of(active, 0)
+    failed = active.status(0)
     assert failed.detail == "poison: input in[0], offsets [10, 11): ValueError: a poisoned record"
     assert failed.failures == InputFailures(10, 3, failed.detail.removeprefix("poison: "))
-    assert status_of(active, 1).phase is Phase.ACTIVE
+    assert active.status(1).phase is Phase.ACTIVE
 
 
 def test_error_of_a_row_names_topic_partition_and_offset_and_not_the_row(start: Start) -> None:
@@ -100,8 +90,8 @@ def test_error_of_a_row_names_topic_partition_and_offset_and_not_the_row(start: 
     lab, active = start("fail", attempts=1, step=step)
     lab.produce(20)
     lab.poison(0)
-    active.eventually(lambda: status_of(active, 0).phase is Phase.FAILED)
-    told = status_of(active, 0).detail
+    active.eventually(lambda: active.status(0).phase is Phase.FAILED)
+    told = active.status(0).detail
     assert told.startswith("poison: input in[0], offsets [")
     assert told.endswith("): RowError: the record at offset 10 has no price")
 
@@ -190,9 +180,9 @@ def test_failures_of_earlier_replicas_count(start: Start) -> None:
         ledger_job.step(rows, state, out)
 
     lab, active = start("fail", failures=InputFailures(0, 2, "as told"), fill=poisoned(), step=step)
-    active.eventually(lambda: status_of(active, 0).phase is Phase.FAILED)
+    active.eventually(lambda: active.status(0).phase is Phase.FAILED)
     assert len(runs) == 1
-    found = status_of(active, 0).failures
+    found = active.status(0).failures
     assert found is not None
     assert (found.offset, found.count) == (0, 3)
     assert lab.kafka.offsets["group", "in", 0].offset == 0
@@ -233,7 +223,7 @@ def test_after_a_crash_the_next_replica_runs_half_and_tells_before(start: Start)
     assert runs[:4] == ranges
     told_of = [each and (each.offset, each.count) for each in told]
     assert told_of == [(0, 4), (3, 4), (4, 4), (5, 4), None], "each is told before it is run"
-    assert status_of(active, 0).failures is None
+    assert active.status(0).failures is None
     lab.assert_exact()
 
 
@@ -245,10 +235,7 @@ def test_trouble_of_the_feed_is_no_failure_of_the_job(start: Start, trouble: Exc
         if troubles:
             raise troubles.pop()
 
-    def script(feed: MemoryFeed) -> None:
-        feed.on_look = look
-
-    lab, active = start("fail", fill=lambda lab: lab.produce(10), script=script, attempts=1)
+    lab, active = start("fail", fill=lambda lab: lab.produce(10), script=having(on_look=look), attempts=1)
     active.pass_time_until(active.is_processed)
     assert not troubles
     assert all(each.failures is None for each in active.statuses())
@@ -287,7 +274,7 @@ def test_the_parts_of_a_batch_that_are_well_are_committed_at_once(start: Start) 
 def test_each_failure_is_news_for_the_leader(start: Start) -> None:
     lab, active = start("skip", attempts=1000)
     lab.poison(0)
-    active.eventually(lambda: (status_of(active, 0).failures or InputFailures(0, 0)).count >= 2)
+    active.eventually(lambda: (active.status(0).failures or InputFailures(0, 0)).count >= 2)
     active.changed.clear()
     assert active.changed.wait(PATIENCE_SECONDS), "no phase changes any more: only a further failure can tell"
     assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}

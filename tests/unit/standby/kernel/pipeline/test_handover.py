@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from standby.errors import Transient
 from standby.shared.model import Offsets, Phase, ReplicaId, Role, Wanted
 from standby.shared.wire import JobDefinition
-from tests.fakes.feed import MemoryFeed
-from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, pair
-from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
+from tests.meanwhile import Hold
+from tests.memory_lab import JOB, MakeLab, MemoryContainer, MemoryLab, having
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> MemoryLab:
-    """Return a lab in which a start waits for the other task, however slow the machine is."""
-    lab = MemoryLab(tmp_path)
+def lab(make_lab: MakeLab, request: pytest.FixtureRequest) -> MemoryLab:
+    """A lab in which a start waits for the other task, however slow the machine is; its parameter: the inputs."""
+    lab = make_lab(**{"task.inputs": getattr(request, "param", "in")})
     lab.clock.hold()
     return lab
 
@@ -40,13 +39,12 @@ def has_started_ahead(container: MemoryContainer, times: int) -> bool:
 
 def hand_over(lab: MemoryLab, active: MemoryContainer, standby: MemoryContainer) -> None:
     """Make copy 1 active and copy 0 its standby, as the leader does."""
-    lab.name(1, 2, claimed=True)
     active.want(0, Role.STANDBY, 2)
-    standby.want(1, Role.ACTIVE, 2)
+    standby.activate(1, 2, claimed=True)
 
 
-def test_a_standby_is_prepared_only_when_it_is_told_that_it_is_next(lab: MemoryLab, start: Make) -> None:
-    _, standby = pair(lab, start)
+def test_a_standby_is_prepared_only_when_it_is_told_that_it_is_next(lab: MemoryLab) -> None:
+    _, standby = lab.pair()
     assert not any(each.is_prepared for each in standby.statuses())
     assert standby.feeds.made[0].prepares == []
     want_next(standby, 1, 1)
@@ -56,17 +54,16 @@ def test_a_standby_is_prepared_only_when_it_is_told_that_it_is_next(lab: MemoryL
     assert feed.starts == []
 
 
+@pytest.mark.parametrize("lab", ["in", "in,also"], indirect=True)
 def test_the_prepared_query_is_used_and_what_the_former_active_did_meanwhile_is_dropped(
-    lab: MemoryLab, start: Make
+    lab: MemoryLab,
 ) -> None:
-    active, standby = pair(lab, start)
-    lab.produce(30)
-    active.await_processed()
+    active, standby = lab.pair()
+    active.process(30)
     want_next(standby, 1, 1)
     await_prepared(standby)
     # It goes on for a while: one batch of the prepared query is wholly below what it commits, one partly.
-    lab.produce(20)
-    active.await_processed()
+    active.process(20)
     hand_over(lab, active, standby)
     lab.produce(40)
     # The former active may have processed all that there is.
@@ -78,8 +75,8 @@ def test_the_prepared_query_is_used_and_what_the_former_active_did_meanwhile_is_
     lab.assert_exact()
 
 
-def test_a_preparation_that_is_called_off_leaves_nothing_running(lab: MemoryLab, start: Make) -> None:
-    active, standby = pair(lab, start)
+def test_a_preparation_that_is_called_off_leaves_nothing_running(lab: MemoryLab) -> None:
+    active, standby = lab.pair()
     want_next(standby, 1, 1)
     await_prepared(standby)
     standby.want(1, Role.STANDBY, 1)
@@ -87,39 +84,30 @@ def test_a_preparation_that_is_called_off_leaves_nothing_running(lab: MemoryLab,
     standby.eventually(lambda: feed._prepared is None)
     standby.eventually(lambda: not any(each.is_prepared for each in standby.statuses()))
     # And it can still be promoted, the usual way.
-    lab.name(1, 2, claimed=True)
     active.want(0, Role.STANDBY, 2)
-    standby.want(1, Role.ACTIVE, 2)
-    lab.produce(20)
-    standby.await_processed()
+    standby.activate(1, 2, claimed=True).process(20)
     assert feed.starts_ahead == 0
     lab.assert_exact()
 
 
-def test_a_promotion_that_comes_before_everything_is_prepared_waits_for_nothing(
-    lab: MemoryLab, start: Make
-) -> None:
+def test_a_promotion_that_comes_before_everything_is_prepared_waits_for_nothing(lab: MemoryLab) -> None:
     prepared = threading.Event()
 
     def away() -> None:
         prepared.set()
         raise Transient("no broker")
 
-    def script(feed: MemoryFeed) -> None:
-        feed.on_prepare = away
-
-    active, standby = pair(lab, start, script=script)
+    active, standby = lab.pair(script=having(on_prepare=away))
     want_next(standby, 1, 1)
     assert prepared.wait(PATIENCE_SECONDS)
     assert not any(each.is_prepared for each in standby.statuses())
     hand_over(lab, active, standby)
-    lab.produce(20)
-    standby.await_processed()
+    standby.process(20)
     assert standby.feeds.made[0].starts_ahead == 0
     lab.assert_exact()
 
 
-def test_what_cannot_be_prepared_is_tried_again(lab: MemoryLab, start: Make) -> None:
+def test_what_cannot_be_prepared_is_tried_again(lab: MemoryLab) -> None:
     tries: list[None] = []
 
     def away() -> None:
@@ -127,41 +115,26 @@ def test_what_cannot_be_prepared_is_tried_again(lab: MemoryLab, start: Make) -> 
         if len(tries) < 3:
             raise Transient("no broker")
 
-    def script(feed: MemoryFeed) -> None:
-        feed.on_prepare = away
-
-    _, standby = pair(lab, start, script=script)
+    _, standby = lab.pair(script=having(on_prepare=away))
     want_next(standby, 1, 1)
     await_prepared(standby)
     # And on it goes: what is prepared follows the active.
     assert len(tries) >= 3
 
 
-def test_a_job_that_never_ran_has_nothing_to_prepare_and_is_deployed_all_the_same(
-    lab: MemoryLab, start: Make
-) -> None:
-    standby = start("b")
-    standby.want(1, Role.STANDBY, 0)
-    standby.await_phase(Phase.TAILING)
+def test_a_job_that_never_ran_has_nothing_to_prepare_and_is_deployed_all_the_same(lab: MemoryLab) -> None:
+    standby = lab.container("b").stand_by(1, 0)
     want_next(standby, 1, 0)
     standby.eventually(
         lambda: standby.replicas._jobs[JOB].pipeline._state.preparation.prepared != frozenset()
     )
     assert standby.feeds.made[0].prepares == []
-    lab.name(1, 1)
-    standby.want(1, Role.ACTIVE, 1)
-    lab.produce(20)
-    standby.await_processed()
+    standby.activate(1, 1).process(20)
     lab.assert_exact()
 
 
-def test_hand_overs_there_and_back_are_exact(lab: MemoryLab, start: Make) -> None:
-    one, two = start("a"), start("b")
-    lab.name(0, 1)
-    one.want(0, Role.ACTIVE, 1)
-    two.want(1, Role.STANDBY, 1)
-    lab.produce(20)
-    one.await_processed()
+def test_hand_overs_there_and_back_are_exact(lab: MemoryLab) -> None:
+    one, two = lab.begun(), lab.container("b").want(1, Role.STANDBY, 1)
     for epoch in range(2, 8):
         to_two = epoch % 2 == 0
         active, standby = (one, two) if to_two else (two, one)
@@ -179,48 +152,36 @@ def test_hand_overs_there_and_back_are_exact(lab: MemoryLab, start: Make) -> Non
     lab.assert_exact()
 
 
-def test_a_demoted_active_replays_only_what_it_has_not(lab: MemoryLab, start: Make) -> None:
-    active, standby = pair(lab, start)
+def test_a_demoted_active_replays_only_what_it_has_not(lab: MemoryLab) -> None:
+    active, standby = lab.pair()
     ends = {each.replica.task.partition: each.applied for each in active.statuses()}
     for each in lab.kafka.readers:
         each.added.clear()
-    active.want(0, Role.STANDBY, 1)
-    active.await_phase(Phase.TAILING)
+    active.stand_by(0, 1)
     # It is read by a reader that restores, and then by the one that follows.
     added = [each for reader in lab.kafka.readers for each in reader.added]
     assert {partition: min(at for each, at in added if each == partition) for partition in ends} == ends
     hand_over(lab, active, standby)
-    lab.produce(30)
-    standby.await_processed()
+    standby.process(30)
     lab.assert_exact()
 
 
-def test_a_batch_under_way_is_committed_or_given_up_and_comes_exactly_once(
-    lab: MemoryLab, start: Make
-) -> None:
-    active, standby = pair(lab, start)
+def test_a_batch_under_way_is_committed_or_given_up_and_comes_exactly_once(lab: MemoryLab) -> None:
+    active, standby = lab.pair()
     want_next(standby, 1, 1)
     await_prepared(standby)
-    entered, leave = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        entered.set()
-        # The hand-over may wait for this batch.
-        leave.wait(A_MOMENT_SECONDS)
-
-    lab.kafka.before_commit = hold
+    lab.kafka.before_commit = hold = Hold()
     lab.produce(20)
-    assert entered.wait(PATIENCE_SECONDS)
+    hold.await_reached()
     hand_over(lab, active, standby)
-    leave.set()
-    lab.kafka.before_commit = lambda: None
+    hold.let_go()
     standby.await_processed()
     active.await_phase(Phase.TAILING)
     lab.assert_exact()
 
 
-def test_another_jobs_tasks_are_not_prepared(lab: MemoryLab, start: Make) -> None:
-    _, standby = pair(lab, start)
+def test_another_jobs_tasks_are_not_prepared(lab: MemoryLab) -> None:
+    _, standby = lab.pair()
     other = JobDefinition("other", "run", {**lab.definition.config, "job.name": "other"}, "c2", "g2", 2)
     wanted = tuple(Wanted(ReplicaId(task, 1), Role.STANDBY, 1, is_next=True) for task in lab.tasks)
     standby.replicas.obey(wanted, {JOB: lab.definition, "other": other})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -11,7 +10,7 @@ from standby.feeding import core
 from standby.kernel.replay import ends
 from standby.shared.model import Phase, ReplicaId, Role, Wanted
 from tests.fakes.feed import MemoryFeed
-from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, hurry_hot, pair, starting
+from tests.memory_lab import JOB, MakeLab, MemoryContainer, MemoryLab, hurry_hot
 from tests.patience import PATIENCE_SECONDS
 
 HOT: Final = {"job.hotstandby.query": "hot"}
@@ -26,8 +25,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> MemoryLab:
-    return MemoryLab(tmp_path, 2, **HOT)
+def lab(make_lab: MakeLab, request: pytest.FixtureRequest) -> MemoryLab:
+    """A lab whose standby has a hot query; its parameter: the inputs."""
+    return make_lab(**HOT, **{"task.inputs": getattr(request, "param", "in")})
 
 
 def await_hot(lab: MemoryLab, standby: MemoryContainer) -> MemoryFeed:
@@ -50,44 +50,23 @@ def kill(active: MemoryContainer) -> None:
     active.replicas.close(PATIENCE_SECONDS)
 
 
-def promote(lab: MemoryLab, standby: MemoryContainer) -> None:
-    lab.name(1, 2, claimed=True)
-    standby.want(1, Role.ACTIVE, 2)
-
-
-def test_a_promotion_that_nobody_announced_uses_the_query_that_runs(lab: MemoryLab, start: Make) -> None:
-    active, standby = pair(lab, start)
+@pytest.mark.parametrize("lab", ["in", "in,also"], indirect=True)
+def test_a_promotion_that_nobody_announced_uses_the_query_that_runs(lab: MemoryLab) -> None:
+    active, standby = lab.pair()
     feed = await_hot(lab, standby)
     for _ in range(5):
         # What is at the gate is let go meanwhile.
-        lab.produce(31)
-        active.await_processed()
+        active.process(31)
     kill(active)
     lab.produce(40)
-    promote(lab, standby)
-    lab.produce(20)
-    standby.await_processed()
+    standby.activate(1, 2, claimed=True).process(20)
     assert feed.starts_ahead == 1
     assert len(feed.starts) == 1
     lab.assert_exact()
 
 
-def test_with_several_inputs(tmp_path: Path) -> None:
-    lab = MemoryLab(tmp_path / "several", 2, **HOT, **{"task.inputs": "in,also"})
-    with starting(lab) as start:
-        active, standby = pair(lab, start)
-        feed = await_hot(lab, standby)
-        active.await_processed()
-        kill(active)
-        lab.produce(30)
-        promote(lab, standby)
-        standby.await_processed()
-        assert feed.starts_ahead == 1
-        lab.assert_exact()
-
-
-def test_a_promotion_of_some_of_its_tasks_starts_a_query_of_theirs(lab: MemoryLab, start: Make) -> None:
-    active, standby = pair(lab, start)
+def test_a_promotion_of_some_of_its_tasks_starts_a_query_of_theirs(lab: MemoryLab) -> None:
+    active, standby = lab.pair()
     feed = await_hot(lab, standby)
     active.await_processed()
     one, two = lab.tasks
@@ -102,15 +81,13 @@ def test_a_promotion_of_some_of_its_tasks_starts_a_query_of_theirs(lab: MemoryLa
     # And then the other one, while the first is fed.
     kill(active)
     lab.records.name(two, 1, 2, claimed=True)
-    standby.want(1, Role.ACTIVE, 2)
-    lab.produce(40)
-    standby.await_processed()
+    standby.want(1, Role.ACTIVE, 2).process(40)
     assert feed.starts_ahead == 0
     lab.assert_exact()
 
 
-def test_a_broker_that_was_away_is_outlived(lab: MemoryLab, start: Make) -> None:
-    active, standby = pair(lab, start)
+def test_a_broker_that_was_away_is_outlived(lab: MemoryLab) -> None:
+    active, standby = lab.pair()
     feed = await_hot(lab, standby)
     active.await_processed()
     with lab.kafka.lock:
@@ -120,29 +97,27 @@ def test_a_broker_that_was_away_is_outlived(lab: MemoryLab, start: Make) -> None
     with lab.kafka.lock:
         lab.kafka.is_away = False
         lab.kafka.lock.notify_all()
-    lab.produce(30)
-    active.await_processed()
+    active.process(30)
     kill(active)
-    promote(lab, standby)
-    lab.produce(20)
-    standby.await_processed()
+    standby.activate(1, 2, claimed=True).process(20)
     assert feed.starts_ahead == 1
     lab.assert_exact()
 
 
-def test_where_another_job_or_the_policy_says_otherwise_nothing_runs(tmp_path: Path) -> None:
-    for more in ({"job.hotstandby.query": "warm"}, {"task.feed": "plain"}):
-        lab = MemoryLab(tmp_path / str(len(more)) / next(iter(more)), 2, **{**HOT, **more})
-        lab.clock.hold()
-        with starting(lab) as start:
-            _, standby = pair(lab, start)
-            (feed,) = standby.feeds.made
-            warms = feed.warms
-            standby.pass_time_until(lambda feed=feed, warms=warms: feed.warms > warms)  # type: ignore[misc]
-            assert feed.prepares == []
+@pytest.mark.parametrize("more", [{"job.hotstandby.query": "warm"}, {"task.feed": "plain"}])
+def test_where_another_job_or_the_policy_says_otherwise_nothing_runs(
+    make_lab: MakeLab, more: dict[str, str]
+) -> None:
+    lab = make_lab(**{**HOT, **more})
+    lab.clock.hold()
+    _, standby = lab.pair()
+    (feed,) = standby.feeds.made
+    warms = feed.warms
+    standby.pass_time_until(lambda: feed.warms > warms)
+    assert feed.prepares == []
 
 
-def test_a_standby_tells_what_a_promotion_would_wait_for(lab: MemoryLab, start: Make) -> None:
-    active, standby = pair(lab, start)
+def test_a_standby_tells_what_a_promotion_would_wait_for(lab: MemoryLab) -> None:
+    active, standby = lab.pair()
     standby.await_all(lambda each: each.start_ms == 0)
     assert all(each.start_ms is None for each in active.statuses())

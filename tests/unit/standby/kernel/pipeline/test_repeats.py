@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -16,9 +15,9 @@ from standby.kernel.pipeline.batch import TaskFailed
 from standby.kernel.pipeline.repeats import uncommitted
 from standby.kernel.ports import WriterLost
 from standby.ports import Deliver, TaskBatch
-from standby.shared.model import Offsets, Phase, Role, TaskId
+from standby.shared.model import Offsets, Phase, TaskId
 from tests.fakes.feed import MemoryFeed
-from tests.memory_lab import MemoryLab
+from tests.memory_lab import MakeLab
 
 if TYPE_CHECKING:
     from standby.kernel.active.active import ActiveTask
@@ -67,9 +66,9 @@ class Again:
 @pytest.mark.parametrize("is_larger", [False, True], ids=["same", "larger"])
 @pytest.mark.parametrize("where", WHERE)
 def test_what_is_committed_of_a_batch_that_comes_again_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, where: str, is_larger: bool
+    make_lab: MakeLab, caplog: pytest.LogCaptureFixture, where: str, is_larger: bool
 ) -> None:
-    lab, again, lock = MemoryLab(tmp_path), Again(is_larger=is_larger), threading.Lock()
+    lab, again, lock = make_lab(), Again(is_larger=is_larger), threading.Lock()
     armed: list[str] = []
 
     def strike(now: str) -> None:
@@ -81,10 +80,7 @@ def test_what_is_committed_of_a_batch_that_comes_again_is_left_out(
 
     lab.kafka.before_commit = lambda: strike("before")
     lab.kafka.after_commit = lambda: strike("after")
-    lab.name(0, 1)
-    active = lab.container("a", script=again)
-    active.want(0, Role.ACTIVE, 1)
-    active.await_phase(Phase.ACTIVE)
+    active = lab.container("a", script=again).activate().await_phase(Phase.ACTIVE)
     # Each round one of the two tasks fails, whichever commits first.
     for _ in range(4):
         with lab.kafka.lock:
@@ -96,7 +92,6 @@ def test_what_is_committed_of_a_batch_that_comes_again_is_left_out(
     assert again.repeated, "nothing came again"
     assert not [each for each in caplog.records if "BrokenInvariant" in each.getMessage()]
     assert any("delivered input" in each.getMessage() for each in caplog.records)
-    active.close()
 
 
 def test_what_comes_again_of_two_inputs_is_left_out_input_by_input() -> None:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from standby.errors import CorruptState
 from standby.replica.claim import CommitRecord
-from standby.shared.model import InputFailures, Offsets, Phase, ReplicaStatus, Role
+from standby.shared.model import InputFailures, Offsets, Phase, Role
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
-from tests.memory_lab import MemoryContainer, MemoryLab
+from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab
 from tests.patience import PATIENCE_SECONDS
 
 Start = Callable[..., tuple[MemoryLab, MemoryContainer]]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(make_lab: MakeLab) -> Start:
     """Starts a lab of one task with two inputs, `in` and `also`, and one active container."""
-    made: list[MemoryContainer] = []
 
     def one(
         *,
@@ -32,21 +30,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
         config: dict[str, str] | None = None,
         **more: Any,
     ) -> tuple[MemoryLab, MemoryContainer]:
-        lab = MemoryLab(tmp_path, 1, **{"task.inputs": "in,also", **(config or {})})
+        lab = make_lab(1, **{"task.inputs": "in,also", **(config or {})})
         lab.records.name(lab.tasks[0], 0, 1, claimed=is_claimed, failures=failures)
         fill(lab)
-        made.append(lab.container("a", **more))
-        made[-1].want(0, Role.ACTIVE, 1)
-        return lab, made[-1]
+        active = lab.container("a", **more).want(0, Role.ACTIVE, 1)
+        active.eventually(lambda: bool(active.statuses()))
+        return lab, active
 
-    yield one
-    for each in made:
-        each.replicas.close(PATIENCE_SECONDS)
-
-
-def status(container: MemoryContainer) -> ReplicaStatus:
-    (found,) = container.statuses()
-    return found
+    return one
 
 
 def values(lab: MemoryLab, topic: str, count: int, key: bytes = b"k") -> None:
@@ -63,8 +54,8 @@ def test_both_are_processed_and_told_as_their_sum_and_one_by_one(start: Start) -
     values(lab, "in", 30)
     values(lab, "also", 4)
     active.await_processed()
-    active.eventually(lambda: status(active).input_end == 34)
-    found = status(active)
+    active.eventually(lambda: active.status().input_end == 34)
+    found = active.status()
     assert (found.input_committed, dict(found.input_offsets)) == (34, {"in": 30, "also": 4})
     values(lab, "also", 3)
     active.await_processed()
@@ -90,42 +81,16 @@ def test_every_commit_names_both_under_one_epoch(start: Start) -> None:
     assert len({each.metadata for each in offsets}) == 1
 
 
-def test_a_promoted_standby_goes_on_in_both(tmp_path: Path) -> None:
-    lab = MemoryLab(tmp_path, 2, **{"task.inputs": "in,also"})
-    # A start waits for the other task, however slow the machine is.
-    lab.clock.hold()
-    lab.name(0, 1)
-    active, standby = lab.container("a"), lab.container("b")
-    active.want(0, Role.ACTIVE, 1)
-    standby.want(1, Role.STANDBY, 1)
-    lab.produce(60)
-    active.await_processed()
-    standby.await_phase(Phase.TAILING)
-    standby.want(1, Role.STANDBY, 1, is_next=True)
-    standby.pass_time_until(lambda: standby.is_so_of_all(lambda each: each.is_prepared))
-    # What is prepared ahead is behind in one input or the other by then.
-    lab.produce(20)
-    active.await_processed()
-    lab.name(1, 2, claimed=True)
-    active.want(0, Role.STANDBY, 2)
-    standby.want(1, Role.ACTIVE, 2)
-    lab.produce(40)
-    # The former active may have processed all that there is.
-    standby.eventually(lambda: [each.starts_ahead for each in standby.feeds.made] == [1])
-    standby.await_processed()
-    lab.assert_exact()
-    active.close()
-    standby.close()
+def forgotten(lab: MemoryLab) -> None:
+    """Have Kafka lose the committed offset of the second input."""
+    values(lab, "in", 3)
+    values(lab, "also", 3)
+    commit_before(lab, Offsets.of(2, 2))
+    del lab.kafka.offsets["group", "also", 0]
 
 
 def test_an_offset_of_one_that_is_gone_is_that_of_the_last_commit(start: Start) -> None:
-    def forget(lab: MemoryLab) -> None:
-        values(lab, "in", 3)
-        values(lab, "also", 3)
-        commit_before(lab, Offsets.of(2, 2))
-        del lab.kafka.offsets["group", "also", 0]
-
-    lab, active = start(fill=forget, is_claimed=True)
+    lab, active = start(fill=forgotten, is_claimed=True)
     active.await_processed()
     assert len(lab.kafka.committed_records("out", 0)) == 2
 
@@ -133,16 +98,13 @@ def test_an_offset_of_one_that_is_gone_is_that_of_the_last_commit(start: Start) 
 def test_an_offset_of_one_that_is_gone_and_nowhere_else_is_loud(start: Start) -> None:
     """As of a release without commit records."""
 
-    def forget(lab: MemoryLab) -> None:
-        values(lab, "in", 3)
-        values(lab, "also", 3)
-        commit_before(lab, Offsets.of(2, 2))
+    def fill(lab: MemoryLab) -> None:
+        forgotten(lab)
         lab.kafka.logs["changelog", 0].clear()
-        del lab.kafka.offsets["group", "also", 0]
 
-    lab, active = start(fill=forget, is_claimed=True)
-    active.eventually(lambda: bool(active.statuses()) and status(active).phase is Phase.FAILED)
-    assert "the committed input offset is gone" in status(active).detail
+    lab, active = start(fill=fill, is_claimed=True)
+    active.await_phase(Phase.FAILED)
+    assert "the committed input offset is gone" in active.status().detail
     assert lab.kafka.committed_records("out", 0) == []
 
 
@@ -168,7 +130,7 @@ def test_exactly_the_record_of_the_input_that_fails_is_left_out(start: Start, po
     config = {"task.on.error": "skip", "task.batch.max.records": "16"}
     lab, active = start(fill=fill, script=script, config=config)
     active.await_processed()
-    active.eventually(lambda: status(active).skipped == len(given_up["in"]) + len(given_up["also"]))
+    active.eventually(lambda: active.status().skipped == len(given_up["in"]) + len(given_up["also"]))
     lab.assert_exact(given_up["in"], given_up["also"])
 
 
@@ -180,7 +142,7 @@ def test_a_dead_letter_names_the_input_that_it_comes_from(start: Start) -> None:
 
     lab, active = start(fill=fill, config={"task.on.error": "dead-letter", "task.dead.letter": "dead"})
     active.await_processed()
-    active.eventually(lambda: status(active).skipped == 1)
+    active.eventually(lambda: active.status().skipped == 1)
     (letter,) = (each for each in lab.kafka.logs["dead", 0] if not each.is_marker)
     headers = dict(letter.headers)
     assert (headers["standfast-topic"], headers["standfast-offset"]) == (b"also", b"2")
@@ -203,7 +165,7 @@ def test_what_ends_processes_is_given_up_in_the_input_where_it_lies(start: Start
     config = {"task.on.error": "skip", "task.batch.max.records": "6"}
     lab, active = start(fill=fill, failures=crashed, step=step, config=config)
     active.await_processed()
-    active.eventually(lambda: status(active).skipped == 1)
+    active.eventually(lambda: active.status().skipped == 1)
     lab.assert_exact(also=[(0, 0)])
 
 
@@ -212,7 +174,7 @@ def test_after_ends_of_processes_one_input_at_a_time_is_run_and_told_before(star
     containers: list[MemoryContainer] = []
 
     def step(rows: Any, state: Any, out: Any) -> None:
-        told = status(containers[0]).failures if containers else None
+        told = containers[0].status().failures if containers else None
         runs.append((set(rows["_topic"].to_pylist()), told))
         ledger_job.step(rows, state, out)
 
@@ -239,7 +201,7 @@ def test_only_what_one_input_has_lost_is_left_out(start: Start) -> None:
 
     lab, active = start(fill=fill, script=outside_is_corrupt, config={"task.input.lost": "skip"})
     active.await_processed()
-    assert status(active).skipped == 4
+    assert active.status().skipped == 4
     outputs = [value for _, value in lab.kafka.committed_records("out", 0) if value is not None]
     offsets = sorted(int(each.split()[1]) for each in outputs)
     assert offsets == sorted([*range(2, 10), *range(7, 10)])
@@ -252,8 +214,8 @@ def test_input_of_one_that_was_lost_ends_the_task_where_it_may_not_be_left_out(s
         lab.kafka.starts["also", 0] = 7
 
     _, active = start(fill=fill, script=outside_is_corrupt)
-    active.eventually(lambda: bool(active.statuses()) and status(active).phase is Phase.FAILED)
-    assert "offset 3 is outside of the partition also [7, 10]" in status(active).detail
+    active.await_phase(Phase.FAILED)
+    assert "offset 3 is outside of the partition also [7, 10]" in active.status().detail
 
 
 def outside_is_corrupt(feed: MemoryFeed) -> None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from standby.kernel.pipeline import batch
-from standby.shared.model import LeftOut, Phase, ReplicaStatus
+from standby.shared.model import LeftOut
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
-from tests.memory_lab import MemoryContainer, MemoryLab, active_of
+from tests.memory_lab import MakeLab, MemoryLab
 
 #: A value of which an output becomes that is too large.
 LARGE = b"raise" + bytes(2_000)
 
 
-def lab_of(directory: Path, on_error: str, tasks: int = 2, **more: str) -> MemoryLab:
+def lab_of(make_lab: MakeLab, on_error: str, tasks: int = 2, **more: str) -> MemoryLab:
     dead = {"task.dead.letter": "dead"} if on_error == "dead-letter" else {}
-    return MemoryLab(directory, tasks, **{"task.on.error": on_error, **dead, **more})
+    return make_lab(tasks, **{"task.on.error": on_error, **dead, **more})
 
 
 def step(rows: Any, state: Any, out: Any) -> None:
@@ -30,16 +29,6 @@ def step(rows: Any, state: Any, out: Any) -> None:
             state["chains"].put(key, value)
         elif value == LARGE:
             out.emit(key, value)
-
-
-def status_of(container: MemoryContainer, partition: int) -> ReplicaStatus:
-    return next(each for each in container.statuses() if each.replica.task.partition == partition)
-
-
-def has_failed(container: MemoryContainer) -> bool:
-    return any(
-        each.replica.task.partition == 0 and each.phase is Phase.FAILED for each in container.statuses()
-    )
 
 
 def filled(lab: MemoryLab, where: str) -> tuple[int, int]:
@@ -55,25 +44,24 @@ def filled(lab: MemoryLab, where: str) -> tuple[int, int]:
 @pytest.mark.parametrize("where", ["output", "state"])
 @pytest.mark.parametrize("on_error", ["skip", "dead-letter"])
 def test_a_record_of_which_something_too_large_comes_is_given_up(
-    tmp_path: Path, on_error: str, where: str, is_refused_when_sent: bool
+    make_lab: MakeLab, on_error: str, where: str, is_refused_when_sent: bool
 ) -> None:
-    lab = lab_of(tmp_path, on_error)
+    lab = lab_of(make_lab, on_error)
     lab.kafka.is_refused_when_sent = is_refused_when_sent
     given_up = filled(lab, where)
-    with active_of(lab, step=step) as container:
-        container.await_processed()
-        container.eventually(lambda: status_of(container, 0).skipped == 1)
-        (told,) = status_of(container, 0).given_up
-        assert (told.offset, told.error) == (given_up[1], "RecordTooLarge")
-        assert "max.message.bytes is 1000" in told.message
-        assert status_of(container, 1).skipped == 0
+    container = lab.begun(0, step=step)
+    container.eventually(lambda: container.status(0).skipped == 1)
+    (told,) = container.status(0).given_up
+    assert (told.offset, told.error) == (given_up[1], "RecordTooLarge")
+    assert "max.message.bytes is 1000" in told.message
+    assert container.status(1).skipped == 0
     lab.assert_exact([given_up])
     letters = [each for each in lab.kafka.logs["dead", 0] if not each.is_marker]
     assert [each.value for each in letters] == ([LARGE] if on_error == "dead-letter" else [])
 
 
-def test_a_dead_letter_that_is_too_large_is_cut_short(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, "dead-letter")
+def test_a_dead_letter_that_is_too_large_is_cut_short(make_lab: MakeLab) -> None:
+    lab = lab_of(make_lab, "dead-letter")
     lab.kafka.largest = {"dead": 1_500}
     lab.produce(11)
     offset = lab.kafka.append("in", 0, b"0/k", b"raise" + bytes(5_000), (("trace", b"1"),))
@@ -84,9 +72,8 @@ def test_a_dead_letter_that_is_too_large_is_cut_short(tmp_path: Path) -> None:
             raise ValueError("wrong")
         ledger_job.step(rows, state, out)
 
-    with active_of(lab, step=fails) as container:
-        container.await_processed()
-        container.eventually(lambda: status_of(container, 0).dead_lettered == 1)
+    container = lab.begun(0, step=fails)
+    container.eventually(lambda: container.status(0).dead_lettered == 1)
     lab.assert_exact([(0, offset)])
     (letter,) = (each for each in lab.kafka.logs["dead", 0] if not each.is_marker)
     assert (letter.key, letter.value) == (b"0/k", (b"raise" + bytes(5_000))[:1_024])
@@ -96,17 +83,16 @@ def test_a_dead_letter_that_is_too_large_is_cut_short(tmp_path: Path) -> None:
     assert headers["standfast-error-type"] == b"ValueError"
 
 
-def test_a_dead_letter_that_is_refused_even_so_ends_nothing(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, "dead-letter")
+def test_a_dead_letter_that_is_refused_even_so_ends_nothing(make_lab: MakeLab) -> None:
+    lab = lab_of(make_lab, "dead-letter")
     lab.kafka.largest = {"dead": 10}
     lab.produce(11)
     given_up = lab.poison(0)
     lab.produce(11)
-    with active_of(lab) as container:
-        container.await_processed()
-        container.eventually(lambda: status_of(container, 0).skipped == 1)
-        assert status_of(container, 0).dead_lettered == 0
-        assert [each.how for each in status_of(container, 0).given_up] == [LeftOut.SKIPPED]
+    container = lab.begun(0)
+    container.eventually(lambda: container.status(0).skipped == 1)
+    assert container.status(0).dead_lettered == 0
+    assert [each.how for each in container.status(0).given_up] == [LeftOut.SKIPPED]
     lab.assert_exact([given_up])
     assert lab.kafka.committed_records("dead", 0) == []
 
@@ -114,20 +100,19 @@ def test_a_dead_letter_that_is_refused_even_so_ends_nothing(tmp_path: Path) -> N
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
 @pytest.mark.parametrize("most", [4, 5, 9, 20])
 def test_a_transaction_that_runs_out_of_time_is_tried_with_less(
-    tmp_path: Path, on_error: str, most: int
+    make_lab: MakeLab, on_error: str, most: int
 ) -> None:
     """Each record comes to two or three records, beside the commit's own."""
-    lab = lab_of(tmp_path, on_error)
+    lab = lab_of(make_lab, on_error)
     lab.kafka.most_in_time = most
     lab.produce(60)
-    with active_of(lab) as container:
-        container.await_processed()
-        assert all(each.skipped == 0 and each.failures is None for each in container.statuses())
+    container = lab.begun(0)
+    assert all(each.skipped == 0 and each.failures is None for each in container.statuses())
     lab.assert_exact()
 
 
 def test_a_single_record_that_takes_too_long_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "LARGE_RECORDS", 500)
 
@@ -136,26 +121,25 @@ def test_a_single_record_that_takes_too_long_is_given_up(
         for number in range(500 if b"wide" in rows["value"].to_pylist() else 0):
             out.emit(b"wide", b"%d" % number)
 
-    lab = lab_of(tmp_path, "skip", tasks=1)
+    lab = lab_of(make_lab, "skip", tasks=1)
     lab.kafka.most_in_time = 100
     lab.produce(10)
     offset = lab.kafka.append("in", 0, b"0/k", b"wide")
     lab.produce(10)
-    with active_of(lab, step=wide) as container:
-        container.await_processed()
-        container.eventually(lambda: status_of(container, 0).skipped == 1)
-        (told,) = status_of(container, 0).given_up
-        assert (told.offset, told.error) == (offset, "TransactionTooLong")
-        assert "501 outputs" in told.message
-        assert told.message.endswith("; raise job.transaction.timeout.ms, or have less come of a record")
+    container = lab.begun(0, step=wide)
+    container.eventually(lambda: container.status(0).skipped == 1)
+    (told,) = container.status(0).given_up
+    assert (told.offset, told.error) == (offset, "TransactionTooLong")
+    assert "501 outputs" in told.message
+    assert told.message.endswith("; raise job.transaction.timeout.ms, or have less come of a record")
     lab.assert_exact([(0, offset)])
 
 
 def test_no_record_is_blamed_for_a_kafka_that_is_slow(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    make_lab: MakeLab, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing goes for as long as it takes to come down to single records, and some tries more."""
-    lab = lab_of(tmp_path, "skip", tasks=1, **{"task.on.error.attempts": "1"})
+    lab = lab_of(make_lab, "skip", tasks=1, **{"task.on.error.attempts": "1"})
     lab.produce(20)
     lates = 0
 
@@ -170,35 +154,32 @@ def test_no_record_is_blamed_for_a_kafka_that_is_slow(
             lab.kafka.most_in_time = 1 << 30
 
     lab.kafka.before_commit = slow
-    with active_of(lab) as container:
-        container.await_processed()
-        assert status_of(container, 0).skipped == 0
+    container = lab.begun(0)
+    assert container.status(0).skipped == 0
     assert lates == 4
     assert "that is little: a broker is away, or brokers or this host are overloaded" in caplog.text
     lab.assert_exact()
 
 
-def test_the_feed_brings_less_after_a_transaction_that_ran_out_of_time(tmp_path: Path) -> None:
+def test_the_feed_brings_less_after_a_transaction_that_ran_out_of_time(make_lab: MakeLab) -> None:
     feeds: list[MemoryFeed] = []
-    lab = lab_of(tmp_path, "fail", tasks=1)
+    lab = lab_of(make_lab, "fail", tasks=1)
     lab.kafka.most_in_time = 6
     lab.produce(30)
-    with active_of(lab, script=feeds.append) as container:
-        container.await_processed()
+    lab.begun(0, script=feeds.append)
     assert feeds[0].batch == 1
     lab.assert_exact()
 
 
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
-def test_a_batch_that_is_too_much_for_the_memory_is_tried_with_less(tmp_path: Path, on_error: str) -> None:
+def test_a_batch_that_is_too_much_for_the_memory_is_tried_with_less(make_lab: MakeLab, on_error: str) -> None:
     def hungry(rows: Any, state: Any, out: Any) -> None:
         if rows.num_rows > 2:
             raise MemoryError
         ledger_job.step(rows, state, out)
 
-    lab = lab_of(tmp_path, on_error)
+    lab = lab_of(make_lab, on_error)
     lab.produce(60)
-    with active_of(lab, step=hungry) as container:
-        container.await_processed()
-        assert all(each.skipped == 0 for each in container.statuses())
+    container = lab.begun(0, step=hungry)
+    assert all(each.skipped == 0 for each in container.statuses())
     lab.assert_exact()
