@@ -22,24 +22,18 @@ from standby.shared.model import Phase, Role, TaskId
 from standby.shared.naming import state_path
 from standby.shared.peers import PeerAddress
 from tests.fakes.peers import Giver, PeerNet, SilentPort, by_source
-from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab
+from tests.meanwhile import Hold
+from tests.memory_lab import JOB, MakeLab, MemoryContainer, MemoryLab
 from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS
 
 
-def lab_of(directory: Path, **config: str) -> MemoryLab:
-    return MemoryLab(directory, 1, **{"job.restore.peer.min.records": "20", **config})
-
-
 @pytest.fixture
-def lab(tmp_path: Path, request: pytest.FixtureRequest) -> MemoryLab:
+def lab(make_lab: MakeLab, net: PeerNet, tmp_path: Path, request: pytest.FixtureRequest) -> MemoryLab:
     """A lab with one state directory; a test may have so many as its parameter says."""
-    directories = [tmp_path / f"disk-{each}" for each in range(getattr(request, "param", 1))]
-    return lab_of(tmp_path, **{"job.state.dir": ",".join(map(str, directories))})
-
-
-@pytest.fixture
-def start(net: PeerNet, start: Make) -> Make:
-    return net.joined(start)
+    directories = [str(tmp_path / f"disk-{each}") for each in range(getattr(request, "param", 1))]
+    lab = make_lab(1, **{"job.restore.peer.min.records": "20", "job.state.dir": ",".join(directories)})
+    lab.net = net
+    return lab
 
 
 def sources(container: MemoryContainer) -> dict[str, float]:
@@ -54,93 +48,63 @@ def asked(giver: Giver) -> int:
     return sum(each.method == "POST" for each in giver.requests)
 
 
-def active_and_standby(lab: MemoryLab, start: Make) -> tuple[MemoryContainer, MemoryContainer]:
-    """Start an active in a and a standby in b, with more than enough records."""
+def active_and_standby(lab: MemoryLab, records: int = 100) -> tuple[MemoryContainer, MemoryContainer]:
+    """Start an active in a and a standby in b; by default with more than enough records."""
     lab.placed.placed, lab.placed.in_sync = {0: "a", 1: "b", 2: "c"}, (0, 1)
-    lab.name(0, 1)
-    active, standby = start("a"), start("b")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(100)
-    active.await_processed()
-    standby.want(1, Role.STANDBY, 1)
-    standby.await_phase(Phase.TAILING)
-    return active, standby
+    active = lab.begun(records)
+    return active, lab.container("b").stand_by()
 
 
-def new_standby(start: Make, epoch: int = 1) -> MemoryContainer:
+def new_standby(lab: MemoryLab, epoch: int = 1) -> MemoryContainer:
     """Start one more standby, in c."""
-    new = start("c")
-    new.want(2, Role.STANDBY, epoch)
-    return new
+    return lab.container("c").want(2, Role.STANDBY, epoch)
 
 
-def restored(start: Make, epoch: int = 1) -> MemoryContainer:
+def restored(lab: MemoryLab, epoch: int = 1) -> MemoryContainer:
     """Start one more standby, in c, and wait until it has its state."""
-    new = new_standby(start, epoch)
-    new.await_phase(Phase.TAILING)
-    return new
+    return new_standby(lab, epoch).await_phase(Phase.TAILING)
 
 
-def test_a_new_standby_fetches_from_a_standby_and_follows_the_active(
-    lab: MemoryLab, net: PeerNet, start: Make
-) -> None:
-    active, standby = active_and_standby(lab, start)
+def test_a_new_standby_fetches_from_a_standby_and_follows_the_active(lab: MemoryLab, net: PeerNet) -> None:
+    active, standby = active_and_standby(lab)
     # The first standby had nobody but the active to ask.
     assert sources(standby) == {"active": 1}
     assert asked(net.giver_of("a")) == 1
-    new = restored(start)
+    new = restored(lab)
     assert sources(new) == {"standby": 1}
     assert asked(net.giver_of("a")) == 1, "the active was asked for nothing more"
     assert net.giver_of("b").snapshots.lent == 0
-    lab.produce(50)
-    active.await_processed()
-    new.eventually(lambda: new.statuses()[0].lag_records == 0)
+    active.process(50)
+    new.eventually(lambda: new.status().lag_records == 0)
     # And it can take over from there.
-    lab.name(2, 2)
     active.want(0, Role.STANDBY, 2)
-    new.want(2, Role.ACTIVE, 2)
-    lab.produce(50)
-    new.await_processed()
+    new.activate(2, 2).process(50)
     lab.assert_exact()
 
 
-def test_a_short_changelog_is_replayed(tmp_path: Path, net: PeerNet, lab: MemoryLab, start: Make) -> None:
-    lab.placed.placed, lab.placed.in_sync = {0: "a", 1: "b"}, (0,)
-    lab.name(0, 1)
-    active, standby = start("a"), start("b")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(3)
-    active.await_processed()
-    standby.want(1, Role.STANDBY, 1)
-    standby.await_phase(Phase.TAILING)
+def test_a_short_changelog_is_replayed(lab: MemoryLab, net: PeerNet) -> None:
+    _, standby = active_and_standby(lab, 3)
     assert sources(standby) == {"changelog": 1}
     assert net.giver_of("a").requests == []
 
 
-def test_left_over_state_is_used_before_anybody_is_asked(lab: MemoryLab, net: PeerNet, start: Make) -> None:
-    _, standby = active_and_standby(lab, start)
+def test_left_over_state_is_used_before_anybody_is_asked(lab: MemoryLab, net: PeerNet) -> None:
+    _, standby = active_and_standby(lab)
     standby.close()
     before = asked(net.giver_of("a"))
-    again = start("b")
-    again.want(1, Role.STANDBY, 1)
-    again.await_phase(Phase.TAILING)
+    again = lab.container("b").stand_by()
     assert sources(again) == {"local": 1}
     assert asked(net.giver_of("a")) == before
 
 
-def active_has_been(lab: MemoryLab, start: Make) -> None:
+def active_has_been(lab: MemoryLab) -> None:
     """Run an active alone, in a, until it has processed more than enough records, and close it."""
     lab.placed.placed, lab.placed.in_sync = {0: "a", 2: "c"}, (0,)
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(100)
-    active.await_processed()
-    active.close()
+    lab.begun(100).close()
 
 
-def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab, net: PeerNet, start: Make) -> None:
-    active_has_been(lab, start)
+def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab) -> None:
+    active_has_been(lab)
     # It claims its next epoch, and has not committed the input that waits.
     passed, go_on = [0], threading.Event()
 
@@ -150,26 +114,19 @@ def test_an_active_gives_nothing_before_its_first_commit(lab: MemoryLab, net: Pe
             go_on.wait(PATIENCE_SECONDS)
 
     lab.produce(10)
-    lab.name(0, 2)
-    again = start("a", probe=hold)
-    again.want(0, Role.ACTIVE, 2)
-    again.await_phase(Phase.ACTIVE)
-    new = new_standby(start, epoch=2)
-    new.eventually(lambda: any("waiting for a replica" in each.detail for each in new.statuses()))
+    lab.container("a", probe=hold).activate(0, 2).await_phase(Phase.ACTIVE)
+    new = new_standby(lab, epoch=2)
+    new.eventually(lambda: any("waiting for a replica" in each for each in new.details))
     assert sources(new) == {}
     go_on.set()
     new.await_phase(Phase.TAILING)
     assert sources(new) == {"active": 1}
 
 
-def test_an_active_without_input_gives_what_it_has(lab: MemoryLab, net: PeerNet, start: Make) -> None:
-    active_has_been(lab, start)
-    lab.name(0, 2)
-    again = start("a")
-    again.want(0, Role.ACTIVE, 2)
-    again.await_phase(Phase.ACTIVE)
-    new = restored(start, epoch=2)
-    assert sources(new) == {"active": 1}
+def test_an_active_without_input_gives_what_it_has(lab: MemoryLab) -> None:
+    active_has_been(lab)
+    lab.container("a").activate(0, 2).await_phase(Phase.ACTIVE)
+    assert sources(restored(lab, epoch=2)) == {"active": 1}
 
 
 def nobody_gives(lab: MemoryLab, net: PeerNet) -> None:
@@ -210,31 +167,30 @@ def both_give_other_bytes(lab: MemoryLab, net: PeerNet) -> None:
 def test_a_source_of_no_use_costs_its_turn_and_nothing_else(
     lab: MemoryLab,
     net: PeerNet,
-    start: Make,
     hurt: Callable[[MemoryLab, PeerNet], None],
     source: str,
     failed: dict[str, float],
 ) -> None:
-    active_and_standby(lab, start)
+    active_and_standby(lab)
     hurt(lab, net)
-    new = restored(start)
+    new = restored(lab)
     assert sources(new) == {source: 1}
     assert failures(new) == failed
     assert all(each.snapshots.lent == 0 for each in net.givers), "what was of no use was given back"
-    (directory,) = (Path(each) for each in lab.config.state_dirs)
+    directory = Path(lab.config.state_dirs[0])
     left = (directory / state_path("cluster", "c", lab.tasks[0], "run")).parent / FETCHES
     assert {each.name for each in left.glob("*")} <= {"main.0.lock"}, "what was in vain takes no room"
 
 
 @pytest.mark.parametrize("role", [Role.STANDBY, Role.ACTIVE])
 def test_a_copy_that_is_complete_is_not_fetched_in_vain(
-    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch, role: Role
+    lab: MemoryLab, monkeypatch: pytest.MonkeyPatch, role: Role
 ) -> None:
     """A broker is away for a moment, just when the copy is to be opened: what was fetched stays."""
-    active, _ = active_and_standby(lab, start)
+    active, _ = active_and_standby(lab)
     # Nothing else brings the state.
     lab.kafka.starts["changelog", 0] = 1
-    (directory,) = (Path(each) for each in lab.config.state_dirs)
+    directory = Path(lab.config.state_dirs[0])
     place = directory / state_path("cluster", "c", lab.tasks[0], "run")
     answers, asked_for = lab.kafka.is_unanswered, list[str]()
 
@@ -249,16 +205,14 @@ def test_a_copy_that_is_complete_is_not_fetched_in_vain(
     if role is Role.ACTIVE:
         active.want(0, Role.STANDBY, 2)
         lab.name(2, 2)
-    new = start("c")
-    new.want(2, role, 2)
-    new.await_phase(Phase.TAILING, Phase.ACTIVE, Phase.FAILED)
+    new = lab.container("c").want(2, role, 2).await_phase(Phase.TAILING, Phase.ACTIVE, Phase.FAILED)
     assert asked_for == ["changelog_bounds"]
     assert new.are(Phase.TAILING, Phase.ACTIVE), new.statuses()
     assert sources(new) == {"local": 1}
 
 
-def test_a_state_of_another_run_is_not_given(lab: MemoryLab, start: Make) -> None:
-    active, _ = active_and_standby(lab, start)
+def test_a_state_of_another_run_is_not_given(lab: MemoryLab) -> None:
+    active, _ = active_and_standby(lab)
     task = lab.tasks[0]
     assert isinstance(active.replicas.offer(task, "run"), Offer)
     with pytest.raises(NotNow, match="of run other is not held here"):
@@ -267,35 +221,34 @@ def test_a_state_of_another_run_is_not_given(lab: MemoryLab, start: Make) -> Non
         active.replicas.offer(TaskId(JOB, "main", 7), "run")
 
 
-def fetched_in_part(lab: MemoryLab, net: PeerNet, start: Make) -> MemoryContainer:
+def fetched_in_part(lab: MemoryLab, net: PeerNet) -> MemoryContainer:
     """Return a new standby whose giver, the standby in b, has died when the half of its copy was there."""
     for number in range(20):
         lab.kafka.append("changelog", 0, prefix("counts") + b"large %d" % number, bytes(100_000))
-    active_and_standby(lab, start)
-    sent, reached, go_on = [0], threading.Event(), threading.Event()
+    active_and_standby(lab)
+    sent, hold = [0], Hold()
 
-    def hold(piece: bytes) -> None:
+    def count(piece: bytes) -> None:
         sent[0] += len(piece)
         if sent[0] > 1_200_000:
-            reached.set()
-            go_on.wait(PATIENCE_SECONDS)
+            hold()
 
-    net.giver_of("b").on_piece = hold
-    new = new_standby(start)
-    assert reached.wait(PATIENCE_SECONDS)
+    net.giver_of("b").on_piece = count
+    new = new_standby(lab)
+    hold.await_reached()
     net.giver_of("b").close()
-    go_on.set()
+    hold.let_go()
     return new
 
 
 def copy_size(lab: MemoryLab) -> int:
     """Return the bytes of a copy that is lent at the moment; it is one file."""
-    (directory,) = (Path(each) for each in lab.config.state_dirs)
+    directory = Path(lab.config.state_dirs[0])
     return max(each.stat().st_size for each in directory.rglob(f"{SNAPSHOTS}/*/{DATABASE}/*"))
 
 
 def test_what_a_giver_that_died_has_given_counts_as_room_for_the_rest(
-    lab: MemoryLab, net: PeerNet, start: Make, monkeypatch: pytest.MonkeyPatch
+    lab: MemoryLab, net: PeerNet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk has room for one copy: without that the whole changelog would be replayed."""
 
@@ -303,18 +256,18 @@ def test_what_a_giver_that_died_has_given_counts_as_room_for_the_rest(
         return restore._SPARE_BYTES + copy_size(lab) - Scratch(place).held_bytes
 
     monkeypatch.setattr(restore, "free_bytes", room)
-    new = fetched_in_part(lab, net, start)
+    new = fetched_in_part(lab, net)
     new.await_phase(Phase.TAILING)
     assert sources(new) == {"active": 1}
 
 
 @pytest.mark.parametrize("lab", [2], indirect=True)
 def test_what_was_fetched_is_gone_on_with_where_it_lies(
-    lab: MemoryLab, net: PeerNet, start: Make, monkeypatch: pytest.MonkeyPatch
+    lab: MemoryLab, net: PeerNet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though another disk has more room by then: there all of it would be fetched once more."""
     monkeypatch.setattr(places, "free_bytes", lambda place: (10 << 30) - Scratch(place).held_bytes)
-    new = fetched_in_part(lab, net, start)
+    new = fetched_in_part(lab, net)
     new.await_phase(Phase.TAILING)
     assert sources(new) == {"active": 1}
     (held,) = new.replicas.held()
@@ -333,13 +286,11 @@ def silence_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("silence_has_no_end")
 @pytest.mark.parametrize("where", ["file", "slot", "round", "silent"])
-def test_closing_does_not_wait_for_what_is_fetched(
-    lab: MemoryLab, net: PeerNet, start: Make, where: str
-) -> None:
-    active_and_standby(lab, start)
+def test_closing_does_not_wait_for_what_is_fetched(lab: MemoryLab, net: PeerNet, where: str) -> None:
+    active_and_standby(lab)
     reached, go_on = net.giver_of("b").hold_files()
     silent = SilentPort()
-    new = start("c")
+    new = lab.container("c")
     peers = net.peers_of("c")
     if where == "silent":
         for container in ("a", "b"):
@@ -360,20 +311,18 @@ def test_closing_does_not_wait_for_what_is_fetched(
     assert reached.wait(PATIENCE_SECONDS)
     new.eventually(lambda: bool(new.statuses()))
     if where == "round":
-        new.eventually(lambda: any("waiting for a replica" in each.detail for each in new.statuses()))
+        new.eventually(lambda: any("waiting for a replica" in each for each in new.details))
     new.close()
     go_on.set()
     silent.close()
 
 
 @pytest.mark.usefixtures("silence_has_no_end")
-def test_a_promotion_does_not_wait_for_a_giver_that_is_silent(
-    lab: MemoryLab, net: PeerNet, start: Make
-) -> None:
-    active, standby = active_and_standby(lab, start)
+def test_a_promotion_does_not_wait_for_a_giver_that_is_silent(lab: MemoryLab, net: PeerNet) -> None:
+    active, standby = active_and_standby(lab)
     silent = SilentPort()
     # The host of both was cut off, in the midst of it: nothing is refused, and nothing comes.
-    new = start("c")
+    new = lab.container("c")
     for container in ("a", "b"):
         net.addresses[container] = PeerAddress(container, "127.0.0.1", silent.port)
     new.want(2, Role.STANDBY, 1)
@@ -381,39 +330,31 @@ def test_a_promotion_does_not_wait_for_a_giver_that_is_silent(
     standby.close()
     lab.name(2, 2)
     lab.placed.placed, lab.placed.in_sync = {2: "c"}, (2,)
-    new.want(2, Role.ACTIVE, 2)
-    new.await_phase(Phase.ACTIVE)
+    new.want(2, Role.ACTIVE, 2).await_phase(Phase.ACTIVE)
     active.want(0, Role.STANDBY, 2)
-    lab.produce(30)
-    new.await_processed()
+    new.process(30)
     lab.assert_exact()
     assert sources(new) == {"changelog": 1}
     silent.close()
 
 
-def test_a_promotion_goes_on_with_what_a_living_standby_gives(
-    lab: MemoryLab, net: PeerNet, start: Make
-) -> None:
-    active, _ = active_and_standby(lab, start)
+def test_a_promotion_goes_on_with_what_a_living_standby_gives(lab: MemoryLab, net: PeerNet) -> None:
+    active, _ = active_and_standby(lab)
     reached, go_on = net.giver_of("b").hold_files()
-    new = new_standby(start)
+    new = new_standby(lab)
     assert reached.wait(PATIENCE_SECONDS)
     active.close()
     lab.name(2, 2)
     lab.placed.placed, lab.placed.in_sync = {1: "b", 2: "c"}, (1, 2)
     go_on.set()
-    new.want(2, Role.ACTIVE, 2)
-    lab.produce(30)
-    new.await_processed()
+    new.want(2, Role.ACTIVE, 2).process(30)
     lab.assert_exact()
     assert sources(new) == {"standby": 1}
 
 
-def test_a_promotion_does_not_wait_for_bandwidth(
-    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    active, _ = active_and_standby(lab, start)
-    new, reached = start("c"), threading.Event()
+def test_a_promotion_does_not_wait_for_bandwidth(lab: MemoryLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    active, _ = active_and_standby(lab)
+    new, reached = lab.container("c"), threading.Event()
 
     def take(amount: int, per_second: int) -> float:
         reached.set()
@@ -425,19 +366,17 @@ def test_a_promotion_does_not_wait_for_bandwidth(
     active.close()
     lab.name(2, 2)
     lab.placed.placed, lab.placed.in_sync = {1: "b", 2: "c"}, (1, 2)
-    new.want(2, Role.ACTIVE, 2)
-    lab.produce(30)
-    new.await_processed()
+    new.want(2, Role.ACTIVE, 2).process(30)
     assert sources(new) == {"standby": 1}
     lab.assert_exact()
 
 
-def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet, start: Make) -> None:
-    active_and_standby(lab, start)
+def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet) -> None:
+    active_and_standby(lab)
     for container in ("a", "b"):
         net.giver_of(container).snapshots._making += 2
-    new = new_standby(start)
-    new.eventually(lambda: any("waiting for a replica" in each.detail for each in new.statuses()))
+    new = new_standby(lab)
+    new.eventually(lambda: any("waiting for a replica" in each for each in new.details))
     snapshots = net.giver_of("b").snapshots
     with snapshots._changed:
         snapshots._making -= 2
@@ -446,61 +385,52 @@ def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet, start: Make) -
     assert sources(new) == {"standby": 1}
 
 
-def test_who_can_give_is_waited_for_while_zookeeper_is_away(lab: MemoryLab, start: Make) -> None:
+def test_who_can_give_is_waited_for_while_zookeeper_is_away(lab: MemoryLab) -> None:
     """The whole changelog was replayed, although a peer had the state."""
-    active_and_standby(lab, start)
+    active_and_standby(lab)
     lab.records.is_away = True
-    new = new_standby(start)
-    waiting = "waiting for a replica that can give its state"
-    new.eventually(lambda: waiting in [each.detail for each in new.statuses()])
+    new = new_standby(lab)
+    new.eventually(lambda: "waiting for a replica that can give its state" in new.details)
     lab.records.is_away = False
     new.await_phase(Phase.TAILING)
     assert sources(new) == {"standby": 1}
 
 
-def test_what_is_going_on_is_reported(lab: MemoryLab, net: PeerNet, start: Make) -> None:
-    active_and_standby(lab, start)
+def test_what_is_going_on_is_reported(lab: MemoryLab, net: PeerNet) -> None:
+    active_and_standby(lab)
     reached, go_on = net.giver_of("b").hold_files()
-    new = new_standby(start)
+    new = new_standby(lab)
     assert reached.wait(PATIENCE_SECONDS)
-    assert new.statuses()[0].detail == "fetching state from the standby at epoch 1: 0.0 of 0.0 MB"
+    assert new.status().detail == "fetching state from the standby at epoch 1: 0.0 of 0.0 MB"
     go_on.set()
     new.await_phase(Phase.TAILING)
-    assert new.statuses()[0].detail == "", "what was said is over"
+    assert new.status().detail == "", "what was said is over"
 
 
-def test_state_fetched_that_turns_out_bad_is_not_fetched_again(
-    lab: MemoryLab, net: PeerNet, start: Make
-) -> None:
-    active_and_standby(lab, start)
-    new = restored(start)
+def test_state_fetched_that_turns_out_bad_is_not_fetched_again(lab: MemoryLab, net: PeerNet) -> None:
+    active_and_standby(lab)
+    new = restored(lab)
     (held,) = new.replicas.held()
     held._reporting(held._run)(Signal.STATE_LOST, "for the test")
     new.eventually(lambda: sources(new) == {"standby": 1, "changelog": 1})
     new.await_phase(Phase.TAILING)
 
 
-def test_an_active_without_any_state_fetches_it_too(lab: MemoryLab, net: PeerNet, start: Make) -> None:
+def test_an_active_without_any_state_fetches_it_too(lab: MemoryLab, net: PeerNet) -> None:
     """Policy ``restart``: it starts again on a host that lost its disk, while a standby is in sync."""
-    active, _ = active_and_standby(lab, start)
+    active, _ = active_and_standby(lab)
     active.close()
     path = state_path("cluster", "a", lab.tasks[0], "run")
     for directory in lab.config.state_dirs:
         shutil.rmtree(Path(directory) / path)
-    lab.name(0, 2)
-    again = start("a")
-    again.want(0, Role.ACTIVE, 2)
-    lab.produce(30)
-    again.await_processed()
+    again = lab.container("a").activate(0, 2).process(30)
     assert sources(again) == {"standby": 1}
     lab.assert_exact()
 
 
-def test_an_active_that_waits_for_its_state_waits_for_no_other_fetch(
-    lab: MemoryLab, net: PeerNet, start: Make
-) -> None:
-    active, _ = active_and_standby(lab, start)
-    new = start("c")
+def test_an_active_that_waits_for_its_state_waits_for_no_other_fetch(lab: MemoryLab, net: PeerNet) -> None:
+    active, _ = active_and_standby(lab)
+    new = lab.container("c")
     slots = new.replicas._environment.peers.slots  # type: ignore[union-attr]
     for _ in range(2):
         assert slots.take(2, lambda: False)
@@ -509,8 +439,6 @@ def test_an_active_that_waits_for_its_state_waits_for_no_other_fetch(
     active.close()
     lab.name(2, 2)
     lab.placed.placed, lab.placed.in_sync = {1: "b", 2: "c"}, (1, 2)
-    new.want(2, Role.ACTIVE, 2)
-    lab.produce(30)
-    new.await_processed()
+    new.want(2, Role.ACTIVE, 2).process(30)
     assert sources(new) == {"standby": 1}
     lab.assert_exact()

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from standby.shared.model import Fault, Phase, Role
 from tests.fakes.peers import PeerNet, by_source
-from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab
+from tests.memory_lab import JOB, MakeLab, MemoryContainer, MemoryLab
 
 NEVER_FROM_PEERS = {"job.restore.peer.min.records": "-1"}
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> MemoryLab:
+def lab(make_lab: MakeLab, net: PeerNet) -> MemoryLab:
     """A lab that asks no peer as long as the changelog does."""
-    return MemoryLab(tmp_path, 1, **NEVER_FROM_PEERS)
-
-
-@pytest.fixture
-def start(net: PeerNet, start: Make) -> Make:
-    return net.joined(start)
+    lab = make_lab(1, **NEVER_FROM_PEERS)
+    lab.net = net
+    return lab
 
 
 def end_of(lab: MemoryLab) -> int:
@@ -34,15 +29,10 @@ def lose(lab: MemoryLab, below: int) -> None:
         lab.kafka.starts["changelog", 0] = below
 
 
-def began(lab: MemoryLab, start: Make) -> MemoryContainer:
+def began(lab: MemoryLab) -> MemoryContainer:
     """Return an active in a that has processed something."""
     lab.placed.placed, lab.placed.in_sync = {0: "a", 1: "b"}, (0,)
-    lab.name(0, 1)
-    active = start("a")
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(60)
-    active.await_processed()
-    return active
+    return lab.begun(60)
 
 
 def assert_told(detail: str, first: int) -> None:
@@ -58,15 +48,13 @@ def is_waiting(standby: MemoryContainer) -> bool:
 
 
 @pytest.mark.parametrize("left", [0, 10], ids=["all of it", "its first part"])
-def test_an_active_without_state_at_hand_fails_and_names_it(lab: MemoryLab, start: Make, left: int) -> None:
-    began(lab, start).close()
+def test_an_active_without_state_at_hand_fails_and_names_it(lab: MemoryLab, left: int) -> None:
+    began(lab).close()
     first = end_of(lab) - left
     lose(lab, first)
     outputs, before = lab.kafka.committed_records("out", 0), end_of(lab)
     lab.placed.placed = {0: "c"}
-    lab.name(0, 2, claimed=True)
-    successor = start("c")
-    successor.want(0, Role.ACTIVE, 2)
+    successor = lab.container("c").activate(0, 2, claimed=True)
     lab.produce(20)
     successor.await_phase(Phase.FAILED)
     (status,) = successor.statuses()
@@ -75,82 +63,60 @@ def test_an_active_without_state_at_hand_fails_and_names_it(lab: MemoryLab, star
     assert (lab.kafka.committed_records("out", 0), end_of(lab)) == (outputs, before)
 
 
-def test_state_at_hand_beyond_the_beginning_is_gone_on_with(lab: MemoryLab, start: Make) -> None:
-    began(lab, start).close()
+def test_state_at_hand_beyond_the_beginning_is_gone_on_with(lab: MemoryLab) -> None:
+    began(lab).close()
     # An active is at the marker of its last commit.
     lose(lab, end_of(lab) - 1)
-    lab.name(0, 2, claimed=True)
-    again = start("a")
-    again.want(0, Role.ACTIVE, 2)
-    lab.produce(20)
-    again.await_processed()
+    again = lab.container("a").activate(0, 2, claimed=True).process(20)
     assert by_source(again.restores) == {"local": 1}
     lab.assert_exact()
 
 
-def test_a_standby_gets_its_state_from_a_peer_although_the_job_asks_none(lab: MemoryLab, start: Make) -> None:
-    active = began(lab, start)
+def test_a_standby_gets_its_state_from_a_peer_although_the_job_asks_none(lab: MemoryLab) -> None:
+    active = began(lab)
     lose(lab, end_of(lab) - 10)
-    standby = start("b")
-    standby.want(1, Role.STANDBY, 1)
-    standby.await_phase(Phase.TAILING)
+    standby = lab.container("b").stand_by()
     assert by_source(standby.restores) == {"active": 1}
-    lab.name(1, 2, claimed=True)
     active.want(0, Role.STANDBY, 2)
-    standby.want(1, Role.ACTIVE, 2)
-    lab.produce(20)
-    standby.await_processed()
+    standby.activate(1, 2, claimed=True).process(20)
     lab.assert_exact()
 
 
-def test_a_standby_waits_for_whoever_has_the_state_and_says_so(
-    lab: MemoryLab, net: PeerNet, start: Make
-) -> None:
-    active = began(lab, start)
+def test_a_standby_waits_for_whoever_has_the_state_and_says_so(lab: MemoryLab, net: PeerNet) -> None:
+    active = began(lab)
     first = end_of(lab) - 10
     lose(lab, first)
     net.is_away = True
-    standby = start("b")
-    standby.want(1, Role.STANDBY, 1)
+    standby = lab.container("b").want(1, Role.STANDBY, 1)
     standby.eventually(lambda: is_waiting(standby))
-    assert standby.statuses()[0].phase is Phase.OPENING
-    assert_told(standby.statuses()[0].detail, first)
-    lab.produce(20)
-    active.await_processed()
+    assert standby.status().phase is Phase.OPENING
+    assert_told(standby.status().detail, first)
+    active.process(20)
     net.is_away = False
     standby.await_phase(Phase.TAILING)
 
 
-def test_an_active_waits_for_the_record_that_says_who_has_the_state(lab: MemoryLab, start: Make) -> None:
+def test_an_active_waits_for_the_record_that_says_who_has_the_state(lab: MemoryLab) -> None:
     """While ZooKeeper was away it failed, although a standby had its state."""
-    former = began(lab, start)
+    former = began(lab)
     lose(lab, end_of(lab) - 10)
     lab.name(1, 2, claimed=True)
-    former.want(0, Role.STANDBY, 2)
-    former.await_phase(Phase.TAILING)
+    former.stand_by(0, 2)
     lab.records.is_away = True
-    successor = start("b")
-    successor.want(1, Role.ACTIVE, 2)
-    waiting = "waiting: the records cannot be read"
-    successor.eventually(lambda: waiting in [each.detail for each in successor.statuses()])
+    successor = lab.container("b").want(1, Role.ACTIVE, 2)
+    successor.eventually(lambda: "waiting: the records cannot be read" in successor.details)
     lab.records.is_away = False
-    lab.produce(20)
-    successor.await_processed()
+    successor.process(20)
     assert by_source(successor.restores) == {"standby": 1}
     lab.assert_exact()
 
 
-def test_a_standby_that_waits_and_is_to_become_active_fails(
-    lab: MemoryLab, net: PeerNet, start: Make
-) -> None:
-    active = began(lab, start)
+def test_a_standby_that_waits_and_is_to_become_active_fails(lab: MemoryLab, net: PeerNet) -> None:
+    active = began(lab)
     lose(lab, end_of(lab) - 10)
     net.is_away = True
-    standby = start("b")
-    standby.want(1, Role.STANDBY, 1)
+    standby = lab.container("b").want(1, Role.STANDBY, 1)
     standby.eventually(lambda: is_waiting(standby))
     active.close()
-    lab.name(1, 2, claimed=True)
-    standby.want(1, Role.ACTIVE, 2)
-    standby.await_phase(Phase.FAILED)
-    assert "has lost its beginning" in standby.statuses()[0].detail
+    standby.activate(1, 2, claimed=True).await_phase(Phase.FAILED)
+    assert "has lost its beginning" in standby.status().detail
