@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,17 @@ from standby.adapters.rocksdict import open_database
 from standby.api import Store
 from standby.errors import Transient
 from standby.kernel.ports import Profile, StepFunction
-from standby.kernel.probes import AFTER_COMMIT
 from standby.kernel.reads import Declined, LookupRequest, LookupResult, look_up
 from standby.replica.store.keys import OWN, POSITION
 from standby.shared.model import Phase, Role
 from standby.state import INT, TEXT, Counters, Expiring, tuple_of, typed
-from tests.memory_lab import JOB, Make, MemoryContainer, MemoryLab, begun
-from tests.patience import PATIENCE_SECONDS
+from tests.meanwhile import Hold
+from tests.memory_lab import JOB, MakeLab, MemoryContainer, MemoryLab
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> MemoryLab:
-    return MemoryLab(tmp_path, tasks=1)
+def lab(make_lab: MakeLab) -> MemoryLab:
+    return make_lab(1)
 
 
 def count(rows: Any, state: Any, _: Any) -> None:
@@ -32,18 +30,18 @@ def count(rows: Any, state: Any, _: Any) -> None:
     Counters(state["counts"], key=TEXT).add_many([key.decode() for key in rows["key"].to_pylist()])
 
 
-def counting_one(lab: MemoryLab, start: Make, step: StepFunction = count, **more: Any) -> MemoryContainer:
+def counting_one(lab: MemoryLab, step: StepFunction = count, **more: Any) -> MemoryContainer:
     """Return an active that has seen one record, of key k."""
-    active = begun(lab, start, 0, step=step, **more)
+    active = lab.begun(0, step=step, **more)
     lab.kafka.append("in", 0, b"k", b"v")
     active.await_processed()
     return active
 
 
 def ask(
-    container: MemoryContainer, key: str, role: Role = Role.ACTIVE, **more: Any
+    container: MemoryContainer, key: str, role: Role = Role.ACTIVE, job: str = JOB, **more: Any
 ) -> list[LookupResult | Declined]:
-    question = LookupRequest(JOB, "counts", key.encode(), role, **more)
+    question = LookupRequest(job, "counts", key.encode(), role, **more)
     return list(look_up(question, container.replicas.held(), container.lab.clock.now_ms))
 
 
@@ -59,11 +57,9 @@ def declined(container: MemoryContainer, key: str, role: Role = Role.ACTIVE, **m
     return answer.why
 
 
-def test_the_active_and_a_standby_in_step_say_the_same(lab: MemoryLab, start: Make) -> None:
-    lab.name(0, 1)
-    active, standby = start("a", step=count), start("b", step=count)
-    active.want(0, Role.ACTIVE, 1)
-    standby.want(1, Role.STANDBY, 1)
+def test_the_active_and_a_standby_in_step_say_the_same(lab: MemoryLab) -> None:
+    active = lab.container("a", step=count).activate()
+    standby = lab.container("b", step=count).want(1, Role.STANDBY, 1)
     for _ in range(3):
         lab.kafka.append("in", 0, b"k", b"v")
     active.await_processed()
@@ -78,43 +74,24 @@ def test_the_active_and_a_standby_in_step_say_the_same(lab: MemoryLab, start: Ma
     assert "not active" in declined(standby, "k")
     assert "not standby" in declined(active, "k", Role.STANDBY)
     assert ask(active, "k", partition=7) == []
-    assert (
-        list(
-            look_up(
-                LookupRequest("other", "counts", b"k", Role.ACTIVE), active.replicas.held(), lab.clock.now_ms
-            )
-        )
-        == []
-    )
+    assert ask(active, "k", job="other") == []
 
 
-def test_what_is_not_in_the_store_yet_is_not_seen_and_nobody_waits(lab: MemoryLab, start: Make) -> None:
-    at_commit, go_on = threading.Event(), threading.Event()
-    hold = threading.Event()
-
-    def probe(point: str) -> None:
-        if point == AFTER_COMMIT and hold.is_set():
-            at_commit.set()
-            assert go_on.wait(PATIENCE_SECONDS)
-
-    active = counting_one(lab, start, probe=probe)
-    hold.set()
+def test_what_is_not_in_the_store_yet_is_not_seen_and_nobody_waits(lab: MemoryLab) -> None:
+    active, hold = counting_one(lab), Hold()
+    lab.kafka.after_commit = hold
     lab.kafka.append("in", 0, b"k", b"v")
-    assert at_commit.wait(PATIENCE_SECONDS)
+    hold.await_reached()
     # The batch thread stands in its commit: the answer comes all the same, and is that of the commit before.
     assert found(active, "k").value == INT.dump(1)
-    go_on.set()
+    hold.let_go()
     active.await_processed()
     assert found(active, "k").value == INT.dump(2)
 
 
-def test_a_standby_says_how_old_it_may_be_and_is_not_asked_when_that_is_too_old(
-    lab: MemoryLab, start: Make
-) -> None:
-    counting_one(lab, start)
-    standby = start("b", step=count)
-    standby.want(1, Role.STANDBY, 1)
-    standby.await_phase(Phase.TAILING)
+def test_a_standby_says_how_old_it_may_be_and_is_not_asked_when_that_is_too_old(lab: MemoryLab) -> None:
+    counting_one(lab)
+    standby = lab.container("b", step=count).stand_by()
     standby.eventually(lambda: found(standby, "k", Role.STANDBY).value == INT.dump(1))
     lab.kafka.is_away = True
     lab.now_ms += 60_000
@@ -127,24 +104,21 @@ def test_a_standby_says_how_old_it_may_be_and_is_not_asked_when_that_is_too_old(
     )
 
 
-def test_one_whose_age_is_not_known_does_not_answer(lab: MemoryLab, start: Make) -> None:
+def test_one_whose_age_is_not_known_does_not_answer(lab: MemoryLab) -> None:
     lab.name(0, 1)
-    standby = start("b", step=count)
+    standby = lab.container("b", step=count)
     lab.kafka.read_limit = 0
     lab.kafka.append("changelog", 0, b"\x06countsk", INT.dump(5))
-    standby.want(1, Role.STANDBY, 1)
-    standby.await_phase(Phase.RESTORING)
+    standby.want(1, Role.STANDBY, 1).await_phase(Phase.RESTORING)
     assert "not known" in declined(standby, "k", Role.STANDBY)
     lab.kafka.read_limit = 10
     standby.await_phase(Phase.TAILING)
     assert found(standby, "k", Role.STANDBY).value == INT.dump(5)
 
 
-def test_a_former_active_answers_at_its_own_epoch(lab: MemoryLab, start: Make) -> None:
-    former, successor = counting_one(lab, start), start("b", step=count)
-    lab.name(1, 2, claimed=True)
-    successor.want(1, Role.ACTIVE, 2)
-    successor.await_phase(Phase.ACTIVE)
+def test_a_former_active_answers_at_its_own_epoch(lab: MemoryLab) -> None:
+    former, successor = counting_one(lab), lab.container("b", step=count)
+    successor.activate(1, 2, claimed=True).await_phase(Phase.ACTIVE)
     # It was told nothing and has nothing to write, so it does not know.
     assert found(former, "k").epoch == 1
     assert found(successor, "k").epoch == 2
@@ -188,48 +162,33 @@ def everything(rows: Any, state: Any, _: Any) -> None:
         seen.put(f"{key}-{offset % 50}", offset, offset)
 
 
-def test_a_standby_holds_the_same_bytes_whatever_its_active_used(tmp_path: Path) -> None:
-    lab = MemoryLab(tmp_path, tasks=1, **{"task.stores": "counts,latest,seen"})
+def test_a_standby_holds_the_same_bytes_whatever_its_active_used(make_lab: MakeLab) -> None:
+    lab = make_lab(1, **{"task.stores": "counts,latest,seen"})
     rocks = OnRocks()
     lab.disk.open = rocks.open  # type: ignore[method-assign]
-    lab.name(0, 1)
-    active, standby = lab.container("a", step=everything), lab.container("b", step=everything)
-    try:
-        active.want(0, Role.ACTIVE, 1)
-        standby.want(1, Role.STANDBY, 1)
-        for _ in range(10):
-            lab.produce(40)
-            active.await_processed()
-        # The standby takes over and goes on; the former active follows it.
-        lab.name(1, 2, claimed=True)
-        standby.want(1, Role.ACTIVE, 2)
-        active.want(0, Role.STANDBY, 2)
-        lab.produce(200)
-        standby.await_processed()
-        end = standby.statuses()[0].applied
-        active.eventually(lambda: (active.statuses()[0].applied or 0) >= (end or 0))
-    finally:
-        active.close()
-        standby.close()
+    active = lab.container("a", step=everything).activate()
+    standby = lab.container("b", step=everything).want(1, Role.STANDBY, 1)
+    for _ in range(10):
+        active.process(40)
+    # The standby takes over and goes on; the former active follows it.
+    standby.activate(1, 2, claimed=True)
+    active.want(0, Role.STANDBY, 2)
+    standby.process(200)
+    end = standby.status().applied
+    active.eventually(lambda: (active.status().applied or 0) >= (end or 0))
+    active.close()
+    standby.close()
     content = rocks.content("a")
     assert content == rocks.content("b")
     # What has expired is gone for good, not only hidden: 600 were put, under up to 250 keys.
     seen = [key for key in content if key.startswith(b"\x04seend")]
     assert 25 <= len(seen) <= 30 + 128
-    changelog: dict[bytes, bytes] = {}
-    for key, value in lab.kafka.committed_records("changelog", 0):
-        if value is None:
-            changelog.pop(key, None)
-        else:
-            changelog[key] = value
-    assert content == changelog
+    assert content == lab.changelog_content()
 
 
-def test_a_state_that_is_being_loaded_is_left_alone(lab: MemoryLab, start: Make) -> None:
+def test_a_state_that_is_being_loaded_is_left_alone(lab: MemoryLab) -> None:
     lab.name(0, 1)
-    standby = start("b", step=count)
-    standby.want(1, Role.STANDBY, 1)
-    standby.await_phase(Phase.TAILING)
+    standby = lab.container("b", step=count).stand_by()
     (held,) = standby.replicas.held()
     readable = held.readable()
     assert readable is not None
@@ -241,9 +200,9 @@ def test_a_state_that_is_being_loaded_is_left_alone(lab: MemoryLab, start: Make)
 
 
 def test_a_replica_that_changes_while_it_is_read_is_judged_anew(
-    lab: MemoryLab, start: Make, monkeypatch: pytest.MonkeyPatch
+    lab: MemoryLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    active = counting_one(lab, start)
+    active = counting_one(lab)
     (held,) = active.replicas.held()
     readable = held.readable()
     assert readable is not None
@@ -259,14 +218,14 @@ def test_a_replica_that_changes_while_it_is_read_is_judged_anew(
     held.replica = before
 
 
-def test_a_store_that_a_step_keeps_is_of_no_use_after_its_batch(lab: MemoryLab, start: Make) -> None:
+def test_a_store_that_a_step_keeps_is_of_no_use_after_its_batch(lab: MemoryLab) -> None:
     kept: list[Store] = []
 
     def keep(rows: Any, state: Any, out: Any) -> None:
         count(rows, state, out)
         kept.append(state["counts"])
 
-    active = counting_one(lab, start, step=keep)
+    active = counting_one(lab, step=keep)
     with pytest.raises(RuntimeError, match="over"):
         kept[0].put(b"k", b"late")
     assert found(active, "k").value == INT.dump(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +16,8 @@ from standby.replica.store.origin import DATABASE
 from standby.shared.model import Phase, Role
 from standby.shared.naming import state_path
 from tests.fakes.peers import PeerNet
-from tests.memory_lab import MemoryContainer, MemoryLab
+from tests.meanwhile import Hold
+from tests.memory_lab import MakeLab, MemoryLab
 from tests.patience import PATIENCE_SECONDS
 
 Disks = tuple[Path, Path]
@@ -40,23 +40,8 @@ def disks(tmp_path: Path) -> Iterator[Disks]:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, disks: Disks) -> MemoryLab:
-    return MemoryLab(
-        tmp_path, 1, **{"job.state.dir": f"{disks[0]},{disks[1]}", "job.restore.peer.min.records": "20"}
-    )
-
-
-@pytest.fixture
-def start(lab: MemoryLab) -> Iterator[Callable[[], MemoryContainer]]:
-    made: list[MemoryContainer] = []
-
-    def one() -> MemoryContainer:
-        made.append(lab.container("a", databases=open_database))
-        return made[-1]
-
-    yield one
-    for each in made:
-        each.replicas.close(PATIENCE_SECONDS)
+def lab(disks: Disks, make_lab: MakeLab) -> MemoryLab:
+    return make_lab(1, **{"job.state.dir": f"{disks[0]},{disks[1]}", "job.restore.peer.min.records": "20"})
 
 
 def fill(disk: Path) -> None:
@@ -85,25 +70,12 @@ def contents(lab: MemoryLab, disk: Path) -> dict[bytes, bytes]:
     return found
 
 
-def expected(lab: MemoryLab) -> dict[bytes, bytes]:
-    state: dict[bytes, bytes] = {}
-    for key, value in lab.kafka.committed_records("changelog", 0):
-        if value is None:
-            state.pop(key, None)
-        else:
-            state[key] = value
-    return state
-
-
 @pytest.mark.parametrize("fail", [fill, make_read_only])
 def test_a_disk_that_fails_moves_the_tasks_state_and_nothing_else(
-    lab: MemoryLab, disks: Disks, start: Callable[[], MemoryContainer], fail: Callable[[Path], None]
+    lab: MemoryLab, disks: Disks, fail: Callable[[Path], None]
 ) -> None:
     lab.name(0, 1)
-    container = start()
-    container.want(0, Role.ACTIVE, 1)
-    lab.produce(100)
-    container.await_processed()
+    container = lab.container("a", databases=open_database).want(0, Role.ACTIVE, 1).process(100)
     assert where(lab, disks[0]).is_dir(), "the disk with more room"
     assert not where(lab, disks[1]).exists()
     if fail is fill:
@@ -114,47 +86,35 @@ def test_a_disk_that_fails_moves_the_tasks_state_and_nothing_else(
     if fail is make_read_only:
         # A disk that is written to cannot be made so from outside; one that broke is found like this.
         make_read_only(disks[0])
-    lab.name(0, 2)
-    container.want(0, Role.ACTIVE, 2)
-    lab.produce(100)
-    container.await_processed()
+    container.activate(0, 2).process(100)
     assert container.replicas.broken is None
     container.close()
-    assert contents(lab, disks[1]) == expected(lab)
+    assert contents(lab, disks[1]) == lab.changelog_content()
     lab.assert_exact()
 
 
 def test_without_any_disk_that_can_be_written_the_replica_fails_and_says_why(
-    lab: MemoryLab, disks: Disks, start: Callable[[], MemoryContainer]
+    lab: MemoryLab, disks: Disks
 ) -> None:
     for each in disks:
         make_read_only(each)
     lab.name(0, 1)
-    container = start()
-    container.want(0, Role.ACTIVE, 1)
-    container.await_phase(Phase.FAILED)
-    assert "no state can be written there" in container.statuses()[0].detail
+    container = lab.container("a", databases=open_database).want(0, Role.ACTIVE, 1).await_phase(Phase.FAILED)
+    assert "no state can be written there" in container.status().detail
     assert container.replicas.broken is None
 
 
 def test_a_full_disk_is_gone_on_with_when_there_is_no_other(tmp_path: Path, disks: Disks) -> None:
     """Not to be able to write later is better than not to have the state now."""
     lab = MemoryLab(tmp_path, 1, **{"job.state.dir": str(disks[1])})
-    lab.name(0, 1)
-    container = lab.container("a", databases=open_database)
-    container.want(0, Role.ACTIVE, 1)
-    lab.produce(100)
-    container.await_processed()
+    container = lab.container("a", databases=open_database).activate().process(100)
     container.close()
     room = places.free_bytes(disks[1])
     assert room is not None
     (disks[1] / "ballast").write_bytes(b"\0" * (room - (20 << 20)))
-    again = lab.container("a", databases=open_database)
-    again.want(0, Role.ACTIVE, 1)
-    lab.produce(10)
-    again.await_processed()
+    again = lab.container("a", databases=open_database).want(0, Role.ACTIVE, 1).process(10)
     again.close()
-    assert contents(lab, disks[1]) == expected(lab)
+    assert contents(lab, disks[1]) == lab.changelog_content()
 
 
 def test_a_disk_that_gets_full_during_a_fetch_costs_neither_task_nor_container(
@@ -163,22 +123,12 @@ def test_a_disk_that_gets_full_during_a_fetch_costs_neither_task_nor_container(
     lab.placed.placed, lab.placed.in_sync = {0: "giver", 1: "a"}, (0,)
     lab.name(0, 1)
     net = PeerNet()
-    giver = lab.container("giver", databases=open_database)
-    giver.want(0, Role.ACTIVE, 1)
-    lab.produce(100)
-    giver.await_processed()
-    reached, go_on = threading.Event(), threading.Event()
-
-    def hold(_: bytes) -> None:
-        reached.set()
-        go_on.wait(PATIENCE_SECONDS)
-
-    net.give("giver", giver.replicas.offer).on_piece = hold
-    taker = lab.container("a", databases=open_database, peers=net.peers_of("a"))
-    taker.want(1, Role.STANDBY, 1)
-    assert reached.wait(PATIENCE_SECONDS)
+    giver = lab.container("giver", databases=open_database).want(0, Role.ACTIVE, 1).process(100)
+    net.give("giver", giver.replicas.offer).on_piece = hold = Hold()
+    taker = lab.container("a", databases=open_database, peers=net.peers_of("a")).want(1, Role.STANDBY, 1)
+    hold.await_reached()
     fill(disks[0])
-    go_on.set()
+    hold.let_go()
     taker.await_phase(Phase.TAILING)
     # It is fetched once more, onto the other one.
     assert {labels[1] for labels, _ in next(iter(taker.restores.metrics())).values} == {"active"}
@@ -187,4 +137,4 @@ def test_a_disk_that_gets_full_during_a_fetch_costs_neither_task_nor_container(
     taker.close()
     giver.replicas.close(PATIENCE_SECONDS)
     net.close()
-    assert contents(lab, disks[1]) == expected(lab)
+    assert contents(lab, disks[1]) == lab.changelog_content()
