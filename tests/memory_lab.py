@@ -360,51 +360,6 @@ class MakeLab(Protocol):
     def __call__(self, tasks: int = 2, /, **config: str) -> MemoryLab: ...
 
 
-#: Starts a container on a host of this name.
-Make = Callable[..., MemoryContainer]
-
-
-@contextmanager
-def starting(lab: MemoryLab) -> Iterator[Make]:
-    """Yield a function that starts containers of the lab; they are closed after the block."""
-    made: list[MemoryContainer] = []
-
-    def one(host: str, **more: Any) -> MemoryContainer:
-        made.append(lab.container(host, **more))
-        return made[-1]
-
-    try:
-        yield one
-    finally:
-        for each in made:
-            each.replicas.close(PATIENCE_SECONDS)
-
-
-def begun(lab: MemoryLab, start: Make, records: int = 20, *, keys: int = 5, **more: Any) -> MemoryContainer:
-    """Return copy 0 on host a, active at epoch 1, after it has processed the given input."""
-    lab.name(0, 1)
-    active = start("a", **more)
-    active.want(0, Role.ACTIVE, 1)
-    lab.produce(records, keys)
-    active.await_processed()
-    return active
-
-
-def pair(lab: MemoryLab, start: Make, **more: Any) -> tuple[MemoryContainer, MemoryContainer]:
-    """Return an active that has processed some input, and its standby in sync."""
-    lab.name(0, 1)
-    active, standby = start("a"), start("b", **more)
-    active.want(0, Role.ACTIVE, 1)
-    standby.want(1, Role.STANDBY, 1)
-    lab.produce(60)
-    active.await_processed()
-    ends = {each.replica.task: each.applied or 0 for each in active.statuses()}
-    standby.await_all(
-        lambda each: each.phase is Phase.TAILING and (each.applied or 0) >= ends[each.replica.task]
-    )
-    return active, standby
-
-
 @contextmanager
 def active_of(lab: MemoryLab, **more: Any) -> Iterator[MemoryContainer]:
     """Yield a container that is to be active for every task, and close it after the block."""

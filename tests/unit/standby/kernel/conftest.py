@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.peers import PeerNet
-from tests.memory_lab import Make, MakeLab, MemoryLab, starting
+from tests.memory_lab import MakeLab, MemoryLab
 
 
 @pytest.fixture
@@ -25,13 +25,6 @@ def make_lab(tmp_path: Path) -> Iterator[MakeLab]:
 def lab(make_lab: MakeLab) -> MemoryLab:
     """A job of two tasks."""
     return make_lab()
-
-
-@pytest.fixture
-def start(lab: MemoryLab) -> Iterator[Make]:
-    """Starts containers of the test's lab; they are closed after it."""
-    with starting(lab) as one:
-        yield one
 
 
 @pytest.fixture
