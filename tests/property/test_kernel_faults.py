@@ -101,40 +101,9 @@ PLAYS: Final[dict[str, tuple[World, list[Fault], Callable[[Play], object]]]] = {
         ["get on", LeftOut(0, frozenset({"out-1"}), Lost("before_commit")), "get on", "a moment", "get on"],
         lambda play: play.has_lost,
     ),
-    "the changelog lacks a marker": (
-        World(may_lose=True),
-        [
-            "get on",
-            LeftOut(0, frozenset({"changelog"}), Lost("before_commit")),
-            "get on",
-            "a moment",
-            "get on",
-        ],
-        lambda play: play.has_lost,
-    ),
     "an abort lacks a marker in a shared output": (
         World(outputs=2, may_lose=True),
         ["get on", LeftOut(0, frozenset({"out-1"}), Lost("before_commit"), is_behind=False), "get on"],
-        lambda play: play.lab.kafka.sweeps and not play.has_lost,
-    ),
-    "an abort lacks a marker in the changelog": (
-        World(may_lose=True),
-        ["get on", LeftOut(0, frozenset({"changelog"}), Lost("before_commit"), is_behind=False), "get on"],
-        lambda play: play.lab.kafka.sweeps and not play.has_lost,
-    ),
-    "a commit without an answer lacks a marker in the changelog": (
-        World(may_lose=True),
-        ["get on", LeftOut(0, frozenset({"changelog"}), Lost("after_commit"), is_behind=False), "get on"],
-        lambda play: not play.lab.kafka.sweeps and not play.has_lost,
-    ),
-    "the abort of a claim lacks a marker in the changelog, and so would a sweep in the output": (
-        World(may_lose=True),
-        [
-            "get on",
-            Crash(is_active=True, lost=0),
-            LeftOut(0, frozenset({"changelog", "out-0"}), Lost("before_commit"), is_behind=False),
-            "get on",
-        ],
         lambda play: play.lab.kafka.sweeps and not play.has_lost,
     ),
     "where the changelog ends is not answered": (
