@@ -1,4 +1,4 @@
-"""How far behind a replica is, in time."""
+"""How far behind a replica is, in time: never told too short, and known from few looks however many there were."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from standby.replica.lag import LagClock, mean_bytes
 from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId
+
+LOOKS = 1_000
 
 
 def test_at_the_end_there_is_no_lag_however_long_nothing_happens() -> None:
@@ -45,6 +47,11 @@ def test_a_clock_that_was_set_back_does_not_hide_for_how_long_it_is_behind() -> 
     assert clock.lag_ms(30, 1_700) == 0
     clock.end_seen(40, 1_800)
     assert clock.lag_ms(30, 2_000) == 1_000
+    # Set back between two looks: the later one is no younger than it is.
+    clock = LagClock()
+    for end, at_ms in ((10, 5_000), (20, 5_100), (30, 5_050)):
+        clock.end_seen(end, at_ms)
+    assert clock.lag_ms(20, 5_150) == 100
 
 
 def test_who_was_never_at_the_end_is_not_at_the_end() -> None:
@@ -52,7 +59,38 @@ def test_who_was_never_at_the_end_is_not_at_the_end() -> None:
     assert clock.lag_ms(0, 1000) is None, "nothing is known before the first look"
     clock.end_seen(1000, 100)
     assert clock.applied(999) is None
-    assert clock.lag_ms(999, 5_100) == 5_000
+    clock.end_seen(2_000, 5_000)
+    assert clock.lag_ms(999, 5_100) == 5_000, "since the first look"
+
+
+def test_who_is_behind_since_this_moment_or_since_a_later_one_has_no_lag() -> None:
+    for position in (0, 10):
+        clock = LagClock()
+        clock.end_seen(10, 100)
+        clock.end_seen(20, 100)
+        assert [clock.lag_ms(position, now_ms) for now_ms in (100, 98)] == [0, 0]
+
+
+def test_few_of_many_looks_are_kept_and_tell_every_lag_well_and_none_too_short() -> None:
+    for applied in range(1, LOOKS, 7):
+        clock = LagClock()
+        for look in range(LOOKS):
+            clock.end_seen(10 * look, 10 * look)
+        assert len(clock._ends) <= LOOKS / 10
+        told, real = clock.lag_ms(10 * applied, 10 * LOOKS), 10 * (LOOKS - applied)
+        assert told is not None
+        # Of what it had to keep in mind, a thirtieth at most.
+        assert real <= told <= real + 10 * LOOKS / 30, applied
+
+
+def test_who_has_caught_up_tells_a_short_lag_exactly_again() -> None:
+    clock = LagClock()
+    for look in range(LOOKS):
+        clock.end_seen(look, look)
+    assert clock.lag_ms(LOOKS, LOOKS) == 0
+    for look in range(LOOKS, LOOKS + 10):
+        clock.end_seen(look, look)
+    assert clock.lag_ms(LOOKS + 4, LOOKS + 10) == 6
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 60)), min_size=1, max_size=300))

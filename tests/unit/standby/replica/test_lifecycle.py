@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from standby.replica.lifecycle import (
     ENDED,
@@ -17,7 +18,8 @@ from standby.replica.lifecycle import (
     opened,
     step,
 )
-from standby.shared.model import Phase, ReplicaId, Role, TaskId
+from standby.replica.reconcile import reconcile
+from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 
 ID = ReplicaId(TaskId("job", "main", 3), 1)
 
@@ -72,31 +74,18 @@ def test_repeated_and_late_orders_are_harmless() -> None:
 
 def test_a_promotion_walks_fencing_draining_claiming_active() -> None:
     held, effects = opened(Order(ID, Signal.OPEN, 5, Role.STANDBY))
-    assert effects == (Effect.OPEN_STORE,)
-    walked = [held.phase]
-    owed: list[tuple[Effect, ...]] = []
-    for signal in (
-        Signal.OPENED,
-        Signal.CAUGHT_UP,
-        Signal.PROMOTE,
-        Signal.WRITER_FENCED,
-        Signal.DRAINED,
-        Signal.CLAIMED,
+    assert (held.phase, effects) == (Phase.OPENING, (Effect.OPEN_STORE,))
+    for signal, phase, owed in (
+        (Signal.OPENED, Phase.RESTORING, (Effect.REPLAY,)),
+        (Signal.CAUGHT_UP, Phase.TAILING, ()),
+        (Signal.PROMOTE, Phase.FENCING, (Effect.TAKE_OVER,)),
+        (Signal.WRITER_FENCED, Phase.DRAINING, ()),
+        (Signal.DRAINED, Phase.CLAIMING, ()),
+        (Signal.CLAIMED, Phase.ACTIVE, (Effect.OPEN_INPUT,)),
     ):
-        role = Role.ACTIVE if signal is Signal.PROMOTE else None
-        held, effects = step(held, Order(ID, signal, 6 if signal is Signal.PROMOTE else held.epoch, role))
-        walked.append(held.phase)
-        owed.append(effects)
-    assert walked == [
-        Phase.OPENING,
-        Phase.RESTORING,
-        Phase.TAILING,
-        Phase.FENCING,
-        Phase.DRAINING,
-        Phase.CLAIMING,
-        Phase.ACTIVE,
-    ]
-    assert owed == [(Effect.REPLAY,), (), (Effect.TAKE_OVER,), (), (), (Effect.OPEN_INPUT,)]
+        epoch, role = (6, Role.ACTIVE) if signal is Signal.PROMOTE else (held.epoch, None)
+        held, effects = step(held, Order(ID, signal, epoch, role))
+        assert (held.phase, effects) == (phase, owed)
     assert (held.epoch, held.role) == (6, Role.ACTIVE)
 
 
@@ -107,3 +96,26 @@ def test_an_older_epoch_changes_nothing_and_a_newer_one_is_kept_even_without_a_m
     tailing = Replica(ID, Role.STANDBY, Phase.TAILING, 5)
     after, effects = step(tailing, Order(ID, Signal.DEMOTE, 9, Role.STANDBY))
     assert (after.epoch, after.phase, effects) == (9, Phase.TAILING, ())
+
+
+def test_a_replica_whose_state_is_lost_wipes_it_and_begins_anew_and_once() -> None:
+    lost = Order(ID, Signal.STATE_LOST, 3)
+    opening = Replica(ID, Role.STANDBY, Phase.OPENING, 3)
+    for phase in set(RUNNING) - {Phase.OPENING}:
+        replica, effects = step(replace(opening, phase=phase), lost)
+        assert replica.phase is Phase.OPENING, phase
+        assert effects == (Effect.HALT, Effect.WIPE_STORE, Effect.OPEN_STORE), phase
+    assert step(opening, lost) == (opening, ()), "a late word does not wipe what is being opened anew"
+
+
+def test_a_new_replica_has_the_role_of_its_order_and_is_a_standby_without_one() -> None:
+    for told, role in ((Role.ACTIVE, Role.ACTIVE), (Role.STANDBY, Role.STANDBY), (None, Role.STANDBY)):
+        expected = Replica(ID, role, Phase.OPENING, 3), (Effect.OPEN_STORE,)
+        assert opened(Order(ID, Signal.OPEN, 3, told)) == expected
+
+
+def test_a_standby_that_stays_one_takes_a_newer_epoch_over() -> None:
+    held = {ID: Replica(ID, Role.STANDBY, Phase.TAILING, 3)}
+    (order,) = reconcile([Wanted(ID, Role.STANDBY, 4)], held)
+    assert order == Order(ID, Signal.DEMOTE, 4, Role.STANDBY)
+    assert step(held[ID], order) == (Replica(ID, Role.STANDBY, Phase.TAILING, 4), ())

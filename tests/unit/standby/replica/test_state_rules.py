@@ -15,6 +15,7 @@ from standby.replica.claim import (
     Committed,
     StateMismatch,
     batch_of,
+    check_aborted,
     check_committed,
     check_last,
     check_record,
@@ -132,7 +133,8 @@ def test_the_newest_claim_of_all_inputs_stops_a_stalled_promotee_and_they_must_a
     for newer in ([at(4)], [at(3), at(4)], [at(4), at(3)], [None, at(4)]):
         with case(newer), pytest.raises(Fenced, match="claimed at epoch 4"):
             check_committed(newer, TASK, 3)
-    for mixed in ([at(2), at(3)], [at(3), Committed(5)]):
+    check_committed([Committed(5), Committed(5)], TASK, 1)
+    for mixed in ([at(2), at(3)], [at(3), Committed(5)], [Committed(5), at(3)]):
         with case(mixed), pytest.raises(BadConfiguration, match="different epochs"):
             check_committed(mixed, TASK, 3)
 
@@ -160,6 +162,8 @@ def test_a_commit_record_is_read_back_as_it_was_written() -> None:
     for each in (said, LAST, full, batch(12)):
         assert decode_commit(each.encode()) == each
     assert said.end == 18, "itself at 12, four changes, a marker"
+    assert (LAST.is_bare, said.is_bare) == (True, False)
+    assert LAST.encode() == b'{"batch":12,"epoch":3,"run":"run","offsets":[50],"changes":0,"outputs":0}'
     assert batch_of([Committed(7, said.metadata), Committed(3, said.metadata)]) == 12
     for value in (b"", b"x", b"{}", b"[]", b'{"batch":1}', b'{"offsets":3}'):
         with case(value), pytest.raises(CorruptState, match="no commit record"):
@@ -253,3 +257,27 @@ def test_the_first_offset_is_the_committed_one_or_the_start_of_the_run() -> None
     for gone in ([None], [Committed(42), None], [None, Committed(4)], [None, None]):
         with case(gone), pytest.raises(BadConfiguration, match="is gone"):
             first_offsets(gone, claimed, "earliest", bounds)
+
+
+def test_what_those_after_it_show_to_have_been_committed_is_lost_unless_it_changed_nothing() -> None:
+    def changing(number: int, offset: int) -> CommitRecord:
+        return CommitRecord(number, 3, "run", Offsets.of(offset), changes=1)
+
+    def bare(number: int, offset: int) -> CommitRecord:
+        return CommitRecord(number, 4, "run", Offsets.of(offset))
+
+    for why, later in (
+        ("its offsets were taken over", [changing(14, 80), bare(15, 80)]),
+        ("another batch followed", [changing(14, 80), changing(16, 90)]),
+        ("the second of two", [changing(14, 80), bare(15, 50), changing(16, 90), bare(17, 90)]),
+    ):
+        with case(why), pytest.raises(StateMismatch, match="was aborted there"):
+            check_aborted(later, LAST, TASK)
+    for harmless in (
+        [],
+        [changing(14, 80)],
+        [changing(14, 80), bare(15, 50)],
+        [changing(14, 50), bare(15, 50)],
+        [bare(14, 80), bare(15, 80)],
+    ):
+        check_aborted(harmless, LAST, TASK)
