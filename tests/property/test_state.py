@@ -1,4 +1,4 @@
-"""Whatever batches do to their stores: scans, reads and expiry say what a dictionary would, on either database."""
+"""Whatever batches do to their stores: scans and reads say what a dictionary would, on either database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from standby.adapters.rocksdict import open_database
 from standby.kernel.ports import Database, OpenDatabase, Profile
 from standby.replica.store.overlay import BatchState
-from standby.state import INT, TEXT, Expiring, tuple_of
 from tests.examples import examples
 from tests.fakes.database import MemoryDisk
 
@@ -35,8 +34,6 @@ batches = st.lists(
     st.tuples(st.sampled_from(["commit", "commit", "fail", "reopen"]), st.lists(moves, max_size=8)),
     max_size=6,
 )
-
-TTL_MS = 20
 
 
 class Play:
@@ -108,47 +105,3 @@ def test_stores_are_ordered_dictionaries(kind: str, played: list[Any]) -> None:
             play.batch(ending, content)
         play.batch("commit", [("scan", b"", None)])
         play.database.close()
-
-
-visits = st.lists(
-    st.tuples(
-        st.integers(0, 15),
-        st.lists(
-            st.tuples(st.sampled_from(["ann", "an", ""]), st.integers(0, 3), st.integers(-25, 0)), max_size=12
-        ),
-    ),
-    max_size=8,
-)
-
-
-@settings(max_examples=examples(60))
-@given(batches=visits)
-def test_expiry_on_a_real_database_says_what_a_dictionary_would(batches: list[Any]) -> None:
-    key = tuple_of(TEXT, INT)
-    model: dict[tuple[Any, ...], tuple[int, int]] = {}
-    now_ms = 1_000
-    with tempfile.TemporaryDirectory() as directory:
-        database = open_database(Path(directory) / "db", Profile.SERVING)
-        for number, (passed, visited) in enumerate(batches):
-            now_ms += passed
-            state = BatchState(["s"], database)
-            view = Expiring(state["s"], now_ms=now_ms, ttl_ms=TTL_MS, key=key, value=INT)
-            for user, page, before in visited:
-                view.put((user, page), number, now_ms + before)
-                model[user, page] = (number, now_ms + before + TTL_MS)
-            alive = sorted((each, value) for each, (value, expiry) in model.items() if expiry > now_ms)
-            assert list(view.range()) == alive
-            assert list(view.range(reverse=True)) == alive[::-1]
-            for user in ("ann", "an", ""):
-                assert list(view.prefix((user,))) == [each for each in alive if each[0][0] == user]
-            assert view.get_many(model) == dict(alive)
-            state.end()
-            database.write(state.changes.items())
-        state = BatchState(["s"], database)
-        assert Expiring(state["s"], now_ms=now_ms + TTL_MS, ttl_ms=1, key=key, value=INT).sweep(1_000) <= len(
-            model
-        )
-        database.write(state.changes.items())
-        left = [each for each, _ in database.page(b"\x01s", b"\x01t", 1_000).items]
-        assert left in ([], [b"\x01sf"]), "what has expired is gone from the database"
-        database.close()

@@ -123,11 +123,13 @@ def test_what_has_expired_is_not_there_and_what_has_not_is(batches: list[tuple[i
                 else:
                     assert view.sweep(amount) <= amount
                 alive = model.alive(now_ms)
-                assert dict(view.range()) == alive
+                assert list(view.range()) == sorted(alive.items())
+                assert list(view.range(reverse=True)) == sorted(alive.items(), reverse=True)
                 assert view.get_many(["a", "b", "c", "aa", ""]) == alive
                 assert {each for each in ("a", "b", "c", "aa", "") if each in view} == set(alive)
                 begin_so = {each: alive[each] for each in alive if each.startswith("a")}
-                assert dict(view.prefix("a")) == begin_so
+                assert list(view.prefix("a")) == sorted(begin_so.items())
+                assert list(view.prefix("a", reverse=True)) == sorted(begin_so.items(), reverse=True)
                 assert view.expires_ms("a") == (model.entries["a"][1] if "a" in alive else None)
         assert_consistent(state)
     with state.batch() as stores:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from standby.errors import BadConfiguration
 from standby.replica.store.keys import prefix
@@ -29,106 +27,6 @@ class Committed:
         found = sorted((each for each in self.content.items() if start <= each[0] < stop), reverse=reverse)
         # Pages as small as a database with large values gives: what matters is where one ends.
         return ScanPage(found[: min(limit, 2)], len(found) <= min(limit, 2))
-
-
-keys = st.sampled_from([b"", b"a", b"b", b"\x00", b"aa"])
-operations = st.lists(
-    st.one_of(
-        st.tuples(st.just("put"), st.sampled_from(["s", "t"]), keys, st.binary(max_size=3)),
-        st.tuples(st.just("delete"), st.sampled_from(["s", "t"]), keys, st.just(b"")),
-    ),
-    max_size=20,
-)
-
-
-@settings(derandomize=True)
-@given(operations, operations)
-def test_it_behaves_like_plain_dictionaries(
-    before: list[tuple[str, str, bytes, bytes]], batch: list[tuple[str, str, bytes, bytes]]
-) -> None:
-    model: dict[tuple[str, bytes], bytes] = {}
-    committed: dict[bytes, bytes] = {}
-    for _, store, key, value in before:
-        model[store, key] = committed[prefix(store) + key] = value
-    untouched = dict(committed)
-    state = BatchState(["s", "t"], Committed(committed))
-    for what, store, key, value in batch:
-        if what == "put":
-            state[store].put(key, value)
-            model[store, key] = value
-        else:
-            state[store].delete(key)
-            model.pop((store, key), None)
-        assert state[store].get(key) == model.get((store, key))
-    for store in ("s", "t"):
-        every = [b"", b"a", b"b", b"\x00", b"aa", b"a"]
-        expected = {key: model[store, key] for key in every if (store, key) in model}
-        assert state[store].get_many(every) == expected
-    assert committed == untouched, "nothing reaches the committed state before the commit"
-    for full, new in state.changes.items():
-        if new is None:
-            committed.pop(full, None)
-        else:
-            committed[full] = new
-    assert committed == {prefix(store) + key: value for (store, key), value in model.items()}
-
-
-scans = st.tuples(
-    st.just("scan"),
-    st.sampled_from(["s", "t"]),
-    st.one_of(keys, st.binary(max_size=2)),
-    st.one_of(st.none(), keys, st.binary(max_size=2)),
-    st.booleans(),
-)
-writes = st.tuples(
-    st.sampled_from(["put", "delete"]),
-    st.sampled_from(["s", "t"]),
-    st.one_of(keys, st.binary(max_size=2)),
-    st.binary(max_size=2),
-    st.booleans(),
-)
-
-
-def in_range(
-    model: dict[tuple[str, bytes], bytes], store: str, start: bytes, stop: bytes | None, reverse: bool
-) -> list[tuple[bytes, bytes]]:
-    found = ((key, value) for (name, key), value in model.items() if name == store)
-    return sorted(
-        (each for each in found if start <= each[0] and (stop is None or each[0] < stop)), reverse=reverse
-    )
-
-
-@settings(derandomize=True)
-@given(
-    st.dictionaries(st.tuples(st.sampled_from(["s", "t"]), st.binary(max_size=2)), st.binary(max_size=2)),
-    st.lists(st.one_of(writes, scans), max_size=40),
-)
-def test_a_scan_sees_the_store_as_it_was_when_it_began(
-    model: dict[tuple[str, bytes], bytes], batch: list[tuple[str, str, bytes, bytes | None, bool]]
-) -> None:
-    state = BatchState(
-        ["s", "t"], Committed({prefix(store) + key: value for (store, key), value in model.items()})
-    )
-    open_ones = []
-    for what, store, key, other, reverse in batch:
-        if what == "put":
-            assert other is not None
-            state[store].put(key, other)
-            model[store, key] = other
-        elif what == "delete":
-            state[store].delete(key)
-            model.pop((store, key), None)
-        else:
-            expected = in_range(model, store, key, other, reverse)
-            assert list(state[store].range(key, other, reverse)) == expected
-            with_prefix = [
-                each for each in in_range(model, store, b"", None, reverse) if each[0].startswith(key)
-            ]
-            assert list(state[store].prefix(key, reverse)) == with_prefix
-            # To be read only when the batch has gone on writing.
-            open_ones.append((state[store].range(key, other, reverse), expected))
-    for scan, expected in open_ones:
-        assert list(scan) == expected
 
 
 def test_many_are_written_as_one_by_one() -> None:
