@@ -1,34 +1,28 @@
-"""The watchdog tells a loop that stands still from one that is only slow."""
+"""The watchdog tells a loop that stands still from one that is only slow, by looks in a row without a rise."""
 
 from __future__ import annotations
 
-import itertools
 import threading
+from itertools import chain, repeat
 
 from standby.control.watchdog import Watchdog
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
 
-def test_a_count_that_stands_still_is_told() -> None:
+def test_a_count_is_told_at_the_last_of_so_many_looks_in_a_row_that_it_did_not_rise_in() -> None:
+    counts = chain([0, 1, 1, 1, 2], repeat(2))
+    seen: list[int] = []
+    seen_when_told: list[int] = []
     told = threading.Event()
-    Watchdog(lambda: 7, told.set, looks=3, interval_seconds=LOOK_SECONDS).start()
-    assert told.wait(PATIENCE_SECONDS)
-
-
-def test_a_count_that_rises_is_left_alone() -> None:
-    told = threading.Event()
-    looked = threading.Event()
-    counts = itertools.chain.from_iterable((each, each, each) for each in range(10))
 
     def count() -> int:
-        try:
-            return next(counts)
-        except StopIteration:
-            looked.set()
-            watchdog.stop()
-            return -1
+        seen.append(next(counts))
+        return seen[-1]
 
-    watchdog = Watchdog(count, told.set, looks=3, interval_seconds=LOOK_SECONDS)
-    watchdog.start()
-    assert looked.wait(PATIENCE_SECONDS)
-    assert not told.is_set()
+    def on_stuck() -> None:
+        seen_when_told.extend(seen)
+        told.set()
+
+    Watchdog(count, on_stuck, looks=3, interval_seconds=LOOK_SECONDS).start()
+    assert told.wait(PATIENCE_SECONDS)
+    assert seen_when_told == [0, 1, 1, 1, 2, 2, 2, 2]
