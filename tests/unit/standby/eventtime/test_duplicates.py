@@ -1,4 +1,4 @@
-"""De-duplication by example."""
+"""De-duplication by example; which rows are kept or late is in tests/property/test_eventtime.py."""
 
 from __future__ import annotations
 
@@ -27,13 +27,6 @@ def test_the_first_row_of_a_key_is_kept() -> None:
     found = apply(state, spec, (b"a", 9), (b"b", 8), (b"a", 10), (None, 11))
     # At 10 the watermark has reached a's first row and the span.
     assert (found.kept, found.duplicates, found.late) == ([2], [0], [1])
-
-
-def test_by_key_no_row_is_late() -> None:
-    state, spec = TaskState("s"), Deduplication.by_key(10)
-    found = apply(state, spec, (b"a", 100), (b"b", 3), (b"b", 105), (b"b", 109), (b"b", 110), (b"a", 112))
-    # b is kept from when it came, by the task's time, not from its own time, which is long ago.
-    assert (found.kept, found.duplicates, found.late) == ([0, 1, 4, 5], [2, 3], [])
 
 
 def test_without_a_time_to_live_keys_stay() -> None:

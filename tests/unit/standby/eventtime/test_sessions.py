@@ -1,4 +1,4 @@
-"""Sessions by example."""
+"""Sessions by example; which rows make one, or are late, is in tests/property/test_eventtime.py."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_row_between_two_sessions_makes_them_one() -> None:
 
 def test_a_row_is_late_when_its_own_session_would_have_closed() -> None:
     state, spec = TaskState("s"), SessionAggregation(10, COUNT, grace_ms=5)
-    found = add(state, spec, (b"a", 0), (b"b", 100), (b"a", 84), (b"a", 85), (b"a", 84))
+    found = add(state, spec, (b"a", 0), (b"b", 100), (b"a", 84), (b"a", 85), (b"a", 100), (b"a", 84))
     assert found.results == [(b"a", 0, 0, 1)]
     assert found.late == [2], "the last one is no later, but there is a session that takes it"
     assert found.dropped == 1

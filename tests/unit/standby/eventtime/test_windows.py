@@ -1,4 +1,4 @@
-"""Windows by example: what opens, closes, is late, and what the state holds meanwhile."""
+"""Windows by example; what closes, is late or is told again by which row is in tests/property/test_eventtime.py."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from standby.eventtime import (
     COUNT,
     MAX,
     MIN,
-    SUM,
-    Emit,
     Results,
     TimeWindows,
     Watermark,
@@ -61,53 +59,6 @@ def test_a_row_is_in_each_hopping_window_that_holds_its_time() -> None:
     assert list(TimeWindows.tumbling(10, 3).starts(3)) == [3]
     with pytest.raises(ValueError, match="advance"):
         TimeWindows.hopping(5, 10)
-
-
-def test_a_hopping_row_may_be_late_for_some_of_its_windows_only() -> None:
-    state, spec = TaskState("s"), WindowAggregation(TimeWindows.hopping(10, 5), COUNT)
-    # At 12 the window [0, 10) has closed; 8 is in it and in [5, 15), 4 in [-5, 5) and in [0, 10).
-    found = add(state, spec, (b"a", 12), (b"a", 8), (b"a", 4), (b"a", 20))
-    assert found.results == [(b"a", 5, 15, 2), (b"a", 10, 20, 1)]
-    assert found.late == [2]
-    assert found.dropped == 3
-
-
-def test_grace_keeps_a_window_open_behind_its_end() -> None:
-    state, spec = TaskState("s"), WindowAggregation(TEN, SUM, grace_ms=5)
-    found = add(state, spec, (b"a", 0), (b"a", 14), (b"a", 9), values=[1, 2, 4])
-    assert (found.results, found.late) == ([], [])
-    found = add(state, spec, (b"a", 15), (b"a", 9), values=[8, 16])
-    assert found.results == [(b"a", 0, 10, 5)]
-    assert found.late == [1]
-
-
-def test_allowed_lateness_tells_a_closed_window_again_for_each_late_row() -> None:
-    state, spec = TaskState("s"), WindowAggregation(TEN, COUNT, allowed_lateness_ms=10)
-    assert add(state, spec, (b"a", 1), (b"a", 10)).results == [(b"a", 0, 10, 1)]
-    # A late row of a key that had none makes a window, told at once.
-    assert add(state, spec, (b"a", 2), (b"b", 19), (b"c", 3)).results == [(b"a", 0, 10, 2), (b"c", 0, 10, 1)]
-    assert windows_of(state) == 4
-    found = add(state, spec, (None, 20), (b"a", 3))
-    assert found.results == [(b"a", 10, 20, 1), (b"b", 10, 20, 1)]
-    assert found.late == [1]
-    assert windows_of(state) == 2, "at end + lateness it is gone"
-
-
-def test_each_update_is_told_when_that_is_asked_for() -> None:
-    state, spec = TaskState("s"), WindowAggregation(TEN, SUM, Emit.ON_UPDATE)
-    found = add(state, spec, (b"a", 1), (b"a", 2), (b"a", 10), values=[5, 6, 7])
-    assert found.results == [(b"a", 0, 10, 5), (b"a", 0, 10, 11), (b"a", 10, 20, 7)]
-    assert add(state, spec, (b"a", 9), values=[1]).late == [0]
-    assert windows_of(state) == 1
-
-
-def test_time_may_leap_and_many_windows_close_at_once_in_order() -> None:
-    state, spec = TaskState("s"), WindowAggregation(TEN, COUNT, allowed_lateness_ms=3)
-    add(state, spec, *((b"k%d" % (each % 7), each) for each in range(60)), delay=60)
-    found = add(state, spec, (b"x", 10_000), delay=60)
-    assert len(found.results) == 42
-    assert [each[1::-1] for each in found.results] == sorted(each[1::-1] for each in found.results)
-    assert windows_of(state) == 1
 
 
 def test_a_key_is_read_and_written_once_per_window_and_batch() -> None:
