@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -21,17 +21,29 @@ from standby.errors import Fenced, Transient
 from standby.shared.records import ControllerRecord
 from standby.threads.inbox import Inbox
 from tests.fakes.clock import held
-from tests.patience import PATIENCE_SECONDS, soon
+from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS, soon
 
 SESSION_MS = 6_000
 
 TIMEOUT_MS = 1_000
 
 
+class Clock:
+    """Milliseconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
 class Ensemble:
     """ZooKeeper as an election sees it: one record, one epoch, watches that fire once."""
 
     def __init__(self) -> None:
+        self.clock = Clock()
+        self.candidates: list[Candidate] = []
         self.record: ControllerRecord | None = None
         self.epoch = 0
         self.is_away = False
@@ -41,7 +53,6 @@ class Ensemble:
         self.beat: Beat | None = None
         #: What a server that lags behind answers instead; its transactions are of the present.
         self.stale_beat: Beat | None = None
-        self.beats_read = threading.Event()
         #: Somebody has asked in vain.
         self.refused = threading.Event()
         #: Answers to the next transactions that get lost, after they were carried out.
@@ -50,6 +61,25 @@ class Ensemble:
         self.seizing: Callable[[], None] = lambda: None
         #: Called before each confirmation.
         self.confirming: Callable[[], None] = lambda: None
+
+    def stand(
+        self,
+        name: str = "b",
+        ask: Callable[[str, int], PortAnswer] = lambda host, port: PortAnswer.ACCEPTED,
+        may_lead: Callable[[], Sequence[str]] = tuple,
+        pace: Callable[[float], float] | None = None,
+    ) -> Candidate:
+        """Return a candidate, which leaves when the test is over."""
+        me = ControllerRecord(name, "h1", 7000, 0)
+        made = Candidate(Client(self), me, may_lead, self.clock, TIMEOUT_MS, ask, pace or held().pace)
+        self.candidates.append(made)
+        return made
+
+    def led(self) -> Candidate:
+        """Return a candidate that leads."""
+        made = self.stand("a")
+        made.enter()
+        return made
 
     def leave_beat(self, epoch: int) -> None:
         self.beat = Beat(epoch, 0 if self.beat is None else self.beat.number + 1)
@@ -107,7 +137,6 @@ class Client:
 
     def beat(self) -> Beat | None:
         self._answer()
-        self.ensemble.beats_read.set()
         return self.ensemble.stale_beat or self.ensemble.beat
 
     def resign_lead(self) -> None:
@@ -116,52 +145,39 @@ class Client:
             self.ensemble.change(None)
 
 
-class Clock:
-    """Milliseconds that pass when a test says so."""
+class Candidate(Election):
+    """A candidate, which may wait in the queue on a thread of its own."""
 
-    def __init__(self) -> None:
-        self.now_ms = 1_000
+    def queue(self) -> Candidate:
+        """Enter the queue on a thread, and return at once."""
+        self.won: list[int] = []
+        self._thread = threading.Thread(target=self._enter, daemon=True)
+        self._thread.start()
+        return self
 
-    def __call__(self) -> int:
-        return self.now_ms
-
-
-@pytest.fixture
-def ensemble() -> Ensemble:
-    return Ensemble()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def election(
-    ensemble: Ensemble,
-    clock: Clock,
-    name: str,
-    may_lead: Callable[[], Sequence[str]] = tuple,
-    timeout_ms: int = TIMEOUT_MS,
-    ask: Callable[[str, int], PortAnswer] = lambda host, port: PortAnswer.ACCEPTED,
-    pace: Callable[[float], float] | None = None,
-) -> Election:
-    me = ControllerRecord(name, "h1", 7000, 0)
-    return Election(Client(ensemble), me, may_lead, clock, timeout_ms, ask, pace or held().pace)
-
-
-def entered(candidate: Election) -> tuple[threading.Thread, list[int]]:
-    """Have a candidate enter the queue on a thread of its own; return that, and where its epoch appears."""
-    won: list[int] = []
-
-    def enter() -> None:
+    def _enter(self) -> None:
         try:
-            won.append(candidate.enter())
+            self.won.append(self.enter())
         except Fenced:
-            won.append(0)
+            self.won.append(0)
 
-    thread = threading.Thread(target=enter, daemon=True)
-    thread.start()
-    return thread, won
+    def outcome(self) -> list[int]:
+        """Return the epoch that it has won, 0 if it has left before; waits until it waits no more."""
+        self._thread.join(PATIENCE_SECONDS)
+        return self.won
+
+
+@pytest.fixture
+def ensemble() -> Iterator[Ensemble]:
+    made = Ensemble()
+    yield made
+    for each in made.candidates:
+        each.leave("the test is over")
+
+
+@pytest.fixture
+def clock(ensemble: Ensemble) -> Clock:
+    return ensemble.clock
 
 
 def leads(candidate: Election) -> bool:
@@ -169,32 +185,27 @@ def leads(candidate: Election) -> bool:
     return candidate.is_leader
 
 
-def test_first_one_leads_and_says_so(ensemble: Ensemble, clock: Clock) -> None:
-    candidate = election(ensemble, clock, "a")
+def test_first_one_leads_and_says_so(ensemble: Ensemble) -> None:
+    candidate = ensemble.stand("a")
     assert not leads(candidate)
     assert candidate.enter() == 1
     assert leads(candidate)
     leader = candidate.leader()
     assert leader is not None
     assert (leader.candidate, leader.host, leader.port, leader.epoch) == ("a", "h1", 7000, 1)
-    candidate.leave("the test is over")
 
 
-def test_second_one_waits_until_the_first_gives_up(ensemble: Ensemble, clock: Clock) -> None:
-    first, second = election(ensemble, clock, "a"), election(ensemble, clock, "b")
-    first.enter()
-    thread, won = entered(second)
+def test_second_one_waits_until_the_first_gives_up(ensemble: Ensemble) -> None:
+    first, second = ensemble.led(), ensemble.stand().queue()
     first.leave("told to end")
     assert not first.is_leader
     first.give_up()
-    thread.join(PATIENCE_SECONDS)
-    assert won == [2]
+    assert second.outcome() == [2]
     assert second.is_leader
     assert second.deposed is None
-    second.leave("the test is over")
 
 
-def test_dead_leader_s_record_is_seized_and_a_live_one_s_is_not(ensemble: Ensemble, clock: Clock) -> None:
+def test_dead_leader_s_record_is_seized_and_a_live_one_s_is_not(ensemble: Ensemble) -> None:
     dead: set[int] = set()
     looked = threading.Event()
 
@@ -202,19 +213,13 @@ def test_dead_leader_s_record_is_seized_and_a_live_one_s_is_not(ensemble: Ensemb
         looked.set()
         return PortAnswer.REFUSED if port in dead else PortAnswer.ACCEPTED
 
-    first = election(ensemble, clock, "a")
-    second = election(ensemble, clock, "b", ask=ask)
-    first.enter()
-    thread, won = entered(second)
+    first, second = ensemble.led(), ensemble.stand(ask=ask).queue()
     assert looked.wait(PATIENCE_SECONDS)
-    assert won == []
+    assert second.won == []
     dead.add(7000)
-    thread.join(PATIENCE_SECONDS)
-    assert won == [2]
+    assert second.outcome() == [2]
     assert (first.deposed, second.deposed) == (None, "a")
     assert ensemble.epoch == 2
-    first.leave("over")
-    second.leave("over")
 
 
 class Looks:
@@ -238,22 +243,18 @@ class Looks:
 def test_leader_without_beats_is_deposed_before_its_session_ends(
     ensemble: Ensemble, clock: Clock, answer: PortAnswer
 ) -> None:
-    first = election(ensemble, clock, "a")
-    first.enter()
-    first.leave("it is gone; its session stands")
+    ensemble.led().leave("it is gone; its session stands")
     begun = clock.now_ms
-    second = election(ensemble, clock, "b", ask=Looks(clock, answer, 500))
+    second = ensemble.stand(ask=Looks(clock, answer, 500))
     assert second.enter() == 2
     assert second.deposed == "a"
     assert PROCESS_LOST_MS <= clock.now_ms - begun < SESSION_MS
-    second.leave("over")
 
 
 def test_silent_host_of_a_leader_is_deposed_soon_and_after_its_lease(
     ensemble: Ensemble, clock: Clock
 ) -> None:
-    first = election(ensemble, clock, "a")
-    first.enter()
+    first = ensemble.led()
     begun = clock.now_ms
     lost: list[int] = []
     acted: list[bool] = []
@@ -269,105 +270,82 @@ def test_silent_host_of_a_leader_is_deposed_soon_and_after_its_lease(
             first.leave("its host is gone")
         return PortAnswer.NONE
 
-    second = election(ensemble, clock, "b", ask=ask)
+    second = ensemble.stand(ask=ask)
     assert second.enter() == 2
     assert acted == [False], "its lease is over"
     assert TIMEOUT_MS <= clock.now_ms - lost[0] < 2 * TIMEOUT_MS
-    second.leave("over")
 
 
 def test_leader_that_only_this_candidate_cannot_reach_leads_on(ensemble: Ensemble, clock: Clock) -> None:
-    first = election(ensemble, clock, "a")
-    first.enter()
-    second = election(ensemble, clock, "b", ask=(looks := Looks(clock, PortAnswer.NONE, 0)))
-    thread, won = entered(second)
+    first = ensemble.led()
+    second = ensemble.stand(ask=(looks := Looks(clock, PortAnswer.NONE, 0))).queue()
     for _ in range(5):
         for event in (ensemble.confirmed, looks.looked):
             event.clear()
             assert event.wait(PATIENCE_SECONDS), "the leader leaves beats, the other looks"
         clock.now_ms += TIMEOUT_MS * 2 // 3
-    assert won == []
+    assert second.won == []
     assert leads(first)
-    first.leave("over")
-    second.leave("over")
-    thread.join(PATIENCE_SECONDS)
 
 
 def test_server_that_lags_behind_deposes_nobody(ensemble: Ensemble, clock: Clock) -> None:
-    first = election(ensemble, clock, "a")
-    first.enter()
+    first = ensemble.led()
     ensemble.stale_beat = ensemble.beat
     ensemble.confirmed.clear()
     assert ensemble.confirmed.wait(PATIENCE_SECONDS), "a beat that the lagging server does not have yet"
     first.leave("the rest is about what is read")
     tried = threading.Event()
     ensemble.seizing = tried.set
-    second = election(ensemble, clock, "b", ask=(looks := Looks(clock, PortAnswer.ACCEPTED, 500)))
-    thread, won = entered(second)
+    second = ensemble.stand(ask=(looks := Looks(clock, PortAnswer.ACCEPTED, 500))).queue()
     assert tried.wait(PATIENCE_SECONDS)
     looks.looked.clear()
     assert looks.looked.wait(PATIENCE_SECONDS)
-    assert won == [], "the transaction found another beat"
-    second.leave("over")
-    thread.join(PATIENCE_SECONDS)
+    assert second.won == [], "the transaction found another beat"
 
 
 def test_leader_of_a_release_without_beats_is_left_to_its_session(ensemble: Ensemble, clock: Clock) -> None:
     ensemble.change(ControllerRecord("a", "h1", 7000, 3))
     ensemble.epoch, ensemble.beat = 3, Beat(2, 7)
     looks = Looks(clock, PortAnswer.NONE, 500)
-    second = election(ensemble, clock, "b", ask=looks)
-    thread, won = entered(second)
+    second = ensemble.stand(ask=looks).queue()
     while looks.looks < 2 * PROCESS_LOST_MS // 500:
         looks.looked.clear()
         assert looks.looked.wait(PATIENCE_SECONDS)
-    assert won == []
-    second.leave("over")
-    thread.join(PATIENCE_SECONDS)
+    assert second.won == []
 
 
 def test_candidate_that_stood_still_itself_begins_to_look_anew(ensemble: Ensemble, clock: Clock) -> None:
-    first = election(ensemble, clock, "a")
-    first.enter()
-    first.leave("it stood still as well, with the whole machine")
+    ensemble.led().leave("it stood still as well, with the whole machine")
     begun = clock.now_ms
 
     def look(host: str, port: int) -> PortAnswer:
         clock.now_ms += PROCESS_LOST_MS if clock.now_ms == begun + 200 else 100
         return PortAnswer.NONE
 
-    second = election(ensemble, clock, "b", ask=look)
+    second = ensemble.stand(ask=look)
     assert second.enter() == 2
     assert clock.now_ms - begun >= 2 * PROCESS_LOST_MS
-    second.leave("over")
 
 
-def test_election_of_unknown_outcome_is_won_again_under_the_next_epoch(
-    ensemble: Ensemble, clock: Clock
-) -> None:
+def test_election_of_unknown_outcome_is_won_again_under_the_next_epoch(ensemble: Ensemble) -> None:
     ensemble.lost_answers = 1
-    candidate = election(ensemble, clock, "a")
+    candidate = ensemble.stand("a")
     assert candidate.enter() == 2, "its own record stands in nobody's way"
     assert ensemble.record is not None
     assert ensemble.record.epoch == 2
     assert leads(candidate)
-    candidate.leave("over")
 
 
-def test_who_was_deposed_is_known_though_no_answer_came(ensemble: Ensemble, clock: Clock) -> None:
-    first = election(ensemble, clock, "a")
-    first.enter()
+def test_who_was_deposed_is_known_though_no_answer_came(ensemble: Ensemble) -> None:
+    ensemble.led()
     ensemble.lost_answers = 1
-    second = election(ensemble, clock, "b", ask=lambda host, port: PortAnswer.REFUSED)
+    second = ensemble.stand(ask=lambda host, port: PortAnswer.REFUSED)
     assert second.enter() == 3
     assert second.deposed == "a"
-    first.leave("over")
-    second.leave("over")
 
 
-def test_two_that_seize_at_once_do_not_both_lead(ensemble: Ensemble, clock: Clock) -> None:
-    first = election(ensemble, clock, "a")
-    first.enter()
+def test_two_that_seize_at_once_do_not_both_lead(ensemble: Ensemble) -> None:
+    first = ensemble.led()
     both = threading.Barrier(2)
 
     def ask(host: str, port: int) -> PortAnswer:
@@ -376,19 +354,16 @@ def test_two_that_seize_at_once_do_not_both_lead(ensemble: Ensemble, clock: Cloc
         both.wait(PATIENCE_SECONDS)
         return PortAnswer.REFUSED
 
-    rivals = [election(ensemble, clock, each, ask=ask) for each in ("b", "c")]
-    waiting = [entered(each) for each in rivals]
-    soon(lambda: any(won for _, won in waiting), "one of them leads")
+    rivals = [ensemble.stand(each, ask=ask).queue() for each in ("b", "c")]
+    soon(lambda: any(each.won for each in rivals), "one of them leads")
     assert ensemble.epoch == 2
     assert sum(each.is_leader for each in rivals) == 1
     for each in (first, *rivals):
         each.leave("over")
-    for thread, _ in waiting:
-        thread.join(PATIENCE_SECONDS)
-    assert sorted(won for _, [won] in waiting) == [0, 2]
+    assert sorted(each.outcome() for each in rivals) == [[0], [2]]
 
 
-def test_follower_reads_the_record_when_it_changes_and_hardly_else(ensemble: Ensemble, clock: Clock) -> None:
+def test_follower_reads_the_record_when_it_changes_and_hardly_else(ensemble: Ensemble) -> None:
     asked = 0
     many = threading.Event()
 
@@ -399,42 +374,39 @@ def test_follower_reads_the_record_when_it_changes_and_hardly_else(ensemble: Ens
             many.set()
         return PortAnswer.ACCEPTED
 
-    first = election(ensemble, clock, "a")
-    first.enter()
-    second = election(ensemble, clock, "b", ask=ask)
+    first, second = ensemble.led(), ensemble.stand(ask=ask)
     ensemble.reads = 0
-    thread, won = entered(second)
+    second.queue()
     assert many.wait(PATIENCE_SECONDS)
     assert ensemble.reads == 1, "its port is asked again and again, ZooKeeper is not"
     first.leave("over")
     first.give_up()
-    thread.join(PATIENCE_SECONDS)
-    assert won == [2]
-    second.leave("over")
+    assert second.outcome() == [2]
 
 
 def test_confirmation_that_came_too_late_is_asked_for_again_at_once(ensemble: Ensemble, clock: Clock) -> None:
-    candidate = election(ensemble, clock, "a")
     asked: list[int] = []
+    led: list[bool] = []
     answered = threading.Event()
+    candidate = ensemble.stand("a", pace=lambda _: NEVER_SECONDS if asked else 0.0)
 
     def confirming() -> None:
         asked.append(clock.now_ms)
         if len(asked) == 1:
             clock.now_ms += 10_000  # the servers were away
-        else:
+        elif not answered.is_set():
+            led.append(candidate.lease.is_valid)
             answered.set()
 
     ensemble.confirming = confirming
     candidate.enter()
     assert answered.wait(PATIENCE_SECONDS)
     assert asked[1] - asked[0] == 10_000
-    candidate.leave("over")
+    assert led == [False], "a lease counts from when it was asked for"
 
 
-def test_who_has_left_does_not_lead_however_long_its_lease_lasts(ensemble: Ensemble, clock: Clock) -> None:
-    candidate = election(ensemble, clock, "a")
-    candidate.enter()
+def test_who_has_left_does_not_lead_however_long_its_lease_lasts(ensemble: Ensemble) -> None:
+    candidate = ensemble.led()
     candidate.leave("its session has expired")
     assert candidate.lease.is_valid
     assert not candidate.is_leader
@@ -456,7 +428,7 @@ def test_question_waits_for_the_renewal_of_a_lease_that_is_over(ensemble: Ensemb
         return PATIENCE_SECONDS
 
     ensemble.seizing, ensemble.confirming = late, confirming
-    candidate = election(ensemble, clock, "a", pace=pace)
+    candidate = ensemble.stand("a", pace=pace)
     assert not candidate.awaits_lease(1.0), "it does not lead"
     candidate.enter()
     assert held_up.wait(PATIENCE_SECONDS)
@@ -466,7 +438,7 @@ def test_question_waits_for_the_renewal_of_a_lease_that_is_over(ensemble: Ensemb
     assert not candidate.awaits_lease(1.0)
 
 
-def test_who_may_not_lead_stays_out_until_it_may(ensemble: Ensemble, clock: Clock) -> None:
+def test_who_may_not_lead_stays_out_until_it_may(ensemble: Ensemble) -> None:
     lacks: list[str] = ["code of job"]
     asked = threading.Event()
 
@@ -474,36 +446,28 @@ def test_who_may_not_lead_stays_out_until_it_may(ensemble: Ensemble, clock: Cloc
         asked.set()
         return tuple(lacks)
 
-    candidate = election(ensemble, clock, "a", may_lead)
-    thread, won = entered(candidate)
+    candidate = ensemble.stand("a", may_lead=may_lead).queue()
     assert asked.wait(PATIENCE_SECONDS)
     assert ensemble.record is None
     lacks.clear()
-    thread.join(PATIENCE_SECONDS)
-    assert won == [1]
-    candidate.leave("over")
+    assert candidate.outcome() == [1]
 
 
-def test_who_leaves_the_queue_leads_no_more(ensemble: Ensemble, clock: Clock) -> None:
-    first, second = election(ensemble, clock, "a"), election(ensemble, clock, "b")
-    first.enter()
-    thread, won = entered(second)
+def test_who_leaves_the_queue_leads_no_more(ensemble: Ensemble) -> None:
+    first, second = ensemble.led(), ensemble.stand().queue()
     second.leave("its session has expired")
-    thread.join(PATIENCE_SECONDS)
-    assert won == [0]
+    assert second.outcome() == [0]
     first.leave("over")
     first.give_up()
     assert ensemble.record is None, "nobody is left in the queue"
 
 
-def test_servers_that_are_away_are_waited_for(ensemble: Ensemble, clock: Clock) -> None:
+def test_servers_that_are_away_are_waited_for(ensemble: Ensemble) -> None:
     ensemble.is_away = True
-    thread, won = entered(candidate := election(ensemble, clock, "a"))
+    candidate = ensemble.stand("a").queue()
     assert ensemble.refused.wait(PATIENCE_SECONDS)
     ensemble.is_away = False
-    thread.join(PATIENCE_SECONDS)
-    assert won == [1]
-    candidate.leave("over")
+    assert candidate.outcome() == [1]
 
 
 def test_lease_runs_out_unless_it_is_renewed_from_when_it_was_asked(clock: Clock) -> None:
@@ -524,9 +488,8 @@ def test_lease_runs_out_unless_it_is_renewed_from_when_it_was_asked(clock: Clock
     assert found == [True, False]
 
 
-def test_leader_that_was_deposed_learns_it_when_it_asks(ensemble: Ensemble, clock: Clock) -> None:
-    candidate = election(ensemble, clock, "a")
-    candidate.enter()
+def test_leader_that_was_deposed_learns_it_when_it_asks(ensemble: Ensemble) -> None:
+    candidate = ensemble.led()
     assert ensemble.confirmed.wait(PATIENCE_SECONDS)
     ensemble.epoch += 1
     soon(lambda: not candidate.is_leader, "it asks")
