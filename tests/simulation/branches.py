@@ -2,6 +2,9 @@
 
 The story runs once. At each step the process forks, and the child continues as another story: the part before the step
 is the same in all of them, and more than half of the work.
+
+All this is in a process of its own. Where tests have used gRPC or librdkafka before, their threads are gone in a fork,
+and now and then it crashes.
 """
 
 from __future__ import annotations
@@ -10,10 +13,14 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from multiprocessing import get_context
 
-from tests.simulation.plots import SEED, Plot, act
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.plots import PLOTS, SEED, act
 from tests.simulation.run import Failure, told
 from tests.simulation.steps import Strike
 from tests.simulation.world import World
@@ -82,8 +89,26 @@ class _Fork:
         os._exit(0)
 
 
-def branches(plot: Plot, strikes: Strikes) -> list[Branch]:
-    """Return all stories of a plot that ``strikes`` asks for; the last is the one without any."""
+def branches(name: str, strikes: Strikes, mutation: str = "") -> list[Branch]:
+    """Return all stories of a plot that ``strikes`` asks for, with a mutation if one is named.
+
+    The last story is the one without strikes. ``strikes`` is a function of a module.
+    """
+    return _process().submit(_branches, name, strikes, mutation).result()
+
+
+@cache
+def _process() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, get_context("spawn"))
+
+
+def _branches(name: str, strikes: Strikes, mutation: str) -> list[Branch]:
+    with MUTATIONS[mutation]() if mutation else nullcontext():
+        return _told(name, strikes)
+
+
+def _told(name: str, strikes: Strikes) -> list[Branch]:
+    plot = PLOTS[name]
     world = World(SEED, plot.shape)
     fork = _Fork(world, strikes)
     world.steps.at_step = fork.at_step

@@ -104,19 +104,24 @@ def late(number: int) -> list[tuple[Strike, ...]]:
     return [(Strike(number, Blow.LATE),)]
 
 
+def twice(number: int) -> list[tuple[Strike, ...]]:
+    """Return blows for the leader and for its successor."""
+    return [(Strike(number, Blow.AFTER), Strike(number + later, Blow.AFTER)) for later in (1, 2, 4)]
+
+
 def test_blows_find_a_bug_that_the_story_alone_does_not() -> None:
-    with MUTATIONS["no-fence"]():
-        *struck, alone = branches(PLOTS["cell lost, its containers run on"], late)
+    *struck, alone = branches("cell lost, its containers run on", late, "no-fence")
     assert alone.failure is None
     broken = {each.failure.invariant.partition(":")[0] for each in struck if each.failure is not None}
     assert broken == {"no_older_epoch_after_a_newer_claim"}
 
 
 def test_a_branch_is_the_story_that_is_told_with_its_strikes() -> None:
-    plot = PLOTS["cell lost, its containers run on"]
+    name = "cell lost, its containers run on"
+    plot = PLOTS[name]
+    found = branches(name, late, "no-fence")
+    broken = next(each for each in found if each.failure is not None)
     with MUTATIONS["no-fence"]():
-        found = branches(plot, late)
-        broken = next(each for each in found if each.failure is not None)
         world = World(SEED, plot.shape)
         assert told(world, partial(act, world, plot, *broken.strikes)) == broken.failure
     steps = tell(plot).steps.taken
@@ -128,7 +133,7 @@ def test_a_branch_is_the_story_that_is_told_with_its_strikes() -> None:
 
 @pytest.mark.parametrize("name", sorted(PLOTS))
 def test_a_leader_struck_at_every_other_step_is_succeeded(name: str) -> None:
-    found = branches(PLOTS[name], blow_in_turn)
+    found = branches(name, blow_in_turn)
     assert len(found) > 1
     assert [str(each) for each in found if each.failure is not None] == []
 
@@ -136,7 +141,7 @@ def test_a_leader_struck_at_every_other_step_is_succeeded(name: str) -> None:
 @pytest.mark.acceptance
 @pytest.mark.parametrize("name", sorted(PLOTS))
 def test_a_leader_struck_at_any_step_by_any_blow_is_succeeded(name: str) -> None:
-    found = branches(PLOTS[name], each_blow)
+    found = branches(name, each_blow)
     assert len(found) > len(Blow)
     assert [str(each) for each in found if each.failure is not None] == []
 
@@ -146,11 +151,6 @@ def test_a_leader_struck_at_any_step_by_any_blow_is_succeeded(name: str) -> None
     "name", ["deployment", "process lost", "host lost, restart", "cell lost", "hand-over"]
 )
 def test_a_successor_struck_in_its_first_steps_is_succeeded_too(name: str) -> None:
-    found = branches(
-        PLOTS[name],
-        lambda number: [
-            (Strike(number, Blow.AFTER), Strike(number + later, Blow.AFTER)) for later in (1, 2, 4)
-        ],
-    )
+    found = branches(name, twice)
     assert len(found) > 3
     assert [str(each) for each in found if each.failure is not None] == []
