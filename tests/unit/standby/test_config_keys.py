@@ -12,7 +12,7 @@ from appmaster.changes.compatibility import OF_THE_CLUSTER, check_joins, cluster
 from appmaster.changes.revisions import OF_THE_RUN, compare, rollback, update
 from appmaster.cli.launch.application import HEARTBEAT_MS
 from appmaster.code.service import SYNC_SECONDS
-from appmaster.config import cluster_config, planner_policy
+from appmaster.config import cluster_config, job_demand, planner_policy
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.records import JobRecord
 from standby.cluster import ClusterConfig, dump, load
@@ -72,7 +72,9 @@ def test_policy_says_of_no_key_anything_of_its_own() -> None:
         {each.name for each in dataclasses.fields(cls)} for cls in (PlannerPolicy, JobConfig)
     )
     assert of_policy & of_job == {each.name for each in dataclasses.fields(PlannerKeys)}
-    assert dataclasses.replace(planner_policy(parse(MINIMAL)), fails_on_error=True) == PlannerPolicy()
+    config = parse(MINIMAL)
+    policy = dataclasses.replace(planner_policy(config), fails_on_error=True)
+    assert policy == PlannerPolicy(demand=job_demand(config))
 
 
 def test_processes_have_the_cluster_s_keys_as_the_job_gives_them(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_every_command_that_takes_a_job_file_takes_settings_and_a_cluster() -> N
     for names, parser in commands(build_parser()):
         if any(action.metavar == "JOB.YAML" for action in parser._actions):
             takers[" ".join(names)] = {each for action in parser._actions for each in action.option_strings}
-    assert set(takers) == {"submit", "update", "cells"}
+    assert set(takers) == {"submit", "update", "cells", "run"}
     for name, options in takers.items():
         assert {"--set", "--cluster"} <= options, name
 

@@ -149,7 +149,9 @@ def test_a_consumer_of_a_job_is_of_the_jobs_group_the_only_one_on_which_its_prin
         for kind in KINDS
         if kind.library is Consumer
     }
+    # Of the command line, which may read before there is a job.
     assert groups.pop(clients.EVENTS_READER.what) == "standfast-events-reader"
+    assert groups.pop(clients.OUTPUTS_READER.what) == "standfast-outputs-reader"
     assert set(groups.values()) == {"the job's"}
 
 
