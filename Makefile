@@ -3,6 +3,7 @@
 # network, unless it says so.
 #
 #   make demo          a demonstration on real servers, with pictures and numbers in build/demo
+#   make demo-standalone   the same without YARN, on a pool of processes, in build/demo-standalone
 #   make test          the gate, which CI runs: lint, types, imports, generated pages, then the phases of docs/testing.md
 #   make test-all      the gate, then every other case on real servers: before you close an issue
 #   make soak          random and long tests, and measurements
@@ -21,7 +22,7 @@
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all soak venv jars archive prometheus lint format types imports pages unit simulate mutants lock skein sbom scan clean check-python check-java
+.PHONY: help demo demo-standalone test test-all soak venv jars archive prometheus lint format types imports pages unit simulate mutants lock skein sbom scan clean check-python check-java
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -37,6 +38,9 @@ help:
 
 demo: jars archive
 	$(BIN)/python -m demo
+
+demo-standalone: jars archive
+	$(BIN)/python -m demo --on pool
 
 test: lint types imports pages jars archive prometheus
 	$(BIN)/python -m tests.phases gate -- $(PYTEST_OPTIONS)

@@ -1,4 +1,4 @@
-"""``python -m demo``: the demonstration on real servers, which ``make demo`` runs.
+"""``python -m demo``: the demonstration on real servers, which ``make demo`` and ``make demo-standalone`` run.
 
 Exit status: 0 if nothing was lost, duplicated or wrong and every replica came back; 1 otherwise; 130 and 143
 after Ctrl-C and SIGTERM. In every case nothing is left running, unless --keep is given.
@@ -12,12 +12,19 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
+from demo.command import ROOT
+from demo.hosts import POOL, YARN
 from demo.interrupt import Interrupted, Interrupts
-from demo.own_cluster import cluster_of_our_own
+from demo.own_cluster import hosts_of_our_own
 from demo.run import Options, run
 from demo.screen import Screen
+from embedded.machine.network import enter
 from standby.errors import StandfastError
+
+#: Where the report of a run on a pool goes.
+STANDALONE: Final = ROOT / "build" / "demo-standalone"
 
 
 def parse(argv: Sequence[str] | None) -> tuple[Options, bool]:
@@ -35,11 +42,19 @@ def parse(argv: Sequence[str] | None) -> tuple[Options, bool]:
     number("--steady-seconds", defaults.steady_seconds, "undisturbed flow before each failure")
     number("--heartbeat-timeout-ms", defaults.heartbeat_timeout_ms, "silence after which a container is lost")
     parser.add_argument(
-        "--output", type=Path, default=defaults.output, help="directory of report and picture"
+        "--on", choices=(YARN, POOL), default=YARN, help="what starts containers (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="directory of report and picture (default: build/demo, or build/demo-standalone)",
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the job")
     parser.add_argument("--keep", action="store_true", help="leave cluster and job running at the end")
     arguments = parser.parse_args(argv)
+    is_pool = arguments.on == POOL
+    if is_pool and arguments.keep:
+        parser.error("--keep: a pool is in a network of its own, which nothing else reaches")
     pairs = [text.partition("=") for text in arguments.set]
     if any(not separator for _, separator, _ in pairs):
         parser.error("--set: KEY=VALUE is needed")
@@ -50,9 +65,10 @@ def parse(argv: Sequence[str] | None) -> tuple[Options, bool]:
         partitions=arguments.partitions,
         steady_seconds=arguments.steady_seconds,
         heartbeat_timeout_ms=arguments.heartbeat_timeout_ms,
-        output=arguments.output,
+        output=arguments.output or (STANDALONE if is_pool else defaults.output),
         settings={name: value for name, _, value in pairs},
         is_kept=arguments.keep,
+        on=arguments.on,
     )
     return options, arguments.keep
 
@@ -61,10 +77,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; return its exit status."""
     options, is_kept = parse(argv)
     try:
+        if options.on == POOL:
+            enter(["-m", "demo", *(sys.argv[1:] if argv is None else argv)])
         with (
             Interrupts() as interrupts,
             Screen() as screen,
-            cluster_of_our_own(screen, interrupts, options.output / "logs", is_kept=is_kept) as cluster,
+            hosts_of_our_own(
+                options.on, screen, interrupts, options.output / "logs", is_kept=is_kept
+            ) as cluster,
         ):
             return run(options, cluster, screen)
     except Interrupted as interrupted:

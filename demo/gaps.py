@@ -66,10 +66,15 @@ def longest_before_ms(disturbance: Disturbance, appends: Appends) -> dict[int, i
     This is the reference for a gap: the same task, the same rate, the same machine a moment earlier. A task with fewer
     than two outputs in that time has none.
     """
+    longest = longest_between_ms(appends, disturbance.calm_from_ms, disturbance.begun_ms)
+    return {partition: longest[partition] for partition in disturbance.tasks if partition in longest}
+
+
+def longest_between_ms(appends: Appends, begin_ms: int, end_ms: int) -> dict[int, int]:
+    """Return the longest interval between two outputs of each task in a time; a task with fewer than two has none."""
     found = {}
-    for partition in disturbance.tasks:
-        times = appends.get(partition, ())
-        calm = times[bisect_left(times, disturbance.calm_from_ms) : bisect_left(times, disturbance.begun_ms)]
-        if len(calm) > 1:
-            found[partition] = max(after - before for before, after in pairwise(calm))
+    for partition, times in appends.items():
+        within = times[bisect_left(times, begin_ms) : bisect_left(times, end_ms)]
+        if len(within) > 1:
+            found[partition] = max(after - before for before, after in pairwise(within))
     return found

@@ -133,6 +133,10 @@ def faults(report: Mapping[str, Any]) -> tuple[str, ...]:
         found.append(f"{report['records_sent']} records sent, {report['records_in']} in the input topic")
     if not report["replicas_restored"]:
         found.append("replicas not restored")
+    if report.get("returned_ms", 0) is None:
+        found.append("processes of the host that came back did not end")
+    if report.get("failovers_after_return"):
+        found.append(f"{report['failovers_after_return']} failovers after the host came back")
     found += [
         f"no output from task {partition} after the {failover['kind']} {failover['victim']} was lost"
         for failover in report["failovers"]

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from demo.command import ROOT
 from demo.gaps import gaps, longest_before_ms
+from demo.hosts import POOL, YARN, Hosts
 from demo.picture import Stretch, Timeline, draw
 from demo.report import Failover, describe, faults
 from demo.scenario import Scenario, Shape, now_ms
@@ -20,7 +21,6 @@ from demo.traffic import Traffic
 from demo.verification import Verification
 from demo.versions import versions
 from demo.watch import Sample
-from embedded.cluster import LocalCluster
 from examples.flights.source import ROWS, Raw, flights
 from standby.errors import Unavailable
 
@@ -43,9 +43,11 @@ class Options:
     output: Path = ROOT / "build" / "demo"
     settings: Mapping[str, str] = field(default_factory=dict)
     is_kept: bool = False
+    on: str = YARN
+    """What the hosts belong to. The silent host of a pool comes back during the run."""
 
 
-def run(options: Options, cluster: LocalCluster, screen: Screen) -> int:
+def run(options: Options, cluster: Hosts, screen: Screen) -> int:
     """Run the demo and write report and picture; return the exit status."""
     begin = time.monotonic()
     picture, path = options.output / "timeline.png", options.output / "report.json"
@@ -96,7 +98,7 @@ def _carry_out(
     first_seconds = _first(first, options, scenario, screen)
     traffic = Traffic(scenario.cluster.kafka_bootstrap, rest, options.rate)
     screen.follow(scenario.watch, scenario.log, traffic)
-    stretches, memory = _stream(traffic, options, scenario, screen)
+    stretches, of_stream = _stream(traffic, options, scenario, screen)
     screen.phase("waiting until the last record is processed")
     left = scenario.drain()
     if left != 0:
@@ -117,7 +119,7 @@ def _carry_out(
         "submit_seconds": round(submit_seconds, 1),
         "warm_seconds": warm_seconds,
         "first_records_seconds": first_seconds,
-        "memory_bytes": memory,
+        **of_stream,
         "versions": versions(),
         "options": {
             **asdict(options),
@@ -155,8 +157,8 @@ def _first(records: Sequence[Raw], options: Options, scenario: Scenario, screen:
 
 def _stream(
     traffic: Traffic, options: Options, scenario: Scenario, screen: Screen
-) -> tuple[tuple[Stretch, ...], dict[str, int]]:
-    """Stream all records and cause the failures; return the stretches of the stream, and all processes' memory."""
+) -> tuple[tuple[Stretch, ...], dict[str, Any]]:
+    """Stream all records and cause the failures; return the stretches of the stream, and what the report has of it."""
     screen.phase(f"streaming, {options.rate:,.0f} flights a second")
     slow = Stretch(now_ms(), f"{options.rate:,.0f} records a second")
     traffic.start()
@@ -168,9 +170,15 @@ def _stream(
         scenario.wait_until_spread()
         _flow(options.steady_seconds, traffic)
         screen.phase("losing the host of another active silently")
-        scenario.lose_host(avoid=killed.disturbance.tasks)
+        _, host = scenario.lose_host(avoid=killed.disturbance.tasks)
         _flow(options.steady_seconds, traffic)
-        memory = scenario.memory_bytes()
+        found: dict[str, Any] = {"memory_bytes": scenario.memory_bytes()}
+        if options.on == POOL:
+            screen.phase("connecting the host again: its processes must do no harm")
+            connected_ms = now_ms()
+            found["returned_ms"] = scenario.bring_back(host)
+            _flow(options.steady_seconds, traffic)
+            found["failovers_after_return"] = scenario.failovers_since(connected_ms)
         fast = Stretch(now_ms(), f"{options.fast_rate:,.0f} records a second")
         traffic.rate = options.fast_rate
         screen.phase(f"streaming the rest at {options.fast_rate:,.0f}/s")
@@ -178,7 +186,7 @@ def _stream(
             pass
     finally:
         traffic.stop()
-    return (slow, fast), memory
+    return (slow, fast), found
 
 
 def _flow(seconds: float, traffic: Traffic) -> None:

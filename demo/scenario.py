@@ -18,12 +18,12 @@ from appmaster.api.client import ClusterClient
 from demo.command import ROOT, standfast
 from demo.events import EventLog
 from demo.gaps import Disturbance
+from demo.hosts import Hosts
 from demo.report import Failover, step_times
 from demo.standing import Status, active_on, is_spread, is_warm, victim_host, victim_process, what_is_missing
 from demo.topics import QUIET, end_offsets
 from demo.verification import Verification, verify
 from demo.watch import Sample, Watch
-from embedded.cluster import LocalCluster
 from examples.flights.replay import INPUT_TOPIC, create_topics
 from standby.errors import Unavailable
 from standby.shared import naming
@@ -82,11 +82,11 @@ class Shape:
 
 
 class Scenario:
-    """The flights job on an embedded cluster, watched until the end of its block."""
+    """The flights job on YARN or on a pool, watched until the end of its block."""
 
     def __init__(
         self,
-        cluster: LocalCluster,
+        cluster: Hosts,
         shape: Shape,
         show: Callable[[str], None],
         settings: Mapping[str, str] | None = None,
@@ -114,6 +114,7 @@ class Scenario:
         self._log: EventLog | None = None
         self._run_id = ""
         self._calm_from_ms = 0
+        self._lost: dict[str, frozenset[str]] = {}
         self.failovers: list[Failover] = []
         self.waits_until_warm = True
         """Whether a failure is over when every standby is warm again, rather than in sync."""
@@ -276,10 +277,32 @@ class Scenario:
         containers = tuple(each.container for each in status.containers if each.host == host)
         self._show(f"the host {host} falls silent: the active of task {_list(tasks)} was there")
         meanwhile = self.meanwhile()
+        self._lost[host] = frozenset(containers)
         begun = now_ms()
         self.cluster.kill_host(host, silent=True)
         failover = self._follow("host", host, containers, tasks, begun, now_ms(), meanwhile, host)
         return failover, host
+
+    def bring_back(self, host: str) -> int | None:
+        """Bring a lost host back; return how long until no process of its lost containers is left there, milliseconds.
+
+        None if one is left for too long.
+        """
+        containers = self._lost.pop(host)
+        begin = time.monotonic()
+        self.cluster.start_host(host)
+        while any(each.container_id in containers for each in self.cluster.container_processes(host)):
+            if time.monotonic() > begin + RESTORE_SECONDS:
+                self._show(f"processes of {', '.join(sorted(containers))} are STILL there on {host}")
+                return None
+            time.sleep(_LOOK_SECONDS)
+        took = round((time.monotonic() - begin) * 1_000)
+        self._show(f"the host {host} is back; what was lost there has ended, after {took:,} ms at most")
+        return took
+
+    def failovers_since(self, since_ms: int) -> int:
+        """Return how many failovers the leader has begun since a time, Unix milliseconds."""
+        return sum(each.kind == "failover_started" and each.at_ms >= since_ms for each in self.log.events)
 
     def spare_master(self) -> None:
         """Hand an active over if all of them are on the master's host, so that another host can be lost.

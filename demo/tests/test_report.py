@@ -72,6 +72,7 @@ def test_the_times_of_a_failover_are_relative_to_the_loss_and_of_the_task_that_w
 
 def test_a_run_as_promised_has_no_faults() -> None:
     assert faults(report()) == ()
+    assert faults(report(returned_ms=1_500, failovers_after_return=0)) == ()
 
 
 def test_a_broken_promise_is_a_fault() -> None:
@@ -84,6 +85,8 @@ def test_a_broken_promise_is_a_fault() -> None:
         "not restored": {"replicas_restored": False},
         "9 records sent, 8 in the input topic": {"records_sent": 9},
         "no output at all": {"outputs_seen": 0},
+        "came back did not end": {"returned_ms": None, "failovers_after_return": 0},
+        "2 failovers after": {"returned_ms": 1_500, "failovers_after_return": 2},
     }
     for words, changes in broken.items():
         (fault,) = faults(report(**changes))

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from demo import run
+from demo.__main__ import parse
 from demo.command import ROOT
+from demo.hosts import POOL, YARN
 from demo.tests.test_report import failover, verification
 from examples.flights.source import Raw
 
@@ -55,7 +57,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return told
 
 
-def carry_out(told: list[str]) -> dict[str, Any]:
+def carry_out(told: list[str], on: str = YARN) -> dict[str, Any]:
     scenario: Any = Told(
         told,
         submit=1.0,
@@ -66,6 +68,8 @@ def carry_out(told: list[str]) -> dict[str, Any]:
         verify=verification(),
         memory_bytes={},
         drain=0,
+        bring_back=2_500,
+        failovers_since=0,
     )
     scenario.cluster = SimpleNamespace(kafka_bootstrap="nowhere:1")
     scenario.watch = SimpleNamespace(samples=(), same_host_violations=frozenset())
@@ -73,7 +77,7 @@ def carry_out(told: list[str]) -> dict[str, Any]:
     data: Future[list[Raw]] = Future()
     data.set_result(RECORDS)
     screen: Any = Told([])
-    report, timeline = run._carry_out(run.Options(rate=10, fast_rate=20), scenario, screen, data)
+    report, timeline = run._carry_out(run.Options(rate=10, fast_rate=20, on=on), scenario, screen, data)
     assert [each.title for each in timeline.stretches][1] == "20 records a second"
     return report
 
@@ -90,10 +94,28 @@ def test_the_stream_begins_when_every_standby_is_warm_and_every_active_has_run_a
     assert report["first_records_seconds"] >= 0
 
 
+def test_the_silent_host_of_a_pool_comes_back_and_records_flow_on(told: list[str]) -> None:
+    report = carry_out(told, POOL)
+    lost = told.index("lose_host")
+    assert told[lost : lost + 6] == [
+        *("lose_host", "flow", "memory_bytes", "bring_back", "flow", "failovers_since")
+    ]
+    assert (report["returned_ms"], report["failovers_after_return"]) == (2_500, 0)
+
+
+def test_a_run_on_a_pool_leaves_the_other_one_s_report_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    (yarn, _), (pool, _) = parse([]), parse(["--on", "pool"])
+    assert (yarn.on, yarn.output.name) == (YARN, "demo")
+    assert (pool.on, pool.output.name) == (POOL, "demo-standalone")
+    with pytest.raises(SystemExit):
+        parse(["--on", "pool", "--keep"])
+    assert "network of its own" in capsys.readouterr().err
+
+
 def test_the_page_explains_every_field_of_the_report_and_agrees_with_the_readme(told: list[str]) -> None:
     page = (ROOT / "docs" / "demo.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(?:failovers\[\]\.|…)?(\w+)`", page))
-    report = carry_out(told)
+    report = carry_out(told, POOL)
     (described,) = report["failovers"]
     # Of the run as a whole, of a failover, and of one of its tasks.
     fields = {*report, *described, *described["per_task"]["0"]} - {"failovers"}

@@ -33,8 +33,8 @@ PLAIN = {
 class FlightsJob(RunningJob):
     """The flights job, deployed, and its input."""
 
-    def __init__(self, scenario: Scenario, cells: int) -> None:
-        super().__init__(scenario.cluster, JOB, cells)
+    def __init__(self, cluster: LocalCluster, scenario: Scenario, cells: int) -> None:
+        super().__init__(cluster, JOB, cells)
         self.scenario = scenario
         # One for all: whoever opens the source has it sorted.
         self._flights = flights()
@@ -104,7 +104,7 @@ def deployed(cluster: LocalCluster, shape: Shape | None = None, /, **settings: s
     with Scenario(cluster, shape, print, {**PLAIN, **STEADY, **settings}, probes_hosts=False) as scenario:
         scenario.submit()
         try:
-            job = FlightsJob(scenario, int(settings.get("appmaster.cells", 2)))
+            job = FlightsJob(cluster, scenario, int(settings.get("appmaster.cells", 2)))
             job.wait_until_settled()
             yield job
         finally:
