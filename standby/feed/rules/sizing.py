@@ -97,11 +97,8 @@ class BatchSize:
 
     @property
     def reach(self) -> int:
-        """Maximum records of the batch after the current one, whatever its result, to be sampled ahead.
-
-        Never more than the job's limit: with more, each of many tasks has only its share.
-        """
-        return min(self._job_most, 2 * self._in_time)
+        """Maximum records of the batch after the current one, whatever its result."""
+        return min(self._most, 2 * self._in_time)
 
     def note(self, records: int, seconds: float) -> bool:
         """Record a batch's duration; return whether the limit has changed."""
