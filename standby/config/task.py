@@ -58,8 +58,7 @@ class TaskKeys:
         "task.batch.max.records",
         "Maximum number of input records in one micro-batch, for all tasks of a container together. The first batches "
         "have at most 2,500; the limit grows while they are fast. After a batch of more than a second the limit "
-        "decreases, down to 2,500, unless smaller batches have a much lower throughput. With Spark, one input and "
-        "more than 8 tasks, an eighth of it is read per task; this is then processed in groups of at most this number.",
+        "decreases, down to 2,500, unless smaller batches have a much lower throughput.",
         40_000,
         minimum=1,
         unit="records",

@@ -8,8 +8,7 @@ batch to the next: how much of each topic a batch has depends on what was there 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -125,42 +124,6 @@ def split(
             f"to no partition of this batch ({', '.join(str(task.partition) for task in moved)})"
         )
     return tuple(batches)
-
-
-def groups(batches: Sequence[TaskBatch], most: int) -> Iterator[tuple[TaskBatch, ...]]:
-    """Yield ``batches`` in groups of at most ``most`` input records, each with one batch of a task.
-
-    A batch with more records is divided between two offsets, unless it is of several inputs.
-    """
-    group: list[TaskBatch] = []
-    records = 0
-    for batch in batches:
-        for each in _pieces_of(batch, most):
-            own = each.end.total - each.start.total
-            if group and records + own > most:
-                yield tuple(group)
-                group, records = [], 0
-            group.append(each)
-            records += own
-    if group:
-        yield tuple(group)
-
-
-def _pieces_of(batch: TaskBatch, most: int) -> Iterator[TaskBatch]:
-    """Yield a task's batch in pieces of at most ``most`` offsets; rows of one record stay together."""
-    if batch.end.total - batch.start.total <= most or len(batch.start.each) > 1:
-        yield batch
-        return
-    # Rising, because the rows are in order.
-    offsets = batch.rows.column("_offset").combine_chunks().to_numpy()
-    end, began = batch.end.total, 0
-    for start in range(batch.start.total, end, most):
-        until = min(start + most, end)
-        stop = int(offsets.searchsorted(until))
-        yield replace(
-            batch, start=Offsets.of(start), end=Offsets.of(until), rows=batch.rows.slice(began, stop - began)
-        )
-        began = stop
 
 
 def from_offsets(

@@ -12,13 +12,12 @@ hundred times per second.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from standby.errors import StandfastError, Transient
-from standby.feed.batches import from_offsets, groups, split
+from standby.feed.batches import from_offsets, split
 from standby.feed.inputs import by_partition, reached_offsets
 from standby.ports import Deliver
 from standby.shared.clock import REAL
@@ -75,10 +74,6 @@ class QueryBuffer:
         #: Task → claimed offsets, while the query may still deliver rows below them.
         self._behind: dict[TaskId, Offsets] = {}
         self._deliver: Deliver | None = None
-        #: Maximum input records of several tasks that are delivered at once.
-        self._most = 0
-        #: Set when nothing is delivered any more.
-        self._cut = threading.Event()
         #: Task → offsets below which another active has committed everything.
         self._passed: Mapping[TaskId, Offsets] = {}
         self._is_open = False
@@ -142,13 +137,9 @@ class QueryBuffer:
             return None
         return sum(positions[task].total - began.total for task, began in self.positions.items())
 
-    def open(self, positions: Mapping[TaskId, Offsets], deliver: Deliver, most: int = sys.maxsize) -> None:
-        """Open the gate and deliver from ``positions`` on, none of which may be below the query's start.
-
-        A micro-batch of more than ``most`` input records is delivered in several groups of tasks.
-        """
+    def open(self, positions: Mapping[TaskId, Offsets], deliver: Deliver) -> None:
+        """Open the gate and deliver from ``positions`` on, none of which may be below the query's start."""
         with self._gate:
-            self._most = most
             self._next = dict(positions)
             self._behind = {
                 task: position for task, position in positions.items() if position != self.positions[task]
@@ -163,10 +154,6 @@ class QueryBuffer:
         with self._gate:
             self._is_open = True
             self._gate.notify_all()
-
-    def cut(self) -> None:
-        """Deliver nothing after the group of tasks that is being delivered: the query is about to be stopped."""
-        self._cut.set()
 
     def pass_below(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> None:
         """Release batches that are entirely below ``positions``, undelivered: delivery will not begin below them.
@@ -216,7 +203,7 @@ class QueryBuffer:
             self._gate.wait_for(lambda: self._is_open or self._is_passed(ends))
             if not self._is_open:
                 self._go_on(ends)
-            if self._deliver is None or self._cut.is_set():
+            if self._deliver is None:
                 return
         come = self._reached(ends, self._next)
         if self._behind:
@@ -232,15 +219,12 @@ class QueryBuffer:
             come = {task: offsets.at_least(self._next[task]) for task, offsets in come.items()}
         spans = {task: (start, come[task]) for task, start in self._next.items()}
         batches = split(rows, spans, self._inputs, self._transform)
-        if batches and not self._has_delivered:
-            self._log_first(sum(each.rows.num_rows for each in batches), came_at)
-        for group in groups(batches, self._most):
-            if self._cut.is_set():
-                return
+        if batches:
+            if not self._has_delivered:
+                self._log_first(sum(each.rows.num_rows for each in batches), came_at)
             self._has_delivered = True
-            self._deliver(group)
-        # Not after each group: if the batch comes again, it comes as a whole.
-        self._next.update((batch.task, batch.end) for batch in batches)
+            self._deliver(batches)
+            self._next.update((batch.task, batch.end) for batch in batches)
 
     def _log_first(self, rows: int, came_at: float) -> None:
         now = self._clock()

@@ -203,7 +203,7 @@ class SparkFeed:
             and self._is_there(reading, bounds)
         ):
             _LOG.info("using a query that was started ahead, %s", reading.describe())
-            reading.open(positions, deliver, self._config.batch_max_records)
+            reading.open(positions, deliver)
             if isinstance(self._query, SparkQuery):
                 self._query.limit()
         else:
@@ -212,7 +212,7 @@ class SparkFeed:
                 reading.drop()
             self.stop()  # clean up after a query that ended by itself
             reading = self._reading(positions)
-            reading.open(positions, deliver, self._config.batch_max_records)
+            reading.open(positions, deliver)
             if until is None:
                 self._query = self._begin_held(reading, self._size.records)
             else:
@@ -246,8 +246,6 @@ class SparkFeed:
             self._prepared.drop()
             self._prepared = None
         if self._query is not None:
-            if isinstance(self._query, SparkQuery):
-                self._running.cut()
             self._query.stop()
             self._query = None
 
@@ -300,8 +298,6 @@ class SparkFeed:
             return begin(spark, frame, new_checkpoint(), Sink(receive, ended, size, ahead, gate))
 
     def _reading(self, positions: Mapping[TaskId, Offsets], *, skips: bool = False) -> QueryBuffer:
-        if len(self._inputs) == 1:
-            self._size.share(len(positions))
         return QueryBuffer(positions, self._inputs, self._config.transform, self._judged, skips=skips)
 
     def _begin_held(self, reading: QueryBuffer, records: int) -> SparkQuery:

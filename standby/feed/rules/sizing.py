@@ -25,10 +25,6 @@ LEAST_RECORDS: Final = 2_500
 #: Maximum records per batch while their size is unknown: each may have the megabyte that Kafka allows.
 FIRST_RECORDS: Final = 100
 
-#: A batch may have more than the job's limit if there are more tasks than this, so that each has its share: a
-#: transaction costs much, however few records it has.
-_TASKS: Final = 8
-
 #: A batch held at the gate may have this many times the records of one that finishes in time: it follows an active
 #: that is fast enough.
 _HELD: Final = 4
@@ -54,7 +50,7 @@ class BatchSize:
 
         ``most_bytes`` is the byte limit of a reader that cannot count bytes itself; None: it can, or need not.
         """
-        self._most = self._job_most = most
+        self._most = most
         self._most_bytes = most_bytes
         #: Bytes per record; None: not known yet.
         self._mean: float | None = None
@@ -66,11 +62,6 @@ class BatchSize:
         self._tried: tuple[int, float] | None = None
         self._rest = 0
 
-    def share(self, tasks: int) -> None:
-        """Set the number of tasks that share a batch; the caller processes a large one in groups of tasks."""
-        self._most = max(self._job_most, tasks * (self._job_most // _TASKS))
-        self._in_time = min(self._in_time, self._most)
-
     @property
     def records(self) -> int:
         """Maximum input records of the next batch, over all tasks of a container."""
@@ -78,11 +69,8 @@ class BatchSize:
 
     @property
     def held(self) -> int:
-        """Maximum input records of a batch held at the gate: there may be more records, but no more bytes.
-
-        Never more than the job's limit: a query that is further behind does not start sooner than a new one.
-        """
-        return self._fitting(min(self._job_most, _HELD * self._in_time))
+        """Maximum input records of a batch held at the gate: there may be more records, but no more bytes."""
+        return self._fitting(min(self._most, _HELD * self._in_time))
 
     def note_bytes(self, records: int, size: int) -> None:
         """Record a batch's size: ``size`` bytes for ``records`` records."""

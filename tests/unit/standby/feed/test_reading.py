@@ -294,51 +294,6 @@ def test_a_failure_on_what_may_be_done_already_is_not_told_as_that_of_the_jobs_c
     assert isinstance(held.failure, ValueError)
 
 
-def test_a_large_batch_is_delivered_in_groups_until_it_is_cut() -> None:
-    delivered: list[list[tuple[int, int, int]]] = []
-
-    def deliver(batches: tuple[TaskBatch, ...]) -> None:
-        for each in batches:
-            assert each.rows.column("_offset").to_pylist() == [
-                offset for offset in range(each.start.total, each.end.total) if offset != 6
-            ]
-        delivered.append([(each.task.partition, each.start.total, each.end.total) for each in batches])
-        if len(delivered) == 4:
-            held.cut()
-
-    begin = at(dict.fromkeys(range(4), 0))
-    held = QueryBuffer(begin, ("in",), "", lambda error, _: error)
-    held.open(begin, deliver, 3)
-    reached = {0: 2, 1: 1, 2: 8, 3: 2}
-    # The transform has dropped a record where the rows of task 2 are divided.
-    batch = rows(*((each, offset) for each, end in reached.items() for offset in range(end) if offset != 6))
-    until_the_cut = [[(0, 0, 2), (1, 0, 1)], [(2, 0, 3)], [(2, 3, 6)], [(2, 6, 8)]]
-    held.receive(batch, ends(reached))
-    assert delivered == until_the_cut, "task 3 was not cut off"
-    # A batch that comes nevertheless would pass over what task 3 has not got.
-    held.receive(rows((3, 2)), ends({**reached, 3: 3}))
-    assert delivered == until_the_cut
-
-
-def test_a_batch_that_comes_again_after_a_failure_comes_as_a_whole() -> None:
-    seen, failing = Seen(), [False, True, False, False]
-
-    def deliver(batches: tuple[TaskBatch, ...]) -> None:
-        if failing.pop(0):
-            raise LookupError
-        seen(batches)
-
-    begin, reached = at({0: 0, 1: 0}), {0: 2, 1: 2}
-    held = QueryBuffer(begin, ("in",), "", lambda error, _: error)
-    held.open(begin, deliver, 2)
-    batch = rows((0, 0), (0, 1), (1, 0), (1, 1))
-    with pytest.raises(LookupError):
-        held.receive(batch, ends(reached))
-    held.receive(batch, ends(reached))
-    # What is committed of it already is left out by the kernel, which knows.
-    assert seen.spans == {0: [(0, 2), (0, 2)], 1: [(0, 2)]}
-
-
 def test_what_is_dropped_goes_away_and_an_opened_one_stays() -> None:
     dropped = reading({0: 0})
     dropped.drop()

@@ -63,16 +63,6 @@ def test_where_most_of_a_batch_is_constant_it_grows_as_long_as_it_is_in_time(bat
     assert max(seconds for _, seconds in found) <= TARGET_SECONDS
 
 
-def test_each_of_many_tasks_has_its_share_of_a_batch() -> None:
-    size = BatchSize(MOST)
-    for tasks, most in {0: MOST, 1: MOST, 8: MOST, 16: 2 * MOST, 64: 8 * MOST, 4: MOST}.items():
-        size.share(tasks)
-        assert size.records <= most
-        backlogged(0.0, 0.000_000_1).run(size, 10)
-        assert size.records == most, tasks
-        assert size.held == MOST, "a query that is further behind is not used"
-
-
 def test_a_bound_that_fits_does_not_swing() -> None:
     size, machine = BatchSize(MOST), backlogged(0.2, 0.000_05)
     machine.run(size, 20)
