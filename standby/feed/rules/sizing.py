@@ -32,9 +32,6 @@ _HELD: Final = 4
 #: Doubling the size is worth a longer batch if it increases the records per second by this factor.
 _WORTH: Final = 1.35
 
-#: Factor by which the limit is increased at least.
-_STEP: Final = 1.25
-
 #: Factor by which a far too large size is reduced.
 _SHRINK: Final = 8
 
@@ -56,8 +53,6 @@ class BatchSize:
         self._mean: float | None = None
         self._least = min(most, LEAST_RECORDS)
         self._in_time = self._least
-        #: Records and seconds of the last batch after which the limit was increased.
-        self._smaller: tuple[int, float] | None = None
         #: While batches are slow: the limit before the last change, and its records per second.
         self._tried: tuple[int, float] | None = None
         self._rest = 0
@@ -96,7 +91,8 @@ class BatchSize:
             return False
         if seconds <= TARGET_SECONDS:
             self._tried, self._rest = None, 0
-            self._grow(before, records, seconds)
+            if seconds <= TARGET_SECONDS / 2:
+                self._in_time = min(self._most, 2 * before)
         elif self._rest:
             self._rest -= 1
         else:
@@ -107,25 +103,6 @@ class BatchSize:
         """Reduce the size after a batch that was far too large: any size that succeeds is right."""
         self._least = self._in_time = max(1, self.records // _SHRINK)
         self._tried, self._rest = None, 0
-
-    def _grow(self, before: int, records: int, seconds: float) -> None:
-        """Increase the limit ``before`` after a batch that finished in time, if a larger one would, too.
-
-        With many tasks, most of a batch's duration is constant. So it is the cost of further records that counts,
-        not the mean: it is known once there were two sizes.
-        """
-        each, least = seconds / records, int(_STEP * before)
-        fitting = 0
-        if self._smaller is None:
-            fitting = least
-        elif self._smaller[0] < records:
-            each = min(each, (seconds - self._smaller[1]) / (records - self._smaller[0]))
-        left = TARGET_SECONDS - seconds
-        fitting = max(fitting, 2 * before if each * records <= left else records + int(left / each))
-        larger = min(self._most, 2 * before, fitting)
-        if fitting >= least and larger > before:
-            self._smaller = (records, seconds)
-            self._in_time = larger
 
     def _fitting(self, records: int) -> int:
         """Return ``records``, or as many as fit into memory."""

@@ -54,15 +54,6 @@ def test_a_quick_container_soon_takes_all_that_it_may() -> None:
     assert [records for records, _ in found] == [2_500, 5_000, 10_000, 20_000, MOST, MOST]
 
 
-@pytest.mark.parametrize("batch_seconds", [0.55, 0.75, 0.95])
-def test_where_most_of_a_batch_is_constant_it_grows_as_long_as_it_is_in_time(batch_seconds: float) -> None:
-    # As with many tasks, each of which has a transaction of its own however few its records are.
-    size = BatchSize(MOST)
-    found = backlogged(batch_seconds, 0.000_001).run(size, 10)
-    assert size.records == MOST
-    assert max(seconds for _, seconds in found) <= TARGET_SECONDS
-
-
 def test_a_bound_that_fits_does_not_swing() -> None:
     size, machine = BatchSize(MOST), backlogged(0.2, 0.000_05)
     machine.run(size, 20)
