@@ -263,8 +263,10 @@ def wait_deployed(
         if driver is None or (looked is not None and not looked.is_over):
             return
         looked = launch.deadline.beyond(_LOOK_SECONDS)
+        # In this order: one that ends in between is found to have ended.
+        is_running = any(yarn.is_running(driver, each) for each in awaited.applications)
         ends = awaited.ends.look(driver, awaited.applications)
-        if not any(yarn.is_running(driver, each) for each in awaited.applications):
+        if not is_running:
             said = "\n  ".join(map(str, ends)) or "YARN no longer knows them"
             raise _failure(awaited, client, f"every application of {job} has ended:\n  {said}")
 

@@ -177,6 +177,23 @@ def test_deployment_whose_applications_end_is_given_up_at_the_next_look_at_yarn(
     assert type(raised.value) is StandfastError
 
 
+def test_an_application_that_ends_between_two_questions_to_yarn_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running = Running(FakeCluster())
+    running.is_away = True
+    states = iter(["RUNNING"])
+    reported = running.application_report
+
+    def report(application: str) -> Any:
+        running.states[application] = next(states, "FAILED")
+        return reported(application)
+
+    monkeypatch.setattr(running, "application_report", report)
+    with pytest.raises(starting.NeverRan, match="every application of job has ended:\n  a ended on h1"):
+        running.wait()
+
+
 def test_deployment_that_fails_ends_with_the_reason() -> None:
     cluster = deployed(policy=PlannerPolicy(retry_count=0))
     cluster.crash(cluster.active_process(0).skein_id)
