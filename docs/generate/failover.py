@@ -57,8 +57,8 @@ A standby in sync has the task's state. With Spark, a promotion also needs a run
 
 - `hot` (the default): the query runs all the time, behind a gate, slightly behind the active. Batches that the active
   has committed are let through about every 5 s, more often if more than 10,000 records arrive in between, and as soon
-  as a promotion is ordered; the query then goes on where the active has committed. To keep code and connections warm,
-  the job's transform is run over one batch in 10 s and its result is discarded.
+  as a promotion is ordered. To keep code and connections warm, the job's transform is run over one batch in 10 s and
+  its result is discarded.
   If an active that commits regularly has not committed for 0.5 s, the next batch is computed at once (at most every
   10 s): when the active's host is lost silently, this batch is ready by the time the loss is detected.
 - `warm`: the standby rehearses a start until two in a row take about the same time, and then about every 30 s.

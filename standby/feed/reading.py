@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from standby.errors import StandfastError, Transient
 from standby.feed.batches import from_offsets, split
-from standby.feed.inputs import by_partition, reached_offsets
+from standby.feed.inputs import reached_offsets
 from standby.ports import Deliver
 from standby.shared.clock import REAL
 from standby.shared.errortext import first_line
@@ -31,10 +31,6 @@ _LOG: Final = logging.getLogger(__name__)
 
 #: While a query's start is not near, one batch is computed per this interval.
 COMPUTE_SECONDS: Final = 10.0
-
-#: Offsets of each input partition that are not skipped although they are committed, so that the query has a batch at
-#: once, also without new input.
-_KEPT: Final = 20
 
 #: Maps a query's failure, and the tasks' positions at that time, to the error to report to the feed's user.
 Judge = Callable[[BaseException, Mapping[TaskId, Offsets]], BaseException]
@@ -50,17 +46,9 @@ class QueryBuffer:
         transform: str,
         judge: Judge,
         clock: Callable[[], float] = REAL.monotonic,
-        *,
-        skips: bool = False,
     ) -> None:
-        """``positions``: where the query starts in the ``inputs``. ``transform``: the job's function, for errors.
-
-        ``skips``: the query can go on above the end of a batch whose rows are not needed (`skips_to`).
-        """
+        """``positions``: where the query starts in the ``inputs``. ``transform``: the job's function, for errors."""
         self._clock = clock
-        self._skips = skips
-        self.skips_to: dict[InputPartition, int] | None = None
-        """Where the query must go on after a batch that `is_below`, or was received; None: at the batch's end."""
         #: When the query started, or its last batch passed the gate.
         self._going_since = clock()
         self.step_seconds: float | None = None
@@ -173,7 +161,6 @@ class QueryBuffer:
         """
         self._planned_at = self._clock()
         with self._gate:
-            self.skips_to = None
             if not self._is_open:
                 if not self._is_worth_computing():
                     self._gate.wait_for(
@@ -194,7 +181,6 @@ class QueryBuffer:
         """Receive a micro-batch: its rows, and the offset after its last record per partition."""
         came_at = self._clock()
         with self._gate:
-            self.skips_to = None
             self._has_waited = not self._is_open
             if self._has_waited:
                 self._computed_at = self._clock()
@@ -246,13 +232,6 @@ class QueryBuffer:
     def _go_on(self, ends: Mapping[InputPartition, int]) -> None:
         """Release the batch at the gate."""
         self.positions = self._reached(ends, self.positions)
-        if self._skips:
-            # Near what has been committed. Delivery cannot begin below that any more.
-            self.positions = {
-                task: Offsets(tuple(offset - _KEPT for offset in self._passed[task].each)).at_least(come)
-                for task, come in self.positions.items()
-            }
-            self.skips_to = by_partition(self.positions, self._inputs)
         self._going_since = self._clock()
 
     def _is_passed(self, ends: Mapping[InputPartition, int]) -> bool:

@@ -138,7 +138,7 @@ class SparkFeed:
         if self._has_no_input:
             # The query would poll for input all the time, and there is nothing to prepare.
             return False
-        reading = self._reading(begins, skips=self._acquired().has_skips)
+        reading = self._reading(begins)
         # The known record size may be outdated.
         starts = by_partition(begins, self._inputs)
         self._ahead.look(starts, self._size.held)
@@ -297,8 +297,8 @@ class SparkFeed:
             ahead = None if size is None else self._ahead
             return begin(spark, frame, new_checkpoint(), Sink(receive, ended, size, ahead, gate))
 
-    def _reading(self, positions: Mapping[TaskId, Offsets], *, skips: bool = False) -> QueryBuffer:
-        return QueryBuffer(positions, self._inputs, self._config.transform, self._judged, skips=skips)
+    def _reading(self, positions: Mapping[TaskId, Offsets]) -> QueryBuffer:
+        return QueryBuffer(positions, self._inputs, self._config.transform, self._judged)
 
     def _begin_held(self, reading: QueryBuffer, records: int) -> SparkQuery:
         starts = by_partition(reading.positions, self._inputs)

@@ -54,11 +54,6 @@ class BatchGate(Protocol):
         ...
 
     @property
-    def skips_to(self) -> Mapping[InputPartition, int] | None:
-        """Where the query must go on after the batch that it released last; None: at the batch's end."""
-        ...
-
-    @property
     def is_open(self) -> bool:
         """Whether it no longer holds batches."""
         ...
@@ -196,7 +191,7 @@ class SparkQuery:
             ends = self._ends()
             if self._gate is not None and self._gate.is_below(ends):
                 # If its rows are not requested, nothing is read or computed.
-                self._pass(self._skip(ends))
+                self._pass(ends)
                 return
             began = time.monotonic()
             rows = frame.toArrow()
@@ -212,34 +207,16 @@ class SparkQuery:
                 self._ahead.look(ends, self._size.reach)
             try:
                 self._receive(rows, ends)
-                further = self._skip(ends)
             except BaseException as error:  # noqa: BLE001 - as above
                 self._raised = error
                 raise _for_py4j(error) from None
         self._resize(rows, ends, time.monotonic() - began)
-        self._reached = sum(further.values())
 
     def _pass(self, ends: Mapping[InputPartition, int]) -> None:
-        """Skip a batch whose rows are not needed, so their size is not known; the query goes on at ``ends``."""
+        """Skip a batch up to ``ends`` whose rows are not needed, so their size is not known."""
         self._reached = sum(ends.values())
         self._note_ahead(ends)
         self._limit()
-
-    def _skip(self, ends: Mapping[InputPartition, int]) -> Mapping[InputPartition, int]:
-        """Return where the query goes on after the running batch, up to ``ends``, and have it do so.
-
-        Raises `Transient` if Spark does not permit that; no later query tries it then.
-        """
-        further = None if self._gate is None else self._gate.skips_to
-        if further is None:
-            return ends
-        try:
-            self._spark.skip_to(self._handle, further)
-        except FAILURES as error:
-            # This is internal to Spark: with a release without it, queries read what is not needed.
-            self._spark.has_skips = False
-            raise Transient(f"Spark does not allow skipping input: {first_line(error)}") from error
-        return further
 
     def _note_ahead(self, ends: Mapping[InputPartition, int]) -> None:
         """Record the size of the records after ``ends``, as far as it was sampled."""

@@ -98,8 +98,6 @@ class Spark:
         self._users = 1
         self.has_async_progress = True
         """Whether queries may track their progress asynchronously, which Spark may have refused."""
-        self.has_skips = True
-        """Whether queries may skip input, which may have failed."""
         self._discarded: list[Path] = []
         self._queries = 0
         # Spark's Python workers must use the same interpreter.
@@ -312,20 +310,6 @@ class Spark:
         # A plan has exactly one source, the input stream (`standby.feed.rules.plan`).
         sources = execution.uniqueSources()
         getattr(execution, "uniqueSources_$eq")(sources.updated(sources.keys().head(), limit))
-
-    def skip_to(self, query: StreamingQuery, positions: Mapping[InputPartition, int]) -> None:
-        """Have the next micro-batch of a running ``query`` over Kafka begin at ``positions``.
-
-        To be called within a micro-batch that ends at or below them: Spark continues at the batch's end, of which this
-        replaces the internal value. Nothing is changed if it raises one of `FAILURES`.
-        """
-        batch = query._jsq.streamingQuery().getLatestExecutionContext()  # noqa: SLF001
-        ends = batch.endOffsets()
-        # A plan has exactly one source, the input stream (`standby.feed.rules.plan`).
-        source = ends.keys().head()
-        moved = ends.updated(source, source.deserializeOffset(_offsets(positions)))
-        # It has the type of the former ones, whose package depends on the release.
-        getattr(batch, "endOffsets_$eq")(getattr(ends, "$plus$plus")(moved))
 
     def synthetic_rows(
         self, options: Mapping[str, str], inputs: Sequence[str], rows_per_batch: int

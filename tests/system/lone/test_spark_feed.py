@@ -24,7 +24,6 @@ from confluent_kafka.cimpl import NewTopic
 from embedded.jars.cache import classpath
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, CorruptState
-from standby.feed import reading
 from standby.feed.functions import job_code
 from standby.feed.make import check_transform, make_feed
 from standby.ports import Feed, TaskBatch
@@ -344,30 +343,6 @@ def test_a_start_that_was_prepared_for_begins_no_other_query(
     seen.wait_for(feed, 10)
     assert seen.column("value") == [b"v6", b"v7", b"v8", b"v9"]
     assert not begun.acquire(blocking=False)
-
-
-def test_a_query_that_is_prepared_skips_what_another_active_has_committed(
-    kafka_bootstrap: str, make: Callable[..., Feed]
-) -> None:
-    from standby.feed.spark import SparkFeed
-
-    topic = filled_topic(kafka_bootstrap, 10, "v{0}")
-    feed, seen = make(topic), Deliveries()
-    assert isinstance(feed, SparkFeed)
-    feed.prepare({TASK: at(4)})
-    soon(lambda: feed.is_prepared, "it is prepared")
-    produce(kafka_bootstrap, topic, [f"more {number}" for number in range(100)])
-    assert not feed.prepare({TASK: at(107)})
-    prepared = feed._prepared
-    assert prepared is not None
-    soon(lambda: prepared.positions == {TASK: at(107 - reading._KEPT)}, "it goes on there")
-    assert not feed.prepare({TASK: at(107)})
-    feed.start({TASK: at(107 - reading._KEPT)}, seen)
-    # Rows from below would be refused: this start does not expect any.
-    seen.wait_for(feed, 110)
-    assert seen.column("value") == [b"more %d" % number for number in range(97 - reading._KEPT, 100)]
-    assert feed._running is prepared
-    assert feed._acquired().has_skips
 
 
 def test_an_empty_input_is_no_hindrance_to_warming(kafka_bootstrap: str, make: Callable[..., Feed]) -> None:

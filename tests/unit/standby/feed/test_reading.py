@@ -219,49 +219,6 @@ def test_what_needs_no_rows_is_what_would_be_dropped(data: st.DataObject) -> Non
     assert seen[0].offsets == seen[1].offsets
 
 
-@given(data=st.data())
-@settings(derandomize=True)
-def test_query_that_skips_what_is_committed_delivers_exactly_from_the_claimed_offsets_on(
-    data: st.DataObject,
-) -> None:
-    held = QueryBuffer(at({0: 0, 1: 0}), ("in",), "", lambda error, _: error, skips=True)
-    query, seen = Query(held), Seen()
-    reached, passed, claimed = {0: 0, 1: 0}, {0: 0, 1: 0}, None
-    for _ in range(10):
-        come = {each: position + data.draw(st.integers(0, 4)) for each, position in reached.items()}
-        if claimed is None:
-            passed = {each: position + data.draw(st.integers(0, 60)) for each, position in passed.items()}
-            held.pass_below(at(passed))
-            if come == passed or any(passed[each] < come[each] for each in come):
-                claimed = {each: position + data.draw(st.integers(0, 3)) for each, position in passed.items()}
-                assert held.records_below(at(claimed)) is not None, "no claim is below what is committed"
-                held.open(at(claimed), seen)
-        if held.is_below(ends(come)):
-            reached = come if held.skips_to is None else {each: held.skips_to["in", each] for each in come}
-            assert all(reached[each] >= come[each] for each in come)
-            assert claimed is not None or reached != passed, "without new input it has a batch nevertheless"
-        else:
-            places = [(each, offset) for each in come for offset in range(reached[each], come[each])]
-            query.receive(rows(*places), ends(come))
-            reached = come if held.skips_to is None else {each: held.skips_to["in", each] for each in come}
-    for each, start in (claimed or {}).items():
-        assert seen.offsets.get(each, []) == list(range(start, reached[each]))
-
-
-def test_what_was_skipped_is_no_start_any_more() -> None:
-    held = QueryBuffer(at({0: 0, 1: 0}), ("in",), "", lambda error, _: error, skips=True)
-    held.pass_below(at({0: 30, 1: 0}))
-    held.receive(rows((0, 0)), ends({0: 1, 1: 0}))
-    assert held.skips_to == ends({0: 10, 1: 0}), "there is something left to read"
-    held.pass_below(at({0: 90, 1: 5}))
-    assert held.is_below(ends({0: 12, 1: 2}))
-    assert held.skips_to == ends({0: 70, 1: 2})
-    assert held.records_below(at({0: 69, 1: 5})) is None
-    assert held.records_below(at({0: 90, 1: 5})) == 23
-    assert not held.is_below(ends({0: 90, 1: 6})), "it is to wait there"
-    assert held.skips_to is None
-
-
 def test_a_batch_that_waited_tells_how_long_it_took_to_come() -> None:
     now = [100.0]
     held = QueryBuffer(at({0: 0}), ("in",), "", lambda error, _: error, lambda: now[0])

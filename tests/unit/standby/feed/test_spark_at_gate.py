@@ -1,4 +1,4 @@
-"""What a query that waits for its start reads, and holds in memory: no more bytes than a batch may have.
+"""What a query that waits for its start holds in memory: no more bytes than a batch may have, whoever is promoted when.
 
 The stream is one in memory: it makes micro-batches of the offsets that Spark's source would, and knows no bytes either.
 """
@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JError
 
-from standby.errors import Transient
 from standby.feed.batches import ROWS
 from standby.feed.rules.sizing import FIRST_RECORDS, LEAST_RECORDS
 from standby.feed.spark import SparkFeed
@@ -26,7 +25,7 @@ from standby.ports import TaskBatch
 from standby.shared.model import InputPartition, Offsets, TaskId
 from standby.shared.wire import JobDefinition
 from tests.fakes.jobs import job_config
-from tests.patience import PATIENCE_SECONDS, soon
+from tests.patience import soon
 
 TASK = TaskId("j", "main", 0)
 AT_MOST = 2_000_000
@@ -114,10 +113,7 @@ class Stream:
                     return
                 self.has_source = True
                 self._start, self.end = self.end, min(len(self._log.sizes), self.end + self.limit)
-            try:
-                self._on_batch(self, 0)
-            except RuntimeError:
-                return  # it ends with its batch
+            self._on_batch(self, 0)
 
 
 class Spark:
@@ -127,8 +123,6 @@ class Spark:
         self._log = log
         self.process = SimpleNamespace(is_alive=True, pid=0)
         self.has_async_progress = False
-        self.has_skips = True
-        self.refuses_skips = False
         self.streams: list[Stream] = []
         self.computed: list[int] = []
         """The bytes of each batch whose rows were asked for."""
@@ -144,11 +138,6 @@ class Spark:
         if not stream.has_source:
             raise Py4JError("head of empty map")
         stream.limit = records
-
-    def skip_to(self, stream: Stream, positions: Mapping[InputPartition, int]) -> None:
-        if self.refuses_skips:
-            raise Py4JError("no such method")
-        stream.end = positions["in", 0]
 
     @contextlib.contextmanager
     def asking(self, *_: object) -> Iterator[None]:
@@ -299,33 +288,3 @@ def test_query_at_its_gate_follows_in_larger_batches_than_it_begins_to_count_wit
     query.prepare(500)
     query.await_batch(2)
     assert query.spark.computed[-1] > 3 * LEAST_RECORDS * 10
-
-
-def test_what_another_active_has_committed_meanwhile_is_not_read(held: Callable[..., Held]) -> None:
-    query = held(*[10] * 1_000)
-    query.prepare(500)
-    # The first one is below that, and goes on.
-    query.await_batch(2)
-    query.log.append(*[10] * 5_000)
-    query.prepare(6_000)
-    query.log.append(10)
-    ends = query.start(6_000)
-    soon(lambda: ends and ends[-1] == 6_001, "not everything came")
-    assert sum(query.spark.computed[2:]) <= 50 * (10 + ROW_BYTES)
-
-
-def test_spark_that_permits_no_skip_reads_what_is_committed(held: Callable[..., Held]) -> None:
-    query = held(*[10] * 1_000)
-    query.spark.refuses_skips = True
-    query.feed.prepare({TASK: Offsets.of(500)})
-    refused = query.feed._prepared
-    assert refused is not None
-    assert refused.wait(PATIENCE_SECONDS)
-    assert isinstance(refused.failure, Transient)
-    query.prepare(900)
-    query.await_batch(2)
-    query.log.append(*[10] * 100)
-    query.prepare(1_050)
-    ends = query.start(1_050)
-    soon(lambda: ends and ends[-1] == 1_100, "not everything came")
-    assert len(query.spark.streams) == 2
