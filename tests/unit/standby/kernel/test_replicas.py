@@ -98,6 +98,8 @@ def test_error_at_the_end_of_a_job_is_logged(
     monkeypatch.setattr(job.broker, "close", planted)
     container.replicas.obey((), {})
     container.eventually(lambda: not container.replicas._jobs and not container.replicas._closing_jobs)
+    # The job is no longer among those that are closed just before its error is logged.
+    assert container.replicas._closer.flush(PATIENCE_SECONDS)
     assert [each.message for each in caplog.records if each.exc_info] == ["closer: an unexpected error"]
 
 
