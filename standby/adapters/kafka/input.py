@@ -112,8 +112,9 @@ class InputReader:
         self._until: Mapping[InputPartition, int] | None = None
         self._damaged: set[InputPartition] = set()
         """Partitions with an unreadable batch: all that the client returns for them afterwards is unreliable."""
-        self._held: dict[InputPartition, deque[Message]] = {}
-        """Records taken from the client and not returned yet. The partition whose turn it is comes first."""
+        self._held: dict[InputPartition, deque[tuple[Message, int]]] = {}
+        """Records taken from the client and not returned yet, with their bytes. The partition whose turn it is comes
+        first."""
         self._held_records = 0
         self._held_bytes = 0
         self._consumer = kind.make(settings, {"group.id": group}, logger=_LOG)
@@ -189,9 +190,10 @@ class InputReader:
             if error is not None:
                 self._check(error, partition, message)
             elif self._is_asked_for(message):
-                self._held[partition].append(message)
+                size = self._bytes_of(message)
+                self._held[partition].append((message, size))
                 self._held_records += 1
-                self._held_bytes += self._bytes_of(message)
+                self._held_bytes += size
 
     def _check(self, error: KafkaError, partition: InputPartition, message: Message) -> None:
         if partition in self._damaged:
@@ -219,10 +221,10 @@ class InputReader:
                 # Its turn: if a bound cuts the others off, they come first next time.
                 held = self._held[partition] = self._held.pop(partition)
                 for _ in range(min(share, left, len(held))):
-                    message = held.popleft()
+                    message, own = held.popleft()
                     taken.append(message)
                     left -= 1
-                    size += self._bytes_of(message)
+                    size += own
                     if size >= bound:
                         break
         self._held_records -= len(taken)
@@ -255,7 +257,7 @@ class InputReader:
             if each.offset >= 0:
                 partition = (each.topic, each.partition)
                 held = self._held[partition]
-                at = (held[0].offset() or 0) if held else each.offset
+                at = (held[0][0].offset() or 0) if held else each.offset
                 end = at if self._until is None else self._until[partition]
                 self._positions[partition] = min(at, end)
         return dict(self._positions)
