@@ -53,6 +53,9 @@ _LOOK_SECONDS: Final = 0.5
 #: How often a pool that cannot be used yet is looked at, seconds.
 _GATHER_SECONDS: Final = 0.1
 
+#: Hosts, those without room, the note, and all processes.
+_Offered = tuple[tuple[str, ...], frozenset[str], str, tuple[PoolProcess, ...]]
+
 
 @dataclass
 class PoolCell:
@@ -78,24 +81,20 @@ class PoolCell:
     """Claim of unknown outcome → its process, and since when that is seen to be gone, monotonic seconds."""
     _unsure: set[str] = field(default_factory=set)
     """Processes whose record is to be read again: the outcome of a write is not known, or it has another version."""
-    _ended: dict[str, float] = field(default_factory=dict)
-    """Host → when a process of it ended, monotonic seconds."""
+    _ended: dict[str, tuple[float, NodeOffer]] = field(default_factory=dict)
+    """Host → when a process of it ended last, monotonic seconds, and what that offered."""
     _most: int | None = None
     """How many processes there were when the pool could be used last; None: it could not be used yet."""
     _came: float = 0.0
     """When a process came last, monotonic seconds."""
     _gathering: float = 0.0
     """Since when others are waited for before anything is claimed, monotonic seconds."""
-    _offered: tuple[tuple[str, ...], frozenset[str], str] = ((), frozenset(), "")
-    """The hosts that the leader was told of last, and the note."""
+    _offered: _Offered = ((), frozenset(), "", ())
+    """What the leader was told of last."""
     _said: str = ""
     """Why the pool could not be read, as it was logged; empty: it could."""
     _demands: dict[str, Demand] = field(default_factory=dict)
     """Claim → what is asked of its process."""
-    _restarting: dict[str, NodeOffer] = field(default_factory=dict)
-    """Host → what the process offered that ended there last."""
-    _shown: tuple[PoolProcess, ...] = ()
-    """The processes that the leader was told of last."""
     _is_stale: threading.Event = field(default_factory=threading.Event)
     _is_over: threading.Event = field(default_factory=threading.Event)
 
@@ -113,9 +112,7 @@ class PoolCell:
             if self._caught_up() and not self._is_gathering():
                 break
             self.clock.sleep(_GATHER_SECONDS)
-        self._look_over()
-        self._offered = (self.hosts, self.full, self.note)
-        self._shown = self.processes
+        self._offered = self._look_over()
 
     def expected(self) -> tuple[happened.ContainerExpected, ...]:
         """Return the processes that an earlier leader claimed, or this one on an earlier connection."""
@@ -239,8 +236,7 @@ class PoolCell:
 
     def _gone(self, record: MemberRecord) -> None:
         """Post the end of a process that was claimed; another is started on its host soon."""
-        self._ended[record.host] = self.clock.monotonic()
-        self._restarting[record.host] = record.offer
+        self._ended[record.host] = (self.clock.monotonic(), record.offer)
         if not record.claim:
             return
         grant = _grant(record.claim)
@@ -356,24 +352,18 @@ class PoolCell:
 
     def _offer(self) -> None:
         """Tell the leader of the hosts and processes if they have changed."""
-        self._look_over()
-        offered, processes = (self.hosts, self.full, self.note), self.processes
-        if offered == self._offered and processes == self._shown:
+        offered = self._look_over()
+        if offered == self._offered:
             return
-        self._offered, self._shown = offered, processes
-        found = happened.CellFound(
-            self.number,
-            POOL,
-            self.hosts,
-            self.clock.monotonic_ms(),
-            full=self.full,
-            note=self.note,
-            processes=processes,
+        self._offered = offered
+        hosts, full, note, processes = offered
+        at_ms = self.clock.monotonic_ms()
+        self.post(
+            happened.CellFound(self.number, POOL, hosts, at_ms, full=full, note=note, processes=processes)
         )
-        self.post(found)
 
-    def _look_over(self) -> None:
-        """Note where there is room, and which processes cannot be claimed."""
+    def _look_over(self) -> _Offered:
+        """Note where there is room, and which processes cannot be claimed; return it, with the processes."""
         self.hosts, self.full = self._room()
         others: dict[str, set[str]] = {}
         for each in self._members.values():
@@ -385,18 +375,19 @@ class PoolCell:
         if note and note != self.note:
             _log.warning("processes are %s", note)
         self.note = note
+        return self.hosts, self.full, self.note, self.processes
 
     @property
     def processes(self) -> tuple[PoolProcess, ...]:
         """Every process, and those that are being started again, as they were."""
         present = [each.process for _, each in sorted(self._members.items())]
-        coming = [PoolProcess(each, self._restarting[each]) for each in sorted(self._ended)]
+        coming = [PoolProcess(host, offer) for host, (_, offer) in sorted(self._ended.items())]
         return (*present, *coming)
 
     def _room(self) -> tuple[tuple[str, ...], frozenset[str]]:
         """Return every host, and those on which no process waits or is being started."""
         now = self.clock.monotonic()
-        self._ended = {host: at for host, at in self._ended.items() if now - at < RESTART_SECONDS}
+        self._ended = {host: each for host, each in self._ended.items() if now - each[0] < RESTART_SECONDS}
         records: Mapping[str, MemberRecord] = {name: each.record for name, each in self._members.items()}
         hosts = {*(each.host for each in records.values()), *self._ended}
         # A process that is given back makes room as one that has ended.
