@@ -89,6 +89,11 @@ def fits(demand: Demand, offer: NodeOffer | None) -> bool:
     )
 
 
+def serves(process: PoolProcess, demand: Demand) -> bool:
+    """Return whether a process may be claimed for a demand, now or when it is free."""
+    return not process.is_foreign and fits(demand, process.offer)
+
+
 def rest(demand: Demand, offer: NodeOffer) -> Rest:
     """Return what is left of a process that serves a demand: the least is the best."""
     memory, tasks, cores = (
@@ -102,7 +107,7 @@ def why_none(demand: Demand, processes: Sequence[PoolProcess]) -> str:
 
     The text changes only with the processes' offers, not with what is claimed of them.
     """
-    if not processes or any(not each.is_foreign and fits(demand, each.offer) for each in processes):
+    if not processes or any(serves(each, demand) for each in processes):
         return ""
     offers = [each.offer for each in processes if not each.is_foreign]
     if not offers:

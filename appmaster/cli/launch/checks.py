@@ -19,7 +19,7 @@ from appmaster.records import JobRecord
 from appmaster.topics import brokers, changelog
 from appmaster.topics.ids import judge, kinds
 from appmaster.topics.ports import TopicShape
-from locality.fit import fits, why_none
+from locality.fit import serves, why_none
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, Unavailable
 from standby.security.disclosure import is_secret
@@ -136,7 +136,7 @@ def check_pool(config: JobConfig, zookeeper: ZooKeeper) -> PoolAnswer:
     members = zookeeper.pool.read(sorted(zookeeper.pool.names())).values()
     # How many tasks each process has is decided later.
     demand = replace(job_demand(config), tasks=1)
-    fitting = [each for each in members if not each.process.is_foreign and fits(demand, each.process.offer)]
+    fitting = [each for each in members if serves(each.process, demand)]
     hosts = {each.record.host for each in fitting}
     waiting = sum(not each.record.claim for each in fitting)
     lack = why_none(demand, [each.process for each in members])

@@ -10,7 +10,7 @@ from appmaster.planning.placement.turn import Turn
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import SharedSlotId, Slot
 from appmaster.planning.state.view import ClusterView, Container
-from locality.fit import Demand, Rest, fits, level, rest, why_none
+from locality.fit import Demand, Rest, level, rest, serves, why_none
 
 
 def demand_of(job: Job, slot: Slot) -> Demand:
@@ -28,7 +28,7 @@ def rests(turn: Turn, demand: Demand) -> Mapping[str, Rest] | None:
     if demand not in turn.rests:
         found: dict[str, Rest] = {}
         for each in processes:
-            if each.is_free and not each.is_foreign and fits(demand, each.offer):
+            if each.is_free and serves(each, demand):
                 mine = rest(demand, each.offer)
                 found[each.host] = min(mine, found.get(each.host, mine))
         turn.rests[demand] = found
