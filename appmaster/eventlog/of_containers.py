@@ -81,11 +81,8 @@ def completed(before: ClusterView, event: happened.ContainerCompleted, after: Cl
     """Yield the entries for YARN's report that a container has ended."""
     if request := before.request_of(event.skein_id):
         yield _launch_failed(request, event.message)
-        return
-    for container in before.containers.values():
-        if container.skein_id == event.skein_id:
-            yield from ended(before, after, container.id, event.loss, event.at_ms)
-            return
+    elif container := before.container_of(event.skein_id):
+        yield from ended(before, after, container.id, event.loss, event.at_ms)
 
 
 def _launch_failed(request: ContainerRequest, reason: str) -> LogEntry:

@@ -102,12 +102,10 @@ def request_refused(view: ClusterView, event: happened.RequestRefused) -> Cluste
 def container_granted(view: ClusterView, event: happened.ContainerGranted) -> ClusterView:
     """Return the view in which YARN has granted a request; its container has yet to register."""
     request = view.request_of(event.skein_id)
-    if request is None and event.offer is not None:
+    if request is None and event.offer is not None and (known := view.container_of(event.skein_id)):
         # A claim of unknown outcome: its process was quicker than the leader's second look.
-        known = next((each for each in view.containers.values() if each.skein_id == event.skein_id), None)
-        if known is not None:
-            known = replace(known, offer=event.offer)
-            return replace(view, containers=put(view.containers, known.id, known))
+        known = replace(known, offer=event.offer)
+        return replace(view, containers=put(view.containers, known.id, known))
     if request is None or request.state is RequestState.GRANTED:
         return view
     granted = replace(request, state=RequestState.GRANTED, since_ms=event.at_ms, offer=event.offer)
@@ -125,10 +123,9 @@ def container_completed(view: ClusterView, event: happened.ContainerCompleted) -
         if request.host is not None:
             view = avoid(view, request.host, event.at_ms, request.slot, "a container ended there at launch")
         return view
-    for container in view.containers.values():
-        if container.skein_id == event.skein_id:
-            view = lost(view, container, event.loss, event.at_ms)
-            return gone(view, container.id, event.at_ms)
+    if container := view.container_of(event.skein_id):
+        view = lost(view, container, event.loss, event.at_ms)
+        return gone(view, container.id, event.at_ms)
     return view
 
 

@@ -490,6 +490,10 @@ class ClusterView:
         """Return the request that has this id; None: it was withdrawn, or its container has registered."""
         return next((each for each in self.requests.values() if skein_id and each.skein_id == skein_id), None)
 
+    def container_of(self, skein_id: str) -> Container | None:
+        """Return the container that was granted under this id; None: it has not registered, or is gone."""
+        return next((each for each in self.containers.values() if each.skein_id == skein_id), None)
+
     def is_orphaned(self, container: Container) -> bool:
         """Return whether a container will end with its cell, whose AM is gone (rule `lost-cell`)."""
         cell = self.cells.get(container.cell)
