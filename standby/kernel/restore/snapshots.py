@@ -152,11 +152,11 @@ class Snapshots:
             # A waiting fetcher is notified at once when a copy is returned; polling would take longer.
             while (
                 not self._is_closed
-                and not (is_urgent or self._has_room(offer))
+                and not self._may_lend(offer, is_urgent=is_urgent)
                 and (left := until - self._clock.monotonic()) > 0
             ):
                 self._changed.wait(self._clock.pace(left))
-            if self._is_closed or not (is_urgent or self._has_room(offer)):
+            if self._is_closed or not self._may_lend(offer, is_urgent=is_urgent):
                 return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "as many copies as allowed are lent")
             self._making += 1
         try:
@@ -168,8 +168,8 @@ class Snapshots:
         _log.info("%s: a copy at offset %d is lent as %s", task, manifest.origin.offset, lease)
         return PeerAnswer(HTTPStatus.CREATED, self._digested(lease, manifest))
 
-    def _has_room(self, offer: Offer) -> bool:
-        return len(self._lent) + self._making < offer.concurrent
+    def _may_lend(self, offer: Offer, *, is_urgent: bool) -> bool:
+        return is_urgent or len(self._lent) + self._making < offer.concurrent
 
     def _lend(self, task: TaskId, offer: Offer) -> tuple[str, Manifest]:
         """Return the new lease and its manifest; the files have no digests yet."""
