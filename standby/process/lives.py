@@ -1,6 +1,6 @@
 """How a process that ends is started again: soon after a long life, later after each short one. Pure.
 
-For the supervisor of a candidate and for a node of a pool.
+For the supervisor of a candidate, for a node of a pool, and for the masters and nodes of `standfast run`.
 """
 
 from __future__ import annotations

@@ -47,6 +47,9 @@ from standby.shared.model import NodeOffer
 from standby.shared.naming import NAME, NAME_WORDS, escape
 from standby.shared.roles import PeerRole
 
+#: The command line, for what is started by it.
+COMMAND: Final = (sys.executable, "-m", "appmaster.cli.main")
+
 #: The files of a cluster's directory beside `standby.cluster.FILE`, by the processes that need them.
 _CREDENTIALS: Final = {PeerRole.MASTER: "master.json", PeerRole.CONTAINER: "node.json"}
 
@@ -330,7 +333,7 @@ def _print_unit(arguments: argparse.Namespace, what: str) -> int:
         if value:
             more += [f"--{option}", str(value.absolute() if isinstance(value, Path) else value)]
     more += _offer_options(arguments) if what == "node" else []
-    command = shlex.join([sys.executable, "-m", "appmaster.cli.main", what, *config, *more])
+    command = shlex.join([*COMMAND, what, *config, *more])
     print(_UNIT.format(what=what, user=os.geteuid(), command=command), end="")
     return 0
 

@@ -31,10 +31,10 @@ from typing import Any, Final
 
 from appmaster.adapters.kafka import Topics
 from appmaster.api.client import ClusterClient
-from appmaster.cli.clusters.standalone import pool_of, write_files
+from appmaster.cli.clusters.standalone import COMMAND, pool_of, write_files
 from appmaster.cli.launch import cells, checks
 from appmaster.cli.run import records, servers
-from appmaster.cli.run.processes import COMMAND, RunProcess, RunProcesses, ended_in_time, environment_of
+from appmaster.cli.run.processes import RunProcess, RunProcesses, ended_in_time, environment_of
 from appmaster.cli.run.servers import RunPlace
 from appmaster.cli.run.signals import EndSignals
 from appmaster.cli.run.view import RunView
@@ -219,7 +219,7 @@ class _Run:
                 stack.callback(self._forget, client, topics)
             started = self._processes(etc)
             stack.callback(started.end, self.signals.hurried)
-            say(f"starting a master and {arguments_of(self.arguments.nodes)}")
+            say(f"starting a master and {_nodes_in_words(self.arguments.nodes)}")
             started.start()
             self._await_pool(client, started)
             settings = kafka_settings(config)
@@ -389,6 +389,5 @@ class _Run:
         return process.returncode, lines[-1] if lines else ""
 
 
-def arguments_of(nodes: int) -> str:
-    """Return a number of nodes in words."""
+def _nodes_in_words(nodes: int) -> str:
     return "1 node" if nodes == 1 else f"{nodes} nodes"

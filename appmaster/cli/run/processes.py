@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,14 +14,11 @@ from typing import Final
 
 import psutil
 
-from appmaster.cli.clusters.standalone import RUN
+from appmaster.cli.clusters.standalone import COMMAND, RUN
 from appmaster.cli.run.servers import RunPlace
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.process.lives import GOOD_LIFE_SECONDS, backoff_seconds
 from standby.shared.clock import REAL, Clock
-
-#: The command line, for what a run starts.
-COMMAND: Final = (sys.executable, "-m", "appmaster.cli.main")
 
 #: How long masters or nodes may take to end after they were asked to, seconds.
 _END_SECONDS: Final = 10.0

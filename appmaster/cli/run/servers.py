@@ -53,8 +53,11 @@ def read_job(path: Path, settings: Sequence[str], cluster: str | None) -> tuple[
     """
     environment = {**dict.fromkeys(_SERVERS, _NOT_NAMED), **{k: v for k, v in os.environ.items() if v}}
     job = load(path, settings, environment, cluster)
-    named = {"STANDFAST_KAFKA": job.config.kafka_bootstrap, "STANDFAST_ZOOKEEPER": job.config.zookeeper}
-    return job, frozenset(name for name, value in named.items() if value == _NOT_NAMED)
+    return job, frozenset(name for name, value in _addresses(job).items() if value == _NOT_NAMED)
+
+
+def _addresses(job: JobFile) -> dict[str, str]:
+    return {"STANDFAST_KAFKA": job.config.kafka_bootstrap, "STANDFAST_ZOOKEEPER": job.config.zookeeper}
 
 
 def require_java() -> None:
@@ -84,7 +87,7 @@ def place_of(
     else:
         opened = _temporary()
     with opened as place:
-        given = {"STANDFAST_KAFKA": job.config.kafka_bootstrap, "STANDFAST_ZOOKEEPER": job.config.zookeeper}
+        given = _addresses(job)
         for variable, what in _SERVERS.items():
             is_given = variable not in missing
             view.say(
