@@ -16,14 +16,23 @@ from standby.errors import Unavailable
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 
+#: The command line.
+CLI: Final = (sys.executable, "-m", "appmaster.cli.main")
+
 _SECONDS: Final = 300.0
 #: The time in which an interrupted command has to end by itself.
 _INTERRUPTED_SECONDS: Final = 5.0
 
 
+def without_yarn(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without anything of YARN, for a process that begins in any directory."""
+    found = {name: value for name, value in environment.items() if name != "HADOOP_CONF_DIR"}
+    return {**found, "PYTHONPATH": str(ROOT)}
+
+
 def standfast(environment: Mapping[str, str], show: Callable[[str], None], *arguments: str) -> None:
     """Run the command line and show its output; raises `Unavailable` when it fails."""
-    command = [sys.executable, "-m", "appmaster.cli.main", *arguments]
+    command = [*CLI, *arguments]
     last = ""
     # In a separate session, because this program passes Ctrl-C on itself, in its own order.
     process = subprocess.Popen(

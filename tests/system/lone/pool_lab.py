@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from demo.command import ROOT
+from demo.command import CLI, ROOT, without_yarn
 from embedded.cluster import LocalCluster
 from tests.patience import PATIENCE_SECONDS
-
-CLI = (sys.executable, "-m", "appmaster.cli.main")
 
 
 def host(number: int) -> str:
@@ -35,10 +32,7 @@ class PoolOnLoopback:
     @property
     def environment(self) -> dict[str, str]:
         """As of a client, without anything of YARN."""
-        found = self.cluster.environment()
-        del found["HADOOP_CONF_DIR"]
-        # Its processes begin in directories of their own.
-        return {**found, "PYTHONPATH": str(ROOT)}
+        return without_yarn(self.cluster.environment())
 
     def init(self, **settings: str) -> None:
         """Make the cluster's files."""

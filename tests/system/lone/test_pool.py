@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from demo.command import ROOT
+from demo.command import CLI, ROOT
 from demo.scenario import now_ms
 from embedded.cluster import LocalCluster
 from tests.patience import PATIENCE_SECONDS, soon
-from tests.system.lone.pool_lab import CLI, PoolOnLoopback, host, pool_on_loopback
+from tests.system.lone.pool_lab import PoolOnLoopback, host, pool_on_loopback
 from tests.system.yarn.counting import CountingJob, some
 from tests.system.yarn.running import session
 

@@ -16,12 +16,11 @@ from pathlib import Path
 import psutil
 from confluent_kafka.admin import AdminClient
 
-from demo.command import ROOT
+from demo.command import CLI, ROOT
 from demo.topics import read_committed
 from embedded.cluster import LocalCluster
 from standby.shared import naming
 from tests.patience import PATIENCE_SECONDS, soon
-from tests.system.lone.pool_lab import CLI
 
 JOB = ROOT / "examples" / "temperatures" / "temperatures.yaml"
 CITIES = ("berlin", "madrid", "oslo", "lisbon")
