@@ -86,7 +86,7 @@ def code_refused(state: FeedingState, detail: str, traceback: str) -> FeedingSte
     """End all members: the job's code cannot be used."""
     actions: list[FeedingAction] = []
     for task in tuple(state.members):
-        state, more = end_task(state, TaskFailure(task, Signal.FAILED, detail, traceback))
+        state, more = end_task(state, TaskFailure(task, Signal.FAILED, detail, traceback, Fault.REFUSED))
         actions += more
     return state, tuple(actions)
 
@@ -225,10 +225,11 @@ def _give_up(state: FeedingState, members: Mapping[TaskId, int], failure: FeedFa
     if failure.may_pass or state.failures < _FEED_FAILURES:
         return state, ()
     detail = f"the feed failed {state.failures} times in a row: {failure.detail}"
+    fault = Fault.REFUSED if failure.cause is FeedEndCause.REFUSED else Fault.OTHER
     actions: list[FeedingAction] = []
     for task, number in members.items():
         if current(state, task, number) is not None:
-            state, more = end_task(state, TaskFailure(task, Signal.FAILED, detail, failure.traceback))
+            state, more = end_task(state, TaskFailure(task, Signal.FAILED, detail, failure.traceback, fault))
             actions += more
     return replace(state, failures=0), tuple(actions)
 

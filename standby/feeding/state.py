@@ -165,6 +165,8 @@ class FeedEndCause(enum.Enum):
     """Committed offsets may be outside of the input."""
     CODE = "code"
     """The job's transform failed on some row."""
+    REFUSED = "refused"
+    """The job's code or configuration cannot be used, for example because Spark refuses a setting."""
     OTHER = "other"
 
 

@@ -168,6 +168,8 @@ class Fault(str, enum.Enum):
     """More records would have to be skipped than the job allows, on any replica."""
     CHANGED_TOPIC = "changed-topic"
     """A topic was deleted and created again: every other replica would fail, too."""
+    REFUSED = "refused"
+    """The job's code or configuration cannot be used: other replicas probably fail, too."""
 
     @property
     def is_poison(self) -> bool:

@@ -122,6 +122,8 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
     else:
         if _is_new_chance(known, event):
             view, known = _begun_anew(view, known)
+        if event.revision != known.revision:
+            known = replace(known, refused=0, refusal="")
         is_newer = recorded.znode >= known.model.znode
         job = replace(
             known,
@@ -164,6 +166,8 @@ def _begun_anew(view: ClusterView, job: Job) -> tuple[ClusterView, Job]:
         fencing_error="",
         fence_again_ms=0,
         faults={},
+        refused=0,
+        refusal="",
         failure=None,
         last_traceback="",
     )

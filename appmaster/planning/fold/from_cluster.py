@@ -35,7 +35,7 @@ from appmaster.planning.state.view import (
     RequestState,
 )
 from standby.replica.lifecycle import ENDED
-from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role
+from standby.shared.model import Fault, Phase, ReplicaId, ReplicaStatus, Role
 
 
 def container_expected(view: ClusterView, event: happened.ContainerExpected) -> ClusterView:
@@ -271,6 +271,7 @@ def report_received(view: ClusterView, event: happened.ReportReceived) -> Cluste
     if is_stuck or _gist(view, before) != _gist(view, known):
         view = unsettle(view, view.processors_in(known.id))
     view = _with_tracebacks(view, known, before.statuses)
+    view = _with_refusals(view, known, before.statuses)
     view = followed(view, known)
     slot = slot_of(view, known)
     attempts = view.attempts.get(slot) if slot is not None else None
@@ -278,6 +279,37 @@ def report_received(view: ClusterView, event: happened.ReportReceived) -> Cluste
     if slot is not None and attempts is not None and attempts.in_row and serves:
         view = replace(view, attempts=put(view.attempts, slot, replace(attempts, in_row=0)))
     return view
+
+
+def _with_refusals(
+    view: ClusterView, container: Container, before: Mapping[ReplicaId, ReplicaStatus]
+) -> ClusterView:
+    """Return the view with the number of containers that could not use a job's present code and configuration.
+
+    A commit by an active of the same revision proves that they can be used, so the count begins again.
+    """
+    known = _refusals(before.values())
+    for name, refusal in _refusals(container.statuses.values()).items():
+        job = view.jobs.get(name)
+        if job is not None and name not in known and container.revisions.get(name) == job.revision:
+            job = replace(job, refused=job.refused + 1, refusal=refusal)
+            view = replace(view, jobs=put(view.jobs, name, job))
+    for each in container.statuses.values():
+        job = view.jobs.get(each.replica.task.job)
+        if job is None or not job.refused or container.revisions.get(job.name) != job.revision:
+            continue
+        if each.phase is Phase.ACTIVE and each.first_commit_ms is not None:
+            view = replace(view, jobs=put(view.jobs, job.name, replace(job, refused=0, refusal="")))
+    return view
+
+
+def _refusals(statuses: Iterable[ReplicaStatus]) -> dict[str, str]:
+    """Return job → what a replica of it reports that could not use the job's code or configuration."""
+    return {
+        each.replica.task.job: each.detail
+        for each in statuses
+        if each.phase is Phase.FAILED and each.fault is Fault.REFUSED
+    }
 
 
 def _with_tracebacks(

@@ -9,7 +9,7 @@ from typing import Final
 from appmaster.planning.jobs.models import exhaustions, too_often
 from appmaster.planning.placement.pool_fit import has_room, why_no_process
 from appmaster.planning.placement.shared_containers import shared_containers
-from appmaster.planning.placement.turn import Cohort, Turn
+from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.requests.requests import exhausted
 from appmaster.planning.state.actions import Action, WriteStatus
 from appmaster.planning.state.job import EffectKind, Job, JobState, Lack, OnExhausted
@@ -133,6 +133,9 @@ def _failure(turn: Turn, job: Job) -> Reason[FailureReason] | None:
     """Return why the job has to fail; None if it need not."""
     if topic := job.obstacle or _changed_topic(turn, job):
         return Reason(FailureReason.TOPIC, topic)
+    if job.is_refused and not _has_working_active(turn, job):
+        said = f"its code or configuration was refused in {job.refused} containers in a row; the last time: {job.refusal}"
+        return Reason(FailureReason.REFUSED, said)
     if job.policy.on_exhausted is OnExhausted.FAIL:
         for _, why in exhaustions(turn, job):
             return why
@@ -140,6 +143,21 @@ def _failure(turn: Turn, job: Job) -> Reason[FailureReason] | None:
         if isinstance(slot, SharedSlotId) and slot.job == job.name and exhausted(turn.view, job, attempts):
             return too_often(job, "containers", attempts)
     return None
+
+
+def _has_working_active(turn: Turn, job: Job) -> bool:
+    """Return whether a task of the job is active although its present revision was refused elsewhere.
+
+    That is one of an earlier revision, or one that has committed.
+    """
+    return any(
+        status.phase is Phase.ACTIVE
+        and status.replica.task.job == job.name
+        and (status.first_commit_ms is not None or not is_current(job, container))
+        for container in turn.of_job(job)
+        if container.presence is Presence.LIVE and not container.has_ended
+        for status in container.statuses.values()
+    )
 
 
 def _changed_topic(turn: Turn, job: Job) -> str:

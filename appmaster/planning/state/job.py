@@ -159,6 +159,10 @@ class Job:
     """Fencing is not tried again before this time."""
     faults: Mapping[EffectKind, str] = field(default_factory=dict)
     """What cannot be done for it at present, and why it failed first; the job is set aside to that extent."""
+    refused: int = 0
+    """How many containers in a row could not use the code and configuration of `revision`, with no commit between."""
+    refusal: str = ""
+    """What the last of them reported."""
     obstacle: str = ""
     """Why it cannot continue, whatever its containers do; empty: it can."""
     changelog_risk: str = ""
@@ -176,6 +180,14 @@ class Job:
     def is_led(self) -> bool:
         """Whether its tasks are to run: it is wanted and has not failed."""
         return self.is_wanted and self.failure is None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether its present code and configuration cannot be used anywhere, as far as it was tried.
+
+        As many containers as a task has copies must have failed, and at least two: one may be on a bad host.
+        """
+        return self.refused >= max(2, self.model.copies)
 
     @property
     def is_over(self) -> bool:

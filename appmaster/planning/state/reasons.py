@@ -90,6 +90,8 @@ class FailureReason(str, enum.Enum):
     """It fails on its input in any container."""
     TOO_OFTEN = "too-often"
     """It used up its retry budget."""
+    REFUSED = "refused"
+    """Its code or configuration cannot be used in any container."""
     TOPIC = "topic"
     """One of its topics is not the one that the run began with."""
     OTHER = "other"

@@ -24,7 +24,7 @@ from standby.replica.lifecycle import Signal
 from standby.replica.store.overlay import BatchState, Changes, Emitted, Outbox, Postponed
 from standby.shared import errortext
 from standby.shared.clock import REAL, Clock, have_ended
-from standby.shared.model import Offsets, StartStep, TaskId
+from standby.shared.model import Fault, Offsets, StartStep, TaskId
 
 _log: Final = logging.getLogger(__name__)
 
@@ -308,7 +308,7 @@ class BatchRunner:
             return self.warm()
         except StandfastError as error:
             _log.error("%s: the job's step cannot be used\n%s", task, errortext.full_traceback(error))
-            raise TaskFailed(TaskFailure(task, Signal.FAILED, *refusal_of(error))) from error
+            raise TaskFailed(TaskFailure(task, Signal.FAILED, *refusal_of(error), Fault.REFUSED)) from error
 
     def _give_up(self, commits: Mapping[Future[None], _Computed]) -> list[TaskFailed]:
         """Abandon hanging commits. Seen when a broker dies at the wrong moment; no time-out ends them."""

@@ -305,8 +305,10 @@ def _feed_failure(error: BaseException | None, *, is_raised: bool) -> FeedFailur
         cause = FeedEndCause.TRANSIENT
     elif isinstance(error, CorruptState):
         cause = FeedEndCause.OUTSIDE
+    elif is_codes:
+        cause = FeedEndCause.CODE
     else:
-        cause = FeedEndCause.CODE if is_codes else FeedEndCause.OTHER
+        cause = FeedEndCause.REFUSED if isinstance(error, BadConfiguration) else FeedEndCause.OTHER
     detail, traceback = refusal_of(error)
     story = summary_of(error) if isinstance(error, Transient) else full_traceback(error)
     return FeedFailure(

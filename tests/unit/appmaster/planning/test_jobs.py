@@ -12,7 +12,7 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import EffectKind, Job, JobState, PlannerPolicy
 from appmaster.planning.state.model import JobModel, JobSpec, job_of
 from appmaster.planning.state.view import Operation
-from standby.shared.model import Fault, Phase, TaskRecord
+from standby.shared.model import Fault, Phase, ReplicaStatus, Role, TaskRecord, Wanted
 from tests.fakes.yarn import FakeCluster, Process
 
 SPEC = JobSpec("main", 2, 2, 1)
@@ -23,6 +23,9 @@ class Jobs(FakeCluster):
 
     def __post_init__(self) -> None:
         self.models: dict[str, JobModel] = {}
+        #: Revisions of the job `other` that Spark refuses, and the hosts on which it does.
+        self.refused: set[int] = set()
+        self.refuses_on = set(self.hosts)
         super().__post_init__()
 
     def ask(self, name: str, run: str = "run1", revision: int = 1, **more: object) -> None:
@@ -40,6 +43,14 @@ class Jobs(FakeCluster):
         znode = self.models[of].znode if of in self.models else -1
         self.models[of] = replace(action.model, znode=znode + 1)
         self.tell(happened.ModelWritten(action.job, self.models[of]))
+
+    def _status(self, process: Process, wanted: Wanted) -> ReplicaStatus:
+        status = super()._status(process, wanted)
+        if wanted.role is not Role.ACTIVE or wanted.replica.task.job != "other":
+            return status
+        if process.revisions["other"] in self.refused and process.host in self.refuses_on:
+            return replace(status, phase=Phase.FAILED, detail="Spark refuses it", fault=Fault.REFUSED)
+        return replace(status, first_commit_ms=1)
 
     def job(self, name: str) -> Job:
         return self.view.jobs[name]
@@ -319,6 +330,29 @@ def test_a_replica_that_tells_of_a_topic_that_was_made_again_ends_its_job_at_onc
     cluster.ask("other", revision=2)
     cluster.run(8_000)
     assert cluster.job("other").state is JobState.DEPLOYED, "what was told of the former revision is over"
+
+
+def test_a_job_that_is_refused_wherever_it_is_active_is_given_up_until_it_is_mended() -> None:
+    """Whatever the retry budget: failing over to a copy that must fail in the same way is of no use."""
+    cluster = two(policy=PlannerPolicy(retry_count=-1))
+    cluster.refused = {1}
+    cluster.run(10_000)
+    assert cluster.job("other").state is JobState.FAILED
+    assert cluster.job("other").reasons == (
+        "its code or configuration was refused in 2 containers in a row; the last time: Spark refuses it",
+    )
+    assert cluster.containers_of("other") == set()
+    assert cluster.job("job").state is JobState.DEPLOYED
+    cluster.brings(JobState.DEPLOYED, revision=2)
+
+
+def test_what_one_host_refuses_does_not_end_the_job() -> None:
+    cluster = two(policy=PlannerPolicy(retry_count=-1))
+    host = {each.host for each in map(cluster.by_container, cluster.containers_of("other")) if each}.pop()
+    cluster.refused, cluster.refuses_on = {1}, {host}
+    for _ in range(4):
+        cluster.run(30_000)
+        assert cluster.job("other").state is not JobState.FAILED
 
 
 def test_what_is_noted_of_topics_is_told() -> None:

@@ -45,6 +45,7 @@ AWAY = FeedFailure(FeedEndCause.AWAY, "no leader", partitions=frozenset((1,)))
 TRANSIENT = FeedFailure(FeedEndCause.TRANSIENT, "not now")
 OTHER = FeedFailure(FeedEndCause.OTHER, "a bug", "RuntimeError: a bug", "where", "story")
 OUTSIDE = FeedFailure(FeedEndCause.OUTSIDE, "outside", "outside")
+REFUSED = FeedFailure(FeedEndCause.REFUSED, "no such level", "Spark refuses its settings")
 
 #: What each question may be answered with; every answer is decided on wherever the question is asked.
 POSSIBLE: Mapping[type, set[type]] = {
@@ -282,7 +283,21 @@ def test_code_of_which_no_feed_can_be_made_ends_whoever_comes() -> None:
     world = FeedingWorld()
     world.join(ONE)
     world.fold(CodeRefused("no such module", "where"))
-    assert world.took(EndTask) == [EndTask(ONE, Signal.FAILED, "no such module", "where")]
+    fault = Fault.REFUSED
+    assert world.took(EndTask) == [EndTask(ONE, Signal.FAILED, "no such module", "where", fault)]
+
+
+@pytest.mark.parametrize(("failure", "fault"), [(REFUSED, Fault.REFUSED), (OTHER, Fault.OTHER)])
+def test_a_task_whose_feed_is_refused_again_and_again_ends_with_that_fault(
+    failure: FeedFailure, fault: Fault
+) -> None:
+    world = FeedingWorld()
+    world.join(ONE)
+    world.answers[StartFeed] = deque(StartFailed(failure) for _ in range(_FEED_FAILURES))
+    for _ in range(_FEED_FAILURES):
+        assert world.took(EndTask) == []
+        world.turn(10)
+    assert [each.fault for each in world.took(EndTask)] == [fault]
 
 
 def test_an_idle_task_commits_its_offsets_again_every_hour_and_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from standby.errors import BadConfiguration
 from standby.shared import wire
-from standby.shared.model import Phase
+from standby.shared.model import Fault, Phase
 from tests.fakes import ledger_job
 from tests.fakes.errors import KINDS
 from tests.fakes.feed import MemoryFeed
@@ -96,6 +96,7 @@ def assert_told_of_the_import(container: MemoryContainer) -> None:
     for each in container.statuses():
         assert each.detail.startswith("task.step: importing flights raised half a pair")
         assert "raise error" in each.traceback
+        assert each.fault is Fault.REFUSED
     assert container.replicas.broken is None
 
 
@@ -132,6 +133,7 @@ def test_a_transform_that_cannot_be_begun_is_told_with_where_it_failed(make_lab:
         container.pass_time_until(lambda: container.are(Phase.FAILED))
         assert is_sent(container)
         assert all("raise error" in each.traceback for each in container.statuses())
+        assert {each.fault for each in container.statuses()} == {Fault.REFUSED}
 
 
 @pytest.mark.parametrize("kind", KINDS)
