@@ -14,7 +14,11 @@ from typing import Any, Final
 import psutil
 
 from demo.events import Event
-from embedded.cluster import LocalCluster
+from demo.hosts import Hosts
+from standby.shared.naming import POOL
+
+#: What ids of containers begin with, on YARN and on a pool.
+_CONTAINERS: Final = ("container_", f"{POOL}_")
 
 #: Names of a JVM's threads that compile, as Linux cuts them to fifteen characters.
 _COMPILERS: Final = ("C1 CompilerThre", "C2 CompilerThre")
@@ -46,7 +50,7 @@ class Used:
 Moment = Mapping[int, Used]
 
 
-def look(cluster: LocalCluster) -> Moment:
+def look(cluster: Hosts) -> Moment:
     """Return what every process of the cluster has used so far."""
     names = {each.pid: each.container_id or f"other on {each.host}" for each in cluster.container_processes()}
     names |= {each.pid: each.name for each in cluster.status().servers if each.pid is not None}
@@ -97,7 +101,11 @@ def beside(before: Moment, after: Moment, begun_ms: int, promoted: Iterable[str]
         used = now.cpu_seconds - then.cpu_seconds
         compiled = now.compiling_seconds - then.compiling_seconds
         cpu[
-            "promoted" if now.name in names else "other containers" if "container_" in now.name else now.name
+            "promoted"
+            if now.name in names
+            else "other containers"
+            if now.name.startswith(_CONTAINERS)
+            else now.name
         ] += used
         compiling += compiled
         if now.name in names:

@@ -5,11 +5,13 @@ silent and come back (``host``), both in turn, or the active role is handed over
 The next failure comes when every replica is in sync and warm again. With ``--soon`` every second one comes as soon as
 they are in sync, and is listed separately. Writes a JSON file with every failover and what else the machine did until
 its end (`benchmarks.beside`), median and maximum of each step and of each phase between two steps, and whether the
-outputs and the state were exact in the end. The commands:
+outputs and the state were exact in the end. With ``--on pool`` there is no YARN, and a host is lost by its network
+link; with ``--on yarn pool`` both are measured, one after the other. The commands:
 
     python -m benchmarks.failover --policy promote --kind both
     python -m benchmarks.failover --policy restart --kind both
     python -m benchmarks.failover --kind handover
+    python -m benchmarks.failover --kind both --on yarn pool
 """
 
 from __future__ import annotations
@@ -27,15 +29,16 @@ from typing import Any
 
 from benchmarks.beside import begun_beside, beside, look
 from demo.command import ROOT
+from demo.hosts import POOL, YARN, Hosts
 from demo.interrupt import Interrupted, Interrupts
-from demo.own_cluster import cluster_of_our_own
+from demo.own_cluster import hosts_of_our_own
 from demo.report import phase_summary, summary
 from demo.run import assemble
 from demo.scenario import Scenario, Shape, now_ms
 from demo.screen import Screen
 from demo.traffic import Traffic
 from demo.versions import versions
-from embedded.cluster import LocalCluster
+from embedded.machine.network import enter
 from examples.flights.source import Raw, flights
 from standby.errors import StandfastError, Unavailable
 
@@ -55,6 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--soon", action="store_true", help="have every second one come before the standbys are warm again"
     )
+    parser.add_argument(
+        "--on", choices=(YARN, POOL), nargs="+", default=[YARN], help="what starts containers (default: yarn)"
+    )
     parser.add_argument("--policy", choices=("promote", "restart"), default="promote")
     parser.add_argument(
         "--rate", type=float, default=1_000.0, help="records per second (default: %(default)s)"
@@ -66,29 +72,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the job")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks" / "failover.json")
     arguments = parser.parse_args(argv)
-    logs = arguments.output.parent / "logs"
+    is_good = True
     try:
-        with (
-            Interrupts() as interrupts,
-            Screen() as screen,
-            cluster_of_our_own(screen, interrupts, logs) as cluster,
-        ):
-            result = _measure(arguments, cluster, screen)
+        if POOL in arguments.on:
+            enter(["-m", "benchmarks.failover", *(sys.argv[1:] if argv is None else argv)])
+        for on in arguments.on:
+            output = arguments.output
+            if on == POOL:
+                output = output.with_stem(f"{output.stem}-{POOL}")
+            # Interrupts are ignored from the end of a cluster on.
+            with (
+                Interrupts() as interrupts,
+                Screen() as screen,
+                hosts_of_our_own(on, screen, interrupts, output.parent / f"logs-{output.stem}") as cluster,
+            ):
+                result = _measure(arguments, cluster, screen) | {"on": on}
+            _report(result, output)
+            is_good &= result["exact"] and result["replicas_restored"]
     except Interrupted as interrupted:
         return interrupted.exit_status
     except StandfastError as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return error.exit_status
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return 0 if is_good else 1
+
+
+def _report(result: Mapping[str, Any], output: Path) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     for kind in result["summary"]:
-        print(f"{kind}, {arguments.policy}, ms: {json.dumps(result['summary'][kind], indent=2)}")
-        print(f"{kind}, {arguments.policy}, ms a phase: {json.dumps(result['phases'][kind], indent=2)}")
-    print(arguments.output)
-    return 0 if result["exact"] and result["replicas_restored"] else 1
+        title = f"{kind}, {result['policy']}, {result['on']}"
+        print(f"{title}, ms: {json.dumps(result['summary'][kind], indent=2)}")
+        print(f"{title}, ms a phase: {json.dumps(result['phases'][kind], indent=2)}")
+    print(output)
 
 
-def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Screen) -> dict[str, Any]:
+def _measure(arguments: argparse.Namespace, cluster: Hosts, screen: Screen) -> dict[str, Any]:
     kinds = ("process", "host") if arguments.kind == "both" else (arguments.kind,)
     chosen = dict(text.split("=", 1) for text in arguments.set)
     # Otherwise a hand-over that spreads actives could be measured together with the next failure.
@@ -119,7 +138,7 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
                     screen.phase(f"{kind} {number + 1} of {arguments.kills}")
                     is_soon = not scenario.waits_until_warm
                     scenario.waits_until_warm = is_soon or not arguments.soon
-                    _disturb(kind, scenario, cluster)
+                    _disturb(kind, scenario)
                     label = f"{kind}, soon after another" if is_soon else kind
                     labels[len(scenario.failovers) - 1] = label
             flow(arguments.steady_seconds, traffic)
@@ -155,7 +174,7 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
     }
 
 
-def _disturb(kind: str, scenario: Scenario, cluster: LocalCluster) -> None:
+def _disturb(kind: str, scenario: Scenario) -> None:
     if kind == "process":
         failover = scenario.kill_process()
     elif kind == "handover":
@@ -163,14 +182,13 @@ def _disturb(kind: str, scenario: Scenario, cluster: LocalCluster) -> None:
     else:
         scenario.spare_master()
         failover, host = scenario.lose_host()
-        cluster.start_host(host)
+        if scenario.bring_back(host) is None:
+            raise Unavailable("what was lost on the host did not end; nothing more can be measured")
     if not failover.is_restored:
         raise Unavailable("the replicas were not restored; nothing more can be measured")
 
 
-def _meanwhile(
-    scenario: Scenario, cluster: LocalCluster
-) -> Callable[[int, Sequence[int]], Mapping[str, Any]]:
+def _meanwhile(scenario: Scenario, cluster: Hosts) -> Callable[[int, Sequence[int]], Mapping[str, Any]]:
     before = look(cluster)
 
     def told(begun_ms: int, tasks: Sequence[int]) -> Mapping[str, Any]:

@@ -7,11 +7,15 @@ this process must have entered. A silent host keeps its processes: its link is d
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 from appmaster.adapters.credentials.keyring import keyring_in
 from appmaster.adapters.zookeeper.session import ZooKeeper
@@ -22,6 +26,9 @@ from embedded.machine.processes import (
     CLUSTER_MARK,
     HOST_MARK,
     Owned,
+    ProcessIdentity,
+    is_alive,
+    send_signal,
     start_detached,
 )
 from embedded.registry import ID_FILE
@@ -38,17 +45,22 @@ MASTERS: Final = 2
 _FIRST_HOST: Final = 11
 _REGISTERED_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.1
+#: A node hands over what is active there before it ends, for 30 s at most.
+_STOPPED_SECONDS: Final = 60.0
 
 
 class PoolHosts:
-    """Hosts of a pool: `demo.hosts.Hosts`."""
+    """Hosts of a pool: `demo.hosts.Hosts`, and the nodes of each host."""
 
-    def __init__(self, cluster: LocalCluster, hosts: Mapping[str, NetworkHost]) -> None:
+    def __init__(self, cluster: LocalCluster, hosts: Mapping[str, NetworkHost], nodes: int) -> None:
         self.name = cluster.name
         self.directory = cluster.directory
         self.hosts = tuple(hosts)
+        self.nodes = tuple((host, number) for number in range(1, nodes + 1) for host in hosts)
+        """Every node: its host, and its number there."""
         self._cluster = cluster
         self._network = hosts
+        self._running: dict[tuple[str, int], ProcessIdentity] = {}
         self._id = (cluster.directory / ID_FILE).read_text(encoding="ascii").strip()
         self._owned = Owned(self._id, {host: self.host_directory(host) for host in hosts})
 
@@ -71,7 +83,7 @@ class PoolHosts:
         mark = {**os.environ, CLUSTER_MARK: (cluster.directory / ID_FILE).read_text(encoding="ascii").strip()}
         log = cluster.directory / "log" / "hosts.log"
         made = [NetworkHost.make(_FIRST_HOST + number, mark, log) for number in range(hosts)]
-        pool = cls(cluster, {each.address: each for each in made})
+        pool = cls(cluster, {each.address: each for each in made}, nodes)
         command = [*CLI, "init", "--cluster", CLUSTER, "--to", str(pool.directory / "etc")]
         done = subprocess.run(
             command, cwd=ROOT, env=pool.environment(), capture_output=True, text=True, check=False
@@ -82,11 +94,10 @@ class PoolHosts:
             (pool.host_directory(host) / "logs").mkdir(parents=True)
         for host in pool.hosts[:MASTERS]:
             pool._start("master", host, "master")
-        for number in range(1, nodes + 1):
-            for host in pool.hosts:
-                pool._start("node", host, f"node-{number}")
+        for host, number in pool.nodes:
+            pool.start_node(host, number)
         show("waiting for the nodes")
-        pool._await_waiting(hosts * nodes)
+        pool._await_waiting(len(pool.nodes))
         return pool
 
     @property
@@ -130,10 +141,36 @@ class PoolHosts:
         """Connect a silent host again, with whatever runs there."""
         self._network[host].connect()
 
-    def _start(self, what: str, host: str, name: str) -> None:
+    def start_node(self, host: str, number: int) -> None:
+        """Start a node."""
+        self._running[host, number] = self._start("node", host, f"node-{number}")
+
+    def stop_node(self, host: str, number: int) -> float:
+        """Stop a node as planned, by SIGTERM; return how long it took, seconds. Raises `Unavailable`."""
+        node = self._running.pop((host, number))
+        begin = time.monotonic()
+        send_signal(node, signal.SIGTERM)
+        while is_alive(node):
+            if time.monotonic() > begin + _STOPPED_SECONDS:
+                raise Unavailable(
+                    f"node {number} on {host} has not ended {_STOPPED_SECONDS:.0f} s after SIGTERM"
+                )
+            time.sleep(_LOOK_SECONDS)
+        return time.monotonic() - begin
+
+    def containers_of_node(self, host: str, number: int) -> tuple[str, ...]:
+        """Return the container ids of a node's process and of what that has started."""
+        node = self._running[host, number]
+        with suppress(psutil.NoSuchProcess):
+            below = {each.pid for each in psutil.Process(node.pid).children(recursive=True)}
+            found = (each.container_id for each in self.container_processes(host) if each.pid in below)
+            return tuple(sorted({each for each in found if each}))
+        return ()
+
+    def _start(self, what: str, host: str, name: str) -> ProcessIdentity:
         directory = self.host_directory(host)
         options = ["--config", str(self.directory / "etc"), "--host", host, "--state", str(directory / name)]
-        start_detached(
+        return start_detached(
             [*self._network[host].inside, *CLI, what, *options],
             environment={**self.environment(), CLUSTER_MARK: self._id, HOST_MARK: host},
             directory=directory,

@@ -23,13 +23,15 @@ def test_use_is_counted_by_whose_it_was() -> None:
         3: replace(OTHER, cpu_seconds=3.5),
         # The number of a process that has ended was given to another one.
         9: replace(BROKER, begun=1_000.5, cpu_seconds=0.5, compiling_seconds=0.25),
-        4: Used("container_1_01_000004", is_jvm=True, begun=1_001.0, cpu_seconds=2.0, compiling_seconds=1.0),
+        4: Used(
+            "pool_10.77.0.12-1eb968e845cf", is_jvm=True, begun=1_001.0, cpu_seconds=2.0, compiling_seconds=1.0
+        ),
     }
     found = beside(before, after, begun_ms=1_000_000, promoted=[PROMOTED.name])
     assert found == {
         "promoted_jvm_age_seconds": [100.0],
         "started": [
-            {"name": "container_1_01_000004", "is_jvm": True, "cpu_seconds": 2.0},
+            {"name": "pool_10.77.0.12-1eb968e845cf", "is_jvm": True, "cpu_seconds": 2.0},
             {"name": "kafka", "is_jvm": True, "cpu_seconds": 0.5},
         ],
         "compiling_cpu_seconds": {"promoted": 0.25, "all": 1.5},
