@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -31,6 +31,9 @@ _FIRST_TRIES: Final = (0.03, 0.03, 0.06, 0.06, 0.12, 0.25)
 
 #: Time-out of later attempts; a coordinator that must create its topic needs a second or two.
 _TRY_SECONDS: Final = 3.0
+
+#: Maximum wait for the purge of a producer. It needs no broker, but a thread that looks up a host name is late.
+_PURGE_SECONDS: Final = 1.0
 
 #: The partition is determined by the record's key.
 _BY_KEY: Final = -1
@@ -259,11 +262,14 @@ class KafkaWriter:
         return arrived
 
     def close(self) -> None:
-        """Drop the producer.
+        """Drop the producer and all that it has not delivered. May be called beside any other method.
 
         Its own close() is not used: it tries to abort, and would wait for an unavailable broker.
         """
-        self._producer = None
+        # Another thread may be in a call: it finds no producer for its next one, so nothing is added after the purge.
+        producer, self._producer = self._producer, None
+        if producer is not None and len(producer):
+            _purge(producer)
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -392,6 +398,22 @@ class KafkaWriter:
         if error is None:
             # Acknowledgements of a partition arrive in order.
             self._places[message.topic(), message.partition()] = message.offset()  # type: ignore[index, assignment]
+
+
+def _purge(producer: Producer) -> None:
+    """Return when no request of ``producer`` waits for an answer.
+
+    An answer must not arrive while a producer ends. If it says that the producer is fenced, librdkafka 2.16 frees the
+    text of an error that it has freed already (`rd_kafka_txns_term`), and the process aborts.
+    """
+    # confluent-kafka 2.16 means the opposite by `blocking`. If false, it would wait, and hold the interpreter's lock
+    # meanwhile. Here `poll` waits, without the lock, until everything is reported as purged.
+    producer.purge(blocking=True)
+    deadline = time.monotonic() + _PURGE_SECONDS
+    while len(producer) and time.monotonic() < deadline:
+        # It raises the errors of callbacks, and once that the producer is fenced.
+        with suppress(KafkaException, SystemError):
+            producer.poll(0.05)
 
 
 def _is_dropped(error: KafkaError | None) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -19,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
-from standby.adapters.kafka import writer as kafka_writer
+from standby.adapters.kafka import clients
 from standby.adapters.kafka.broker import connect
 from standby.config import parse
 from standby.kernel.ports import Broker, RecordRefused, RecordTooLarge, Writer, WriterLost
@@ -214,7 +216,7 @@ def test_a_record_is_named_that_is_refused_while_offsets_are_sent(
     name: str, kafka_bootstrap: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound(kafka_bootstrap, f"{name}-out", 100_000)
-    monkeypatch.setattr(kafka_writer, "Producer", Overtaken)
+    monkeypatch.setattr(clients, "WRITER", replace(clients.WRITER, library=Overtaken))
     writer = opened(broker)
     writer.begin(b"record")
     with pytest.raises(RecordTooLarge, match=r"the topic's max\.message\.bytes is 100000"):
@@ -255,6 +257,30 @@ def test_records_that_are_too_many_for_one_piece_are_sent_in_smaller_ones(
     writer.close()
     came = read(kafka_bootstrap, f"{name}-out", len(outputs))
     assert [each.value() for each in came] == [each.value for each in outputs]
+
+
+class Slow(Producer):
+    """Sends nothing by itself during a test."""
+
+    made: ClassVar[weakref.WeakSet[Slow]] = weakref.WeakSet()
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__({**settings, "linger.ms": 30_000, "transaction.timeout.ms": 60_000})
+        self.made.add(self)
+
+
+def test_a_producer_that_ends_waits_for_no_answer(
+    name: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka may abort the process if an answer comes while a producer ends, and says that it was fenced."""
+    monkeypatch.setattr(clients, "WRITER", replace(clients.WRITER, library=Slow))
+    writer = opened(broker)
+    writer.begin(b"record")
+    writer.prepare([Emitted(f"{name}-out", b"k", b"1")], {}, Offsets.of(1), "m")
+    (producer,) = (each for each in Slow.made if len(each))
+    assert len(producer) == 1
+    writer.close()
+    assert len(producer) == 0
 
 
 def bound(bootstrap: str, topic: str, most: int) -> None:
