@@ -98,7 +98,7 @@ def _found(turn: Turn, job: Job, troubles: list[Trouble]) -> _Found:
         return _Found(JobState.DEPLOYING, ("its job model is being made", *_set_aside(job)))
     missing = [Lack(processor, f"parked: {why}") for processor, why in job.model.parked.items()]
     missing += _missing(turn, job)
-    notes = [job.quarantined, *job.notes] if job.quarantined else list(job.notes)
+    notes = [each for each in (job.quarantined, _refused(job), *job.notes) if each]
     notes += [*_set_aside(job), *_at_most([trouble_text(each) for each in troubles])]
     if not missing:
         return _Found(JobState.DEPLOYED, tuple(notes))
@@ -134,8 +134,7 @@ def _failure(turn: Turn, job: Job) -> Reason[FailureReason] | None:
     if topic := job.obstacle or _changed_topic(turn, job):
         return Reason(FailureReason.TOPIC, topic)
     if job.is_refused and not _has_working_active(turn, job):
-        said = f"its code or configuration was refused in {job.refused} containers in a row; the last time: {job.refusal}"
-        return Reason(FailureReason.REFUSED, said)
+        return Reason(FailureReason.REFUSED, f"its code or configuration {_refusals(job)}")
     if job.policy.on_exhausted is OnExhausted.FAIL:
         for _, why in exhaustions(turn, job):
             return why
@@ -143,6 +142,17 @@ def _failure(turn: Turn, job: Job) -> Reason[FailureReason] | None:
         if isinstance(slot, SharedSlotId) and slot.job == job.name and exhausted(turn.view, job, attempts):
             return too_often(job, "containers", attempts)
     return None
+
+
+def _refusals(job: Job) -> str:
+    return f"was refused in {job.refused} containers in a row; the last time: {job.refusal}"
+
+
+def _refused(job: Job) -> str:
+    """Return why an upgrade does not go on; empty if it does."""
+    if not job.is_refused:
+        return ""
+    return f"revision {job.revision} {_refusals(job)}; update it again, or roll back"
 
 
 def _has_working_active(turn: Turn, job: Job) -> bool:

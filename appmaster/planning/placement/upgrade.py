@@ -33,13 +33,19 @@ def next_container(turn: Turn, job: Job) -> str | None:
     """Return the outdated container that is replaced next; None if none may be at present.
 
     Within a processor, standbys' containers come before the active's. None is replaced while a copy anywhere in the
-    job is missing or not in sync, other than the copies of that container itself.
+    job is missing or not in sync, other than the copies of that container itself. Nor is one while a new active has
+    yet to commit, because if it cannot, a copy of the former revision takes over again; nor any more once the new
+    revision was refused where it was active.
     """
+    if job.is_refused:
+        return None
     if job.name not in turn.restarting:
         found = sorted(
             outdated(turn, job), key=lambda each: (_first(turn, each), _actives(turn, each) > 0, each.id)
         )
-        is_open = all(turn.cohorts(job, each) is not None for owner, each in turn.unsettled() if owner is job)
+        is_open = not any(each.job == job.name for each in turn.view.failovers) and all(
+            turn.cohorts(job, each) is not None for owner, each in turn.unsettled() if owner is job
+        )
         chosen = next((each for each in found if is_open and _rest_is_whole(turn, job, each)), None)
         if found and not is_open:
             turn.undecided.add(job.name)

@@ -355,6 +355,23 @@ def test_what_one_host_refuses_does_not_end_the_job() -> None:
         assert cluster.job("other").state is not JobState.FAILED
 
 
+def test_an_update_that_is_refused_stops_where_it_is_until_the_next_one() -> None:
+    cluster = two(policy=PlannerPolicy(retry_count=-1))
+    cluster.refused = {2}
+    cluster.ask("other", revision=2)
+    cluster.run(60_000)
+    assert cluster.job("other").state is JobState.DEPLOYED
+    assert cluster.kinds().count("failover_started") == 2
+    assert any("revision 2" in each for each in cluster.job("other").reasons)
+    entries = len(cluster.entries)
+    cluster.run(600_000)
+    assert [each.kind for each in cluster.entries[entries:]] == [], "it does not go on"
+    cluster.brings(JobState.DEPLOYED, revision=3)
+    cluster.run(60_000)
+    processes = [cluster.by_container(each) for each in cluster.containers_of("other")]
+    assert {each.revisions["other"] for each in processes if each} == {3}
+
+
 def test_what_is_noted_of_topics_is_told() -> None:
     cluster = two()
     cluster.tell(
