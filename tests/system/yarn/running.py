@@ -194,11 +194,6 @@ class RunningJob(ABC):
         for each in sorted(self._processes(container), key=lambda each: each.pid != first):
             each.send(number)
 
-    def kill_together(self, *containers: str) -> None:
-        """Kill every process of some containers, without a look at the machine between one and the next."""
-        for each in self._processes(*containers):
-            each.send(signal.SIGKILL)
-
     def _processes(self, *containers: str) -> list[ContainerProcess]:
         """Return the processes of some containers, in that order, from one look at the machine."""
         found = [each for each in self.cluster.container_processes() if each.container_id in containers]

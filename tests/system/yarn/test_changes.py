@@ -114,6 +114,8 @@ def test_model_and_reasons_are_told(job: FlightsJob) -> None:
             assert (task["active"]["host"], task["active"]["container"]) == (active.host, active.container)
             assert task["standbys"][0]["host"] == job.replica(task["task"], active=False).host
     assert "CHANGELOG PARTITION" in job.standfast("model", JOB)
+    assert len(job.ask("tasks", JOB)) == 4
+    assert len(job.ask("containers", JOB)) == 4
     explained = job.ask("explain", JOB, "2")
     assert [(each["copy"], each["role"]) for each in explained["copies"]] == [(0, "active"), (1, "standby")]
     sibling = job.replica(2, active=False).host
