@@ -35,6 +35,13 @@ from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
 JOB = "ledger"
 
+#: How many seconds pass in a real one, while a lab's clock is not held: the product's pauses take most of a test's
+#: time. The time-outs of a lab's job are longer by as much.
+RATE = 4.0
+
+#: What a commit may take: the transaction's time-out, and 5 s.
+COMMIT = 25.0
+
 #: The threads that commit or prepare commits: while a clock is held, their waits for hanging transactions
 #: take no time.
 WAYS = ("commit-", "replica-")
@@ -71,13 +78,14 @@ class MemoryLab:
             "job.state.dir": str(directory),
             "kafka.bootstrap.servers": "unused:1",
             "zookeeper.connect": "unused:1",
-            "job.hotstandby.lag.time.ms": "400",
+            "job.transaction.timeout.ms": "20000",
+            "job.hotstandby.lag.time.ms": "1600",
             "job.hotstandby.query": "warm",
             **config,
         }
         self.config = parse(flat)
         self.definition = JobDefinition(JOB, "run", flat, "changelog", "group", tasks)
-        self.clock = HandClock()
+        self.clock = HandClock(rate=RATE)
         self.net: PeerNet | None = None
         """Where it is set, containers fetch state from each other; their ids are those of their hosts."""
         self.made: list[MemoryContainer] = []

@@ -33,7 +33,7 @@ class WallClock(RealClock):
 
 
 class HandClock:
-    """Follows the real clock until it is held; then time passes only with `advance`.
+    """Follows the real clock, or runs faster, until it is held; then time passes only with `advance`.
 
     While it is held, threads that poll at an interval poll again soon: their results do not depend on how often they
     poll. The threads that `hold` names wait in virtual time: each of their waits advances the clock and returns at
@@ -41,15 +41,17 @@ class HandClock:
     early.
     """
 
-    def __init__(self, began_ms: int = 1_700_000_000_000) -> None:
+    def __init__(self, began_ms: int = 1_700_000_000_000, rate: float = 1.0) -> None:
+        """``rate``: how many seconds pass in a real one, until it is held."""
         self.began_ms = began_ms
+        self._rate = rate
         self._held_at: float | None = None
         self._waiting: tuple[str, ...] = ()
         self._hurried: tuple[str, ...] = ()
         #: How far each of those is ahead, on its own thread.
         self._own = threading.local()
         # Not from zero, which code may take for "never".
-        self._moved = _BEGAN_SECONDS - time.monotonic()
+        self._moved = _BEGAN_SECONDS - rate * time.monotonic()
         self._changed = threading.Condition()
         self._due: dict[object, tuple[float, Callable[[], object]]] = {}
         self._looks: Counter[str] = Counter()
@@ -112,7 +114,7 @@ class HandClock:
             self._own.seconds = self._ahead + seconds
             return seconds / _HURRY
         if self._held_at is None:
-            return seconds
+            return seconds / self._rate
         if name.startswith(self._waiting):
             self.advance(seconds)
             assert self.monotonic() < 2 * _BEGAN_SECONDS, f"{name} waits for hours"
@@ -149,7 +151,7 @@ class HandClock:
 
     def _common(self) -> float:
         held_at = self._held_at
-        return self._moved + (time.monotonic() if held_at is None else held_at)
+        return self._moved + self._rate * (time.monotonic() if held_at is None else held_at)
 
     @property
     def _ahead(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
@@ -152,11 +153,10 @@ def test_nothing_is_lost_or_counted_twice_after_any_faults(faults: list[Fault], 
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("error", ERRORS)
-def test_exact_after_an_error_of_any_kind_at_any_point(point: str, error: type[Exception]) -> None:
+def test_exact_after_an_error_of_any_kind_at_any_point(point: str) -> None:
     """Met by who is at work, or else by its successor on the way; and once more after the hand-over."""
     with playing(World()) as play:
-        for hand_over in ("hand over", "hand over untold"):
+        for error, hand_over in itertools.product(ERRORS, ("hand over", "hand over untold")):
             play.await_whole()
             play.suffer(Mine(point, error))
             if not point.startswith("takeover"):

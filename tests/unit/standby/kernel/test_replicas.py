@@ -27,11 +27,8 @@ from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
 from tests.fakes.peers import by_source
 from tests.meanwhile import Hold
-from tests.memory_lab import JOB, WAYS, MakeLab, MemoryContainer, MemoryLab, active_of, having
+from tests.memory_lab import COMMIT, JOB, WAYS, MakeLab, MemoryContainer, MemoryLab, active_of, having
 from tests.patience import PATIENCE_SECONDS
-
-#: What a commit may take by default: the transaction's time-out, and 5 s.
-COMMIT = 10.0
 
 #: So many lost claims in a row end an active.
 FENCES = 5

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -32,6 +32,24 @@ QUESTIONS = ("committed", "changelog_ends", "stable_ends", "output_ends", "commi
 POINTS = ("before_begin", "before_record", "after_begin", "before_offsets", "before_commit", "after_commit")
 
 NOT_IN_THE_GATE = pytest.mark.acceptance
+
+
+def crossed(*sides: Sequence[Any]) -> list[Any]:
+    """Return all combinations as parameters; those of the gate have each two values of different sides once or more."""
+    numbered = itertools.product(*(enumerate(each) for each in sides))
+    return [
+        pytest.param(
+            *(value for _, value in found),
+            marks=NOT_IN_THE_GATE if sum(number for number, _ in found) % len(sides[-1]) else (),
+            id="-".join(name_of(value) for _, value in found),
+        )
+        for found in numbered
+    ]
+
+
+def name_of(value: Any) -> str:
+    """Return how a parameter is called; of partitions all of them."""
+    return ("+".join(value) or "none") if isinstance(value, tuple) else str(value)
 
 
 def of_one(make_lab: MakeLab, **config: str) -> MemoryLab:
@@ -158,18 +176,20 @@ def test_what_hangs_is_swept_until_the_marker_is_there(
 
 
 @pytest.mark.parametrize("is_answered", [True, pytest.param(False, marks=NOT_IN_THE_GATE)], ids=["", "slow"])
-@pytest.mark.parametrize("is_same", [True, False], ids=["same", "other"])
-@pytest.mark.parametrize("left_out", LEFT_OUT, ids=lambda each: "-".join(each) or "none")
-@pytest.mark.parametrize("point", [each for each in POINTS if each != "before_record"])
+@pytest.mark.parametrize(
+    ("point", "left_out", "last"),
+    crossed([each for each in POINTS if each != "before_record"], LEFT_OUT, ["same", "other"]),
+)
 def test_wherever_a_batch_is_lost_and_whatever_markers_are_left_out_all_is_exact(
     lab: MemoryLab,
     active: MemoryContainer,
     point: str,
     left_out: tuple[str, ...],
-    is_same: bool,
+    last: str,
     is_answered: bool,
 ) -> None:
-    """Out of the batch's commit, or of the abort by which its successor ends it."""
+    """Out of the batch's commit, or of the abort by which its successor ends it: it itself, or another container."""
+    is_same = last == "same"
     is_lost, go_on = threading.Event(), threading.Event()
 
     def lose_it() -> None:
@@ -183,12 +203,12 @@ def test_wherever_a_batch_is_lost_and_whatever_markers_are_left_out_all_is_exact
     lose_at(lab, point, left_out, lose_it)
     lab.produce(20)
     assert is_lost.wait(PATIENCE_SECONDS)
-    last = active
+    owner = active
     if not is_same:
-        last = successor(lab)
-        last.await_phase(Phase.ACTIVE, Phase.FAILED)
+        owner = successor(lab)
+        owner.await_phase(Phase.ACTIVE, Phase.FAILED)
     go_on.set()
-    goes_on(lab, last, 40)
+    goes_on(lab, owner, 40)
 
 
 def to_both(rows: Any, state: Any, out: Any) -> None:
@@ -256,12 +276,13 @@ def test_what_only_the_coordinators_log_tells_is_a_named_failure_when_that_may_n
 # ---- a successor is lost on its way, too ----
 
 
-@pytest.mark.parametrize("left_out", LEFT_OUT, ids=lambda each: "-".join(each) or "none")
 @pytest.mark.parametrize(
-    "second", ["before_sweep", "before_begin", "after_begin", "before_commit", "after_commit"]
-)
-@pytest.mark.parametrize(
-    "first", [pytest.param("before_offsets", marks=NOT_IN_THE_GATE), "before_commit", "after_commit"]
+    ("left_out", "second", "first"),
+    crossed(
+        LEFT_OUT,
+        ["before_sweep", "before_begin", "after_begin", "before_commit", "after_commit"],
+        ["before_commit", "after_commit", "before_offsets"],
+    ),
 )
 def test_wherever_a_takeover_is_lost_on_its_way_all_is_exact(
     lab: MemoryLab, active: MemoryContainer, first: str, second: str, left_out: tuple[str, ...]

@@ -20,7 +20,7 @@ SILENCE = 15.0
 THROTTLE = 0.05
 
 #: More than the lag at which a replica is no longer in step.
-LAG = 0.5
+LAG = 1.7
 
 #: The thread of what is restored, where there is but one.
 RESTORE = f"{JOB}-restore-0"
