@@ -34,8 +34,7 @@ def decided(cluster: FakeCluster) -> list[DecisionKind]:
 
 def settles(cluster: FakeCluster, milliseconds: int = 30_000) -> None:
     """Let time pass until the job is whole and the planner quiet."""
-    cluster.run(milliseconds)
-    assert cluster.is_whole(), (cluster.view.jobs["job"], cluster.versions)
+    cluster.settle(milliseconds)
     assert cluster.view.jobs["job"].state is JobState.DEPLOYED
     assert plan(cluster.view) == ()
 
