@@ -1,7 +1,8 @@
 """The leader is struck at every step of a failover, a deployment and a planned change, one after the other.
 
-By enumeration, not by luck: each story is told once to count its steps, then once for each step and each blow. Every
-invariant holds on the way, and a successor brings the story to the end that it had.
+By enumeration, not by luck: each story is told once to count its steps, then once for each step with a blow there.
+Every invariant holds on the way, and a successor brings the story to the end that it had. The gate has one blow for
+every other step, acceptance one for those between, and a soak each blow for each step.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import partial
 import pytest
 
 from standby.shared.model import TaskId
-from tests.simulation.branches import branches
+from tests.simulation.branches import Strikes, branches
 from tests.simulation.job import POLICY
 from tests.simulation.leader import LEADER_TIMEOUT_MS
 from tests.simulation.mutations import MUTATIONS
@@ -94,9 +95,17 @@ def each_blow(number: int) -> list[tuple[Strike, ...]]:
     return [(Strike(number, blow),) for blow in Blow]
 
 
-def blow_in_turn(number: int) -> list[tuple[Strike, ...]]:
-    """Return one blow for every other step; each kind is as often the one."""
-    return [] if number % 2 else [each_blow(number)[number // 2 % len(Blow)]]
+def blow_in_turn(number: int) -> tuple[Strike, ...]:
+    """Return one blow for a step; each kind is as often the one, at even steps and at odd ones."""
+    return (Strike(number, list(Blow)[number // 2 % len(Blow)]),)
+
+
+def at_even_steps(number: int) -> list[tuple[Strike, ...]]:
+    return [] if number % 2 else [blow_in_turn(number)]
+
+
+def at_odd_steps(number: int) -> list[tuple[Strike, ...]]:
+    return [blow_in_turn(number)] if number % 2 else []
 
 
 def late(number: int) -> list[tuple[Strike, ...]]:
@@ -107,6 +116,10 @@ def late(number: int) -> list[tuple[Strike, ...]]:
 def twice(number: int) -> list[tuple[Strike, ...]]:
     """Return blows for the leader and for its successor."""
     return [(Strike(number, Blow.AFTER), Strike(number + later, Blow.AFTER)) for later in (1, 2, 4)]
+
+
+def twice_in_turn(number: int) -> list[tuple[Strike, ...]]:
+    return [twice(number)[number % 3]]
 
 
 def test_blows_find_a_bug_that_the_story_alone_does_not() -> None:
@@ -131,26 +144,39 @@ def test_a_branch_is_the_story_that_is_told_with_its_strikes() -> None:
     ]
 
 
+def check_branches(name: str, strikes: Strikes, *, at_least: int) -> None:
+    found = branches(name, strikes)
+    assert len(found) > at_least
+    assert [str(each) for each in found if each.failure is not None] == []
+
+
 @pytest.mark.parametrize("name", sorted(PLOTS))
 def test_a_leader_struck_at_every_other_step_is_succeeded(name: str) -> None:
-    found = branches(name, blow_in_turn)
-    assert len(found) > 1
-    assert [str(each) for each in found if each.failure is not None] == []
+    check_branches(name, at_even_steps, at_least=1)
 
 
 @pytest.mark.acceptance
 @pytest.mark.parametrize("name", sorted(PLOTS))
+def test_a_leader_struck_at_the_steps_between_is_succeeded(name: str) -> None:
+    check_branches(name, at_odd_steps, at_least=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", sorted(PLOTS))
 def test_a_leader_struck_at_any_step_by_any_blow_is_succeeded(name: str) -> None:
-    found = branches(name, each_blow)
-    assert len(found) > len(Blow)
-    assert [str(each) for each in found if each.failure is not None] == []
+    check_branches(name, each_blow, at_least=len(Blow))
 
 
-@pytest.mark.acceptance
+#: Plots in which a successor is struck, too.
+STRUCK_TWICE = ("deployment", "process lost", "host lost, restart", "cell lost", "hand-over")
+
+
 @pytest.mark.parametrize(
-    "name", ["deployment", "process lost", "host lost, restart", "cell lost", "hand-over"]
+    ("strikes", "name"),
+    [
+        *(pytest.param(twice_in_turn, each, marks=pytest.mark.acceptance) for each in STRUCK_TWICE),
+        *(pytest.param(twice, each, marks=pytest.mark.soak) for each in STRUCK_TWICE),
+    ],
 )
-def test_a_successor_struck_in_its_first_steps_is_succeeded_too(name: str) -> None:
-    found = branches(name, twice)
-    assert len(found) > 3
-    assert [str(each) for each in found if each.failure is not None] == []
+def test_a_successor_struck_in_its_first_steps_is_succeeded_too(strikes: Strikes, name: str) -> None:
+    check_branches(name, strikes, at_least=3)
