@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-import pytest
-
 from appmaster.eventlog.entries import (
     CATALOGUE,
     DECIDED,
@@ -32,16 +30,10 @@ def test_every_kind_of_entry_is_described_with_every_field_of_it() -> None:
         assert all(field.metadata["doc"] for field in (*told, *fields(Facts)))
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        *(event for stage in STAGES for rule in stage.rules for event in rule.events),
-        *(event for each in WAITS for event in each.events),
-        *STEPS.values(),
-    ],
-)
-def test_entries_that_rules_waits_and_scenarios_name_are_in_the_catalogue(named: str) -> None:
-    assert EntryKind(named) in CATALOGUE
+def test_entries_that_rules_waits_and_scenarios_name_are_in_the_catalogue() -> None:
+    of_rules = {event for stage in STAGES for rule in stage.rules for event in rule.events}
+    of_waits = {event for each in WAITS for event in each.events}
+    assert of_rules | of_waits | set(STEPS.values()) <= {each.value for each in CATALOGUE}
 
 
 def test_data_leaves_out_what_there_is_nothing_to_say_of() -> None:
@@ -86,19 +78,12 @@ def test_facts_of_a_decision_are_among_its_data_in_words() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("reason", "said"),
-    [
+def test_sentence_of_a_reason_is_its_kind_and_its_detail() -> None:
+    for reason, said in (
         (Reason(Loss.PORT_REFUSED), "port-refused"),
         (Reason(Loss.SILENT, "no heartbeat"), "silent: no heartbeat"),
         (Reason(DecisionBasis.EMPTY_SLOT), "an empty slot"),
         (Reason(DecisionBasis.OTHER, "a move"), "a move"),
-        (Reason(DecisionBasis.STUCK, "copy 0 has made no progress"), "stuck: copy 0 has made no progress"),
-        (
-            Reason(NoStandbyReason.NO_OTHER_COPY, "it becomes the active"),
-            "no other copy lives: it becomes the active",
-        ),
-    ],
-)
-def test_sentence_of_a_reason_is_its_kind_and_its_detail(reason: Reason[Loss], said: str) -> None:
-    assert str(reason) == said
+        (Reason(NoStandbyReason.NO_OTHER_COPY, "it becomes it"), "no other copy lives: it becomes it"),
+    ):
+        assert str(reason) == said
