@@ -150,10 +150,12 @@ def end_with(parent: int) -> None:
 
 def _watch(child: int, port: socket.socket, note: WitnessNote, blocked: Iterable[int]) -> NoReturn:
     _write(child, BEGUN)
-    status, oom_kills = _Watch(child, port, blocked).until_end()
+    watch = _Watch(child, port, blocked)
+    status, oom_kills = watch.until_end()
     answer = _answer(status, oom_kills, note.read())
     _write(child, AS_ASKED if note.has_ended_in_order and status == 0 else answer)
-    if not note.has_ended_in_order:
+    # One that ended by a signal that was passed on did not heed signals yet: it was still starting, and no leader asks.
+    if not note.has_ended_in_order and -status not in watch.passed_on:
         answer_connections(port, answer + b"\n")
     os._exit(status if status >= 0 else 128 - status)
 
@@ -171,6 +173,8 @@ class _Watch:
         """Signals arrive in a pipe, so that one wait is for them and for the port; ``blocked`` are those of before."""
         self._child = child
         self._port = port
+        self.passed_on: set[int] = set()
+        """The signals that the child was sent."""
         self._signals, written = os.pipe()
         for end in (self._signals, written):
             os.set_blocking(end, False)
@@ -189,6 +193,7 @@ class _Watch:
             if self._wait(_LOOK_SECONDS):
                 for number in self._come():
                     if number in _PASSED_ON:
+                        self.passed_on.add(number)
                         os.kill(self._child, number)
                 ended, waited = os.waitpid(self._child, os.WNOHANG)
                 if ended:

@@ -88,6 +88,14 @@ class Child:
         _, log = self.popen.communicate(timeout=PATIENCE_SECONDS)
         return last_words(log.decode().splitlines())
 
+    def is_answered(self) -> bool:
+        """Return whether somebody on its port says something; the connection may be made just before the end."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS) as asking:
+                return bool(asking.makefile("rb").readline())
+        except ConnectionError:
+            return False
+
     def refuses(self) -> bool:
         try:
             socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS).close()
@@ -167,6 +175,15 @@ def test_witness_passes_a_signal_on_and_ends_as_the_process_does(child: Child) -
     assert end is not None
     assert end.status == 6
     assert child.popen.wait(PATIENCE_SECONDS) == 6
+
+
+def test_process_that_does_not_heed_a_signal_yet_ends_by_it_at_once(child: Child) -> None:
+    child.popen.send_signal(signal.SIGTERM)
+    assert child.popen.stderr is not None
+    log = [child.popen.stderr.readline().decode() for _ in ("begun", "ended")]
+    assert last_words(log).is_from_outside, log
+    assert not child.is_answered(), "nobody asks for what was ended from outside before it did anything"
+    assert child.popen.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
 
 
 def test_process_that_is_stopped_is_told_of_until_it_runs_again(child: Child) -> None:
