@@ -10,6 +10,7 @@ from appmaster.planning.jobs.models import exhaustions, too_often
 from appmaster.planning.placement.pool_fit import has_room, why_no_process
 from appmaster.planning.placement.shared_containers import shared_containers
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
+from appmaster.planning.placement.upgrade import why_kept
 from appmaster.planning.requests.requests import exhausted
 from appmaster.planning.state.actions import Action, WriteStatus
 from appmaster.planning.state.job import EffectKind, Job, JobState, Lack, OnExhausted
@@ -98,7 +99,7 @@ def _found(turn: Turn, job: Job, troubles: list[Trouble]) -> _Found:
         return _Found(JobState.DEPLOYING, ("its job model is being made", *_set_aside(job)))
     missing = [Lack(processor, f"parked: {why}") for processor, why in job.model.parked.items()]
     missing += _missing(turn, job)
-    notes = [each for each in (job.quarantined, _refused(job), *job.notes) if each]
+    notes = [each for each in (job.quarantined, _refused(job), why_kept(turn, job), *job.notes) if each]
     notes += [*_set_aside(job), *_at_most([trouble_text(each) for each in troubles])]
     if not missing:
         return _Found(JobState.DEPLOYED, tuple(notes))
@@ -196,6 +197,11 @@ def _missing(turn: Turn, job: Job) -> Iterator[Lack]:
             continue
         for cohort in cohorts:
             yield from _lacking(turn, cohort)
+        slots = [SlotId(processor, each) for each in cohorts[0].copies] if not job.model.is_mixed else []
+        is_apart = len(cohorts) > 1 and any(turn.home(cohorts, each) is None for each in slots)
+        # Its tasks have yet to come together; where they are, they are processed.
+        if is_apart and (why := why_no_process(turn.view, job, slots[0])):
+            yield Lack(processor, f"no process fits: {why}")
 
 
 def _lacking(turn: Turn, cohort: Cohort) -> Iterator[Lack]:

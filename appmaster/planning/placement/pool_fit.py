@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from appmaster.planning.placement.turn import Turn
@@ -39,6 +39,12 @@ def has_room(turn: Turn, container: Container, copies: int) -> bool:
     """Return whether a container takes so many more copies of tasks."""
     most = container.offer.tasks if container.offer is not None else 0
     return not most or turn.loads().get(container.id, (0, 0))[1] + copies <= most
+
+
+def capacity(containers: Iterable[Container]) -> float:
+    """Return how many copies containers take in all; infinite if one of them has no limit."""
+    limits = [each.offer.tasks if each.offer is not None else 0 for each in containers]
+    return sum(limits) if all(limits) else math.inf
 
 
 def most_copies(total: int, share: int, containers: Sequence[Container]) -> int:

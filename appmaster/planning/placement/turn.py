@@ -221,13 +221,16 @@ class Turn:
         """Return the home of each copy of a processor: the container with most of its tasks.
 
         Containers of the present revision come first. Two homes never share a host: otherwise copies of the tasks that
-        come together there would.
+        come together there would. A process of a pool that does not take all of the processor's tasks is no home.
         """
+        tasks = len(cohorts[0].job.model.processors[cohorts[0].processor].tasks)
         found: dict[str, tuple[int, Container]] = {}
         for cohort in cohorts:
             for copy, container in (*cohort.record.placed.items(), *cohort.record.moving.items()):
                 holder = self.view.holder(container)
-                if holder is not None and self.home_of(container) == SlotId(cohort.processor, copy):
+                if holder is None or (holder.offer is not None and 0 < holder.offer.tasks < tasks):
+                    continue
+                if self.home_of(container) == SlotId(cohort.processor, copy):
                     found[container] = (copy, holder)
         ranked = sorted(found.values(), key=lambda each: self._rank(cohorts[0].job, each[1]))
         by_copy: dict[int, list[Container]] = {}

@@ -9,6 +9,7 @@ upgrade to the former definition. Ids, offsets and fences stay.
 
 from __future__ import annotations
 
+from appmaster.planning.placement.pool_fit import capacity
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.view import Container, Presence
@@ -82,7 +83,7 @@ def surplus_container(turn: Turn, job: Job) -> Container | None:
 
     Either the job is to have fewer containers, or two share a host on which the copies of a task could not be kept
     apart, and another was requested in addition. Nothing is placed in it any more; it is emptied when the rest is
-    whole.
+    whole. None is given up if the other ones, as processes of a pool, do not take all copies.
     """
     serving = _serving(turn, job)
     if not job.model.is_mixed or len(serving) <= job.model.containers:
@@ -90,7 +91,7 @@ def surplus_container(turn: Turn, job: Job) -> Container | None:
     on_host: dict[str, int] = {}
     for each in serving:
         on_host[each.host] = on_host.get(each.host, 0) + 1
-    return min(
+    chosen = min(
         serving,
         key=lambda each: (
             is_current(job, each),
@@ -99,6 +100,18 @@ def surplus_container(turn: Turn, job: Job) -> Container | None:
             each.id,
         ),
     )
+    others = [each for each in serving if each is not chosen]
+    return chosen if capacity(others) >= len(job.model.slots) else None
+
+
+def why_kept(turn: Turn, job: Job) -> str:
+    """Return why a mixed job keeps more containers than it asks for; empty if it does not, or only for a while."""
+    if not (turn.view.processes and job.model.is_mixed):
+        return ""
+    kept, asked, copies = len(_serving(turn, job)), job.model.containers, len(job.model.slots)
+    if kept <= asked or surplus_container(turn, job) is not None:
+        return ""
+    return f"{kept} containers are kept: {asked} would not take its {copies} copies (--tasks, job.container.count)"
 
 
 def crowded_containers(turn: Turn, job: Job) -> list[Container]:

@@ -206,6 +206,44 @@ def test_a_mixed_job_whose_processes_take_too_few_tasks_says_so() -> None:
     )
 
 
+def held(cluster: FakeCluster) -> list[int]:
+    """Return how many copies each container holds, or is filled with, most first."""
+    return sorted((len(each) for each in cluster.view.assigned.values()), reverse=True)
+
+
+def test_an_update_with_fewer_containers_waits_for_processes_that_take_so_many_tasks() -> None:
+    """Until then every task stays where it is: no process gets more tasks than its node allows."""
+    offers = {f"h{each}": NodeOffer(tasks=2) for each in range(1, 7)}
+    cluster = pool(hosts=tuple(offers), offers=offers)
+    assert cluster.is_whole()
+    cluster.load(containers=1)
+    for _ in range(60):
+        cluster.run(1_000)
+        assert held(cluster) == [2, 2, 2, 2]
+    assert any(
+        "no process has 4 tasks, the largest has 2 (job.container.count" in each
+        for each in cluster.view.jobs["job"].reasons
+    )
+    cluster.offers = {**offers, "h7": NodeOffer(tasks=4), "h8": NodeOffer()}
+    cluster.hosts += ("h7", "h8")
+    cluster.up |= {"h7", "h8"}
+    cluster.run(60_000)
+    assert (held(cluster), used(cluster), cluster.is_whole()) == ([4, 4], {"h7", "h8"}, True)
+
+
+def test_a_mixed_job_gives_no_container_up_whose_copies_the_others_do_not_take() -> None:
+    offers = {f"h{each}": NodeOffer(tasks=3) for each in (1, 2, 3)}
+    cluster = pool(hosts=tuple(offers), offers=offers, is_mixed=True, containers=3)
+    assert cluster.is_whole()
+    cluster.load(containers=2)
+    for _ in range(30):
+        cluster.run(1_000)
+        assert cluster.is_whole()
+    assert held(cluster) == [3, 3, 2]
+    said = "3 containers are kept: 2 would not take its 8 copies (--tasks, job.container.count)"
+    assert cluster.view.jobs["job"].reasons == (said,)
+
+
 def test_a_node_says_in_which_rack_and_zone_its_host_is_unless_a_job_does() -> None:
     offers = {
         "h1": NodeOffer(attributes={"rack": "/a", "zone": "x"}),
