@@ -7,6 +7,7 @@ inbox, outgoing ones are passed to `send`, which returns at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import resource
@@ -139,12 +140,14 @@ class ControlServer:
         return port
 
     def stop(self) -> None:
-        """Close every stream and stop."""
+        """Close every stream and stop; what is sent or asked afterwards is dropped."""
+        if self._thread.is_alive():
+            self._wait(self._stop())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(timeout=5)
         if not self._thread.is_alive():
-            return
-        self._wait(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5)
+            # Its sockets and the executor's threads are there from the beginning, whether it ran or not.
+            self._loop.close()
 
     def send(self, container: str, incarnation: int, message: wire.Down) -> None:
         """Send a message to a container's stream; it is dropped if that stream is gone.
@@ -159,15 +162,20 @@ class ControlServer:
             if stream is not None and stream.hello.incarnation == incarnation:
                 stream.put(data, is_exit=is_exit)
 
-        self._loop.call_soon_threadsafe(put)
+        self._soon(put)
 
     def learn(self, container: str, host: str, port: int) -> None:
         """Store the address of a container that has no stream yet."""
-        self._loop.call_soon_threadsafe(self._addresses.setdefault, container, (host, port))
+        self._soon(lambda: self._addresses.setdefault(container, (host, port)))
 
     def probe(self, container: str, incarnation: int) -> None:
         """Probe the container's own port; the answer arrives as `PortProbed`."""
-        asyncio.run_coroutine_threadsafe(self._probe(container, incarnation), self._loop)
+        self._soon(lambda: asyncio.run_coroutine_threadsafe(self._probe(container, incarnation), self._loop))
+
+    def _soon(self, call: Callable[[], object]) -> None:
+        # A closed loop refuses calls: the server was stopped.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call)
 
     def _wait(self, work: Awaitable[Any]) -> Any:
         async def run() -> Any:

@@ -76,6 +76,14 @@ def test_only_a_container_that_has_seen_no_later_leader_is_taken_in(leader: Lead
     assert leader.outdated.empty()
 
 
+def test_a_server_that_was_stopped_leaves_nothing_open_and_drops_what_is_sent(leader: Leader) -> None:
+    leader.server.stop()
+    assert leader.server._loop.is_closed()
+    leader.server.learn("a1_01_2", "127.0.0.1", 1)
+    leader.server.probe("a1_01_2", 40)
+    leader.server.send("a1_01_2", 40, wire.Exit(4, "surplus"))
+
+
 @pytest.mark.parametrize("exits", [False, True])
 def test_container_that_does_not_read_is_kept_the_latest_message_only(leader: Leader, exits: bool) -> None:
     """The leader's memory grew by each assignment that was sent again."""
