@@ -61,7 +61,7 @@ class World:
         self.where: dict[str, tuple[str, str]] = {}
         self.numbers: dict[str, int] = {}
         spec = JobSpec("main", tasks, self.processors, 1)
-        self.tell(happened.Elected(1, self.now_ms, 0))
+        self.tell(happened.Elected(1, self.now_ms))
         known = (HostInfo(each, rack=f"/{at % _RACKS}") for at, each in enumerate(self.hosts))
         self.tell(happened.HostsKnown(tuple(known)))
         for cell in _CELLS:

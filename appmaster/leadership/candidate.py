@@ -142,8 +142,7 @@ class Candidate:
 
         ``taken_over`` is called after the first turn: queued changes need a leader that knows what exists.
         """
-        now_ms = self.clock.monotonic_ms()
-        self.driver.turn([Elected(epoch, now_ms, self.clock.now_ms() - now_ms), *self._taken_over()])
+        self.driver.turn([Elected(epoch, self.clock.monotonic_ms()), *self._taken_over()])
         self._has_loaded.set()
         self.reload()  # for changes that were made before
         taken_over()

@@ -191,7 +191,7 @@ class FakeCluster:
         Of the cells whose AM does not answer, ``silent`` are those whose port does not refuse either.
         """
         self.view = ClusterView()
-        self.tell(happened.Elected(epoch, self.now_ms, 1_700_000_000_000))
+        self.tell(happened.Elected(epoch, self.now_ms))
         self.load()
         self.tell_hosts()
         self.tell(happened.HostsDrained(dict(self.drained)))
@@ -340,7 +340,7 @@ class FakeCluster:
 
     def turn(self) -> int:
         """Plan once and carry everything out; return how many actions there were."""
-        self.tell(happened.Ticked(self.now_ms))
+        self.tell(happened.Ticked(self.now_ms, wall_offset_ms=1_700_000_000_000))
         actions = plan(self.view)
         if actions:
             invariants.check(self.view, actions)

@@ -184,7 +184,7 @@ class Candidate(Process):
         yield 0
         now = self._now()
         events: list[Event] = [
-            happened.Elected(epoch, now, WALL_MS + self.clock.now_ms - now),
+            happened.Elected(epoch, now),
             *(yield Call(SKEIN_HOP, self._take_over_cells)),
         ]
         while not self.is_leading:

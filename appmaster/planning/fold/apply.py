@@ -33,7 +33,7 @@ def apply(view: ClusterView, event: Event) -> ClusterView:
 
 
 def _elected(view: ClusterView, event: happened.Elected) -> ClusterView:
-    return replace(view, epoch=event.epoch, now_ms=event.now_ms, wall_offset_ms=event.wall_offset_ms)
+    return replace(view, epoch=event.epoch, now_ms=event.now_ms)
 
 
 def _ticked(view: ClusterView, event: happened.Ticked) -> ClusterView:

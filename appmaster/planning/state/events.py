@@ -25,7 +25,6 @@ class Elected:
 
     epoch: int
     now_ms: int
-    wall_offset_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -507,7 +507,7 @@ def test_leader_without_a_valid_lease_folds_in_what_happens_and_does_nothing(clo
     driver = Driver(inbox, carry_out, lambda entry, view: None, clock, may_act=lambda: lease.is_valid)
     spec = JobSpec("main", 1, 1, 0)
     driver.turn(
-        [happened.Elected(1, clock.now_ms, 0), happened.JobLoaded("job", "run", spec, None, PlannerPolicy())]
+        [happened.Elected(1, clock.now_ms), happened.JobLoaded("job", "run", spec, None, PlannerPolicy())]
     )
     assert not done
     assert "job" in driver.view.jobs
@@ -534,7 +534,7 @@ def test_leader_that_is_stopped_in_a_turn_goes_on_once_it_has_a_lease_again(cloc
     driver = Driver(inbox, carry_out, lambda entry, view: None, clock, may_act=lambda: lease.is_valid)
     spec = JobSpec("main", 1, 1, 0)
     loaded = happened.JobLoaded("job", "run", spec, None, PlannerPolicy())
-    events: list[Event] = [happened.Elected(1, clock.now_ms, 0), loaded]
+    events: list[Event] = [happened.Elected(1, clock.now_ms), loaded]
     for turn in range(1, 3):
         lease.renew(clock.now_ms)
         driver.turn(events)

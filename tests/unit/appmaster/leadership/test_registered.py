@@ -65,7 +65,7 @@ class Registry:
 
 
 def waiting_for(*names: str) -> ClusterView:
-    view = apply(ClusterView(), happened.Elected(1, 7, 0))
+    view = apply(ClusterView(), happened.Elected(1, 7))
     for each in names:
         view = apply(view, happened.ContainerExpected(each, each, 7, 1, "a", "h9", 40))
     return view

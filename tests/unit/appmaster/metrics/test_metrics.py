@@ -355,7 +355,7 @@ def test_every_turn_of_the_leader_is_timed() -> None:
     metrics = Metrics(lambda: driver.view)
     inbox: Inbox[Event] = Inbox()
     driver = Driver(inbox, lambda *_: None, lambda *_: None, clock=lambda: 0, turned=metrics.turned)
-    driver.turn([Elected(1, 0, 0)])
+    driver.turn([Elected(1, 0)])
     driver.turn([])
     found = scrape(metrics)
     assert value(found, "standfast_planner_turn_seconds_count") == 2

@@ -323,7 +323,7 @@ def test_a_leader_that_stood_still_listens_before_it_judges() -> None:
     now_ms = 1_000
     inbox: Inbox[Event] = Inbox()
     driver = Driver(inbox, lambda action, view: None, lambda entry, view: None, lambda: now_ms)
-    driver.turn([happened.Elected(1, now_ms, 0)])
+    driver.turn([happened.Elected(1, now_ms)])
     now_ms += 400
     driver.turn([])
     assert driver.view.listening_until_ms < now_ms, "a turn that is a little late is no stall"
@@ -348,7 +348,8 @@ def test_what_a_leader_dates_follows_the_clock_that_was_set() -> None:
     """Or a leader whose machine was suspended would date everything hours back, for as long as it leads."""
     now_ms, wall_ms = 1_000, 50_000
     driver = Driver(Inbox[Event](), lambda *_: None, lambda *_: None, lambda: now_ms, lambda: wall_ms)
-    driver.turn([happened.Elected(1, now_ms, wall_ms - now_ms)])
+    driver.turn([happened.Elected(1, now_ms)])
+    assert driver.view.wall(now_ms) == wall_ms
     now_ms, wall_ms = now_ms + 50, wall_ms + 3_600_050
     driver.turn([])
     assert driver.view.wall(now_ms) == wall_ms
@@ -394,7 +395,7 @@ def looked_at(
     driver = Driver(Inbox[Event](), carry_out, lambda entry, view: None, clock=lambda: now_ms)
     driver.turn(
         [
-            happened.Elected(2, now_ms, 0),
+            happened.Elected(2, now_ms),
             happened.CellFound(1, "a1", tuple(filter(None, hosts)), now_ms),
             *(
                 happened.ContainerExpected(
