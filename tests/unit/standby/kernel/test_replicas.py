@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import threading
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from standby.errors import BadConfiguration, CorruptState, Transient
+from standby.errors import BadConfiguration, Transient
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
 from standby.replica.claim import Committed
 from standby.replica.lifecycle import Effect
 from standby.replica.store.origin import DATABASE, SIDE_FILE, decode_origin
-from standby.shared.model import LeftOut, Phase, ReplicaId, Role, StartStep
+from standby.shared.model import Phase, ReplicaId, Role, StartStep
 from standby.shared.naming import state_path
 from standby.shared.wire import JobDefinition
 from tests.fakes import ledger_job
@@ -27,14 +26,23 @@ from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
 from tests.fakes.peers import by_source
 from tests.meanwhile import Hold
-from tests.memory_lab import COMMIT, JOB, WAYS, MakeLab, MemoryContainer, MemoryLab, active_of, having
+from tests.memory_lab import (
+    COMMIT,
+    JOB,
+    WAYS,
+    MakeLab,
+    MemoryContainer,
+    MemoryLab,
+    active_of,
+    having,
+)
 from tests.patience import PATIENCE_SECONDS
 
 #: So many lost claims in a row end an active.
 FENCES = 5
 
-#: Between two tries of a feed at most, and how long one may bring nothing of what is there.
-LONGEST, DEAF = 5.0, 15.0
+#: How long a feed may bring nothing of what is there.
+DEAF = 15.0
 
 
 def tailing(lab: MemoryLab, **more: Any) -> MemoryContainer:
@@ -437,69 +445,6 @@ def test_a_feed_that_cannot_be_made_breaks_the_container(lab: MemoryLab) -> None
     # It can be closed all the same: stores must be flushed.
     standby.await_phase(Phase.TAILING)
     assert standby.replicas.close(PATIENCE_SECONDS)
-
-
-def test_input_that_cannot_be_read_for_hours_is_tried_again(lab: MemoryLab) -> None:
-    lab.clock.hold()
-    is_away, tries = threading.Event(), [0]
-    is_away.set()
-
-    def fail() -> None:
-        tries[0] += 1
-        if is_away.is_set():
-            raise Transient("not now")
-
-    active = lab.container("a", script=having(on_start=fail)).activate()
-    active.eventually(lambda: tries[0] > 0)
-    pipeline = active.replicas._jobs[JOB].pipeline
-
-    def fail_on_and_on() -> None:
-        pipeline._state = replace(pipeline._state, failures=5_000)
-
-    pipeline._worker.submit(fail_on_and_on).result(PATIENCE_SECONDS)
-    for _ in range(3):
-        seen = tries[0]
-        lab.clock.await_looks(f"{JOB}-pipeline")
-        lab.clock.advance(LONGEST)
-        active.eventually(lambda: tries[0] > seen)  # noqa: B023
-    is_away.clear()
-    lab.clock.await_looks(f"{JOB}-pipeline")
-    lab.clock.advance(LONGEST)
-    active.process(20)
-    lab.assert_exact()
-
-
-@pytest.mark.parametrize("policy", ["fail", "skip"])
-@pytest.mark.parametrize(("first_left", "end"), [(30, 40), (0, 4)], ids=["deleted", "another topic"])
-def test_a_committed_offset_outside_of_the_input_fails_that_task_or_is_passed_aloud(
-    make_lab: MakeLab, policy: str, first_left: int, end: int
-) -> None:
-    """It is never passed when it is beyond the end: what is read there now would not be what was meant."""
-    lab = make_lab(**{"task.input.lost": policy})
-    lab.begun().close()
-    lab.kafka.starts["in", 1] = first_left
-    log = lab.kafka.logs["in", 1]
-    log[end:] = []
-    log.extend(Entry(b"k", b"v") for _ in range(end - len(log)))
-
-    def script(feed: MemoryFeed) -> None:
-        def check() -> None:
-            if not feed.starts:
-                feed.starts.append({})
-                raise CorruptState("a position is outside")
-
-        feed.on_start = check
-
-    second = lab.container("a", script=script).activate(0, 2)
-    if policy == "skip" and first_left:
-        second.await_processed()
-        assert {each.replica.task.partition: each.skipped for each in second.statuses()} == {0: 0, 1: 20}
-        (lost,) = (one for each in second.statuses() for one in each.given_up)
-        assert (lost.topic, lost.offset, lost.offsets, lost.how) == ("in", 10, 20, LeftOut.LOST)
-    else:
-        second.eventually(lambda: Phase.FAILED in second.phases)
-        assert second.status(0).phase is not Phase.FAILED
-        assert f"offset 10 is outside of the partition [{first_left}, {end}]" in second.status(1).detail
 
 
 def test_a_changelog_that_never_gets_a_replica_anywhere_is_no_loop(

@@ -11,9 +11,8 @@ from standby.api import RowError
 from standby.errors import CorruptState, Transient
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
-from standby.shared.model import InputFailures, Offsets, Phase, Role
+from standby.shared.model import InputFailures, Phase, Role
 from tests.fakes import ledger_job
-from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, having
 from tests.patience import PATIENCE_SECONDS
 
@@ -186,45 +185,6 @@ def test_failures_of_earlier_replicas_count(start: Start) -> None:
     assert found is not None
     assert (found.offset, found.count) == (0, 3)
     assert lab.kafka.offsets["group", "in", 0].offset == 0
-
-
-def test_after_a_crash_the_next_replica_runs_half_and_tells_before(start: Start) -> None:
-    told: list[InputFailures | None] = []
-    runs: list[tuple[int, int]] = []
-    containers: list[MemoryContainer] = []
-
-    def step(rows: Any, state: Any, out: Any) -> None:
-        offsets = rows["_offset"].to_pylist()
-        runs.append((offsets[0], offsets[-1] + 1))
-        ledger_job.step(rows, state, out)
-
-    def fill(lab: MemoryLab) -> None:
-        lab.produce(20)
-
-    def script(feed: MemoryFeed) -> None:
-        feed.on_start = lambda: told.append(
-            next((each.failures for each in containers[0].statuses() if each.phase is Phase.ACTIVE), None)
-            if containers
-            else None
-        )
-
-    crashed = InputFailures(0, 4, "the container was lost")
-    lab, active = start("skip", failures=crashed, fill=fill, script=script, step=step, tasks=1, batch_max=12)
-    containers.append(active)
-    active.await_processed()
-    (feed,) = active.feeds.made
-    (task,) = lab.tasks
-    # 12 >> (4 - 3 + 1) at once, since 6 were too many; it lies in the other half, then; and then as ever.
-    ranges = [(0, 3), (3, 4), (4, 5), (5, 6)]
-    assert feed.runs == [
-        *(({task: Offsets.of(start)}, {task: Offsets.of(end)}) for start, end in ranges),
-        ({task: Offsets.of(6)}, None),
-    ]
-    assert runs[:4] == ranges
-    told_of = [each and (each.offset, each.count) for each in told]
-    assert told_of == [(0, 4), (3, 4), (4, 4), (5, 4), None], "each is told before it is run"
-    assert active.status(0).failures is None
-    lab.assert_exact()
 
 
 @pytest.mark.parametrize("trouble", [Transient("no answer"), CorruptState("it is gone")])
