@@ -60,10 +60,19 @@ def fill(store: TaskStore, seed: int) -> None:
         store.flush()
 
 
-@pytest.fixture
-def given(tmp_path: Path) -> Iterator[TaskStore]:
-    store = new_store(tmp_path / "giver" / "task")
+@pytest.fixture(scope="module")
+def left_behind(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A filled state, to be copied."""
+    path = tmp_path_factory.mktemp("giver") / "task"
+    store = new_store(path)
     fill(store, seed=7)
+    store.close()
+    return path
+
+
+@pytest.fixture
+def given(left_behind: Path, tmp_path: Path) -> Iterator[TaskStore]:
+    store = new_store(Path(shutil.copytree(left_behind, tmp_path / "giver" / "task")))
     yield store
     store.close()
 

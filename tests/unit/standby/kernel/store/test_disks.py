@@ -70,22 +70,17 @@ def contents(lab: MemoryLab, disk: Path) -> dict[bytes, bytes]:
     return found
 
 
-@pytest.mark.parametrize("fail", [fill, make_read_only])
-def test_a_disk_that_fails_moves_the_tasks_state_and_nothing_else(
-    lab: MemoryLab, disks: Disks, fail: Callable[[Path], None]
-) -> None:
+def test_a_disk_that_fails_moves_the_tasks_state_and_nothing_else(lab: MemoryLab, disks: Disks) -> None:
+    """What fails of a disk: `tests/unit/standby/kernel/restore/test_snapshots.py`."""
     lab.name(0, 1)
     container = lab.container("a", databases=open_database).want(0, Role.ACTIVE, 1).process(100)
     assert where(lab, disks[0]).is_dir(), "the disk with more room"
     assert not where(lab, disks[1]).exists()
-    if fail is fill:
-        fill(disks[0])
-    # The replica is given up and opened again, in the same container.
+    # The replica is given up and opened again, in the same container. A disk that is written to cannot be made
+    # read-only from outside.
     container.replicas.obey((), {"ledger": lab.definition})
     container.await_all(lambda each: each.phase is Phase.CLOSED)
-    if fail is make_read_only:
-        # A disk that is written to cannot be made so from outside; one that broke is found like this.
-        make_read_only(disks[0])
+    make_read_only(disks[0])
     container.activate(0, 2).process(100)
     assert container.replicas.broken is None
     container.close()

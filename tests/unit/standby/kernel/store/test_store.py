@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -263,23 +263,25 @@ def test_an_idle_store_stays_young_enough_to_be_used(disk: MemoryDisk, tmp_path:
 # ---- the real thing ----
 
 
-def real(path: Path) -> tuple[Path, Callable[[], TaskStore]]:
-    """Leave real state behind: 2,000 rows at offset 2,000, in files."""
+@pytest.fixture(scope="module")
+def left_behind(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real state, 2,000 rows at offset 2,000 in files, to be copied."""
+    path = tmp_path_factory.mktemp("real") / "t"
     store = opened(path, open_database, end=5000)
     for each in range(20):
         rows = [(b"key %d" % number, b"v" * 100) for number in range(each * 100, each * 100 + 100)]
         store.apply(rows, each * 100 + 100, NOW)
         store.flush()
     store.close()
-    return path / DATABASE, lambda: opened(path, open_database, end=5000)
+    return path
 
 
 @pytest.mark.parametrize("name", ["MANIFEST-*", "CURRENT", "*.sst"])
 @pytest.mark.parametrize("how", ["emptied", "removed", "cut", "flipped"])
-def test_damaged_files_never_give_wrong_state(tmp_path: Path, name: str, how: str) -> None:
+def test_damaged_files_never_give_wrong_state(left_behind: Path, tmp_path: Path, name: str, how: str) -> None:
     """Re-seeded, or refused when read; never a store that answers wrongly."""
-    files, again = real(tmp_path / "t")
-    file = max(files.glob(name))
+    state = Path(shutil.copytree(left_behind, tmp_path / "t"))
+    file = max((state / DATABASE).glob(name))
     data = file.read_bytes()
     match how:
         case "emptied":
@@ -291,7 +293,7 @@ def test_damaged_files_never_give_wrong_state(tmp_path: Path, name: str, how: st
         case _:
             middle = len(data) // 3
             file.write_bytes(data[:middle] + bytes([data[middle] ^ 0xFF]) + data[middle + 1 :])
-    store = again()
+    store = opened(state, open_database, end=5000)
     if store.position.offset == 0:
         assert list(store.items(b"")) == [(b"\x00position", Position(0, NOW).encode())]
     else:
