@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,12 +93,20 @@ def between(model: dict[bytes, bytes], start: bytes, stop: bytes | None) -> list
     return sorted(each for each in model.items() if start <= each[0] and (stop is None or each[0] < stop))
 
 
-@pytest.mark.parametrize("kind", ["memory", "rocksdb"])
 @settings(max_examples=examples(60))
 @given(played=batches)
-def test_stores_are_ordered_dictionaries(kind: str, played: list[Any]) -> None:
+def test_stores_are_ordered_dictionaries(played: list[Any]) -> None:
+    play_on(MemoryDisk().open, played)
+
+
+@settings(max_examples=examples(15))
+@given(played=batches)
+def test_stores_on_a_real_database_are_ordered_dictionaries(played: list[Any]) -> None:
+    play_on(open_database, played)
+
+
+def play_on(opener: OpenDatabase, played: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        opener: OpenDatabase = MemoryDisk().open if kind == "memory" else open_database
         play = Play(lambda: opener(Path(directory) / "db", Profile.SERVING))
         for ending, content in played:
             play.batch(ending, content)

@@ -230,7 +230,10 @@ def dropped() -> Iterator[str]:
     for file in sorted(
         each for package in ("appmaster", "standby") for each in (root / package).rglob("*.py")
     ):
-        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        text = file.read_text(encoding="utf-8")
+        if "Worker(" not in text:
+            continue
+        nodes = list(ast.walk(ast.parse(text)))
         workers = {
             named(each.targets[0])
             for each in nodes

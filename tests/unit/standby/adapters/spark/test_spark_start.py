@@ -146,6 +146,7 @@ def test_no_setting_is_on_the_command_line_of_the_jvm(java: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.acceptance
 def test_settings_reach_the_jvm_as_they_are() -> None:
     """The real launcher reads the file; what is special to it is not changed on the way."""
     values = {
