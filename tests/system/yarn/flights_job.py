@@ -96,9 +96,9 @@ class FlightsJob(RunningJob):
 
 
 @contextmanager
-def deployed(cluster: LocalCluster, shape: Shape | None = None, /, **settings: str) -> Iterator[FlightsJob]:
-    """Deploy the flights job on fresh topics, by default two processors of two tasks; delete it after the block."""
-    shape = shape if shape is not None else Shape()
+def deployed(cluster: LocalCluster, **settings: str) -> Iterator[FlightsJob]:
+    """Deploy the flights job on fresh topics, two processors of two tasks; delete it after the block."""
+    shape = Shape()
     fresh_topics(cluster.kafka_bootstrap, partitions=shape.partitions)
     # Each look at a host takes a container of its own; test_submit.py has one.
     with Scenario(cluster, shape, print, {**PLAIN, **STEADY, **settings}, probes_hosts=False) as scenario:

@@ -24,7 +24,7 @@ from embedded.web import open_url
 from standby.adapters.zookeeper.access import owner_access
 from tests.patience import PATIENCE_SECONDS, looks, soon
 
-#: Actives stay where a test has moved them: only test_mixed.py has them spread again.
+#: Actives stay where a test has moved them.
 _AS_THEY_ARE = {"job.locality.rebalance": "manual"}
 
 #: Detection times of a job that a test deploys for anything but detection: a process that dies shows by its broken
@@ -180,26 +180,19 @@ class RunningJob(ABC):
         return next(each for each in task.replicas if (each.copy == task.active) == active)
 
     def send(self, replica: Replica, number: signal.Signals) -> None:
-        """Send a signal to every process of a replica's container."""
+        """Send a signal to every process of a replica's container, first to its own."""
         assert replica.container is not None, f"copy {replica.copy} is nowhere"
-        self.send_to(replica.container, number, replica.pid)
+        found = [
+            each for each in self.cluster.container_processes() if each.container_id == replica.container
+        ]
+        assert found, f"{replica.container}: no process"
+        for each in sorted(found, key=lambda each: each.pid != replica.pid):
+            each.send(number)
 
     def send_alone(self, replica: Replica, number: signal.Signals) -> None:
         """Send a signal to the process of a replica's container, and to none of those around it."""
         assert replica.pid is not None, f"copy {replica.copy} is nowhere"
         os.kill(replica.pid, number)
-
-    def send_to(self, container: str, number: signal.Signals, first: int | None = None) -> None:
-        """Send a signal to every process of a container; to the one with the pid ``first`` before the others."""
-        for each in sorted(self._processes(container), key=lambda each: each.pid != first):
-            each.send(number)
-
-    def _processes(self, *containers: str) -> list[ContainerProcess]:
-        """Return the processes of some containers, in that order, from one look at the machine."""
-        found = [each for each in self.cluster.container_processes() if each.container_id in containers]
-        without = set(containers) - {each.container_id for each in found}
-        assert not without, f"{', '.join(sorted(without))}: no process"
-        return sorted(found, key=lambda each: containers.index(each.container_id))
 
     @contextmanager
     def lost_host(self, host: str, *, silent: bool = False) -> Iterator[None]:

@@ -114,6 +114,7 @@ def test_model_and_reasons_are_told(job: FlightsJob) -> None:
             assert (task["active"]["host"], task["active"]["container"]) == (active.host, active.container)
             assert task["standbys"][0]["host"] == job.replica(task["task"], active=False).host
     assert "CHANGELOG PARTITION" in job.standfast("model", JOB)
+    assert "active processors: " in job.standfast("status", JOB)
     assert len(job.ask("tasks", JOB)) == 4
     assert len(job.ask("containers", JOB)) == 4
     explained = job.ask("explain", JOB, "2")
