@@ -1,4 +1,4 @@
-"""Tests of this folder need a broker or ZooKeeper, or start their own servers; none of them deploys a job."""
+"""Tests of this folder need a broker or ZooKeeper, or start their own servers; those that deploy jobs do on a pool."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,10 @@ class PoolOnLoopback:
     cluster: LocalCluster
     name: str
     directory: Path
+    python: Path = Path(sys.executable)
+    """What masters, nodes and their processes run with."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Keys of the cluster, which its jobs have to agree with."""
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     """What was started → its process, until it was ended."""
 
@@ -36,6 +41,7 @@ class PoolOnLoopback:
 
     def init(self, **settings: str) -> None:
         """Make the cluster's files."""
+        self.settings = settings
         sets = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         command = [*CLI, "init", "--cluster", self.name, "--to", str(self.directory / "etc"), *sets]
         subprocess.run(command, cwd=ROOT, env=self.environment, check=True, stdin=subprocess.DEVNULL)
@@ -44,13 +50,14 @@ class PoolOnLoopback:
         """Start a master."""
         self._start("master", number)
 
-    def node(self, number: int) -> None:
-        """Start a node."""
-        self._start("node", number, "--plain")
+    def node(self, number: int, on: int | None = None) -> None:
+        """Start a node, on the host of its number or of another one."""
+        self._start("node", number, "--plain", on=on)
 
-    def _start(self, what: str, number: int, *more: str) -> None:
+    def _start(self, what: str, number: int, *more: str, on: int | None = None) -> None:
         name = f"{what}-{number}"
-        command = [*CLI, what, "--config", str(self.directory / "etc"), "--host", host(number), *more]
+        where = ["--config", str(self.directory / "etc"), "--host", host(number if on is None else on)]
+        command = [str(self.python), *CLI[1:], what, *where, *more]
         state = self.directory / f"state-{number}"
         with (self.directory / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
@@ -74,10 +81,12 @@ class PoolOnLoopback:
 
 
 @contextmanager
-def pool_on_loopback(cluster: LocalCluster, name: str, directory: Path) -> Iterator[PoolOnLoopback]:
+def pool_on_loopback(
+    cluster: LocalCluster, name: str, directory: Path, python: Path = Path(sys.executable)
+) -> Iterator[PoolOnLoopback]:
     """Yield a pool without any process yet; end all of them after the block."""
     directory.mkdir()
-    pool = PoolOnLoopback(cluster, name, directory)
+    pool = PoolOnLoopback(cluster, name, directory, python)
     try:
         yield pool
     finally:

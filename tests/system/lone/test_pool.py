@@ -4,89 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from demo.command import CLI, ROOT
 from demo.scenario import now_ms
 from embedded.cluster import LocalCluster
 from tests.patience import PATIENCE_SECONDS, soon
+from tests.system.lone.pool_job import CLUSTER, MASTERS, JobOnPool, waiting
 from tests.system.lone.pool_lab import PoolOnLoopback, host, pool_on_loopback
-from tests.system.yarn.counting import CountingJob, some
-from tests.system.yarn.running import session
+from tests.system.yarn.counting import some
 
-MASTERS, NODES = (11, 12), (1, 2, 3)
-
-#: Keys of the cluster: its processes are there before a job is.
-CLUSTER = {"zookeeper.session.timeout.ms": "6000", "cluster.leader.timeout.ms": "6000"}
-
-
-class JobOnPool(CountingJob):
-    """A counting job whose commands know nothing of YARN."""
-
-    def __init__(self, pool: PoolOnLoopback, name: str, **settings: Any) -> None:
-        more = {"cluster.name": pool.name, **CLUSTER, **settings}
-        super().__init__(pool.cluster, pool.directory / name, name, name, 4, **more)
-        self.pool = pool
-
-    def submit(self, *more: str) -> subprocess.Popen[str]:
-        self._watch()
-        return subprocess.Popen(
-            [*CLI, "submit", str(self.file), *more],
-            cwd=ROOT,
-            env=self.pool.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def close(self) -> None:
-        """Delete the job."""
-        try:
-            self.run("delete", self.name, "--cluster", self.pool.name)
-        finally:
-            self._open.close()
-
-    def deploy(self) -> None:
-        """Submit it, and wait until it is deployed."""
-        command = self.submit()
-        said, _ = command.communicate(timeout=3 * PATIENCE_SECONDS)
-        assert command.returncode == 0, said
-
-    def run(self, *arguments: str) -> str:
-        """Return what a command prints; it must succeed."""
-        done = subprocess.run(
-            [*CLI, *arguments],
-            cwd=ROOT,
-            env=self.pool.environment,
-            capture_output=True,
-            text=True,
-            timeout=3 * PATIENCE_SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def wait_whole(self, containers: int) -> None:
-        """Wait until every copy is in sync, in so many containers."""
-        self.wait(
-            lambda status: (
-                status.settled
-                and len(status.containers) == containers
-                and all(len(each.in_sync) == 2 for each in status.tasks)
-            ),
-            f"every copy in sync in {containers} containers",
-            3 * PATIENCE_SECONDS,
-        )
-
-    def hosts_of_actives(self) -> set[str | None]:
-        """Return where actives are."""
-        return {each.host for task in self.status.tasks for each in task.replicas if each.copy == task.active}
+NODES = (1, 2, 3)
 
 
 @pytest.fixture
@@ -98,13 +29,6 @@ def pool(cluster: LocalCluster, tmp_path: Path) -> Iterator[PoolOnLoopback]:
         for each in NODES:
             pool.node(each)
         yield pool
-
-
-def waiting(pool: PoolOnLoopback) -> dict[str, str]:
-    """Return every process of the pool that is registered, and its claim."""
-    with session(pool.cluster, pool.name) as zookeeper:
-        found = zookeeper.pool.read(sorted(zookeeper.pool.names()))
-    return {name: each.record.claim for name, each in found.items()}
 
 
 def test_a_job_runs_fails_over_and_is_handed_over_and_its_pool_stays(pool: PoolOnLoopback) -> None:

@@ -68,6 +68,11 @@ class RunningJob(ABC):
         self.cells = cells
 
     @property
+    def environment(self) -> dict[str, str]:
+        """The variables of its commands."""
+        return self.cluster.environment()
+
+    @property
     @abstractmethod
     def log(self) -> EventLog:
         """The cluster's event log."""
@@ -253,7 +258,7 @@ class RunningJob(ABC):
         return subprocess.run(
             [sys.executable, "-m", "appmaster.cli.main", *arguments],
             cwd=ROOT,
-            env=self.cluster.environment(),
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=3 * PATIENCE_SECONDS,

@@ -1,0 +1,191 @@
+"""Counting jobs on a pool of two masters and some hosts, each with a process for every copy that may come to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from demo.command import CLI, ROOT
+from demo.standing import Replica, Status
+from embedded.cluster import LocalCluster
+from tests.meanwhile import meanwhile
+from tests.patience import PATIENCE_SECONDS, soon
+from tests.system.lone.pool_lab import PoolOnLoopback, pool_on_loopback
+from tests.system.yarn.counting import CountingJob
+from tests.system.yarn.running import STEADY, session
+from tests.system.yarn.two_cells import pairs
+from tests.system.yarn.two_inputs import SENDS_PER_SECOND
+
+MASTERS = (11, 12)
+
+#: Keys of the cluster: its processes are there before a job is.
+CLUSTER = {"zookeeper.session.timeout.ms": "6000", "cluster.leader.timeout.ms": "6000"}
+
+#: The same, for a test in which no process falls silent.
+STEADY_CLUSTER = {name: STEADY[name] for name in CLUSTER}
+
+
+class JobOnPool(CountingJob):
+    """A counting job whose commands know nothing of YARN."""
+
+    def __init__(
+        self,
+        pool: PoolOnLoopback,
+        name: str,
+        partitions: int = 4,
+        topic: str | None = None,
+        also: Sequence[str] = (),
+        kafka: str | None = None,
+        /,
+        **settings: Any,
+    ) -> None:
+        more = {"cluster.name": pool.name, **pool.settings, **settings}
+        directory = pool.directory / name
+        super().__init__(pool.cluster, directory, name, topic or name, partitions, also, kafka, **more)
+        self.pool = pool
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return self.pool.environment
+
+    def submit(self, *more: str) -> subprocess.Popen[str]:
+        self._watch()
+        return subprocess.Popen(
+            [*CLI, "submit", str(self.file), *more],
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def close(self) -> None:
+        """Delete the job."""
+        try:
+            self.standfast("delete", self.name)
+        finally:
+            self._open.close()
+
+    def deploy(self, *more: str) -> str:
+        """Submit it, and wait until it is deployed; return what the command says."""
+        command = self.submit(*more)
+        said, _ = command.communicate(timeout=3 * PATIENCE_SECONDS)
+        assert command.returncode == 0, said
+        return said
+
+    def refused(self, *more: str) -> str:
+        """Return why a submit is refused."""
+        command = self.submit(*more)
+        said, _ = command.communicate(timeout=3 * PATIENCE_SECONDS)
+        assert command.returncode == 2, said
+        return said
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return super()._run(*arguments, "--cluster", self.pool.name)
+
+    def first(self, condition: Callable[[Status], bool], seconds: float) -> Status | None:
+        """As of any job, of the job's own part of the status; before it has one, no status meets a condition."""
+
+        def own(status: Status) -> Status:
+            return msgspec.structs.replace(
+                status,
+                jobs=tuple(each for each in status.jobs if each.name == self.name),
+                tasks=tuple(each for each in status.tasks if each.task.job == self.name),
+            )
+
+        found = super().first(lambda each: bool((part := own(each)).jobs) and condition(part), seconds)
+        return None if found is None else own(found)
+
+    def wait_whole(self, containers: int | None = None, copies: int = 2) -> Status:
+        """Return the first status with every copy in sync and nothing on its way, in so many containers."""
+        return self.wait(
+            lambda status: (
+                status.settled
+                and containers in (None, len(status.containers))
+                and len(status.tasks) == self.partitions
+                and all(len(each.in_sync) == len(each.replicas) == copies for each in status.tasks)
+            ),
+            f"every copy in sync in {containers or 'its'} containers",
+            3 * PATIENCE_SECONDS,
+        )
+
+    def hosts_of_actives(self) -> set[str | None]:
+        """Return where actives are."""
+        return {each.host for task in self.status.tasks for each in task.replicas if each.copy == task.active}
+
+    @contextmanager
+    def flow(self) -> Iterator[None]:
+        """Let records flow, to every task, during the block; after it all are processed and all is exact."""
+
+        def work(done: threading.Event) -> None:
+            begin = 0
+            while not done.wait(1 / SENDS_PER_SECOND):
+                for task in range(self.partitions):
+                    self.produce(task, pairs(task, begin, 10))
+                begin += 10
+
+        with meanwhile(work):
+            yield
+        self.assert_exact()
+
+    # ---- its processes ----
+
+    def send(self, replica: Replica, number: signal.Signals) -> None:
+        """Send a signal to the process of a replica's container and to its witness."""
+        assert replica.pid is not None, f"copy {replica.copy} is nowhere"
+        found = [psutil.Process(replica.pid)]
+        nodes = {each.pid for each in self.pool.running.values()}
+        if (parent := found[0].parent()) is not None and parent.pid not in nodes:
+            found.append(parent)
+        for each in found:
+            each.send_signal(number)
+
+
+@contextmanager
+def pool_of(
+    cluster: LocalCluster,
+    directory: Path,
+    nodes: dict[int, int],
+    python: Path = Path(sys.executable),
+    /,
+    **settings: str,
+) -> Iterator[PoolOnLoopback]:
+    """Yield a pool with two masters and with nodes (number → that of its host), all of which wait.
+
+    ``settings``: keys of the cluster beside those of `STEADY_CLUSTER`.
+    """
+    name = f"{directory.name}-{os.getpid()}"
+    with pool_on_loopback(cluster, name, directory / "pool", python) as pool:
+        pool.init(**{**STEADY_CLUSTER, **settings})
+        for each in MASTERS:
+            pool.master(each)
+        for number, on in nodes.items():
+            pool.node(number, on)
+        wait_until_all_wait(pool)
+        yield pool
+
+
+def wait_until_all_wait(pool: PoolOnLoopback) -> None:
+    """Wait until every node has a process that waits: a job that is mixed claims all that do when it is submitted."""
+    nodes = sum(each.startswith("node-") for each in pool.running)
+    soon(
+        lambda: sum(not claim for claim in waiting(pool).values()) == nodes,
+        lambda: f"a process of each of {nodes} nodes waits: {waiting(pool)}",
+    )
+
+
+def waiting(pool: PoolOnLoopback) -> dict[str, str]:
+    """Return every process of the pool that is registered, and its claim."""
+    with session(pool.cluster, pool.name) as zookeeper:
+        found = zookeeper.pool.read(sorted(zookeeper.pool.names()))
+    return {name: each.record.claim for name, each in found.items()}
