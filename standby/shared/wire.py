@@ -11,15 +11,13 @@ fields (unknown fields are ignored, new ones need a default).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 
 from standby.errors import BadConfiguration
 from standby.shared.exits import ProcessEnd, Ran
-from standby.shared.model import Fault, Leftover, Phase, ReplicaStatus, TopicIdentity, Wanted
+from standby.shared.model import Leftover, ReplicaStatus, TopicIdentity, Wanted
 
 #: Incremented when a message changes incompatibly; the leader orders a container of another version to exit.
 PROTOCOL = 1
@@ -142,13 +140,6 @@ class Entry(msgspec.Struct, frozen=True):
     child: int | None
 
 
-#: Prefix of the detail → fault, for containers of releases without `ReplicaStatus.fault`.
-_FAULTS: Final = {
-    "poison": Fault.POISON,
-    "poison-limit": Fault.POISON_LIMIT,
-    "topic made again": Fault.CHANGED_TOPIC,
-}
-
 _encoder = msgspec.json.Encoder()
 _end: msgspec.json.Decoder[ProcessEnd] = msgspec.json.Decoder(ProcessEnd)
 _up: msgspec.json.Decoder[Up] = msgspec.json.Decoder(Up)
@@ -166,20 +157,9 @@ def decode_up(data: bytes) -> Up:
     Raises `BadConfiguration` when it is invalid: the peer uses another protocol.
     """
     try:
-        message = _up.decode(data)
+        return _up.decode(data)
     except msgspec.MsgspecError as error:
         raise BadConfiguration(f"not a message of protocol {PROTOCOL} from a container: {error}") from error
-    if isinstance(message, Heartbeat) or all(each.phase is not Phase.FAILED for each in message.replicas):
-        return message
-    return msgspec.structs.replace(message, replicas=tuple(_with_fault(each) for each in message.replicas))
-
-
-def _with_fault(status: ReplicaStatus) -> ReplicaStatus:
-    """Return a status with the fault that a container of an earlier release has only in its detail."""
-    if status.phase is not Phase.FAILED or status.fault is not Fault.OTHER:
-        return status
-    said = _FAULTS.get(status.detail.partition(": ")[0])
-    return status if said is None else dataclasses.replace(status, fault=said)
 
 
 def decode_down(data: bytes) -> Down:
