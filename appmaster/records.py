@@ -100,9 +100,8 @@ class StatusRecord(msgspec.Struct, frozen=True):
     version: int = VERSION
     failure: str = ""
     """The kind (`FailureReason`) of a failed job's first reason; empty: written by a release without kinds."""
-    is_unfenceable: bool | None = None
-    """Whether its tasks cannot be fenced, so that a container of it might still commit; None: written by a release
-    without this field."""
+    is_unfenceable: bool = False
+    """Whether its tasks cannot be fenced, so that a container of it might still commit."""
 
 
 class CellRecord(msgspec.Struct, frozen=True):

@@ -65,8 +65,7 @@ def info(cluster: str, nodes: Mapping[str, bytes], now_ms: int) -> dict[str, Any
                 "status": status.state if status is not None else "",
                 "reasons": list(status.reasons) if status is not None else [],
                 "traceback": status.traceback if status is not None else "",
-                # None: no leader has written it.
-                "is_unfenceable": status.is_unfenceable if status is not None else None,
+                "is_unfenceable": status is not None and status.is_unfenceable,
             }
         )
     cells = [

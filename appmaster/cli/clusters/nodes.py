@@ -55,8 +55,7 @@ def _leaving(cluster: str, servers: str) -> AbstractSet[str]:
             containers = client.status()["containers"]
     except StandfastError:
         return set()
-    # An earlier release does not say.
-    return {each["container"] for each in containers if each.get("leaving")}
+    return {each["container"] for each in containers if each["leaving"]}
 
 
 def described(record: MemberRecord, leaving: AbstractSet[str]) -> dict[str, Any]:

@@ -69,8 +69,7 @@ def pending_moves(status: Mapping[str, Any], job: Mapping[str, Any]) -> str:
         places.setdefault(each["processor"], set()).add(place)
     # The tasks of a processor belong together: while they are apart, some are about to move.
     apart = sum(len(found) > 1 for found in places.values())
-    # In the status of an earlier release, which does not name the job, any hand-over may be this job's.
-    handed = [each for each in (*status["handovers"], *status["failovers"]) if each.get("job", name) == name]
+    handed = [each for each in (*status["handovers"], *status["failovers"]) if each["job"] == name]
     said = [
         f"{count} {what}"
         for count, what in (

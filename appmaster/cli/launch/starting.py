@@ -365,11 +365,8 @@ def _waiting(driver: Any, application: str) -> str:
 
 
 def serves_job(container: Mapping[str, Any], job: str) -> bool:
-    """Return whether a container in the leader's status holds something of a job, or runs it. Pure.
-
-    The status of an earlier release does not name the job; there it is known by what the container runs.
-    """
-    return job in container["revisions"] or container.get("job") == job
+    """Return whether a container in the leader's status holds something of a job, or runs it. Pure."""
+    return job in container["revisions"] or container["job"] == job
 
 
 def _describe(mine: Mapping[str, Any], status: Mapping[str, Any], serving: int, cold: int) -> str:

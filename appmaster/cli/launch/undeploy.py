@@ -118,20 +118,16 @@ def blocked_by(job: str, cluster: str, mine: Mapping[str, Any], unreadable: str)
     """
     reasons = [f"the leader cannot lead it ({unreadable})"] if unreadable else []
     is_ending = not mine.get("is_wanted", True)
-    told = mine.get("reasons", ()) if is_ending else ()
     if is_ending:
-        reasons += told or ["the leader does not say what it waits for"]
+        reasons += mine["reasons"] or ["the leader does not say what it waits for"]
     said = (
         f"{'; '.join(reasons) or 'no leader has loaded it'}. The leader continues as soon as that is fixed, "
         f"without another command; `standfast status {job} --cluster {cluster}` shows the progress"
     )
-    # In an earlier release the leader or the answering candidate does not say it: any of the reasons may mean that.
-    is_unfenceable = mine.get("is_unfenceable") if told else False
-    if not unreadable and is_unfenceable is False:
+    if not unreadable and not (is_ending and mine["is_unfenceable"]):
         return said
-    when = "that is not possible" if unreadable or is_unfenceable else "its tasks cannot be fenced"
     return (
-        f"{said}. If {when}, make sure that nothing of {job} can write to Kafka any more (its "
+        f"{said}. If that is not possible, make sure that nothing of {job} can write to Kafka any more (its "
         f"containers have ended, or are cut off for good), then `standfast kill {job} --unfenced`, or `delete`"
     )
 

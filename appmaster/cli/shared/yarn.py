@@ -205,8 +205,7 @@ def is_on_pool(client: ClusterClient) -> bool:
         cells = client.info()["cells"]
     except Unavailable:
         return is_pool(client.zookeeper)
-    # An earlier release knows no pools.
-    return any(each.get("is_pool") for each in cells)
+    return any(each["is_pool"] for each in cells)
 
 
 def as_security(pair: PemKeyPair) -> Any:

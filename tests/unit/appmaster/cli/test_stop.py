@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -25,7 +24,7 @@ WHY = "its tasks cannot be fenced: kafka.sasl.password: refused; this is tried a
 
 def client(change: Callable[..., object] = lambda *_, **__: None, **mine: Any) -> ClusterClient:
     """Return a client of a cluster in which the job stands as ``mine`` says, and another one runs."""
-    job = {"job": "j", "is_wanted": False, "reasons": [], **mine}
+    job = {"job": "j", "is_wanted": False, "reasons": [], "is_unfenceable": False, **mine}
     other = {"job": "other", "is_wanted": True, "status": "deployed"}
     record = SimpleNamespace(is_wanted=True)
     asked: list[str] = []
@@ -139,13 +138,11 @@ def test_job_on_a_pool_that_its_leader_cannot_lead_ends_unfenced_without_being_w
             undeploy("j", of, None, how, progress=Progress(is_quiet=True), deadline=deadline)
 
 
-def ending(*reasons: str, is_unfenceable: bool | None) -> dict[str, Any]:
+def ending(*reasons: str, is_unfenceable: bool) -> dict[str, Any]:
     """Return a job that is to end in the cluster's info, with the status that its leader has recorded."""
     job = JobRecord(JobDefinition("flights", "run1", {}, "changelog", "group", 4), is_wanted=False)
-    status = json.loads(encode(StatusRecord("undeploying", reasons, is_unfenceable=is_unfenceable)))
-    if is_unfenceable is None:
-        del status["is_unfenceable"]  # of a leader that does not know the field
-    nodes = {"jobs/flights": encode(job), "jobs/flights/status": json.dumps(status).encode()}
+    status = StatusRecord("undeploying", reasons, is_unfenceable=is_unfenceable)
+    nodes = {"jobs/flights": encode(job), "jobs/flights/status": encode(status)}
     (found,) = info("shared", nodes, 0)["jobs"]
     return cast("dict[str, Any]", found)
 
@@ -162,13 +159,3 @@ def test_why_a_job_does_not_end_is_told_with_what_to_do() -> None:
     # Why a job that is to run does not is no reason why it does not end.
     for mine in ({"is_wanted": True, "reasons": ["waiting for a container"]}, {}):
         assert blocked_by("flights", "shared", mine, "").startswith("no leader has loaded it. ")
-
-
-def test_where_nobody_says_whether_a_job_cannot_be_fenced_it_is_told_what_to_do_then() -> None:
-    of_a_former_candidate = {"is_wanted": False, "reasons": [WHY]}
-    for mine in (ending(WHY, is_unfenceable=None), of_a_former_candidate):
-        said = blocked_by("flights", "shared", mine, "")
-        assert said.startswith(f"{WHY}. ")
-        assert "If its tasks cannot be fenced, make sure" in said
-        assert "`standfast kill flights --unfenced`" in said
-    assert "--unfenced" not in blocked_by("flights", "shared", ending(is_unfenceable=None), "")

@@ -36,7 +36,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     def status() -> dict[str, Any]:
         if not found.is_led:
             raise Unavailable("nobody answers")
-        known = [{"container": LEAVES.container, "leaving": True}, {"container": CLAIMED.container}]
+        known = [
+            {"container": LEAVES.container, "leaving": True},
+            {"container": CLAIMED.container, "leaving": False},
+        ]
         return {"containers": known}
 
     def read(names: object) -> dict[str, PoolMember]:
