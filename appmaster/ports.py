@@ -80,45 +80,6 @@ class JobUpdates(Protocol):
 # ---- a rotation ----
 
 
-class CertificateKeyPair(Protocol):
-    """A certificate and its key, in PEM."""
-
-    @property
-    def certificate(self) -> str:
-        """The certificate."""
-        ...
-
-    @property
-    def key(self) -> str:
-        """The key."""
-        ...
-
-
-class Ring(Protocol):
-    """An operator's credentials of one cluster; `appmaster.adapters.credentials.keyring.Keyring`."""
-
-    @property
-    def number(self) -> int:
-        """The number under which its credentials were last given out."""
-        ...
-
-    def pair(self, role: PeerRole) -> CertificateKeyPair:
-        """Return the certificate of a role."""
-        ...
-
-    def authorities(self) -> str:
-        """Return the certificates of the trusted authorities, in PEM."""
-        ...
-
-    def next(self) -> Ring:
-        """Return the credentials that every process is to have in the end; made once, and kept until `finish`."""
-        ...
-
-    def finish(self, number: int) -> None:
-        """Replace its credentials by those of `next`, last given out with ``number``."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class ClusterProcess:
     """A candidate or a container, and the address at which it answers its peers."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from appmaster.adapters.credentials.keyring import Keyring
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.waiting import PollResult, until
-from appmaster.ports import ClusterProcess, Processes, Ring
+from appmaster.ports import ClusterProcess, Processes
 from standby.errors import StandfastError
 from standby.security.credentials import Credentials
 from standby.shared.roles import PeerRole
@@ -36,15 +37,15 @@ class RotationStep:
     """Returns why a process has not followed yet; empty: it has."""
 
 
-def steps(ring: Ring, number: int, talk: Try) -> Iterator[RotationStep]:
+def steps(ring: Keyring, number: int, talk: Try) -> Iterator[RotationStep]:
     """Yield the steps of a rotation; the credentials are numbered from ``number`` on."""
     following = ring.next()
     old, new = ring.authorities(), following.authorities()
 
-    def given(source: Ring, trust: str, at: int) -> dict[PeerRole, Credentials]:
+    def given(source: Keyring, trust: str, at: int) -> dict[PeerRole, Credentials]:
         return {role: _of(source, role, trust, at) for role in _RUNNING}
 
-    def operator(source: Ring, trust: str) -> Credentials:
+    def operator(source: Keyring, trust: str) -> Credentials:
         return _of(source, PeerRole.OPERATOR, trust, number)
 
     def still_trusted(process: ClusterProcess) -> str:
@@ -70,7 +71,7 @@ def steps(ring: Ring, number: int, talk: Try) -> Iterator[RotationStep]:
 
 
 def rotate(
-    ring: Ring,
+    ring: Keyring,
     processes: Processes,
     talk: Try,
     say: Callable[[str], None],
@@ -106,6 +107,6 @@ def _await(step: RotationStep, processes: Processes, deadline: Deadline) -> None
         )
 
 
-def _of(ring: Ring, role: PeerRole, trust: str, number: int) -> Credentials:
+def _of(ring: Keyring, role: PeerRole, trust: str, number: int) -> Credentials:
     own = ring.pair(role)
     return Credentials(number, trust, own.certificate, own.key)
