@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from standby.errors import BadConfiguration, BrokenInvariant, CorruptState, StandfastError, Transient
 from standby.feeding import actions, events
@@ -17,9 +17,10 @@ from standby.feeding.state import FeedEndCause, FeedFailure
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.pipeline.batch import BatchRunner, TaskFailed, commit_alone, refusal_of
 from standby.kernel.pipeline.repeats import uncommitted
+from standby.kernel.ports import Broker
 from standby.ports import Feed, InputAway, TaskBatch
-from standby.replica.claim import Committed, offsets_of
-from standby.replica.failing import InputRecord, code_error
+from standby.replica.claim import offsets_of
+from standby.replica.failing import code_error
 from standby.replica.identity import TopicChanged
 from standby.replica.lifecycle import Signal
 from standby.shared.errortext import first_line, full_traceback, summary_of
@@ -35,22 +36,6 @@ _LEVELS: Final = {
 
 #: Returns the input offsets that the current active of a task has committed, as known to its standby.
 Reached = Callable[[], "Offsets | None"]
-
-
-class Input(Protocol):
-    """Access to the input topics; a `standby.kernel.ports.Broker`."""
-
-    def input_bounds(self, partition: int) -> Sequence[tuple[int, int]]:
-        """Return the first offset and the end of a partition of each input; raises `Transient`."""
-        ...
-
-    def read_input(self, topic: str, partition: int, offset: int) -> InputRecord | None:
-        """Return the record at an offset, None when there is none; raises `Transient`."""
-        ...
-
-    def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
-        """Return the committed offsets of the job's group; raises `Transient`."""
-        ...
 
 
 @dataclass(slots=True)
@@ -71,7 +56,7 @@ class PipelineEffects:
         self,
         name: str,
         runner: BatchRunner,
-        source: Input,
+        source: Broker,
         check_topics: Callable[[], None],
         commit_seconds: float,
         wake: Callable[[], None],

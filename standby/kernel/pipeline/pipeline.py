@@ -26,7 +26,8 @@ from standby.feeding.events import (
 from standby.feeding.state import FeedingPolicy, FeedingState, FeedMember, Outlook
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.pipeline.batch import BatchRunner, refusal_of
-from standby.kernel.pipeline.effects import Input, PipelineEffects, Reached
+from standby.kernel.pipeline.effects import PipelineEffects, Reached
+from standby.kernel.ports import Broker
 from standby.ports import Feed
 from standby.replica.lifecycle import Signal
 from standby.shared.clock import Clock
@@ -48,7 +49,7 @@ class PipelinePorts:
     """What a pipeline needs from the rest of its job."""
 
     make_feed: Callable[[], Feed]
-    input: Input
+    input: Broker
     input_end: Callable[[int], int | None]
     """Returns the end of an input partition; None while it is not known. Never blocks."""
     check_topics: Callable[[], None]
