@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
+from appmaster.topics.ports import TopicAdmin
 from standby.shared import naming
 
 #: As many replicas as the brokers make by default.
@@ -14,15 +14,7 @@ _AS_BROKERS: Final = -1
 _SETTINGS: Final = {"retention.ms": "604800000"}
 
 
-class CreatesTopics(Protocol):
-    """Kafka, for this module."""
-
-    def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> bool:
-        """Create a topic; return False if it exists already."""
-        ...
-
-
-def make(topics: CreatesTopics, cluster: str, replication: int = _AS_BROKERS) -> None:
+def make(topics: TopicAdmin, cluster: str, replication: int = _AS_BROKERS) -> None:
     """Create the topic unless it exists, by default with as many replicas as the brokers give a topic."""
     # One partition: its order is the cluster's history.
     topics.create(naming.event_topic(cluster), 1, replication, _SETTINGS)
