@@ -12,10 +12,10 @@ import json
 import logging
 import resource
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 import grpc.aio
@@ -28,6 +28,8 @@ from standby.adapters.tls import TlsCredentials
 from standby.errors import StandfastError, Unavailable
 from standby.shared import wire
 from standby.shared.roles import Caller, PeerRole, caller_of
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -136,8 +138,7 @@ class ControlServer:
     def start(self, host: str) -> int:
         """Start serving on a free port of ``host``; return the port."""
         self._thread.start()
-        port: int = self._wait(self._start(host))
-        return port
+        return self._wait(self._start(host))
 
     def stop(self) -> None:
         """Close every stream and stop; what is sent or asked afterwards is dropped."""
@@ -177,11 +178,8 @@ class ControlServer:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
 
-    def _wait(self, work: Awaitable[Any]) -> Any:
-        async def run() -> Any:
-            return await work
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(timeout=10)
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
 
     async def _start(self, host: str) -> int:
         server = grpc.aio.server(options=_options())
