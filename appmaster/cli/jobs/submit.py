@@ -34,7 +34,7 @@ from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended_applications import ApplicationWatch
 from appmaster.cli.shared.jobfile import JobFile, add_job_file, load
 from appmaster.cli.shared.output import Progress, print_json
-from appmaster.cli.shared.parsers import add_timeout
+from appmaster.cli.shared.parsers import add_command, add_timeout
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import JobRecord
 from appmaster.topics import brokers, changelog, event_log, input_growth
@@ -52,13 +52,8 @@ from standby.shared.wire import JobDefinition
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``submit`` on the command line."""
-    parser = subparsers.add_parser(
-        "submit",
-        help="check a job, submit it to YARN and wait until it is deployed",
-        description="Check a job, submit it to YARN and wait until every replica is deployed.",
-        epilog=(__doc__ or "").partition("\n\n")[2],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    text = "check a job, submit it and wait until every replica is deployed"
+    parser = add_command(subparsers, "submit", _submit, text, __doc__)
     add_job_file(parser, "the job file")
     parser.add_argument(
         "--update",
@@ -80,7 +75,6 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "with --check)",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.set_defaults(run=_submit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,14 +76,13 @@ def build(
         cluster_file.FILE: _file(settings),
         credentials.FILE: _bootstrap(scratch, keyring, PeerRole.CONTAINER),
         cluster_file.CODE_DIRECTORY: _archive(_zip(scratch / "code.zip", sorted(code.rglob("*")), code)),
+        **_environment(config),
     }
     if jars:
         files[cluster_file.JARS_DIRECTORY] = _archive(
             _zip(scratch / "jars.zip", list(jars), None, zipfile.ZIP_STORED)
         )
     python = interpreter(config)
-    if config.python_archive:
-        files["environment"] = _archive(Path(config.python_archive).resolve())
 
     def service(**where: Any) -> Any:
         return skein.Service(
@@ -106,9 +105,8 @@ def build(
         cluster_file.FILE: files[cluster_file.FILE],
         credentials.FILE: _bootstrap(scratch, keyring, PeerRole.MASTER),
         HEARTBEAT_JAR: _file(heartbeat_jar(scratch, hadoop, HEARTBEAT_MS)),
+        **_environment(config),
     }
-    if config.python_archive:
-        master_files["environment"] = files["environment"]
     return skein.ApplicationSpec(
         name=f"standfast-{config.cluster}-{cell}",
         queue=config.queue,
@@ -138,14 +136,18 @@ def interpreter(config: JobConfig) -> str:
     return "./environment/bin/python" if config.python_archive else config.python
 
 
+def _environment(config: JobConfig) -> dict[str, Any]:
+    """Return the Python environment to ship, if the job has one."""
+    archive = config.python_archive
+    return {"environment": _archive(Path(archive).resolve())} if archive else {}
+
+
 def build_probe(config: JobConfig, files: Sequence[Path], environment: Mapping[str, str] = os.environ) -> Any:
     """Return a `skein.ApplicationSpec` whose master runs the first of ``files`` with the others as its arguments.
 
     It has the interpreter, the queue and the hosts of the job's containers.
     """
-    shipped: dict[str, Any] = {each.name: _file(each) for each in files}
-    if config.python_archive:
-        shipped["environment"] = _archive(Path(config.python_archive).resolve())
+    shipped = {**{each.name: _file(each) for each in files}, **_environment(config)}
     script = shlex.join((interpreter(config), *(each.name for each in files)))
     return skein.ApplicationSpec(
         name=f"standfast-{config.cluster}-probe",
@@ -166,9 +168,7 @@ def build_sweep(
     config: JobConfig, file: Path, hosts: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> Any:
     """Return a `skein.ApplicationSpec` that runs `standby.sweep` once on each host, with ``file`` beside it."""
-    shipped: dict[str, Any] = {file.name: _file(file)}
-    if config.python_archive:
-        shipped["environment"] = _archive(Path(config.python_archive).resolve())
+    shipped = {file.name: _file(file), **_environment(config)}
     services = {
         service_name(index): skein.Service(
             instances=1,

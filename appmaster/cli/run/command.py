@@ -41,7 +41,7 @@ from appmaster.cli.run.view import RunView
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import JobFile, add_job_file
 from appmaster.cli.shared.output import print_json
-from appmaster.cli.shared.parsers import add_timeout
+from appmaster.cli.shared.parsers import add_command, add_timeout
 from appmaster.cli.shared.waiting import PollResult, until
 from standby.code.reserved import check_names
 from standby.config import JobConfig, kafka_settings
@@ -70,13 +70,8 @@ _STAMP: Final = re.compile(r"^ *[0-9.]+ s  |^standfast: ")
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``run`` on the command line."""
-    parser = subparsers.add_parser(
-        "run",
-        help="run a job on this machine with all that it needs, until Ctrl-C",
-        description="Run a job on this machine with all that it needs, until Ctrl-C.",
-        epilog=(__doc__ or "").partition("\n\n")[2],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    text = "run a job on this machine with all that it needs, until Ctrl-C"
+    parser = add_command(subparsers, "run", _run, text, __doc__)
     add_job_file(parser, "the job file")
     parser.add_argument(
         "--nodes", type=int, default=2, metavar="N", help="number of processes for tasks (default: 2)"
@@ -108,7 +103,6 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     add_timeout(parser, 120.0, "how long the processes may take until all of them wait for the job")
     parser.add_argument("--json", action="store_true", help="print the result as JSON at the end")
-    parser.set_defaults(run=_run)
 
 
 @dataclass(frozen=True, slots=True)
