@@ -149,24 +149,19 @@ def learned(view: CodeView, directory: Directory, now_ms: int) -> CodeView:
         if gone:
             departed[bundle] = gone[:_DEPARTED]
     reviving = view.reviving & directory.deleted.keys()
-    return _timed(replace(view, directory=directory, departed=departed, reviving=reviving), now_ms)
-
-
-def ticked(view: CodeView, now_ms: int) -> CodeView:
-    """Return the view after time has passed."""
-    return _timed(view, now_ms)
+    return ticked(replace(view, directory=directory, departed=departed, reviving=reviving), now_ms)
 
 
 def led(view: CodeView, leads: bool) -> CodeView:
     """Return the view after this candidate became leader or stopped leading; a new leader starts its waits again."""
-    return _timed(replace(view, leads=leads, waiting_since={}), view.now_ms)
+    return ticked(replace(view, leads=leads, waiting_since={}), view.now_ms)
 
 
 def got(view: CodeView, bundle: str, now_ms: int) -> CodeView:
     """Return the view after a bundle was stored on disk, fetched or uploaded."""
     failures = {each: failure for each, failure in view.failures.items() if each != bundle}
     fetching = view.fetching - {bundle}
-    return _timed(replace(view, held=view.held | {bundle}, fetching=fetching, failures=failures), now_ms)
+    return ticked(replace(view, held=view.held | {bundle}, fetching=fetching, failures=failures), now_ms)
 
 
 def uploaded(view: CodeView, bundle: str, now_ms: int) -> CodeView:
@@ -181,7 +176,7 @@ def published(view: CodeView, bundle: str, now_ms: int) -> CodeView:
     """Return the view after the distributor accepted a bundle."""
     publishing = view.publishing - {bundle}
     failures = {each: failure for each, failure in view.failures.items() if each != bundle}
-    return _timed(
+    return ticked(
         replace(view, published=view.published | {bundle}, publishing=publishing, failures=failures), now_ms
     )
 
@@ -190,7 +185,7 @@ def failed(view: CodeView, bundle: str, why: str, now_ms: int) -> CodeView:
     """Return the view after a bundle could not be fetched, published or deleted."""
     known = view.failures.get(bundle)
     failure = BundleFailures(known.count + 1 if known is not None else 1, now_ms, why)
-    return _timed(
+    return ticked(
         replace(
             view,
             fetching=view.fetching - {bundle},
@@ -206,7 +201,7 @@ def dropped(view: CodeView, bundle: str) -> CodeView:
     return replace(view, held=view.held - {bundle}, published=view.published - {bundle})
 
 
-def _timed(view: CodeView, now_ms: int) -> CodeView:
+def ticked(view: CodeView, now_ms: int) -> CodeView:
     """Return the view at ``now_ms``, with the beginning of each state that lasts."""
     directory = view.directory
     if directory is None:
