@@ -18,10 +18,9 @@ from standby.shared.model import ProcessorId, SlotId, TaskId
 #: How long a command waits for the turn that decides it: a record may be being written to ZooKeeper.
 _DECISION_SECONDS: Final = 4.0
 
-#: The operations that are commands; the second is the former name of the first, which a client may still use.
+#: The operations that are commands.
 _COMMANDS: Final = {
     "handover": Operation.HAND_OVER,
-    "failover": Operation.HAND_OVER,
     "unpark": Operation.UNPARK,
     "rebalance": Operation.REBALANCE,
 }

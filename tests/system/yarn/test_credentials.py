@@ -66,7 +66,7 @@ def test_the_credentials_of_a_container_upload_no_code_and_queue_no_change(job: 
         assert found is not None
     for question in (
         {"operation": "queue", "change": "undeploy", "arguments": {"job": NAME}},
-        {"operation": "failover", "job": NAME, "partition": 0},
+        {"operation": "handover", "job": NAME, "partition": 0},
     ):
         with (
             open_channel(

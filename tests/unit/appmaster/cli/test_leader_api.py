@@ -133,7 +133,7 @@ def test_command_that_cannot_be_obeyed_is_an_error_with_its_reason(leader: Leade
         "error": "job/main:0: copy 0 is active already",
         "status": 1,
     }
-    assert "no container nobody" in leader.ask("failover", job="job", container="nobody")["error"]
+    assert "no container nobody" in leader.ask("handover", job="job", container="nobody")["error"]
     assert "is not parked" in leader.ask("unpark", job="job", processor=1)["error"]
     alone = Leader(standbys=0)
     assert "no standby is in sync" in alone.ask("handover", job="job", processor=0)["error"]
@@ -157,7 +157,7 @@ def test_wrong_question_is_refused_by_name(leader: Leader) -> None:
         ("explain", {"job": "other", "partition": 0}, "no job other"),
         ("explain", {"job": "job", "partition": 9}, "has no task 9; it has 0 to 3"),
         ("explain", {"job": "job"}, "partition: None is not a number"),
-        ("failover", {"job": "job", "processor": 7}, "has no processor 7; it has 0, 1"),
+        ("handover", {"job": "job", "processor": 7}, "has no processor 7; it has 0, 1"),
         ("unpark", {"partition": 0}, "job: missing"),
     ):
         with pytest.raises(BadConfiguration, match=named):
