@@ -65,20 +65,12 @@ class ZooKeeperJobs:
     def ask(self, job: str, *, is_wanted: bool, purge: bool = False) -> bool:
         """Change the requested state of a job; return False if there is no such job."""
         wish = partial(msgspec.structs.replace, is_wanted=is_wanted, purge=purge)
-        return self._update("changing what is asked of the job", job, wish) is not None
+        return self.update(job, wish) is not None
 
     def update(self, name: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord | None:
         """Change a job's record by ``change``, retried on conflicts; return it, or None if there is no such job."""
-        return self._update("changing the job", name, change)
-
-    def delete(self, name: str) -> None:
-        """Remove a job with its records."""
-        with translated("deleting the job"):
-            self._client.delete(naming.job_path(self._cluster, name), recursive=True)
-
-    def _update(self, doing: str, name: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord | None:
         path = naming.job_path(self._cluster, name)
-        with translated(doing):
+        with translated("changing the job"):
             while True:
                 found = read(self._client, path)
                 if found is None:
@@ -89,6 +81,11 @@ class ZooKeeperJobs:
                 except BadVersionError:
                     continue
                 return changed
+
+    def delete(self, name: str) -> None:
+        """Remove a job with its records."""
+        with translated("deleting the job"):
+            self._client.delete(naming.job_path(self._cluster, name), recursive=True)
 
     def _tasks(self, name: str) -> tuple[Recorded, ...]:
         path = f"{naming.job_path(self._cluster, name)}/tasks"
