@@ -180,6 +180,33 @@ def test_a_batch_under_way_is_committed_or_given_up_and_comes_exactly_once(lab: 
     lab.assert_exact()
 
 
+@pytest.mark.parametrize("hangs", [False, True])
+def test_an_active_that_leaves_waits_a_second_for_its_commit_and_ends(make_lab: MakeLab, hangs: bool) -> None:
+    lab = make_lab(1)
+    lab.clock.hold()
+    container = lab.begun()
+    (held,) = container.replicas.held()
+    active = held.active
+    assert active is not None
+    lab.kafka.before_commit = hold = Hold()
+    lab.produce(20)
+    hold.await_reached()
+    container.want(0, Role.STANDBY, 2)
+    container.eventually(lambda: bool(lab.clock._due))
+    lab.clock.advance(0.9)
+    assert not active._is_abandoned
+    if hangs:
+        lab.clock.advance(0.1)
+    else:
+        hold.let_go()
+    container.eventually(lambda: active._is_abandoned)
+    assert (active.committed.total == 20) is hangs
+    container.eventually(lambda: held.halting_since is None)
+    hold.let_go()
+    container.activate(0, 3, claimed=True).process(20)
+    lab.assert_exact()
+
+
 def test_another_jobs_tasks_are_not_prepared(lab: MemoryLab) -> None:
     _, standby = lab.pair()
     other = JobDefinition("other", "run", {**lab.definition.config, "job.name": "other"}, "c2", "g2", 2)
