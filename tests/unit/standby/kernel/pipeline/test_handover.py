@@ -197,6 +197,7 @@ def test_an_active_that_leaves_waits_a_second_for_its_commit_and_ends(make_lab: 
     assert not active._is_abandoned
     if hangs:
         lab.clock.advance(0.1)
+        assert active._is_abandoned
     else:
         hold.let_go()
     container.eventually(lambda: active._is_abandoned)
