@@ -162,6 +162,8 @@ class FakeCluster:
         self.applied = 10
         #: Whether standbys report that they are warm.
         self.is_warm = True
+        #: Hosts on which they do not.
+        self.cold_hosts: set[str] = set()
         #: How far behind every copy is, as it says.
         self.lag_ms = 0
         #: Host → what a container sees on its disks when its process begins.
@@ -561,7 +563,7 @@ class FakeCluster:
                     process.incarnation,
                     process.number,
                     tuple(process.replicas.values()),
-                    self.is_warm,
+                    self.is_warm and process.host not in self.cold_hosts,
                     0,
                     self.now_ms,
                     process.revisions,

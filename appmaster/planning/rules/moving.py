@@ -1,12 +1,13 @@
 """Copies that move to another container: filled there while the old one serves (Kafka's reassignment). Pure.
 
-A standby replaces the old copy when it is in sync. An active moves by a planned hand-over. Only the copy of a job
-without standbys on its only host is stopped before it starts again.
+A standby replaces the old copy when it is in sync, and warm if the old one is. An active moves by a planned hand-over.
+Only the copy of a job without standbys on its only host is stopped before it starts again.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from appmaster.planning.placement.eligibility import free_for, is_clear
 from appmaster.planning.placement.fault_domains import Relocation
@@ -21,6 +22,9 @@ from appmaster.planning.state.mappings import without
 from appmaster.planning.state.reasons import DecisionBasis, HandoverMotive, Reason
 from appmaster.planning.state.view import Container, Presence
 from standby.shared.model import SlotId, TaskRecord
+
+#: How long a warm copy is kept for one that replaces it and is not warm yet; that takes some 30 s on a busy host.
+_WARM_MS: Final = 120_000
 
 
 def end_move(turn: Turn, cohort: Cohort) -> WriteRecords | None:
@@ -41,9 +45,31 @@ def end_move(turn: Turn, cohort: Cohort) -> WriteRecords | None:
                 lambda record, copy=copy: replace(record, moving=without(record.moving, copy)),  # type: ignore[misc]
                 copy=copy,
             )
-        if copy != record.active and turn.is_tailing(cohort, copy, target):
+        if (
+            copy != record.active
+            and turn.is_tailing(cohort, copy, target)
+            and not is_warming(turn, cohort, copy, target)
+        ):
             return _moved(turn, cohort, copy, target)
     return None
+
+
+def is_warming(turn: Turn, cohort: Cohort, copy: int, target: Container) -> bool:
+    """Return whether the old copy is kept although the new one is in sync, because only the old one is warm.
+
+    A failover or hand-over to a copy that is not warm takes some 10 s. An old copy that ends anyway, with its process
+    or its cell, is not kept.
+    """
+    holder = turn.holder(cohort, copy)
+    return (
+        cohort.job.policy.has_warm_standbys
+        and not target.is_warm
+        and turn.view.now_ms - target.since_ms < _WARM_MS
+        and holder is not None
+        and holder.presence is Presence.LIVE
+        and holder.is_warm
+        and not (holder.has_ended or holder.is_leaving or turn.view.is_orphaned(holder))
+    )
 
 
 def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> WriteRecords | None:

@@ -16,7 +16,7 @@ from appmaster.planning.placement.relocation import next_relocation
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.placement.upgrade import next_container
 from appmaster.planning.rules.failover import fitness, is_in_sync
-from appmaster.planning.rules.moving import hand_over
+from appmaster.planning.rules.moving import hand_over, is_warming
 from appmaster.planning.state.actions import ForgetHandover, PrepareHandover, WriteRecords
 from appmaster.planning.state.reasons import HandoverMotive, Reason
 from appmaster.planning.state.view import Container, Presence
@@ -89,7 +89,11 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
             continue
         filled = turn.view.holder(record.moving.get(record.active))
         if filled is not None:
-            if filled.presence is Presence.LIVE and turn.is_tailing(cohort, record.active, filled):
+            if (
+                filled.presence is Presence.LIVE
+                and turn.is_tailing(cohort, record.active, filled)
+                and not is_warming(turn, cohort, record.active, filled)
+            ):
                 return _prepared(
                     turn,
                     processor,

@@ -292,7 +292,8 @@ STAGES: Final[tuple[RuleStage, ...]] = (
             Rule(
                 "end a move",
                 situations.is_moving,
-                "a copy that is filled elsewhere is in sync there, or need not move any more",
+                "a copy that is filled elsewhere is in sync there, and warm if the old one is, for which 2 minutes are "
+                "waited; or it need not move any more",
                 _alone(moving.end_move),
                 (DecisionKind.MOVED, DecisionKind.STAY),
                 deadline="",

@@ -9,7 +9,7 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import JobState, PlannerPolicy
 from standby.shared.model import TaskId
-from tests.fakes.yarn import FakeCluster, deployed
+from tests.fakes.yarn import FakeCluster, Process, deployed
 
 RACKS = {"h1": "/a", "h2": "/a", "h3": "/b"}
 
@@ -45,6 +45,47 @@ def test_copies_are_parted_again_when_a_rack_returns(standbys: int, cells: tuple
     assert not {"failover_started", "handover_started"} & set(cluster.kinds()), "standbys go, actives stay"
     assert not cluster.view.unsettled
     assert plan(cluster.view) == ()
+
+
+def moving_to_a_cold_host() -> tuple[FakeCluster, Process, Process]:
+    """Return a cluster whose standby is filled on a host where it does not get warm; the active, and the old copy."""
+    cluster = in_two_racks(tasks=1, containers=1)
+    cluster.lose_host("h3", silent=False)
+    cluster.settle(60_000)
+    active = cluster.active_process(0)
+    (standby,) = (each for each in cluster.processes.values() if each is not active)
+    cluster.cold_hosts = {"h3"}
+    cluster.return_host("h3")
+    cluster.entries.clear()
+    cluster.run(60_000)
+    assert "decided_move" in cluster.kinds()
+    assert "decided_moved" not in cluster.kinds()
+    return cluster, active, standby
+
+
+def test_a_warm_standby_is_kept_until_the_one_that_replaces_it_is_warm() -> None:
+    cluster, active, standby = moving_to_a_cold_host()
+    cluster.kill(active.skein_id)
+    cluster.run(1_000)
+    assert cluster.active_process(0) is standby
+    cluster.run(30_000)
+    assert cluster.active_process(0) is standby, "an active is not handed over to a cold one either"
+
+    cluster, _, _ = moving_to_a_cold_host()
+    cluster.cold_hosts = set()
+    cluster.run(1_000)
+    assert not in_one_rack(cluster)
+
+
+def test_a_warm_standby_is_not_kept_for_long_nor_if_its_process_is_to_end() -> None:
+    cluster, _, standby = moving_to_a_cold_host()
+    standby.is_leaving = True
+    cluster.run(1_000)
+    assert not in_one_rack(cluster)
+
+    cluster, _, _ = moving_to_a_cold_host()
+    cluster.run(80_000)
+    assert not in_one_rack(cluster)
 
 
 @pytest.mark.acceptance
