@@ -515,7 +515,7 @@ def test_a_full_disk_and_a_read_only_one_take_no_new_state(small_disk: Path, tmp
         by_free_space([small_disk / "a/b"])
 
 
-@pytest.mark.parametrize("fault", ["full", "read-only"])
+@pytest.mark.parametrize("fault", ["short", "full", "read-only"])
 def test_state_on_a_disk_that_fails_is_not_gone_on_with_when_another_one_has_room(
     given: TaskStore, small_disk: Path, tmp_path: Path, fault: str
 ) -> None:
@@ -523,17 +523,20 @@ def test_state_on_a_disk_that_fails_is_not_gone_on_with_when_another_one_has_roo
     store.apply([(b"k", b"v")], 9, NOW)
     store.close()
     places = [small_disk / "task", tmp_path / "roomy" / "task"]
-    found = open_found(places, opened, 1 << 20)
+    found = open_found(places, opened, 3 << 20)
     assert found is not None
     assert found.directory == small_disk / "task"
     found.close()
-    if fault == "full":
+    if fault == "short":
+        # The state could still be opened.
+        (small_disk / "ballast").write_bytes(b"x" * (4 << 20))
+    elif fault == "full":
         with pytest.raises(OSError, match="No space left"):
             (small_disk / "ballast").write_bytes(b"x" * (8 << 20))
     else:
         subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    assert open_found(places, opened, 1 << 20) is None
-    assert by_free_space(places, 1 << 20)[0] == tmp_path / "roomy" / "task"
+    assert open_found(places, opened, 3 << 20) is None
+    assert by_free_space(places, 3 << 20)[0] == tmp_path / "roomy" / "task"
 
 
 def test_the_freshest_usable_state_of_several_disks_is_used(tmp_path: Path) -> None:
