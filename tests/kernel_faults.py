@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,24 @@ PAUSES: Final = ("a moment", *QUIET)
 
 #: What may be raised at each point of the kernel's work: every kind with its own treatment, and a bug.
 ERRORS: Final = (WriterLost, Transient, Unavailable, CorruptState, Fenced, RuntimeError)
+
+#: Points inside of a producer's commit: before it takes effect, and after it, when the outcome is not answered.
+COMMITS: Final = ("before_commit", "after_commit")
+
+#: What comes of errors.
+Outcomes = Mapping[type[Exception], str]
+
+#: What comes of an error: the way to active once more, or a query; an empty state; an end that is reported.
+AGAIN: Final = "again"
+ANEW: Final = "anew"
+ENDS: Final = "ends"
+
+#: The errors of which something else comes than an end, on the way to active, in a commit, in the replay, and in a
+#: batch before and after its commits.
+ON_THE_WAY: Final[Outcomes] = {WriterLost: AGAIN, Transient: AGAIN, CorruptState: ANEW}
+IN_A_COMMIT: Final[Outcomes] = {WriterLost: AGAIN}
+IN_THE_REPLAY: Final[Outcomes] = {CorruptState: ANEW}
+IN_A_BATCH: Final[Outcomes] = dict.fromkeys(ERRORS, AGAIN)
 
 #: The same at each call of a feed.
 FEED_POINTS: Final = ("feed: look", "feed: prepare", "feed: start")
@@ -79,6 +98,13 @@ class Mine:
 
     point: str
     error: type[Exception]
+    thread: str = ""
+    """Only threads whose names begin so are hit."""
+
+    @property
+    def told(self) -> str:
+        """The error's text."""
+        return f"a mine: {self.point}"
 
     def __repr__(self) -> str:
         return f"Mine({self.point!r}, {self.error.__name__})"

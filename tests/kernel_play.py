@@ -10,16 +10,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from standby.kernel.ports import WriterLost
 from standby.replica.claim import decode_commit
-from standby.replica.store.keys import COMMIT
+from standby.replica.store.keys import COMMIT, OWN, POSITION
+from standby.replica.store.origin import decode_position
 from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.shared.naming import transactional_id
 from tests.fakes.feed import MemoryFeed
 from tests.fakes.kafka import Partition, offsets_of
 from tests.kernel_faults import (
     ADMITTED,
+    AGAIN,
+    ANEW,
+    ENDS,
     FEED_POINTS,
     QUIET,
     WRITES,
@@ -34,6 +39,9 @@ from tests.kernel_faults import (
 )
 from tests.memory_lab import MemoryContainer
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
+
+#: The phases of replicas that the leader has to decide about.
+_ENDED: Final = (Phase.FAILED, Phase.FENCED)
 
 
 @dataclass
@@ -66,6 +74,8 @@ class Play:
         self._story: list[str] = []
         self._lock = threading.Lock()
         self.mines: list[Mine] = []
+        #: Stores that had something else than what was committed.
+        self._wrong: list[str] = []
         self._strikes: list[Strike] = []
         #: Copies whose container has ended, which the leader does not know yet.
         self._crashed: set[int] = set()
@@ -92,15 +102,22 @@ class Play:
         feed.on_look, feed.on_prepare, feed.on_start = (partial(self._pass, each) for each in FEED_POINTS)
 
     def _pass(self, point: str) -> None:
+        name = threading.current_thread().name
         with self._lock:
-            mine = next((each for each in self.mines if each.point == point), None)
+            mine = next(
+                (each for each in self.mines if each.point == point and name.startswith(each.thread)), None
+            )
             if mine is None:
                 return
             self.mines.remove(mine)
-            self._tell_story(f"{threading.current_thread().name} is hit by {mine}")
-        raise mine.error(f"a mine: {point}")
+            self._tell_story(f"{name} is hit by {mine}")
+        if not self.world.may_lose:
+            # Before anything is done about the error. An active is ahead where a marker is left out.
+            self._wrong += self._wrong_stores()
+        raise mine.error(mine.told)
 
     def _strike(self, write: str) -> None:
+        self._pass(write)
         name = threading.current_thread().name
         with self._lock:
             due = [
@@ -196,6 +213,41 @@ class Play:
             self.lab.produce(10 * self.world.tasks)
         return self._is_whole() or self._has_ended()
 
+    def await_outcome(self, mine: Mine, expected: str, opened: int) -> None:
+        """Wait until this has come of a mine, without any decision of the leader's.
+
+        That is an end which is reported, or else that all is whole and exact again. ``opened`` is how many databases
+        had been opened before.
+        """
+
+        def seen() -> str:
+            if any(each.phase in _ENDED and mine.told in each.detail for each in self._statuses()):
+                return ENDS
+            way = AGAIN if len(self.lab.disk.profiles) == opened else ANEW
+            return way if self._is_whole() else ""
+
+        # What is whole may still be about to learn of the error.
+        self.active.eventually(lambda: not self.mines and seen() in (expected, ENDS))
+        assert seen() == expected
+        if expected != ENDS:
+            self._wrong += self._wrong_stores()
+            self.judge()
+
+    def _wrong_stores(self) -> list[str]:
+        """Return the open stores that differ from what is committed below their positions (rule `commit-first`)."""
+        wrong = []
+        for path, database in tuple(self.lab.disk.open_ones.items()):
+            content = database.content()
+            found, partition = content.pop(POSITION, None), int(path.parent.name.rpartition(".")[2])
+            content.pop(OWN, None)
+            if found is not None:
+                position = decode_position(found).offset
+                committed = dict(self.lab.kafka.committed_records("changelog", partition, position))
+                expected = {key: value for key, value in committed.items() if value is not None}
+                if content != expected:
+                    wrong.append(f"{path} at {position}: {content}, but committed is {expected}")
+        return wrong
+
     def lost(self) -> set[TaskId]:
         """Return the tasks that have failed with lost records."""
         told = {
@@ -243,7 +295,7 @@ class Play:
     def _has_ended(self) -> bool:
         lost = self.lost()
         return any(
-            each.phase in (Phase.FAILED, Phase.FENCED)
+            each.phase in _ENDED
             and each.epoch == self.epochs[each.replica.task]
             and each.replica.task not in lost
             for each in self._statuses()
@@ -291,6 +343,7 @@ class Play:
 
     def judge(self) -> None:
         """Fail unless everything is exact, or each error was reported."""
+        assert not self._wrong, self._wrong
         seen = {
             (int(key.partition(b"/")[0]), int(value.split()[1]))
             for place in tuple(self.lab.kafka.logs)

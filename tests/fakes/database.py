@@ -75,6 +75,10 @@ class MemoryDatabase:
         #: What it was before each of the last writes, since the last flush.
         self._former: deque[dict[bytes, bytes]] = deque(maxlen=_RECENT)
 
+    def content(self) -> dict[bytes, bytes]:
+        """Return all that it has at this moment. Thread-safe."""
+        return dict(self._content)
+
     def before(self, writes: int) -> dict[bytes, bytes]:
         """Return what it was before the last few writes, as far as they were not flushed."""
         former = [*self._former, self._content]

@@ -181,11 +181,12 @@ class MemoryKafka:
                 return offset
         return len(self.logs[where])
 
-    def committed_records(self, topic: str, partition: int) -> list[ChangelogRecord]:
-        """Return what a reader of committed records sees from the start to the last stable offset."""
+    def committed_records(self, topic: str, partition: int, end: int | None = None) -> list[ChangelogRecord]:
+        """Return what a reader of committed records sees from the start to ``end`` or the last stable offset."""
         with self.lock:
             where = (topic, partition)
-            log = self.logs[where][self.starts[where] : self.stable_end(where)]
+            stable = self.stable_end(where)
+            log = self.logs[where][self.starts[where] : stable if end is None else min(end, stable)]
             return [(each.key or b"", each.value) for each in log if _is_visible(each)]
 
     def end(self, name: str, *, outcome: bool) -> None:

@@ -15,10 +15,16 @@ from hypothesis import strategies as st
 from standby.kernel import probes
 from tests.examples import examples
 from tests.kernel_faults import (
+    COMMITS,
+    ENDS,
     ERRORS,
     FAULTS,
     FEED_ERRORS,
     FEED_POINTS,
+    IN_A_BATCH,
+    IN_A_COMMIT,
+    IN_THE_REPLAY,
+    ON_THE_WAY,
     PAUSES,
     QUESTIONS,
     WRITES,
@@ -28,11 +34,12 @@ from tests.kernel_faults import (
     LeftOut,
     Lost,
     Mine,
+    Outcomes,
     Unanswered,
     World,
 )
 from tests.kernel_play import Play, playing
-from tests.memory_lab import hurry_hot
+from tests.memory_lab import JOB, hurry_hot
 
 #: Every point of the kernel.
 POINTS: Final = tuple(point for name, point in vars(probes).items() if name.isupper())
@@ -152,18 +159,42 @@ def test_nothing_is_lost_or_counted_twice_after_any_faults(faults: list[Fault], 
     explore(faults, world)
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_exact_after_an_error_of_any_kind_at_any_point(point: str) -> None:
-    """Met by who is at work, or else by its successor on the way; and once more after the hand-over."""
+#: A point, how the names of the threads begin that meet the error there, and what comes of each error but an end.
+PLACES: Final[tuple[tuple[str, str, Outcomes], ...]] = (
+    *((each, "replica-", ON_THE_WAY) for each in POINTS if each.startswith("takeover")),
+    *((each, "commit-", IN_A_COMMIT) for each in (*COMMITS, *POINTS) if "commit" in each.partition(":")[0]),
+    *((each, "", IN_A_BATCH) for each in POINTS if each.startswith("batch")),
+    # It is committed, so there is no going on without the store.
+    (probes.STORE_BATCH, "commit-", {}),
+    (probes.STORE_BATCH, f"{JOB}-", IN_THE_REPLAY),
+    (probes.REPLAYED, f"{JOB}-", IN_THE_REPLAY),
+)
+
+
+@pytest.mark.parametrize(
+    ("point", "thread", "comes"), PLACES, ids=lambda each: each if isinstance(each, str) else ""
+)
+def test_exact_after_an_error_of_any_kind_at_any_point(point: str, thread: str, comes: Outcomes) -> None:
+    """First without a decision, which would hide what comes of it; then beside a hand-over."""
+    hand_overs = itertools.cycle(("hand over", "hand over untold"))
     with playing(World()) as play:
-        for error, hand_over in itertools.product(ERRORS, ("hand over", "hand over untold")):
+        for error, hand_over in zip(ERRORS, hand_overs, strict=False):
+            play.await_whole()
+            opened, mine = len(play.lab.disk.profiles), Mine(point, error, thread)
+            play.suffer(mine)
+            if point.startswith("takeover"):
+                play.suffer("hand over")
+            play.await_outcome(mine, comes.get(error, ENDS), opened)
+            play.decide()
             play.await_whole()
             play.suffer(Mine(point, error))
-            if not point.startswith("takeover"):
-                play.active.eventually(lambda: not play.mines)
             play.suffer(hand_over)
             play.active.eventually(lambda: not play.mines)
             play.decide()
+
+
+def test_every_point_is_a_place() -> None:
+    assert {each for each, _, _ in PLACES} == {*POINTS, *COMMITS}
 
 
 @given(st.lists(st.one_of(faults, mines), min_size=2, max_size=9), worlds)

@@ -13,7 +13,7 @@ from standby.kernel.ports import RecordTooLarge, WriterLost
 from standby.kernel.probes import AFTER_COMMIT, Probe, no_probe
 from standby.kernel.replay.ends import EndOffset
 from standby.kernel.store.store import TaskStore
-from standby.replica.store.overlay import Emitted
+from standby.replica.store.overlay import Changes, Emitted
 from standby.shared.model import Offsets
 from tests.memory_lab import MakeLab, MemoryLab
 from tests.patience import PATIENCE_SECONDS
@@ -84,6 +84,29 @@ def test_a_record_that_is_refused_leaves_no_transaction_open(lab: MemoryLab) -> 
     assert not lab.kafka.open
     assert lab.kafka.committed_records("out", 0) == []
     assert lab.kafka.stable_end(("out", 0)) == len(lab.kafka.logs["out", 0]) > 0
+
+
+@pytest.mark.parametrize(("hook", "committed"), [("before_commit", 0), ("after_commit", 1)])
+def test_nothing_is_committed_after_an_unknown_outcome(lab: MemoryLab, hook: str, committed: int) -> None:
+    """Only the way to active finds out what came of it; until then the store has none of it."""
+    store = Store()
+    active = active_on(lab, store)
+    changes: Changes = {b"\1sk": b"v"}
+    batch = Offsets.of(0), Offsets.of(2), [Emitted("out", b"k", b"v")], changes
+    setattr(lab.kafka, hook, lambda: raise_lost(hook))
+    with pytest.raises(WriterLost, match=hook):
+        active.commit(*batch).result(PATIENCE_SECONDS)
+    setattr(lab.kafka, hook, lambda: None)
+    with pytest.raises(WriterLost, match="a commit failed before"):
+        active.commit(*batch).result(PATIENCE_SECONDS)
+    active.abandon()
+    assert len(lab.kafka.committed_records("out", 0)) == committed
+    assert store.positions == []
+    assert active.committed == Offsets.of(0)
+
+
+def raise_lost(where: str) -> None:
+    raise WriterLost(where)
 
 
 def test_offsets_that_are_committed_again_are_no_progress(lab: MemoryLab) -> None:
