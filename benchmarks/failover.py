@@ -20,17 +20,15 @@ import argparse
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from benchmarks.beside import begun_beside, beside, look
-from demo.command import ROOT
+from benchmarks.stream import endless, flow, leave, parser_of, save, settings_of, status_of
 from demo.hosts import POOL, YARN, Hosts
-from demo.interrupt import Interrupted, Interrupts
+from demo.interrupt import Interrupts
 from demo.own_cluster import hosts_of_our_own
 from demo.report import phase_summary, summary
 from demo.run import assemble
@@ -39,20 +37,12 @@ from demo.screen import Screen
 from demo.traffic import Traffic
 from demo.versions import versions
 from embedded.machine.network import enter
-from examples.flights.source import Raw, flights
-from standby.errors import StandfastError, Unavailable
-
-
-def endless() -> Iterator[Raw]:
-    """Yield the flights of 2013, then the same as if they were of 2014, and so on."""
-    return chain.from_iterable(flights(years_later=years) for years in count())
+from standby.errors import Unavailable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure; return 0 if every failover succeeded and everything was exact, else 1."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.failover", description=__doc__.partition("\n\n")[0]
-    )
+    parser = parser_of("failover", __doc__, steady_seconds=5.0)
     parser.add_argument("--kills", type=int, default=10, help="of each kind (default: %(default)s)")
     parser.add_argument("--kind", choices=("process", "host", "handover", "both"), default="process")
     parser.add_argument(
@@ -62,44 +52,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--on", choices=(YARN, POOL), nargs="+", default=[YARN], help="what starts containers (default: yarn)"
     )
     parser.add_argument("--policy", choices=("promote", "restart"), default="promote")
-    parser.add_argument(
-        "--rate", type=float, default=1_000.0, help="records per second (default: %(default)s)"
-    )
-    parser.add_argument("--partitions", type=int, default=4, help="tasks (default: %(default)s)")
-    parser.add_argument(
-        "--steady-seconds", type=float, default=5.0, help="flow before each (default: %(default)s)"
-    )
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the job")
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks" / "failover.json")
     arguments = parser.parse_args(argv)
-    is_good = True
-    try:
+
+    def measure() -> bool:
         if POOL in arguments.on:
             enter(["-m", "benchmarks.failover", *(sys.argv[1:] if argv is None else argv)])
-        for on in arguments.on:
-            output = arguments.output
-            if on == POOL:
-                output = output.with_stem(f"{output.stem}-{POOL}")
-            # Interrupts are ignored from the end of a cluster on.
-            with (
-                Interrupts() as interrupts,
-                Screen() as screen,
-                hosts_of_our_own(on, screen, interrupts, output.parent / f"logs-{output.stem}") as cluster,
-            ):
-                result = _measure(arguments, cluster, screen) | {"on": on}
-            _report(result, output)
-            is_good &= result["exact"] and result["replicas_restored"]
-    except Interrupted as interrupted:
-        return interrupted.exit_status
-    except StandfastError as error:
-        print(f"benchmark: {error}", file=sys.stderr)
-        return error.exit_status
-    return 0 if is_good else 1
+        found = [_measured_on(each, arguments) for each in arguments.on]
+        return all(found)
+
+    return status_of(measure)
+
+
+def _measured_on(on: str, arguments: argparse.Namespace) -> bool:
+    output = arguments.output if on == YARN else arguments.output.with_stem(f"{arguments.output.stem}-{on}")
+    # Interrupts are ignored from the end of a cluster on.
+    with (
+        Interrupts() as interrupts,
+        Screen() as screen,
+        hosts_of_our_own(on, screen, interrupts, output.parent / f"logs-{output.stem}") as cluster,
+    ):
+        result = _measure(arguments, cluster, screen) | {"on": on}
+    _report(result, output)
+    return bool(result["exact"] and result["replicas_restored"])
 
 
 def _report(result: Mapping[str, Any], output: Path) -> None:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    save(result, output)
     for kind in result["summary"]:
         title = f"{kind}, {result['policy']}, {result['on']}"
         print(f"{title}, ms: {json.dumps(result['summary'][kind], indent=2)}")
@@ -109,7 +87,7 @@ def _report(result: Mapping[str, Any], output: Path) -> None:
 
 def _measure(arguments: argparse.Namespace, cluster: Hosts, screen: Screen) -> dict[str, Any]:
     kinds = ("process", "host") if arguments.kind == "both" else (arguments.kind,)
-    chosen = dict(text.split("=", 1) for text in arguments.set)
+    chosen = settings_of(arguments)
     # Otherwise a hand-over that spreads actives could be measured together with the next failure.
     settings = {
         "job.hotstandby.failover": arguments.policy,
@@ -205,16 +183,5 @@ def _meanwhile(scenario: Scenario, cluster: Hosts) -> Callable[[int, Sequence[in
     return told
 
 
-def flow(seconds: float, traffic: Traffic) -> None:
-    """Let records flow undisturbed; raises `Unavailable` if there are no more."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if traffic.join(0.5):
-            raise Unavailable("the stream of input has ended")
-
-
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    # Daemon threads of client libraries could delay the interpreter's exit for seconds.
-    os._exit(code)
+    leave(main())

@@ -22,21 +22,18 @@ import argparse
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
 
-from benchmarks.failover import endless, flow
 from benchmarks.rounds import figures
-from demo.command import ROOT
-from demo.interrupt import Interrupted, Interrupts
+from benchmarks.stream import endless, flow, leave, parser_of, save, settings_of, status_of
+from demo.interrupt import Interrupts
 from demo.own_cluster import cluster_of_our_own
 from demo.report import step_times
 from demo.scenario import FAILOVER_SECONDS, RESTORE_SECONDS, Scenario, Shape, now_ms
@@ -118,39 +115,28 @@ class Readers:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure; return 0 if another candidate led each time and everything was exact, else 1."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.leaderloss", description=__doc__.partition("\n\n")[0]
-    )
+    parser = parser_of("leaderloss", __doc__, steady_seconds=12.0)
     parser.add_argument("--kills", type=int, default=10, help="of each kind (default: %(default)s)")
     parser.add_argument("--kinds", nargs="+", choices=(*_KINDS, *_CONTROLS), default=_KINDS)
-    parser.add_argument("--rate", type=float, default=1_000.0, help="records per second")
-    parser.add_argument("--partitions", type=int, default=4, help="tasks (default: %(default)s)")
-    parser.add_argument("--steady-seconds", type=float, default=12.0, help="flow before each loss")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the job")
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks" / "leaderloss.json")
     arguments = parser.parse_args(argv)
-    logs = arguments.output.parent / "logs"
-    try:
+
+    def measure() -> bool:
         with (
             Interrupts() as interrupts,
             Screen() as screen,
-            cluster_of_our_own(screen, interrupts, logs) as cluster,
+            cluster_of_our_own(screen, interrupts, arguments.output.parent / "logs") as cluster,
         ):
             result = _measure(arguments, cluster, screen)
-    except Interrupted as interrupted:
-        return interrupted.exit_status
-    except StandfastError as error:
-        print(f"benchmark: {error}", file=sys.stderr)
-        return error.exit_status
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    for kind, found in result["summary"].items():
-        print(kind)
-        for name, each in found.items():
-            print(f"  {name:40}{each['median']:>8,.0f} ({each['min']:,.0f}-{each['max']:,.0f})")
-    print(f"exact: {result['exact']} {result['findings']}")
-    print(arguments.output)
-    return 0 if result["exact"] else 1
+        save(result, arguments.output)
+        for kind, found in result["summary"].items():
+            print(kind)
+            for name, each in found.items():
+                print(f"  {name:40}{each['median']:>8,.0f} ({each['min']:,.0f}-{each['max']:,.0f})")
+        print(f"exact: {result['exact']} {result['findings']}")
+        print(arguments.output)
+        return bool(result["exact"])
+
+    return status_of(measure)
 
 
 def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Screen) -> dict[str, Any]:
@@ -158,7 +144,7 @@ def _measure(arguments: argparse.Namespace, cluster: LocalCluster, screen: Scree
         "yarn.am.max.attempts": _ATTEMPTS,
         # Otherwise a hand-over that spreads actives could be measured together with the next loss.
         "job.locality.rebalance": "manual",
-        **dict(text.split("=", 1) for text in arguments.set),
+        **settings_of(arguments),
     }
     load_before = os.getloadavg()[0]
     losses: list[dict[str, Any]] = []
@@ -358,7 +344,4 @@ def _longest(stamps: Sequence[int], begin: int, end: int) -> int:
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    # Daemon threads of client libraries could delay the interpreter's exit for seconds.
-    os._exit(code)
+    leave(main())

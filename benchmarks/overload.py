@@ -22,9 +22,9 @@ from typing import Final
 
 from benchmarks.broker import whole_arena
 from benchmarks.contest import ROOT, Failed, say
-from benchmarks.failover import endless
 from benchmarks.report import Measure, Report
 from benchmarks.rounds import order
+from benchmarks.stream import endless
 from demo.scenario import Scenario, Shape, now_ms
 from demo.traffic import Traffic
 from embedded.cluster import LocalCluster

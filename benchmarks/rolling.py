@@ -16,14 +16,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.failover import endless, flow
-from demo.command import ROOT
+from benchmarks.stream import endless, flow, leave, parser_of, save, settings_of, status_of
 from demo.gaps import longest_between_ms
 from demo.hosts import POOL
-from demo.interrupt import Interrupted, Interrupts
+from demo.interrupt import Interrupts
 from demo.own_cluster import hosts_of_our_own
 from demo.pool import PoolHosts
 from demo.scenario import Scenario, Shape, now_ms
@@ -31,7 +29,7 @@ from demo.screen import Screen
 from demo.traffic import Traffic
 from demo.versions import versions
 from embedded.machine.network import enter
-from standby.errors import StandfastError, Unavailable
+from standby.errors import Unavailable
 
 #: Entries of the event log that are counted.
 _COUNTED: Final = ("failover_started", "handover_started", "container_lost")
@@ -54,20 +52,9 @@ class Restart:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure; return 0 if there was no failover and everything was exact, else 1."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.rolling", description=__doc__.partition("\n\n")[0]
-    )
-    parser.add_argument(
-        "--rate", type=float, default=1_000.0, help="records per second (default: %(default)s)"
-    )
-    parser.add_argument("--partitions", type=int, default=4, help="tasks (default: %(default)s)")
-    parser.add_argument(
-        "--steady-seconds", type=float, default=15.0, help="flow before the first (default: %(default)s)"
-    )
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the job")
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks" / "rolling.json")
-    arguments = parser.parse_args(argv)
-    try:
+    arguments = parser_of("rolling", __doc__, steady_seconds=15.0).parse_args(argv)
+
+    def measure() -> bool:
         enter(["-m", "benchmarks.rolling", *(sys.argv[1:] if argv is None else argv)])
         with (
             Interrupts() as interrupts,
@@ -76,21 +63,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         ):
             assert isinstance(hosts, PoolHosts)
             result = _measure(arguments, hosts, screen)
-    except Interrupted as interrupted:
-        return interrupted.exit_status
-    except StandfastError as error:
-        print(f"benchmark: {error}", file=sys.stderr)
-        return error.exit_status
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps({name: result[name] for name in ("longest_gap_ms", "longest_gap_before_ms", *_COUNTED)}))
-    print(arguments.output)
-    return 0 if result["exact"] and not result["failover_started"] else 1
+        save(result, arguments.output)
+        shown = ("longest_gap_ms", "longest_gap_before_ms", *_COUNTED)
+        print(json.dumps({name: result[name] for name in shown}))
+        print(arguments.output)
+        return bool(result["exact"] and not result["failover_started"])
+
+    return status_of(measure)
 
 
 def _measure(arguments: argparse.Namespace, pool: PoolHosts, screen: Screen) -> dict[str, Any]:
     load_before = os.getloadavg()[0]
-    chosen = dict(text.split("=", 1) for text in arguments.set)
+    chosen = settings_of(arguments)
     shape = Shape(partitions=arguments.partitions)
     with Scenario(pool, shape, screen.say, chosen, screen.pulse) as scenario:
         screen.phase("submitting the job")
@@ -161,7 +145,4 @@ def _await_whole(scenario: Scenario, since_ms: int, without: Sequence[str] = ())
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    # Daemon threads of client libraries could delay the interpreter's exit for seconds.
-    os._exit(code)
+    leave(main())

@@ -18,9 +18,9 @@ from typing import Final
 from benchmarks import meter
 from benchmarks.broker import whole_arena
 from benchmarks.contest import ROOT, Failed, Results, say
-from benchmarks.failover import endless
 from benchmarks.report import Measure, Report
 from benchmarks.rounds import order
+from benchmarks.stream import endless
 from demo.scenario import Scenario, Shape
 from demo.traffic import Traffic
 from embedded.cluster import LocalCluster
