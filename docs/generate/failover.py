@@ -50,6 +50,10 @@ task is started again on its last host, or else on any host. The lost copy is cr
 host if that is alive, because its state is there. Its container is requested when every take-over of the job is over,
 after 3 s at the latest, so that the start of a process does not compete with a take-over.
 
+A planned hand-over goes only to a copy in sync, and compares copies in the same order, with one point more: after 3, a
+container that is warm comes before one that is not (unless `job.hotstandby.query` is `cold`). In 4, actives that are
+just being handed over to a container count, too.
+
 ## Standbys in sync, warm and hot
 
 A standby in sync has the task's state. With Spark, a promotion also needs a running query and a first batch.

@@ -12,7 +12,7 @@ from typing import NoReturn
 from appmaster.planning.jobs.spreading import in_words, is_changing
 from appmaster.planning.placement.spread import active_processors, next_steps, stands_of
 from appmaster.planning.placement.turn import Cohort, Turn
-from appmaster.planning.rules.planned import best_standby
+from appmaster.planning.rules.planned import best_standby, prepared
 from appmaster.planning.rules.rebalance import is_at_rest
 from appmaster.planning.state.actions import Action, Answer, ForgetHandover, PrepareHandover, WriteModel
 from appmaster.planning.state.job import Job
@@ -102,8 +102,7 @@ def _begin(turn: Turn, cohorts: tuple[Cohort, ...], copy: int | None) -> tuple[P
     if target is None:
         which = "no standby" if copy is None else f"copy {copy} is no standby that"
         return None, f"{which} is in sync, so nothing can take over as planned"
-    turn.preparing[processor.job] += 1
-    return PrepareHandover(processor, target[0], target[1].id, Reason(HandoverMotive.ASKED, "by command")), ""
+    return prepared(turn, processor, *target, Reason(HandoverMotive.ASKED, "by command")), ""
 
 
 def _rebalance(turn: Turn, command: Command) -> Answer:

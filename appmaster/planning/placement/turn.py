@@ -359,7 +359,10 @@ class Turn:
         self.taken.add(container.id)
 
     def loads(self) -> dict[str, list[int]]:
-        """Return container → [actives, copies] placed there, including this turn's decisions (`add_load`)."""
+        """Return container → [actives, copies] placed there, including this turn's decisions (`add_load`).
+
+        An active that is being handed over also counts where it goes.
+        """
         if self._loads is None:
             self._loads = {
                 each: [
@@ -373,6 +376,9 @@ class Turn:
                 if container is not None:
                     # A placement that is being written counts; otherwise two would go where there is room for one.
                     self._loads.setdefault(container, [0, 0])[1] += 1
+            for processor, handover in self.view.handovers.items():
+                # Otherwise all hand-overs would go where there are the fewest actives before them.
+                self._loads.setdefault(handover.to, [0, 0])[0] += len(self.view.job_tasks(processor))
         return self._loads
 
     def add_load(self, container: str, actives: int, copies: int) -> None:

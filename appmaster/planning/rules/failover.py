@@ -128,15 +128,18 @@ def is_in_sync(cohort: Cohort, copy: int) -> bool:
     return all(copy in each.record.in_sync for each in cohort.recorded)
 
 
-def fitness(turn: Turn, cohort: Cohort, copy: int, container: Container) -> tuple[int, ...]:
+def fitness(
+    turn: Turn, cohort: Cohort, copy: int, container: Container, *, is_planned: bool = False
+) -> tuple[int, ...]:
     """Return how suitable a copy is to become active, least is best.
 
     Copies in sync come first. They are ranked by: a host and cell that may stay, another cell than the lost active's,
-    the fewest actives (in a mixed job, so that the tasks of a lost container spread over the others), the class of the
-    start, the lag, the number. Copies that are not in sync are ranked by: another cell, the lag, the start, the number.
-    A copy without a report comes last.
+    warm (if ``is_planned``: a hand-over is to cost little output), the fewest actives (in a mixed job, so that the
+    tasks of a container spread over the others), the class of the start, the lag, the number. Copies that are not in
+    sync are ranked by: another cell, the lag, the start, the number. A copy without a report comes last.
     """
     in_sync = is_in_sync(cohort, copy) and cohort.record.placed.get(copy) == container.id
+    is_cold = is_planned and cohort.job.policy.has_warm_standbys and not container.is_warm
     load = turn.loads().get(container.id, [0, 0])[0] if in_sync and cohort.job.model.is_mixed else 0
     lag = start = 0
     for each in cohort.recorded:
@@ -149,7 +152,16 @@ def fitness(turn: Turn, cohort: Cohort, copy: int, container: Container) -> tupl
     # A cell is lost as a whole: the lost active may be the first of its containers whose loss is noticed.
     lost = turn.view.lost_actives.get(cohort.processor)
     is_beside = lost is not None and lost.cell == container.cell and len(turn.view.cells) > 1
-    return (leaves if in_sync else 2, int(is_beside), load, start if in_sync else 0, lag, start, copy)
+    return (
+        leaves if in_sync else 2,
+        int(is_beside),
+        int(is_cold),
+        load,
+        start if in_sync else 0,
+        lag,
+        start,
+        copy,
+    )
 
 
 def slowness(start_ms: int | None) -> int:

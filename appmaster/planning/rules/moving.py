@@ -265,7 +265,6 @@ def hand_over(
             return replace(then, in_sync=tuple(sorted({*record.in_sync, to_copy})))
         return turn.placed(cohort, record, to_copy, container, activates=True)
 
-    turn.add_load(container.id, len(cohort.recorded), 0)
     return turn.decide(
         cohort,
         DecisionKind.HANDOVER,

@@ -94,7 +94,7 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
                 and turn.is_tailing(cohort, record.active, filled)
                 and not is_warming(turn, cohort, record.active, filled)
             ):
-                return _prepared(
+                return prepared(
                     turn,
                     processor,
                     record.active,
@@ -114,7 +114,7 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
             )
         target = best_standby(turn, cohort, reason.kind, main) if reason is not None else None
         if reason is not None and target is not None and _is_worth_the_gap(cohort, reason.kind, target[1]):
-            return _prepared(turn, processor, *target, reason)
+            return prepared(turn, processor, *target, reason)
     return None
 
 
@@ -126,10 +126,12 @@ def _is_worth_the_gap(cohort: Cohort, motive: HandoverMotive, target: Container)
     return motive is not HandoverMotive.EXPOSED or target.is_warm or not cohort.job.policy.has_warm_standbys
 
 
-def _prepared(
+def prepared(
     turn: Turn, processor: ProcessorId, copy: int, container: Container, reason: Reason[HandoverMotive]
 ) -> PrepareHandover:
+    """Return the beginning of a hand-over, which counts for those that this turn begins after it."""
     turn.preparing[processor.job] += 1
+    turn.add_load(container.id, len(turn.view.job_tasks(processor)), 0)
     return PrepareHandover(processor, copy, container.id, reason)
 
 
@@ -226,7 +228,10 @@ def best_standby(
         found = [each for each in found if turn.home_of(each[1].id) == SlotId(cohort.processor, each[0])]
     return min(
         found,
-        key=lambda each: (not is_current(cohort.job, each[1]), *fitness(turn, cohort, *each)),
+        key=lambda each: (
+            not is_current(cohort.job, each[1]),
+            *fitness(turn, cohort, *each, is_planned=True),
+        ),
         default=None,
     )
 

@@ -14,7 +14,7 @@ from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import PlannerPolicy
-from appmaster.planning.state.view import Attempts, Presence
+from appmaster.planning.state.view import Attempts, Operation, Presence
 from locality.fit import Demand
 from standby.shared.model import NodeOffer
 from tests.fakes.yarn import FakeCluster
@@ -333,6 +333,37 @@ def test_a_process_that_is_stopped_hands_its_actives_over_first(*, is_mixed: boo
     kinds = Counter(each.kind.value for each in cluster.entries)
     assert kinds["handover_finished"] >= 1
     assert not kinds.keys() & {"container_lost", "failover_started", "launch_failed"}
+
+
+@pytest.mark.parametrize(
+    ("cold", "prepares", "actives"),
+    [
+        pytest.param("", True, {"h2": 4, "h3": 3}, id="all are warm"),
+        pytest.param("h2", True, {"h2": 2, "h3": 5}, id="one is cold"),
+        pytest.param("h2 h3", True, {"h2": 4, "h3": 3}, id="all are cold"),
+        pytest.param("h2", False, {"h2": 4, "h3": 3}, id="none is ever warm"),
+    ],
+)
+@pytest.mark.parametrize("is_asked", [False, True], ids=["stopped", "by command"])
+def test_a_process_hands_over_to_warm_copies_and_of_these_where_the_fewest_are_active(
+    cold: str, *, prepares: bool, actives: dict[str, int], is_asked: bool
+) -> None:
+    """Each task has a copy in sync in every process. Three actives are handed over at once."""
+    policy = PlannerPolicy(has_warm_standbys=prepares)
+    cluster = pool(tasks=7, containers=3, standbys=2, is_mixed=True, policy=policy)
+    (emptied,) = (each for each in cluster.processes.values() if each.host == "h1")
+
+    def active() -> Counter[str]:
+        return Counter(cluster.active_process(each).host for each in range(cluster.tasks))
+
+    assert active() == {"h1": 3, "h2": 2, "h3": 2}
+    cluster.cold_hosts = set(cold.split())
+    cluster.run(100)
+    if is_asked:
+        cluster.command(Operation.HAND_OVER, container=emptied.container)
+    emptied.is_leaving = not is_asked
+    cluster.run(1_000)
+    assert active() == actives
 
 
 def test_a_process_that_is_stopped_with_no_standby_in_sync_keeps_its_actives() -> None:
