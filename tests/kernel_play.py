@@ -213,6 +213,18 @@ class Play:
             self.lab.produce(10 * self.world.tasks)
         return self._is_whole() or self._has_ended()
 
+    def is_committed(self) -> bool:
+        """Return whether the present actives have committed all input."""
+        ends = self.lab.ends()
+        at_end = {
+            each.replica.task
+            for each in self._statuses()
+            if each.phase is Phase.ACTIVE
+            and each.epoch == self.epochs[each.replica.task]
+            and each.input_committed == ends[each.replica.task.partition]
+        }
+        return at_end == self.copies.keys()
+
     def await_outcome(self, mine: Mine, expected: str, opened: int) -> None:
         """Wait until this has come of a mine, without any decision of the leader's.
 
