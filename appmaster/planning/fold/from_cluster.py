@@ -288,8 +288,9 @@ def _with_refusals(
 
     A commit by an active of the same revision proves that they can be used, so the count begins again.
     """
-    known = _refusals(before.values())
-    for name, refusal in _refusals(container.statuses.values()).items():
+    refused = _refusals(container.statuses.values())
+    known = _refusals(before.values()) if refused else {}
+    for name, refusal in refused.items():
         job = view.jobs.get(name)
         if job is not None and name not in known and container.revisions.get(name) == job.revision:
             job = replace(job, refused=job.refused + 1, refusal=refusal)

@@ -37,13 +37,13 @@ def rests(turn: Turn, demand: Demand) -> Mapping[str, Rest] | None:
 
 def has_room(turn: Turn, container: Container, copies: int) -> bool:
     """Return whether a container takes so many more copies of tasks."""
-    most = container.offer.tasks if container.offer is not None else 0
+    most = container.most_tasks
     return not most or turn.loads().get(container.id, (0, 0))[1] + copies <= most
 
 
 def capacity(containers: Iterable[Container]) -> float:
     """Return how many copies containers take in all; infinite if one of them has no limit."""
-    limits = [each.offer.tasks if each.offer is not None else 0 for each in containers]
+    limits = [each.most_tasks for each in containers]
     return sum(limits) if all(limits) else math.inf
 
 
@@ -52,7 +52,7 @@ def most_copies(total: int, share: int, containers: Sequence[Container]) -> int:
 
     Those of the ``containers`` that take fewer leave more to the others; what is still missing may take any number.
     """
-    limits = [each.offer.tasks if each.offer is not None else 0 for each in containers]
+    limits = [each.most_tasks for each in containers]
     if not any(limits):
         return math.ceil(total / share)
     return level(total, [*limits, *[0] * (share - len(limits))])

@@ -85,6 +85,11 @@ def is_current(job: Job, container: Container) -> bool:
     return container.revisions.get(job.name, job.revision) == job.revision
 
 
+def is_cold(job: Job, container: Container) -> bool:
+    """Return whether a job's standbys warm up, and the container has not: to make one active costs some 10 s."""
+    return job.policy.has_warm_standbys and not container.is_warm
+
+
 def placement(record: TaskRecord) -> tuple[object, ...]:
     """Return the part of a record in which the tasks of a cohort are equal."""
     return (
@@ -228,7 +233,7 @@ class Turn:
         for cohort in cohorts:
             for copy, container in (*cohort.record.placed.items(), *cohort.record.moving.items()):
                 holder = self.view.holder(container)
-                if holder is None or (holder.offer is not None and 0 < holder.offer.tasks < tasks):
+                if holder is None or 0 < holder.most_tasks < tasks:
                     continue
                 if self.home_of(container) == SlotId(cohort.processor, copy):
                     found[container] = (copy, holder)

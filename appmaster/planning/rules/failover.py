@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from appmaster.planning.containers.assignments import has_closed
-from appmaster.planning.placement.turn import Cohort, Turn, activated
+from appmaster.planning.placement.turn import Cohort, Turn, activated, is_cold
 from appmaster.planning.state.actions import (
     Action,
     DecisionKind,
@@ -139,7 +139,6 @@ def fitness(
     sync are ranked by: another cell, the lag, the start, the number. A copy without a report comes last.
     """
     in_sync = is_in_sync(cohort, copy) and cohort.record.placed.get(copy) == container.id
-    is_cold = is_planned and cohort.job.policy.has_warm_standbys and not container.is_warm
     load = turn.loads().get(container.id, [0, 0])[0] if in_sync and cohort.job.model.is_mixed else 0
     lag = start = 0
     for each in cohort.recorded:
@@ -155,7 +154,7 @@ def fitness(
     return (
         leaves if in_sync else 2,
         int(is_beside),
-        int(is_cold),
+        int(is_planned and is_cold(cohort.job, container)),
         load,
         start if in_sync else 0,
         lag,

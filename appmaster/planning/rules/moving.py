@@ -13,7 +13,7 @@ from appmaster.planning.placement.eligibility import free_for, is_clear
 from appmaster.planning.placement.fault_domains import Relocation
 from appmaster.planning.placement.relocation import next_relocation
 from appmaster.planning.placement.shared_containers import choose_shared, is_overloaded, less_loaded
-from appmaster.planning.placement.turn import Cohort, Turn, activated, is_current
+from appmaster.planning.placement.turn import Cohort, Turn, activated, is_cold, is_current
 from appmaster.planning.placement.upgrade import next_container
 from appmaster.planning.rules.failover import is_in_sync
 from appmaster.planning.rules.placing import dropping, is_beside_another
@@ -62,8 +62,7 @@ def is_warming(turn: Turn, cohort: Cohort, copy: int, target: Container) -> bool
     """
     holder = turn.holder(cohort, copy)
     return (
-        cohort.job.policy.has_warm_standbys
-        and not target.is_warm
+        is_cold(cohort.job, target)
         and turn.view.now_ms - target.since_ms < _WARM_MS
         and holder is not None
         and holder.presence is Presence.LIVE

@@ -13,7 +13,7 @@ from typing import Final
 
 from appmaster.planning.placement.eligibility import free_for
 from appmaster.planning.placement.relocation import next_relocation
-from appmaster.planning.placement.turn import Cohort, Turn, is_current
+from appmaster.planning.placement.turn import Cohort, Turn, is_cold, is_current
 from appmaster.planning.placement.upgrade import next_container
 from appmaster.planning.rules.failover import fitness, is_in_sync
 from appmaster.planning.rules.moving import hand_over, is_warming
@@ -123,7 +123,7 @@ def _is_worth_the_gap(cohort: Cohort, motive: HandoverMotive, target: Container)
 
     That is more than a failover costs, so one that only makes a double loss less likely waits until the copy is warm.
     """
-    return motive is not HandoverMotive.EXPOSED or target.is_warm or not cohort.job.policy.has_warm_standbys
+    return motive is not HandoverMotive.EXPOSED or not is_cold(cohort.job, target)
 
 
 def prepared(

@@ -12,7 +12,7 @@ from typing import Final
 
 from appmaster.planning.placement.shared_containers import shared_containers
 from appmaster.planning.placement.spread import Stand, Step, active_processors, next_steps, stands_of
-from appmaster.planning.placement.turn import Cohort, Turn
+from appmaster.planning.placement.turn import Cohort, Turn, is_cold
 from appmaster.planning.placement.upgrade import outdated, surplus_container
 from appmaster.planning.rules.failover import is_in_sync
 from appmaster.planning.rules.planned import best_standby
@@ -102,7 +102,7 @@ def _crowd(view: ClusterView, job: Job) -> dict[str, int]:
 
 def _ready(turn: Turn, job: Job, step: Step) -> Container | None:
     """Return the container of the copy that is to take over, if the copy is in sync and warm; else None."""
-    if step.processor in turn.touched or (job.policy.has_warm_standbys and not _is_warm(turn.view, step)):
+    if step.processor in turn.touched or _is_cold(turn.view, job, step):
         return None
     cohorts = turn.cohorts(job, step.processor)
     if cohorts is None or len(cohorts) != 1:
@@ -111,10 +111,10 @@ def _ready(turn: Turn, job: Job, step: Step) -> Container | None:
     return found[1] if found is not None else None
 
 
-def _is_warm(view: ClusterView, step: Step) -> bool:
+def _is_cold(view: ClusterView, job: Job, step: Step) -> bool:
     record = view.records[view.job_tasks(step.processor)[0]].record
     holder = view.holder(record.placed.get(step.copy))
-    return holder is not None and holder.is_warm
+    return holder is None or is_cold(job, holder)
 
 
 def _reason(step: Step, stands: list[Stand]) -> Reason[HandoverMotive]:

@@ -157,6 +157,11 @@ class Container:
     """What it offers as a process of a pool; None: it is not of one, or that is not known."""
 
     @property
+    def most_tasks(self) -> int:
+        """How many copies of tasks it takes; 0: any number."""
+        return self.offer.tasks if self.offer is not None else 0
+
+    @property
     def reason(self) -> str:
         """Why it is suspected, or leaving; empty when it is neither."""
         return self.farewell or str(self.loss or "")
