@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -81,6 +81,8 @@ class PoolCell:
     """Claim of unknown outcome → its process, and since when that is seen to be gone, monotonic seconds."""
     _unsure: set[str] = field(default_factory=set)
     """Processes whose record is to be read again: the outcome of a write is not known, or it has another version."""
+    _released: dict[str, float] = field(default_factory=dict)
+    """Process that is given back → since when that is known, monotonic seconds."""
     _ended: dict[str, tuple[float, NodeOffer]] = field(default_factory=dict)
     """Host → when a process of it ended last, monotonic seconds, and what that offered."""
     _most: int | None = None
@@ -230,12 +232,15 @@ class PoolCell:
         self._members[name] = found
         if before is None:
             self._came = self.clock.monotonic()
+        if found.record.is_released:
+            self._released.setdefault(name, self.clock.monotonic())
         if found.record.claim in self._pending:
             # The write that claimed it had succeeded although its outcome was not known.
             self._claimed(found.record)
 
     def _gone(self, record: MemberRecord) -> None:
         """Post the end of a process that was claimed; another is started on its host soon."""
+        self._released.pop(record.container, None)
         self._ended[record.host] = (self.clock.monotonic(), record.offer)
         if not record.claim:
             return
@@ -348,6 +353,7 @@ class PoolCell:
                 member, msgspec.structs.replace(member.record, is_released=True)
             ):
                 _log.info("%s on %s is given back", member.record.container, member.record.host)
+                self._released.setdefault(member.record.container, self.clock.monotonic())
                 self.owed.discard(granted)
 
     def _offer(self) -> None:
@@ -380,7 +386,10 @@ class PoolCell:
     @property
     def processes(self) -> tuple[PoolProcess, ...]:
         """Every process, and those that are being started again, as they were."""
-        present = [each.process for _, each in sorted(self._members.items())]
+        present = [
+            replace(each.process, is_free=_is_free(each.record) or self._is_restarting(name))
+            for name, each in sorted(self._members.items())
+        ]
         coming = [PoolProcess(host, offer) for host, (_, offer) in sorted(self._ended.items())]
         return (*present, *coming)
 
@@ -390,9 +399,16 @@ class PoolCell:
         self._ended = {host: each for host, each in self._ended.items() if now - each[0] < RESTART_SECONDS}
         records: Mapping[str, MemberRecord] = {name: each.record for name, each in self._members.items()}
         hosts = {*(each.host for each in records.values()), *self._ended}
-        # A process that is given back makes room as one that has ended.
-        roomy = {each.host for each in records.values() if _is_free(each) or each.is_released}
+        roomy = {each.host for name, each in records.items() if _is_free(each) or self._is_restarting(name)}
         return tuple(sorted(hosts)), frozenset(hosts - roomy - self._ended.keys())
+
+    def _is_restarting(self, name: str) -> bool:
+        """Return whether a process was given back a moment ago: it makes room as one that has ended.
+
+        One that is dead stays registered until its session ends.
+        """
+        since = self._released.get(name)
+        return since is not None and self.clock.monotonic() - since < RESTART_SECONDS
 
 
 def _grant(claim: str) -> str:

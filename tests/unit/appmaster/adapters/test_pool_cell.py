@@ -308,6 +308,33 @@ def test_the_end_of_a_claimed_process_is_posted_and_its_host_has_room_until_anot
     assert (cell.hosts, cell.full) == (("h1",), frozenset())
 
 
+@pytest.mark.parametrize("is_successor", [False, True])
+def test_a_process_that_is_given_back_makes_room_for_as_long_as_another_takes_to_start(
+    cell: PoolCell, pool: MemoryPool, events: list[object], clock: HandClock, *, is_successor: bool
+) -> None:
+    """One that is dead stays registered until its session ends, and its node may be dead, too."""
+
+    def has_room() -> bool:
+        turn(cell)
+        assert [each.is_free for each in cell.processes] == [not cell.full]
+        return not cell.full
+
+    mine = pool.join(waiting("h1", "a"))
+    cell.connect()
+    request(cell, 1, "h1")
+    assert not has_room()
+    cell.release("pool/1-1")
+    turn(cell)
+    if is_successor:
+        cell = PoolCell(1, pool, events.append, clock)
+        cell.connect()
+    assert has_room()
+    clock.advance(RESTART_SECONDS)
+    assert not has_room()
+    pool.leave(mine)
+    assert has_room()
+
+
 def test_a_deposed_leader_claims_nothing(cell: PoolCell, pool: MemoryPool, events: list[object]) -> None:
     pool.join(waiting("h1", "a"))
     cell.connect()
