@@ -15,7 +15,14 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.progress import progress
 from appmaster.planning.state.reasons import Loss, Reason
-from appmaster.planning.state.view import HOLDING, ClusterView, Container, ContainerRequest, RequestState
+from appmaster.planning.state.view import (
+    HOLDING,
+    ClusterView,
+    Container,
+    ContainerRequest,
+    Presence,
+    RequestState,
+)
 from standby.shared.model import Phase, ProcessorId, ReplicaStatus, SlotId
 
 #: The result of a rule: the entries of one event or action, in order.
@@ -37,13 +44,16 @@ def ended(
     loss: Reason[Loss] | None = None,
     lost_ms: int | None = None,
 ) -> Entries:
-    """Yield the loss of a container, if ``loss`` was noticed, and its end, if it is gone."""
+    """Yield the loss of a container, if ``loss`` was noticed and anything is lost, and its end, if it is gone."""
     known = before.containers[container]
     reason: Reason[Loss] | str = known.reason
     if loss is not None and known.presence in HOLDING:
         # A container that was told to exit does not count as a failure, and one that is lost already is not lost again.
         reason = loss
-        yield _lost(before, known, loss, lost_ms if lost_ms is not None else before.now_ms)
+        if known.presence is not Presence.EXPECTED or container in before.assigned:
+            yield _lost(before, known, loss, lost_ms if lost_ms is not None else before.now_ms)
+        # Else it holds nothing that a new leader could miss: a former leader has counted its loss, gave it back, or had
+        # not given it anything yet.
     if container not in after.containers:
         yield LogEntry(EntryKind.CONTAINER_GONE, container=container, host=known.host, reason=reason)
 

@@ -300,6 +300,24 @@ def test_the_end_of_a_session_counts_where_there_is_no_stream(
     assert [each.kind.value for each in cluster.entries].count("container_gone") == is_gone
 
 
+@MIXED
+def test_a_process_that_was_lost_and_holds_nothing_is_not_lost_again_to_the_next_leader(
+    *, is_mixed: bool
+) -> None:
+    """It stays claimed until its session ends."""
+    cluster = deployed(is_mixed=is_mixed)
+    dead = cluster.active_process(0)
+    cluster.kill(dead.skein_id)
+    cluster.run(4_000)
+    assert dead.container not in cluster.view.assigned
+    cluster.elect(2)
+    cluster.expect(dead)
+    cluster.run(20_000)
+    lost, gone = (cluster.news(each) for each in ("container_lost", "container_gone"))
+    assert [(each.container, each.job) for each in lost] == [(dead.container, "job")]
+    assert [each.container for each in gone] == [dead.container] * 2
+
+
 def test_a_process_that_ends_before_it_connects_spends_no_retry_budget_and_another_is_claimed() -> None:
     cluster = deployed()
     cluster.grants_nothing = True
