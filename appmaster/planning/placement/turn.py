@@ -488,8 +488,11 @@ class Turn:
             return other != copy and container not in self.view.containers
 
         def was_there(other: int) -> bool:
-            # While a standby is displaced, the record does not name the host where the active was.
-            is_unknown = record.displaced is not None and other == record.active
+            # The record does not name the host where the active was while a standby is displaced, and afterwards if
+            # that was restored in its place.
+            is_unknown = other == record.active and (
+                record.displaced is not None or other not in record.hosts
+            )
             return is_unknown or record.hosts.get(other) == host
 
         gone = {other for other, each in record.placed.items() if is_gone(other, each) and was_there(other)}

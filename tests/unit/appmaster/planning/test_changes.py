@@ -437,6 +437,23 @@ def test_reservation_that_does_not_come_restores_the_standby_in_place() -> None:
     settles(cluster, 60_000)
 
 
+def test_host_of_an_active_whose_standby_was_restored_in_place_is_not_known() -> None:
+    """If another copy goes there, the record no longer names the gone container: the next leader may expect it."""
+    cluster = deployed(policy=RESTART, hosts=("h1", "h2"), capacity=2)
+    active = cluster.active_process(0)
+    standby = standby_of(cluster)
+    cluster.lose_host(active.host, silent=False)
+    cluster.run(16_000)
+    assert decided(cluster)[-1] is DecisionKind.RESTORE
+    cluster.lose_host(standby.host, silent=False)
+    cluster.run(10_000)
+    cluster.return_host(active.host)
+    until(cluster, DecisionKind.BIND)
+    beside = [each.record for each in cluster.versions.values() if active.host in each.record.hosts.values()]
+    assert beside
+    assert all(active.container not in each.placed.values() for each in beside)
+
+
 def test_standby_counts_as_in_sync_although_what_the_lost_active_left_open_hides_the_end() -> None:
     """Seen on a real cluster: a transaction stays open until the dead active's successor fences it."""
     cluster = deployed(policy=RESTART)
