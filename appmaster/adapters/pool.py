@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -387,8 +387,8 @@ class PoolCell:
     def processes(self) -> tuple[PoolProcess, ...]:
         """Every process, and those that are being started again, as they were."""
         present = [
-            replace(each.process, is_free=_is_free(each.record) or self._is_restarting(name))
-            for name, each in sorted(self._members.items())
+            replace(each.process, is_free=self._makes_room(each.record))
+            for _, each in sorted(self._members.items())
         ]
         coming = [PoolProcess(host, offer) for host, (_, offer) in sorted(self._ended.items())]
         return (*present, *coming)
@@ -397,18 +397,19 @@ class PoolCell:
         """Return every host, and those on which no process waits or is being started."""
         now = self.clock.monotonic()
         self._ended = {host: each for host, each in self._ended.items() if now - each[0] < RESTART_SECONDS}
-        records: Mapping[str, MemberRecord] = {name: each.record for name, each in self._members.items()}
-        hosts = {*(each.host for each in records.values()), *self._ended}
-        roomy = {each.host for name, each in records.items() if _is_free(each) or self._is_restarting(name)}
+        records = [each.record for each in self._members.values()]
+        hosts = {*(each.host for each in records), *self._ended}
+        roomy = {each.host for each in records if self._makes_room(each)}
         return tuple(sorted(hosts)), frozenset(hosts - roomy - self._ended.keys())
 
-    def _is_restarting(self, name: str) -> bool:
-        """Return whether a process was given back a moment ago: it makes room as one that has ended.
+    def _makes_room(self, record: MemberRecord) -> bool:
+        """Return whether a process waits, or was given back a moment ago and makes room as one that has ended.
 
         One that is dead stays registered until its session ends.
         """
-        since = self._released.get(name)
-        return since is not None and self.clock.monotonic() - since < RESTART_SECONDS
+        since = self._released.get(record.container)
+        is_restarting = since is not None and self.clock.monotonic() - since < RESTART_SECONDS
+        return _is_free(record) or is_restarting
 
 
 def _grant(claim: str) -> str:

@@ -102,19 +102,13 @@ def _crowd(view: ClusterView, job: Job) -> dict[str, int]:
 
 def _ready(turn: Turn, job: Job, step: Step) -> Container | None:
     """Return the container of the copy that is to take over, if the copy is in sync and warm; else None."""
-    if step.processor in turn.touched or _is_cold(turn.view, job, step):
+    if step.processor in turn.touched:
         return None
     cohorts = turn.cohorts(job, step.processor)
     if cohorts is None or len(cohorts) != 1:
         return None
     found = best_standby(turn, cohorts[0], copy=step.copy)
-    return found[1] if found is not None else None
-
-
-def _is_cold(view: ClusterView, job: Job, step: Step) -> bool:
-    record = view.records[view.job_tasks(step.processor)[0]].record
-    holder = view.holder(record.placed.get(step.copy))
-    return holder is None or is_cold(job, holder)
+    return found[1] if found is not None and not is_cold(job, found[1]) else None
 
 
 def _reason(step: Step, stands: list[Stand]) -> Reason[HandoverMotive]:

@@ -423,13 +423,18 @@ def test_container_whose_standbys_make_way_for_two_processors_is_given_back_once
     assert given_back.count(shared) == 1
 
 
-def test_reservation_that_does_not_come_restores_the_standby_in_place() -> None:
+def restored_in_place() -> tuple[FakeCluster, Process, Process]:
+    """Return a cluster whose active's host is lost and whose displaced standby stayed; and the two processes."""
     cluster = deployed(policy=RESTART, hosts=("h1", "h2"), capacity=2)
-    active = cluster.active_process(0)
-    standby = standby_of(cluster)
+    active, standby = cluster.active_process(0), standby_of(cluster)
     cluster.lose_host(active.host, silent=False)
     cluster.run(16_000)
-    assert DecisionKind.RESTORE in decided(cluster)
+    assert decided(cluster)[-1] is DecisionKind.RESTORE
+    return cluster, active, standby
+
+
+def test_reservation_that_does_not_come_restores_the_standby_in_place() -> None:
+    cluster, active, standby = restored_in_place()
     assert all(
         each.phase is Phase.TAILING for each in standby.replicas.values() if each.role.value == "standby"
     )
@@ -439,12 +444,7 @@ def test_reservation_that_does_not_come_restores_the_standby_in_place() -> None:
 
 def test_host_of_an_active_whose_standby_was_restored_in_place_is_not_known() -> None:
     """If another copy goes there, the record no longer names the gone container: the next leader may expect it."""
-    cluster = deployed(policy=RESTART, hosts=("h1", "h2"), capacity=2)
-    active = cluster.active_process(0)
-    standby = standby_of(cluster)
-    cluster.lose_host(active.host, silent=False)
-    cluster.run(16_000)
-    assert decided(cluster)[-1] is DecisionKind.RESTORE
+    cluster, active, standby = restored_in_place()
     cluster.lose_host(standby.host, silent=False)
     cluster.run(10_000)
     cluster.return_host(active.host)
