@@ -53,6 +53,8 @@ def tighten(directory: Path) -> bool:
         if not is_ours or not mode & 0o077 or _is_writable_by_others(status):
             return False
         directory.chmod(mode & ~0o077)
+    except FileNotFoundError:
+        return False  # the first container of this cluster on this host
     except OSError as error:
         _log.warning("%s: cannot revoke other users' permissions: %s", directory, error.strerror)
         return False

@@ -81,7 +81,13 @@ def test_directory_of_an_earlier_release_is_taken_from_the_eyes_of_others(place:
     assert tighten(place)
     assert mode_of(place) == 0o700
     assert not tighten(place)
-    assert not tighten(place / "absent")
+
+
+def test_host_without_state_yet_is_no_reason_for_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tighten_below(tmp_path, "c", "host")
+    assert not caplog.records
 
 
 def test_state_directory_keeps_its_mode_and_what_is_ours_below_does_not(place: Path) -> None:
