@@ -75,6 +75,13 @@ class PoolOnLoopback:
         process.send_signal(number)
         return process.wait(PATIENCE_SECONDS)
 
+    def kill(self) -> None:
+        """Kill all that was started, at once."""
+        for process in self.running.values():
+            process.kill()
+        for each in list(self.running):
+            self.end(each, signal.SIGKILL)
+
     def text(self, name: str) -> str:
         """Return what it has printed."""
         return (self.directory / f"{name}.log").read_text(encoding="utf-8", errors="replace")
@@ -90,5 +97,4 @@ def pool_on_loopback(
     try:
         yield pool
     finally:
-        for each in list(pool.running):
-            pool.end(each, signal.SIGKILL)
+        pool.kill()

@@ -175,7 +175,11 @@ class RunningJob(ABC):
             for path in (self.cluster.host_directory(host) / "logs").glob(f"*/{container}/*.log")
         ]
         assert logs, f"{container} has written no log"
-        return re.findall(rf"{self.name}/main\.(\d+): state from (\w+) at offset", "".join(logs))
+        return self.sources_in("".join(logs))
+
+    def sources_in(self, log: str) -> list[tuple[str, str]]:
+        """Return each task that was opened, and where its state came from, as a log tells."""
+        return re.findall(rf"{self.name}/main\.(\d+): state from (\w+) at offset", log)
 
     # ---- containers and hosts ----
 
