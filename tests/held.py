@@ -1,7 +1,7 @@
 """Processes of a deployed job that stop at named points until a test lets them go on.
 
-A test sets `HoldPoints.python` as its job's Python. It runs this module instead of the product's entry points, which do
-not know it: neither a job's setting nor a variable can hold a process.
+A test starts a pool's masters and nodes with `HoldPoints.python`. It runs this module instead of the product's entry
+points, which do not know it: neither a job's setting nor a variable can hold a process.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ _ROOT = Path(__file__).parents[1]
 class HoldPoints:
     """The points at which processes started with `python` stop; they and the test communicate through a directory."""
 
+    PYTHON = "python"
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        self.python = directory / "python"
+        self.python = directory / self.PYTHON
         command = shlex.join((sys.executable, "-m", "tests.held", str(directory)))
         self.python.write_text(
             f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(_ROOT))} exec {command} "$@"\n', encoding="utf-8"
@@ -110,10 +112,12 @@ def _main(directory: str, command: Sequence[str]) -> None:
             from appmaster.__main__ import start as start_candidate
 
             start_candidate(probe)
-        case ("-m", "appmaster.supervisor"):
-            from appmaster.supervisor import supervise
+        case ("-m", "appmaster.cli.main", *arguments):
+            # A master or a node starts its processes with its own interpreter.
+            sys.executable = str(Path(directory) / HoldPoints.PYTHON)
+            from appmaster.cli.main import main
 
-            sys.exit(supervise([sys.executable, "-m", "tests.held", directory, "-m", "appmaster"]))
+            sys.exit(main(arguments))
         case _:
             os.execv(sys.executable, [sys.executable, *command])
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from embedded.cluster import LocalCluster
-from tests.held import HoldPoints
 from tests.servers.shared import shared_cluster
 
 _HOSTS = 3
@@ -21,9 +20,3 @@ def cluster() -> Iterator[LocalCluster]:
     """
     with shared_cluster(_HOSTS) as cluster:
         yield cluster
-
-
-@pytest.fixture(scope="module")
-def points(tmp_path_factory: pytest.TempPathFactory) -> HoldPoints:
-    """Return the points at which the processes of the module's job can be held."""
-    return HoldPoints(tmp_path_factory.mktemp("points"))

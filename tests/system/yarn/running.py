@@ -19,10 +19,10 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from demo.command import ROOT
 from demo.events import Event, EventLog
 from demo.standing import Replica, Status
-from embedded.cluster import ContainerProcess, LocalCluster
+from embedded.cluster import LocalCluster
 from embedded.web import open_url
 from standby.adapters.zookeeper.access import owner_access
-from tests.patience import PATIENCE_SECONDS, looks, soon
+from tests.patience import PATIENCE_SECONDS, looks
 
 #: Actives stay where a test has moved them.
 _AS_THEY_ARE = {"job.locality.rebalance": "manual"}
@@ -228,21 +228,6 @@ class RunningJob(ABC):
             if not others and not missing:
                 return
         raise AssertionError(f"{sorted(others)} are too many, {sorted(missing)} missing")
-
-    def wait_until_nothing_runs_on(self, host: str) -> None:
-        """Wait until a host runs no process of a container, except of an application's own first one.
-
-        The leader counts a container as ended when it has let go of all it holds; its interpreter takes a moment more.
-        """
-
-        def left() -> list[ContainerProcess]:
-            return [
-                each
-                for each in self.cluster.container_processes(host)
-                if each.container_id and not each.container_id.endswith("_000001")
-            ]
-
-        soon(lambda: not left(), lambda: f"nothing runs on {host}, but {left()}")
 
     # ---- the command line ----
 

@@ -94,8 +94,13 @@ def run_commands(cell: SkeinCell) -> None:
     cell._worker.catch_up()
 
 
-def test_what_runs_already_is_expected(lab: Lab) -> None:
+def test_what_runs_already_is_expected_and_what_was_only_requested_is_withdrawn(lab: Lab) -> None:
     assert lab.cell.expected() == (happened.ContainerExpected("a1_01_2", "a1_01/s_0", 7, 1, "a1_01"),)
+    assert lab.am.killed == []
+    for number, state in enumerate(("REQUESTED", "WAITING"), 1):
+        lab.am.state = state
+        assert lab.cell.expected() == ()
+        assert lab.am.killed == ["s_0"] * number, state
 
 
 def test_what_is_given_back_is_owed_until_the_am_has_heard_of_it(lab: Lab) -> None:
