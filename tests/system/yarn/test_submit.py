@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import uuid
@@ -152,37 +151,3 @@ def test_containers_that_fail_at_their_start_are_told_of_with_what_they_wrote(
     said = submits.refusal(f"job.python={python}", "cluster-manager.container.retry.count=0", status=1)
     assert "no library of that name" in said, "by the leader's status, or by YARN's words for what it ended"
     assert submits.left() == set()
-
-
-def test_update_stops_what_runs_and_starts_it_anew_with_its_run(
-    submits: Submits, cluster: LocalCluster
-) -> None:
-    try:
-        first = submits.run("--json")
-        assert first.returncode == 0, first.stderr
-        assert "runs already" in submits.refusal()
-        second = submits.run("--update", "--set", "job.hotstandby.enabled=true", "--json")
-        assert second.returncode == 0, second.stderr
-        assert '"copies": 2' in second.stdout
-        assert '"copies": 1' in first.stdout
-        assert submits.command("kill", "refused").returncode == 0
-        before = submits.left()
-        failed = submits.refusal("job.python=/absent/python", "yarn.am.max.attempts=1", status=1)
-        assert "/absent/python: No such file or directory" in failed, (
-            "not a new job, so no host was looked at before"
-        )
-        assert submits.left() == before, "the killed run stays"
-        status = submits.command("status", "refused", "--json")
-        (told,) = json.loads(status.stdout)["jobs"]
-        assert told["status"] == "undeployed"
-        ends = submits.command("events", "refused", "--kind", "application_ended").stdout
-        assert ends.count("/absent/python: No such file or directory") == 1
-        has_state = (cluster.state_directory / "refused").exists()
-    finally:
-        deleted = submits.command("delete", "refused")
-    assert has_state, "kill keeps it"
-    assert deleted.returncode == 0, deleted.stderr
-    assert cluster.container_processes() == []
-    assert not (cluster.state_directory / "refused").exists(), "no container was left to remove it"
-    with ZooKeeper(cluster.zookeeper_connect, "") as zookeeper:
-        assert "refused" not in zookeeper.registry.clusters()
