@@ -1,20 +1,34 @@
-"""Jobs that share a pool: they come, go and come again, and each is placed, counts and fails over for itself."""
+"""Jobs that share a pool: they come, go and come again, and each is placed, counts and fails over for itself.
+
+What fails again and again in one of them, a record or a process, and a changelog that was made again.
+"""
 
 from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
+from demo.events import Event
+from demo.scenario import now_ms
+from demo.standing import Replica, Status
+from demo.topics import read_committed
 from embedded.cluster import LocalCluster
+from standby.shared import naming
+from tests.patience import PATIENCE_SECONDS, looks, soon
 from tests.system.lone.pool_job import JobOnPool, pool_of, wait_until_all_wait
 from tests.system.lone.pool_lab import PoolOnLoopback, host
+from tests.system.yarn.counting import Pair, some
 
 #: Two jobs of a processor with a standby each need a process for every copy, half of them in each zone. With one more,
 #: whatever processes the copies of a processor come to, those of another one find two hosts.
@@ -128,3 +142,176 @@ def state_directories(job: JobOnPool) -> set[Path]:
 def statuses(each: JobOnPool) -> dict[str, str]:
     """Return the cluster's jobs, and how they are."""
     return {found["job"]: found["status"] for found in json.loads(each.standfast("jobs", "--json"))}
+
+
+# ---- what fails again and again ----
+
+POISON = [(b"poisoned", b"poison")]
+
+
+def test_failing_record_becomes_a_dead_letter_and_a_failing_processor_is_parked(pool: PoolOnLoopback) -> None:
+    """Two processors of one task; one that fails twice is parked."""
+    settings = {
+        "task.on.error.attempts": "2",
+        "task.on.error": "dead-letter",
+        "task.dead.letter": "letters-dead",
+        "job.container.count": "2",
+        "cluster-manager.container.retry.count": "1",
+        "cluster-manager.container.retry.exhausted": "park",
+    }
+    with closing(JobOnPool(pool, "letters", 2, **settings)) as job:
+        job.deploy()
+        job.wait_whole()
+        failing_record_becomes_one_dead_letter_and_kills_no_replica(job)
+        processor_that_fails_too_often_is_parked_and_comes_back_when_asked(job)
+
+
+def places(status: Status) -> set[tuple[int, int, str | None]]:
+    return {(each.partition, copy.copy, copy.container) for each in status.tasks for copy in each.replicas}
+
+
+def failing_record_becomes_one_dead_letter_and_kills_no_replica(job: JobOnPool) -> None:
+    begun, before = now_ms(), places(job.status)
+    job.produce(0, some(100, 7))
+    job.produce(0, POISON, counts=False)
+    job.produce(0, some(100, 7, 100))
+    job.produce(1, [(b"other", b"1")])
+    job.assert_exact()
+    (letter,) = job.dead_letters()
+    assert [(letter.key, letter.value)] == POISON
+    (given_up,) = job.wait_for_events(lambda each: each.kind == "record_given_up", begun, "records given up")
+    data = given_up.data or {}
+    assert (data["topic"], data["partition"], data["offset"]) == (job.topic, 0, 100)
+    assert (data["how"], given_up.reason) == ("dead-letter", "ValueError: a poisoned record")
+    shown = job.wait(
+        lambda status: any(each.dead_lettered == 1 for each in status.tasks[0].replicas), "a dead letter"
+    )
+    assert sum(each.skipped for each in shown.tasks[0].replicas) == 0
+    assert places(job.status) == before
+    assert not {"container_lost", "replica_failed"} & job.kinds(begun)
+
+
+def processor_that_fails_too_often_is_parked_and_comes_back_when_asked(job: JobOnPool) -> None:
+    begun = now_ms()
+    other = job.replica(0, active=True)
+    victim = job.replica(1, active=False)
+    job.send_alone(victim, signal.SIGSEGV)
+    back = job.wait(
+        lambda status: container_of(status, 1, victim.copy) not in (None, victim.container), "a new one"
+    )
+    job.send_alone(replica_of(back, 1, victim.copy), signal.SIGSEGV)
+    parked = job.wait_for_event("processor_parked", begun)
+    assert "failed 2 times within 300000 ms, 1 are allowed" in (parked.reason or "")
+    job.produce(1, [(b"parked " + key, value) for key, value in some(30, 3, 500)])
+    job.wait(lambda status: status.tasks[1].active is None, "the task without an active")
+    status = job.wait(lambda status: status.jobs[0].status == "incomplete", "incomplete")
+    assert any("parked" in each for each in status.jobs[0].reasons), status.jobs[0].reasons
+    job.produce(0, some(30, 7, 300))
+    job.assert_exact({0})
+    assert job.replica(0, active=True).container == other.container, "the rest of the job runs on"
+    job.client.call("unpark", job=job.name, processor=(parked.data or {})["processor"])
+    job.wait_whole()
+    job.assert_exact()
+
+
+def replica_of(status: Status, partition: int, copy: int) -> Replica:
+    return next(each for each in status.tasks[partition].replicas if each.copy == copy)
+
+
+def container_of(status: Status, partition: int, copy: int) -> str | None:
+    found = replica_of(status, partition, copy)
+    return found.container if found.in_sync else None
+
+
+def has_failed(event: Event) -> bool:
+    return event.kind == "job_status" and (event.data or {})["status"] == "failed"
+
+
+# ---- a topic that was made again ----
+
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "max.message.bytes": str(8 << 20),
+    "delete.retention.ms": "86400000",
+}
+
+
+def test_a_changelog_made_again_stops_its_job_until_it_is_accepted_and_state_begins_anew(
+    pool: PoolOnLoopback,
+) -> None:
+    with closing(JobOnPool(pool, "remade", 1, **{"job.container.count": "1"})) as job:
+        job.deploy()
+        job.wait_whole()
+        job.produce(0, some(200, 7))
+        job.assert_exact()
+        run, begun, before = job.run_id, now_ms(), outputs(job)
+        changelog = naming.changelog_topic(job.cluster_name, job.name, "main", run)
+        assert set(states(job).values()) == {"same"}
+        make_again(job.kafka, changelog)
+        job.produce(0, some(50, 7, 250))
+        failed = job.wait_for_events(has_failed, begun, "the job to fail")[0]
+        assert f"{changelog} was deleted and created again" in (failed.reason or "")
+        assert f"standfast topics {job.name} --accept {changelog}" in (failed.reason or "")
+        assert "was deleted and created again" in job.standfast("status", job.name, status=1)
+        kept = [each for each in pool.directory.rglob("rocksdb") if run in each.parts]
+        assert len(kept) == 2, "the state of both copies is still there"
+        assert list(read_committed(job.kafka, changelog)) == [], "nothing is wiped, nor written"
+        assert outputs(job) == before
+        assert f"{changelog} was deleted and created again" in job.refused()
+        assert states(job)[changelog] == "made again"
+        assert "begins with what it holds" in job.told("topics", job.name, "--accept", changelog)
+        job.deploy()
+        # What waited since the changelog was made again, where the input was.
+        anew = counted(some(50, 7, 250))
+        assert await_outputs(job, 250) == {key: [*before[key], *anew.get(key, [])] for key in before}
+        assert set(states(job).values()) == {"same"}
+
+
+def make_again(kafka: str, topic: str) -> None:
+    """Delete a topic and create it again, as its owner would."""
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for deleted in admin.delete_topics([topic], operation_timeout=PATIENCE_SECONDS).values():
+        deleted.result(PATIENCE_SECONDS)
+
+    def is_made() -> bool:
+        try:
+            for made in admin.create_topics([NewTopic(topic, 1, 1, config=COMPACTED)]).values():
+                made.result(PATIENCE_SECONDS)
+        except KafkaException:
+            return False
+        return True
+
+    soon(is_made, f"{topic} is created again")
+
+
+def outputs(job: JobOnPool) -> dict[bytes, list[bytes]]:
+    """Return what the output topic has, by key."""
+    found: dict[bytes, list[bytes]] = {}
+    for each in read_committed(job.kafka, f"{job.topic}-out"):
+        found.setdefault(each.key, []).append(each.value or b"")
+    return found
+
+
+def await_outputs(job: JobOnPool, records: int) -> dict[bytes, list[bytes]]:
+    """Return the outputs once there are so many."""
+    found: dict[bytes, list[bytes]] = {}
+    for _ in looks():
+        found = outputs(job)
+        if sum(map(len, found.values())) >= records:
+            return found
+    raise AssertionError(f"{found}\n{job.story()}")
+
+
+def states(job: JobOnPool) -> dict[str, str]:
+    """Return topic → how it compares with what the run has recorded, by the command."""
+    shown = json.loads(job.standfast("topics", job.name, "--json", status=None))
+    return {each["topic"]: each["state"] for each in shown["topics"]}
+
+
+def counted(given: Iterable[Pair]) -> dict[bytes, list[bytes]]:
+    """Return what the job puts out for records when it has counted no others."""
+    counts, found = Counter[bytes](), dict[bytes, list[bytes]]()
+    for key, value in given:
+        counts[key] += 1
+        found.setdefault(key, []).append(b"%d %s" % (counts[key], value))
+    return found
