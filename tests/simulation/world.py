@@ -156,6 +156,9 @@ class World:
         uneven = self._uneven()
         if uneven:
             return uneven
+        kept = {each for known in self.zookeeper.records.values() for each in known.record.placed.values()}
+        if self.job.is_mixed and len(kept) > self.job.containers:
+            return f"copies are in {len(kept)} containers, and there are to be {self.job.containers}"
         if view.writing or view.requests:
             return f"the leader waits: {view.writing} {view.requests}"
         return ""

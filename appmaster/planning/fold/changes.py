@@ -67,6 +67,17 @@ def unsettle_job(view: ClusterView, job: str) -> ClusterView:
     return unsettle(view, view.jobs[job].model.processors)
 
 
+def unsettle_around(view: ClusterView, container: Container) -> ClusterView:
+    """Return the view in which everything that a container's coming or going affects is unsettled.
+
+    In a mixed job that is all of it: its containers share the copies, and another one may have to be emptied now.
+    """
+    job = view.job_of(container)
+    if job is not None and job.model.is_mixed:
+        return unsettle_job(view, job.name)
+    return unsettle(view, view.processors_in(container.id))
+
+
 def with_records(view: ClusterView, recorded: Iterable[Recorded]) -> ClusterView:
     """Return the view with these records, its index of them, and their processors unsettled."""
     records = dict(view.records)
@@ -281,10 +292,10 @@ def gone(view: ClusterView, container: str, at_ms: int) -> ClusterView:
     slot = slot_of(view, known)
     job = view.job_of(known)
     serves = bool(view.assigned.get(container))
-    view = unsettle(view, view.processors_in(container))
+    view = unsettle_around(view, known)
     if job is not None:
         view = replace(view, arrived_ms=put(view.arrived_ms, job.name, at_ms))
-        if job.model.is_mixed or known.binding:
+        if known.binding:
             view = unsettle_job(view, job.name)
     failovers = {
         processor: each

@@ -17,7 +17,7 @@ from appmaster.planning.fold.changes import (
     lost,
     slot_of,
     unsettle,
-    unsettle_job,
+    unsettle_around,
     with_inventory,
     with_known_hosts,
 )
@@ -174,14 +174,10 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
     view = with_inventory(view, event.replicas)
     if presence is Presence.LIVE:
         view = _not_missed(view, event.container)
-    view = unsettle(view, view.processors_in(event.container))
     job = view.job_of(container)
     if known is None and job is not None:
         view = replace(view, arrived_ms=put(view.arrived_ms, job.name, event.at_ms))
-        if job.model.is_mixed:
-            # Its share is in the other containers: if it comes late, they have settled without it.
-            view = unsettle_job(view, job.name)
-    return view
+    return unsettle_around(view, container)
 
 
 def _has_ended(replicas: Iterable[ReplicaStatus]) -> bool:
@@ -237,7 +233,7 @@ def _spoken(view: ClusterView, container: Container) -> ClusterView:
     view = replace(view, containers=put(view.containers, container.id, container))
     if not came_back:
         return view
-    return unsettle(_not_missed(view, container.id), view.processors_in(container.id))
+    return unsettle_around(_not_missed(view, container.id), container)
 
 
 def _not_missed(view: ClusterView, container: str) -> ClusterView:

@@ -85,8 +85,7 @@ def surplus_container(turn: Turn, job: Job) -> Container | None:
     apart, and another was requested in addition. Nothing is placed in it any more; it is emptied when the rest is
     whole. None is given up if the other ones, as processes of a pool, do not take all copies.
     """
-    serving = _serving(turn, job)
-    if not job.model.is_mixed or len(serving) <= job.model.containers:
+    if not job.model.is_mixed or len(serving := _serving(turn, job)) <= job.model.containers:
         return None
     on_host: dict[str, int] = {}
     for each in serving:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from appmaster.planning.containers.assignments import is_up_to_date
 from appmaster.planning.placement.relocation import can_relocate
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
+from appmaster.planning.placement.upgrade import surplus_container
 from appmaster.planning.rules import rebalance
 from appmaster.planning.rules.failover import missed
 from appmaster.planning.rules.moving import move_reason
@@ -83,9 +84,14 @@ def is_settled(turn: Turn, job: Job, processor: ProcessorId, cohorts: tuple[Coho
         for status in turn.statuses(cohort, copy, holder):
             if status is None or status.role is not role or status.phase is not expected:
                 return False
-    return not can_relocate(turn, cohort) and all(
-        each.record.claimed
-        and len(each.record.in_sync) == len(cohort.copies)
-        and each.record.failures is None
-        for each in cohort.recorded
+    # Its surplus container is emptied once the rest of a mixed job is whole, which is seen only while all is unsettled.
+    return (
+        surplus_container(turn, job) is None
+        and not can_relocate(turn, cohort)
+        and all(
+            each.record.claimed
+            and len(each.record.in_sync) == len(cohort.copies)
+            and each.record.failures is None
+            for each in cohort.recorded
+        )
     )

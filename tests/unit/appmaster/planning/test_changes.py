@@ -15,11 +15,11 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.actions import DecisionKind
 from appmaster.planning.state.job import EVERY_HOST, JobState, OnExhausted, PlannerPolicy
 from appmaster.planning.state.model import JobSpec, propose
-from appmaster.planning.state.view import Operation, Recorded, RequestState
+from appmaster.planning.state.view import Operation, Presence, Recorded, RequestState
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd, Ran
 from standby.shared.model import Fault, InputFailures, Phase, Role, TaskId, TaskRecord, Wanted
-from tests.fakes.yarn import FakeCluster, Process, deployed
+from tests.fakes.yarn import FakeCluster, Process, deployed, in_time
 
 
 def actives(cluster: FakeCluster) -> dict[int, str]:
@@ -760,6 +760,40 @@ def test_mixed_job_with_containers_too_many_on_hosts_too_few_asks_for_one_on_ano
     cluster.load(containers=3, standbys=2)
     settles(cluster, 60_000)
     assert sorted(each.host for each in cluster.processes.values()) == ["h1", "h2", "h3"]
+
+
+def _restores(cluster: FakeCluster, container: Process) -> None:
+    cluster.phase_of = lambda process, wanted: (
+        Phase.RESTORING if process is container and wanted.role is Role.STANDBY else in_time(process, wanted)
+    )
+    cluster.run(2_000)
+
+
+def _stream_breaks(cluster: FakeCluster, container: Process) -> None:
+    container.is_frozen, container.is_connected = True, False
+    cluster.tell(happened.ContainerStreamBroken(container.container, container.incarnation, cluster.now_ms))
+
+
+def _falls_silent(cluster: FakeCluster, container: Process) -> None:
+    container.is_frozen = True
+    while cluster.view.containers[container.container].presence is not Presence.SUSPECT:
+        cluster.run(100)
+
+
+@pytest.mark.parametrize("suffer", [_restores, _stream_breaks, _falls_silent])
+def test_mixed_job_gives_up_its_surplus_container_although_the_copies_there_have_long_settled(
+    suffer: Callable[[FakeCluster, Process], None],
+) -> None:
+    """It has to wait for a copy in another container, or for another container."""
+    cluster = mixed(tasks=4, containers=4, hosts=("h1", "h2", "h3", "h4"))
+    held = {each: set(tasks) for each, tasks in cluster.view.assigned.items()}
+    other = next(each for each, tasks in held.items() if not tasks & held[min(held)])
+    suffer(cluster, cluster.process(other))
+    cluster.load(containers=3)
+    cluster.run(500)
+    cluster.phase_of, cluster.process(other).is_frozen = in_time, False
+    settles(cluster)
+    assert len(cluster.processes) == 3
 
 
 def test_late_event_of_an_older_model_changes_nothing() -> None:
