@@ -6,14 +6,19 @@ leader would tell: first the record in ZooKeeper, then the order.
 
 from __future__ import annotations
 
+import base64
+import http.client
+import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +37,7 @@ from standby.cluster import ClusterConfig, dump
 from standby.code import bundles
 from standby.shared import exits, naming
 from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
-from standby.shared.records import encode, encode_task
+from standby.shared.records import decode_container, encode, encode_task
 from standby.shared.roles import PeerRole
 from standby.shared.wire import JobDefinition, Report
 from tests.fakes.certificates import keys_of, write_credentials
@@ -288,6 +293,7 @@ def pair(play: Play) -> None:
 
 def test_a_killed_active_is_replaced_in_place_and_nothing_is_lost_or_doubled(play: Play) -> None:
     pair(play)
+    operators_alone_look_keys_up(play)
     play.job.send(3_000)
     play.containers[0].send(signal.SIGKILL)
     assert play.sessions[0].is_over.wait(PATIENCE_SECONDS)
@@ -297,6 +303,35 @@ def test_a_killed_active_is_replaced_in_place_and_nothing_is_lost_or_doubled(pla
     play.order(1, Role.ACTIVE, 2)
     play.processed(1)
     play.job.assert_exact()
+
+
+def operators_alone_look_keys_up(play: Play) -> None:
+    path = naming.container_path(play.job.cluster, play.containers[0].id)
+    record = decode_container(play.zookeeper.get(path)[0], path)
+
+    def ask(context: ssl.SSLContext) -> tuple[int, str]:
+        context.check_hostname = False
+        made = http.client.HTTPSConnection(
+            record.host, record.peer_port, context=context, timeout=PATIENCE_SECONDS
+        )
+        with closing(made) as connection:
+            connection.request("GET", "/state/counting/default?key=key-0")
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    status, said = ask(keys_of(PeerRole.OPERATOR).client_context())
+    (found,) = (each for each in json.loads(said)["answers"] if each["found"])
+    assert (status, base64.b64decode(found["value"])) == (200, b"%d" % play.job.sent[b"key-0"])
+    for role in (PeerRole.CONTAINER, PeerRole.MASTER):
+        # They fetch copies of state at this port, and code.
+        assert ask(keys_of(role).client_context()) == (
+            403,
+            f"not for the cluster's {role.value}: operator only\n",
+        )
+    stranger = ssl.create_default_context()
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
+    with pytest.raises(OSError, match=r"alert|closed|reset"):
+        ask(stranger)
 
 
 def test_an_active_that_stood_still_past_its_successors_claim_writes_nothing_more(play: Play) -> None:

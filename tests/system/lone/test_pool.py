@@ -73,6 +73,7 @@ def killed_node_costs_a_failover(pool: PoolOnLoopback, job: JobOnPool) -> None:
     job.wait_for_event("failover_finished", begun)
     job.produce(0, some(50, 5, 100))
     job.assert_exact()
+    assert job.standfast("get", job.name, "default", "key 3") == "30\n", "by the active of now"
     pool.node(number)
     job.wait_whole(len(NODES))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def test_a_job_is_changed_by_command_and_counts_on(cluster: LocalCluster, tmp_pa
         job.deploy()
         job.wait_whole(4)
         model_and_reasons_are_shown(job)
+        state_is_looked_up(job)
         update_is_no_change_or_refused_all_in_one_message(job)
         more_and_fewer_standbys_leave_every_active_where_it_is(job)
         handover_is_prepared_and_no_failure(job)
@@ -111,6 +113,30 @@ def model_and_reasons_are_shown(job: ChangedJob) -> None:
     roomy = tuple(f"{host(each)}: " for each in NODES.values())
     assert any(line.startswith(roomy) for line in explained["copies"][0]["why"]), explained
     assert "it has 0 to 3" in job.standfast("explain", job.name, "9", status=2)
+
+
+def state_is_looked_up(job: ChangedJob) -> None:
+    def get(store: str, key: str, *options: str, status: int | None = 0) -> str:
+        return job.standfast("get", job.name, store, key, *options, status=status)
+
+    job.produce(0, [(b"looked up", b"x")] * 4)
+    job.assert_exact()
+    assert get("default", "looked up") == "4\n"
+    assert get("default", b"looked up".hex(), "--key-format", "hex", "--value-format", "hex") == "34\n"
+
+    def of_standby() -> list[Any]:
+        options = ("--standby", "--max-lag-ms", "10000", "--partition", "0", "--json")
+        said = get("default", "looked up", *options, status=None)
+        answers = json.loads(said)["answers"] if said.startswith("{") else []
+        return [each for each in answers if each["value"] == "4"]
+
+    (answer,) = soon(of_standby, "a standby that has it")
+    assert (answer["role"], answer["container"]) == ("standby", job.replica(0, active=False).container)
+    assert 0 <= answer["lag_ms"] <= 10_000
+    assert "no such key" in get("default", "never", status=1)
+    assert "no store nope" in get("nope", "k", status=2)
+    assert "has no task 7" in get("default", "k", "--partition", "7", status=2)
+    assert "there is no job" in job.standfast("get", "absent", "default", "k", status=2)
 
 
 def update_is_no_change_or_refused_all_in_one_message(job: ChangedJob) -> None:
