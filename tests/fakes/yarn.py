@@ -116,6 +116,8 @@ class FakeCluster:
     is_mixed: bool = False
     hosts: tuple[str, ...] = ("h1", "h2", "h3")
     capacity: int = 8
+    capacities: Mapping[str, int] = field(default_factory=dict)
+    """Host → how many processes it takes, where that is not ``capacity``."""
     policy: PlannerPolicy = field(default_factory=PlannerPolicy)
     cells: tuple[int, ...] = ()
     """None: the planner is told of no cells."""
@@ -251,7 +253,12 @@ class FakeCluster:
     def _full(self) -> frozenset[str]:
         """Return the hosts of a pool on which every process is claimed, the last one a moment ago or longer."""
         held = Counter(each.host for each in self.processes.values())
-        return frozenset(each for each in self.hosts if self.is_pool and held[each] >= self.capacity)
+        return frozenset(
+            each for each in self.hosts if self.is_pool and held[each] >= self._capacity_of(each)
+        )
+
+    def _capacity_of(self, host: str) -> int:
+        return self.capacities.get(host, self.capacity)
 
     def _offer_of(self, host: str) -> NodeOffer | None:
         return self.offers.get(host, NodeOffer()) if self.is_pool else None
@@ -263,7 +270,7 @@ class FakeCluster:
             PoolProcess(host, offer, is_free=number >= held[host])
             for host in sorted(self.up)
             if (offer := self._offer_of(host)) is not None
-            for number in range(self.capacity)
+            for number in range(self._capacity_of(host))
         )
 
     def lose_cell(self, cell: int, *, runs_on: bool = False) -> None:
@@ -501,7 +508,7 @@ class FakeCluster:
             usable = [
                 each
                 for each in sorted(self.up)
-                if sum(1 for p in self.processes.values() if p.host == each) < self.capacity
+                if sum(1 for p in self.processes.values() if p.host == each) < self._capacity_of(each)
                 and each not in self.frozen
                 and fits(self.demands[skein_id], self._offer_of(each))
             ]

@@ -26,6 +26,7 @@ from appmaster.planning.state.actions import Action
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import ClusterView, Recorded
+from locality.fit import PoolProcess
 from standby.control.events import Leader
 from standby.errors import Fenced, StandfastError, Transient
 from standby.shared import wire
@@ -113,7 +114,8 @@ class Candidate(Process):
         self._streams: dict[str, Stream] = {}
         self._known: dict[str, str] = {}
         self._lost_sessions: dict[str, int] = {}
-        self._full: frozenset[str] = frozenset()
+        self._room: tuple[frozenset[str], tuple[PoolProcess, ...]] = (frozenset(), ())
+        """Hosts without room, and the processes of a pool, as it was told of them last."""
         self._owed: set[str] = set()
         """Given back while the cell did not answer."""
         self._cells: dict[int, str] = {}
@@ -313,9 +315,10 @@ class Candidate(Process):
 
     def _found(self, cell: int, attempt: str) -> happened.CellFound:
         yarn = self.world.yarn
-        self._full = yarn.full()
+        self._room = full, processes = yarn.full(), yarn.processes()
         master = yarn.master_as_told(attempt)
-        return happened.CellFound(cell, attempt, tuple(self.world.hosts), self._now(), master, self._full)
+        hosts = tuple(self.world.hosts)
+        return happened.CellFound(cell, attempt, hosts, self._now(), master, full, processes=processes)
 
     # ---- the driver's thread ----
 
@@ -525,7 +528,8 @@ class Candidate(Process):
         for cell in self.world.yarn.recorded:
             for event in self._look_at_cell(cell):
                 self.post(event)
-            if self._full != self.world.yarn.full() and self._cells.get(cell):
+            room = self.world.yarn.full(), self.world.yarn.processes()
+            if self._room != room and self._cells.get(cell):
                 self.post(self._found(cell, self._cells[cell]))
         for each in list(self.world.yarn.listed.values()):
             if self._cells.get(each.cell) != each.attempt:

@@ -6,14 +6,17 @@ may have died a moment before. A node starts another process a while after one h
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
+from locality.fit import PoolProcess
 from standby.control.events import Released
 from standby.errors import Fenced
 from standby.shared import exits
+from standby.shared.model import NodeOffer
 from tests.simulation.process import Host, Process
 from tests.simulation.yarn import ENDED, REQUESTED, RUNNING, Listed, Yarn
 from tests.simulation.zookeeper import SESSION_MS
@@ -53,6 +56,20 @@ class ProcessPool(Yarn):
             each
             for each in self.hosts
             if not self.waiting[each] and self._ended_ms.get(each, -ROOM_MS) < since
+        )
+
+    def processes(self) -> tuple[PoolProcess, ...]:
+        """Return the processes that are claimed, and those that wait or are being started, as far as sessions tell."""
+        since = self.clock.now_ms - ROOM_MS
+        claimed = Counter(
+            each.host.name for each in self.listed.values() if each.host is not None and each.state == RUNNING
+        )
+        coming = Counter(each for each, at_ms in self._ended_ms.items() if at_ms >= since)
+        return tuple(
+            PoolProcess(host, NodeOffer(), is_free=is_free)
+            for host in sorted(self.hosts)
+            for is_free, count in ((False, claimed[host]), (True, self.waiting[host] + coming[host]))
+            for _ in range(count)
         )
 
     def end_as_told(self, listed: Listed, now_ms: int) -> Event:

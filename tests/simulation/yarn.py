@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
+from locality.fit import PoolProcess
 from standby.errors import Transient
 from tests.simulation.clock import Clock
 from tests.simulation.process import Host, Process
@@ -91,6 +92,10 @@ class Yarn:
     def full(self) -> frozenset[str]:
         """Return the hosts that are known to have no room: YARN does not tell."""
         return frozenset()
+
+    def processes(self) -> tuple[PoolProcess, ...]:
+        """Return the processes of a pool; YARN has none."""
+        return ()
 
     def end_as_told(self, listed: Listed, now_ms: int) -> Event:
         """Return what a leader learns of the end of a container."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from appmaster.planning.jobs.models import exhaustions, too_often
-from appmaster.planning.placement.pool_fit import has_room, why_no_process
-from appmaster.planning.placement.shared_containers import shared_containers
+from appmaster.planning.placement.pool_fit import has_room, why_no_process, why_none_waits
+from appmaster.planning.placement.shared_containers import shared_containers, why_no_container
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.placement.upgrade import why_kept
 from appmaster.planning.requests.requests import exhausted
@@ -18,6 +18,7 @@ from appmaster.planning.state.model import SharedSlotId, job_of
 from appmaster.planning.state.reasons import FailureReason, Reason
 from appmaster.planning.state.troubles import present_troubles, trouble_text
 from appmaster.planning.state.view import Container, Presence, Trouble, TroubleKind
+from locality.rules import closed_by
 from standby.replica.lifecycle import ENDED
 from standby.shared.model import Fault, Phase, ReplicaStatus, Role, SlotId, TaskRecord
 
@@ -259,6 +260,15 @@ def _why_no_room(turn: Turn, job: Job, slot: SlotId) -> str:
     return ""
 
 
+def _why_none_waits(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
+    """Return why no process of the pool is requested for a copy; empty on YARN, or if one is, or is not needed."""
+    job = cohort.job
+    if not job.model.is_mixed:
+        return why_none_waits(turn, job, slot, closed_by(turn.siblings((cohort,), slot)))
+    is_complete = len(shared_containers(turn, job)) >= job.model.containers
+    return "" if is_complete else why_no_container(turn, job)
+
+
 def _why_unplaced(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
     view = turn.view
     if cohort.record.displaced == slot.copy:
@@ -275,6 +285,8 @@ def _why_unplaced(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
         return f"its container on {kept.host} is {kept.presence.value}"
     if cohort.job.quarantined:
         return "not requested while its code is unavailable"
+    if why := _why_none_waits(turn, cohort, slot):
+        return why
     attempts = view.attempts.get(slot)
     if attempts is not None and attempts.last is not None:
         return f"requested again soon; {attempts.last.words}"

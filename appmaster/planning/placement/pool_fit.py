@@ -35,6 +35,21 @@ def rests(turn: Turn, demand: Demand) -> Mapping[str, Rest] | None:
     return turn.rests[demand]
 
 
+def why_none_waits(turn: Turn, job: Job, slot: Slot, closed: Mapping[str, str]) -> str:
+    """Return why no process that waits can be requested for a slot; empty on YARN, or if one can.
+
+    ``closed``: hosts that it may not have → the reason.
+    """
+    waiting = rests(turn, demand_of(job, slot))
+    if waiting is None:
+        return ""
+    closed = {**closed, **dict.fromkeys(turn.view.drained, "is drained")}
+    if any(each not in closed for each in waiting):
+        return ""
+    said = "; ".join(f"{each} {closed[each]}" for each in sorted(waiting))
+    return f"no process waits on another host: {said}" if said else "no process waits"
+
+
 def has_room(turn: Turn, container: Container, copies: int) -> bool:
     """Return whether a container takes so many more copies of tasks."""
     most = container.most_tasks

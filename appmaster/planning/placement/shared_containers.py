@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from appmaster.planning.placement.eligibility import fits_host
 from appmaster.planning.placement.left_state import freshness_of
-from appmaster.planning.placement.pool_fit import most_copies
+from appmaster.planning.placement.pool_fit import most_copies, why_none_waits
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.placement.upgrade import crowded_containers, may_take, outdated, surplus_container
 from appmaster.planning.state.job import Job
-from appmaster.planning.state.model import SharedSlotId
-from appmaster.planning.state.view import Container, Presence
+from appmaster.planning.state.model import SharedSlotId, job_of
+from appmaster.planning.state.view import HOLDING, Container, Presence
 from locality.history import NOTHING
 
 #: Failed requests in a row after which a mixed job begins with fewer containers.
@@ -132,8 +132,26 @@ def _may_begin(turn: Turn, job: Job) -> bool:
 
 
 def _in_vain(turn: Turn, job: Job) -> bool:
-    """Return whether the containers that a mixed job lacks are unavailable for now."""
+    """Return whether the containers that a mixed job lacks are unavailable for now.
+
+    A container that is to leave is not lacked yet: its standbys stay until another one has come.
+    """
+    is_asked = any(job_of(each.slot) == job.name for each in turn.view.requests.values())
+    if turn.view.processes and not is_asked:
+        return len(_held(turn, job)) < job.model.containers and bool(why_no_container(turn, job))
     return any(
         isinstance(slot, SharedSlotId) and slot.job == job.name and each.in_row >= _IN_VAIN
         for slot, each in turn.view.attempts.items()
     )
+
+
+def why_no_container(turn: Turn, job: Job) -> str:
+    """Return why no process of the pool that waits can be a container of a mixed job; empty on YARN, or if one can."""
+    hosts = {each.host for each in _held(turn, job) if each.host}
+    is_scarce = len(hosts) < job.model.copies
+    closed = dict.fromkeys(hosts, f"holds a container of {job.name}") if is_scarce else {}
+    return why_none_waits(turn, job, SharedSlotId(job.name, 0), closed)
+
+
+def _held(turn: Turn, job: Job) -> list[Container]:
+    return [each for each in turn.of_job(job) if each.presence in HOLDING]

@@ -8,40 +8,44 @@ failures; more failures within the window than the job allows fail the job or pa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
 from appmaster.planning.placement.left_state import leftovers
-from appmaster.planning.placement.pool_fit import demand_of, rests, why_no_process
+from appmaster.planning.placement.pool_fit import demand_of, rests
 from appmaster.planning.placement.turn import Turn
-from appmaster.planning.requests.needs import Need
+from appmaster.planning.requests.claims import PoolClaims, ProcessClaim
+from appmaster.planning.requests.needs import Need, counted_containers
 from appmaster.planning.state.actions import (
     Action,
     RequestContainer,
 )
 from appmaster.planning.state.job import Job
-from appmaster.planning.state.model import SharedSlotId, Slot
+from appmaster.planning.state.model import SharedSlotId, Slot, job_of
 from appmaster.planning.state.view import Attempts, ClusterView, Presence, RequestKind
 from locality.history import freshness
 from locality.judging import best
-from locality.question import PlacementQuestion, Sibling
+from locality.question import PlacementQuestion, Sibling, Verdict
+from locality.rules import FILTERS
 from standby.shared.model import ProcessorId, SlotId
 
-#: Attempts with a named host before any host is requested; afterwards the two alternate.
+#: Attempts with a named host before any host is requested; afterwards the two alternate. Not in a pool.
 NAMED_FIRST: Final = 2
+
+#: Why a host is requested that is not the best for its copy.
+_ROOM: Final = "so that each copy finds a process on a host of its own"
 
 
 def requests(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
-    """Yield a request for every need that has none under way."""
+    """Yield a request for every need that has none under way; in a pool, only for processes that wait."""
     view = turn.view
     busy: set[Slot | None] = {each.slot for each in view.requests.values()}
     waiting = {each.slot for each in view.containers.values() if view.is_free(each) or each.binding}
-    number = view.decisions + turn.decided
-    asked_on: dict[str, tuple[int, int]] = host_loads(turn) if needed else {}
-    cells = cell_loads(turn) if needed else {}
-    asked: dict[ProcessorId, list[Sibling]] = {}
-    if view.cells and not cells:
+    if not needed:
+        return
+    batch = _Batch(turn)
+    if view.cells and not batch.cells:
         return  # no cell can be asked
     for slot, need in needed.items():
         if need.is_met or slot in busy or (slot in waiting and not need.is_reservation):
@@ -56,20 +60,110 @@ def requests(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
             can_wait = not need.only_host and not (need.is_active and _is_alone(turn, slot))
             if can_wait and _is_failing_over(view, need.job):
                 continue
-        if isinstance(slot, SlotId) and slot.processor in asked:
-            # Requested in this turn: the view shows it only in the next.
-            need = replace(need, siblings=(*need.siblings, *asked[slot.processor]))  # noqa: PLW2901
-        host, cell, kind, reason = _where(turn, need, attempts, asked_on, cells)
+        batch.add(need, attempts)
+    yield from batch.requests()
+
+
+class _Batch:
+    """The requests of one turn. Each depends on those before it, which the view shows only in the next turn."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._claims = PoolClaims(turn)
+        self._loads = host_loads(turn)
+        self.cells = cell_loads(turn)
+        self._found: dict[Slot, RequestContainer] = {}
+        self._asked: dict[ProcessorId, list[SlotId]] = {}
+        self._taken: dict[str, set[str]] = {}
+
+    def requests(self) -> Iterator[RequestContainer]:
+        """Yield the requests, in the order of their needs."""
+        first = self._turn.view.decisions + self._turn.decided + 1
+        for at, each in enumerate(self._found.values()):
+            yield replace(each, number=first + at)
+
+    def add(self, need: Need, attempts: Attempts) -> None:
+        """Note the request for a need; none if none is to be made now."""
+        for other in self._asked.get(need.slot.processor, ()) if isinstance(need.slot, SlotId) else ():
+            asked = self._found[other]
+            sibling = Sibling(str(other), self._turn.host(asked.host or "", asked.cell))
+            need = replace(need, siblings=(*need.siblings, sibling))
+        if self._claims.is_pool and not (need.is_reservation or need.only_host):
+            self._claim(need)
+            return
+        host, cell, kind, reason = _where(self._turn, need, attempts, self._loads, self.cells)
         if host is None and (need.only_host or need.locations is not None):
-            continue
-        number += 1
-        if isinstance(slot, SlotId) and host is not None:
-            asked.setdefault(slot.processor, []).append(Sibling(str(slot), turn.host(host, cell)))
+            return
         if host is not None:
-            every, same = asked_on.get(host, (0, 0))
-            asked_on[host] = (every + 1, same + need.is_active)
-        cells[cell] = cells.get(cell, 0) + 1
-        yield RequestContainer(number, slot, host, kind, reason, cell, demand_of(need.job, slot))
+            self._claims.take(ProcessClaim(need.slot, demand_of(need.job, need.slot), may_move=False), host)
+        self._request(need, host, cell, kind, reason)
+
+    def _claim(self, need: Need) -> None:
+        """Note the request for a process of a pool; none if no choice of hosts leaves one for the need.
+
+        A host that is avoided is asked if no other one can be.
+        """
+        question = placement_question(self._turn, need, self._loads, self.cells)
+        owner, taken = self._owner(need)
+        offers = [
+            each
+            for each in self._turn.view.offers
+            if each.name not in taken and (need.locations is None or (each.name, each.cell) in need.locations)
+        ]
+        demand = demand_of(need.job, need.slot)
+        left = self._claims.hosts(demand)
+        for asked in (question, *([replace(question, avoided={})] if question.avoided else [])):
+            refused = {host for each in FILTERS for host in each.refuse(asked)}
+            hosts = {each.name: each.cell for each in offers if each.name not in refused}
+            claim = ProcessClaim(need.slot, demand, owner, hosts.keys(), may_move=need.locations is None)
+            found = best(asked, [each for each in offers if each.name in left])
+            if found is not None:
+                self._claims.take(claim, found.host)
+                self._request(need, found.host, found.cell, *_kind_of(self._turn, need, found))
+                return
+            moved = self._claims.make_room(claim) if claim.may_move else {}
+            for slot, host in moved.items():
+                if slot == need.slot:
+                    self._request(need, host, hosts[host], RequestKind.NAMED, _ROOM)
+                else:
+                    self._move(slot, host)
+            if moved:
+                return
+
+    def _owner(self, need: Need) -> tuple[ProcessorId | str | None, Collection[str]]:
+        """Return the owner of a need's claim (`ProcessClaim.owner`), and the hosts that others of it have already.
+
+        A mixed job's containers go to different hosts until there are as many as a task has copies.
+        """
+        if isinstance(need.slot, SlotId):
+            return need.slot.processor, ()
+        name, view = need.job.name, self._turn.view
+        if name not in self._taken:
+            asked = (each.host for each in view.requests.values() if job_of(each.slot) == name)
+            held = (each.host for each in counted_containers(self._turn, need.job))
+            self._taken[name] = {each for each in (*asked, *held) if each}
+        taken = self._taken[name]
+        return (name, tuple(taken)) if len(taken) < need.job.model.copies else (None, ())
+
+    def _request(self, need: Need, host: str | None, cell: int, kind: RequestKind, reason: str) -> None:
+        slot = need.slot
+        if host is not None:
+            every, same = self._loads.get(host, (0, 0))
+            self._loads[host] = (every + 1, same + need.is_active)
+            if isinstance(slot, SlotId):
+                self._asked.setdefault(slot.processor, []).append(slot)
+            elif slot.job in self._taken:
+                self._taken[slot.job].add(host)
+        self.cells[cell] = self.cells.get(cell, 0) + 1
+        self._found[slot] = RequestContainer(0, slot, host, kind, reason, cell, demand_of(need.job, slot))
+
+    def _move(self, slot: Slot, host: str) -> None:
+        """Name another host in a request of this turn."""
+        before = self._found[slot]
+        for name, more in ((before.host or "", -1), (host, 1)):
+            every, same = self._loads.get(name, (0, 0))
+            self._loads[name] = (every + more, same)
+        self._found[slot] = replace(before, host=host, kind=RequestKind.NAMED, reason=_ROOM)
 
 
 def host_loads(turn: Turn, but: str = "") -> dict[str, tuple[int, int]]:
@@ -183,22 +277,21 @@ def _where(
     offers = view.offers
     if need.locations is not None:
         offers = tuple(each for each in offers if (each.name, each.cell) in need.locations)
-    fitting = rests(turn, demand_of(need.job, need.slot))
-    if fitting is not None:
-        offers = tuple(each for each in offers if each.name in fitting)
     found = best(asked, offers)
     if found is not None:
-        has_state = found.host in freshness(need.histories, leftovers(turn))
-        is_preferred = found.host == need.preferred or has_state
-        kind = RequestKind.PREFERRED if is_preferred else RequestKind.NAMED
-        reason = "; ".join(found.reasons) or "the best of the allowed hosts"
-        return found.host, found.cell, kind, reason
-    if not offers and (why := why_no_process(view, need.job, need.slot)):
-        return None, cell, RequestKind.ANY, why
+        return found.host, found.cell, *_kind_of(turn, need, found)
     if not offers:
         reason = "every host that is known by name is full" if view.hosts else "no host is known by name"
         return None, cell, RequestKind.ANY, reason
     return None, cell, RequestKind.ANY, "any host: no named host fits"
+
+
+def _kind_of(turn: Turn, need: Need, found: Verdict) -> tuple[RequestKind, str]:
+    """Return the kind of a request on the best host, and why it is the best."""
+    has_state = found.host in freshness(need.histories, leftovers(turn))
+    is_preferred = found.host == need.preferred or has_state
+    kind = RequestKind.PREFERRED if is_preferred else RequestKind.NAMED
+    return kind, "; ".join(found.reasons) or "the best of the allowed hosts"
 
 
 def _cell_for(need: Need, cells: Mapping[int, int]) -> int:

@@ -161,7 +161,7 @@ def test_only_processes_that_fit_are_claimed_and_the_smallest_of_them(*, is_mixe
     ],
 )
 @MIXED
-def test_what_no_process_of_the_pool_has_is_the_reason_of_the_status_and_of_the_request(
+def test_what_no_process_of_the_pool_has_is_the_reason_of_the_status_and_is_not_requested(
     offer: NodeOffer, said: str, *, is_mixed: bool
 ) -> None:
     cluster = pool(
@@ -172,11 +172,70 @@ def test_what_no_process_of_the_pool_has_is_the_reason_of_the_status_and_of_the_
     )
     assert not cluster.processes
     assert f"copy 0: {said}" in cluster.view.jobs["job"].reasons[0]
-    requests = [each for each in cluster.actions if isinstance(each, todo.RequestContainer)]
-    assert all(each.reason in said or said.endswith(each.reason.partition(" (")[0]) for each in requests)
+    assert not cluster.did(todo.RequestContainer)
     cluster.offers = {f"h{each}": NodeOffer("gpu") for each in (1, 2, 3, 4)}
     cluster.run(60_000)
     assert cluster.is_whole(), "it is claimed as soon as there is one"
+
+
+@pytest.mark.parametrize(
+    ("processes", "containers", "standbys"),
+    [
+        pytest.param({"h0": 1, "h1": 2, "h2": 1}, 2, 1, id="one host has two"),
+        pytest.param({"h0": 2, "h1": 2, "h2": 3, "h3": 1}, 4, 1, id="four processors"),
+        pytest.param({"h0": 1, "h1": 1, "h2": 2, "h3": 2}, 2, 2, id="three copies"),
+        pytest.param({"h0": 1, "h1": 1, "h2": 3, "h3": 3, "h4": 1}, 3, 2, id="three copies of three"),
+    ],
+)
+@MIXED
+def test_copies_are_placed_wherever_the_processes_of_uneven_hosts_permit(
+    processes: dict[str, int], containers: int, standbys: int, *, is_mixed: bool
+) -> None:
+    """By load and name the first processors would take the hosts that the last one needs for its copies."""
+    cluster = pool(
+        hosts=tuple(processes),
+        capacities=processes,
+        is_mixed=is_mixed,
+        containers=sum(processes.values()) if is_mixed else containers,
+        standbys=standbys,
+    )
+    assert cluster.is_whole()
+    assert not cluster.did(todo.ReleaseContainer)
+
+
+@pytest.mark.parametrize(
+    ("processes", "drained", "said"),
+    [
+        ({"h1": 4}, (), "h1 holds "),
+        ({"h1": 2, "h2": 2}, ("h2",), "h2 is drained"),
+        ({"h1": 2}, (), "no process waits"),
+    ],
+)
+@MIXED
+def test_copies_for_which_no_host_is_left_use_no_process_up_and_wait_for_another_host(
+    processes: dict[str, int], drained: tuple[str, ...], said: str, *, is_mixed: bool
+) -> None:
+    cluster = FakeCluster(
+        cells=(1,),
+        is_pool=True,
+        is_mixed=is_mixed,
+        hosts=tuple(processes),
+        capacities=processes,
+        containers=4 if is_mixed else 2,
+    )
+    cluster.drain(*drained)
+    cluster.run(120_000)
+    assert not cluster.did(todo.ReleaseContainer)
+    assert {cluster.active_process(each).host for each in range(4)} == {"h1"}
+    assert said in " ".join(cluster.view.jobs["job"].reasons)
+    requests = len(cluster.did(todo.RequestContainer))
+    cluster.run(60_000)
+    assert len(cluster.did(todo.RequestContainer)) == requests
+    cluster.hosts += ("h3",)
+    cluster.up.add("h3")
+    cluster.capacities = {**processes, "h3": 2}
+    cluster.run(60_000)
+    assert cluster.is_whole()
 
 
 def test_a_processor_with_more_tasks_than_a_process_takes_waits_and_says_so() -> None:
