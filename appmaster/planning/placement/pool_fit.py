@@ -56,10 +56,12 @@ def has_room(turn: Turn, container: Container, copies: int) -> bool:
     return not most or turn.loads().get(container.id, (0, 0))[1] + copies <= most
 
 
-def capacity(containers: Iterable[Container]) -> float:
-    """Return how many copies containers take in all; infinite if one of them has no limit."""
-    limits = [each.most_tasks for each in containers]
-    return sum(limits) if all(limits) else math.inf
+def capacity(containers: Iterable[Container], tasks: int) -> int:
+    """Return how many copies of so many tasks containers take in all: on one host at most one of each task."""
+    on_host: dict[str, int] = {}
+    for each in containers:
+        on_host[each.host] = min(tasks, on_host.get(each.host, 0) + (each.most_tasks or tasks))
+    return sum(on_host.values())
 
 
 def most_copies(total: int, share: int, containers: Sequence[Container]) -> int:

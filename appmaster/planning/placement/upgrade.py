@@ -100,7 +100,9 @@ def surplus_container(turn: Turn, job: Job) -> Container | None:
         ),
     )
     others = [each for each in serving if each is not chosen]
-    return chosen if capacity(others) >= len(job.model.slots) else None
+    tasks = len(job.model.processors)
+    needed = min(len(job.model.slots), capacity(serving, tasks))
+    return chosen if capacity(others, tasks) >= needed else None
 
 
 def why_kept(turn: Turn, job: Job) -> str:

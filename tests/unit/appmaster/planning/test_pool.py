@@ -303,6 +303,16 @@ def test_a_mixed_job_gives_no_container_up_whose_copies_the_others_do_not_take()
     assert cluster.view.jobs["job"].reasons == (said,)
 
 
+def test_a_mixed_job_gives_no_container_up_without_which_copies_find_no_second_host() -> None:
+    """Two processes would take ten copies, but the one with room has a copy of each task already."""
+    offers = {"h1": NodeOffer(), "h2": NodeOffer(tasks=3), "h3": NodeOffer(tasks=3)}
+    cluster = pool(hosts=tuple(offers), offers=offers, is_mixed=True, containers=3, tasks=5)
+    assert (cluster.is_whole(), held(cluster)) == (True, [4, 3, 3])
+    cluster.load(containers=2)
+    cluster.run(30_000)
+    assert (cluster.is_whole(), held(cluster)) == (True, [4, 3, 3])
+
+
 def test_a_node_says_in_which_rack_and_zone_its_host_is_unless_a_job_does() -> None:
     offers = {
         "h1": NodeOffer(attributes={"rack": "/a", "zone": "x"}),
