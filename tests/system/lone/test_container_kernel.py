@@ -330,7 +330,8 @@ def operators_alone_look_keys_up(play: Play) -> None:
         )
     stranger = ssl.create_default_context()
     stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
-    with pytest.raises(OSError, match=r"alert|closed|reset"):
+    # An alert, an end in the middle of the protocol, or a reset: whichever of the server's answers comes first.
+    with pytest.raises((ssl.SSLError, ConnectionError)):
         ask(stranger)
 
 
