@@ -112,6 +112,8 @@ class Turn:
         self.touched: set[ProcessorId] = set()
         #: Job → the container that is replaced next (`appmaster.planning.placement.upgrade`).
         self.restarting: dict[str, str | None] = {}
+        #: Mixed job → the container that it should give up (`appmaster.planning.placement.upgrade`).
+        self.surplus: dict[str, Container | None] = {}
         #: Jobs for which that is unknown while a decision is being written.
         self.undecided: set[str] = set()
         #: Job → how many hand-overs of it are being prepared.

@@ -85,7 +85,16 @@ def surplus_container(turn: Turn, job: Job) -> Container | None:
     apart, and another was requested in addition. Nothing is placed in it any more; it is emptied when the rest is
     whole. None is given up if the other ones, as processes of a pool, do not take all copies.
     """
-    if not job.model.is_mixed or len(serving := _serving(turn, job)) <= job.model.containers:
+    if not job.model.is_mixed:
+        return None
+    if job.name not in turn.surplus:
+        turn.surplus[job.name] = _surplus(turn, job)
+    return turn.surplus[job.name]
+
+
+def _surplus(turn: Turn, job: Job) -> Container | None:
+    serving = _serving(turn, job)
+    if len(serving) <= job.model.containers:
         return None
     on_host: dict[str, int] = {}
     for each in serving:
