@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from appmaster.planning.state.view import ClusterView
 from locality.hosts import HostInfo
@@ -29,7 +29,7 @@ class Relocation:
 
 @dataclass(frozen=True, slots=True)
 class FaultDomains:
-    """The hosts that can be requested, and the attributes that the copies of one job's tasks may share."""
+    """The hosts of cells that answer, and the attributes that the copies of one job's tasks may share."""
 
     attributes: tuple[str, ...]
     """The attributes of ``job.locality.spread`` in which the hosts differ."""
@@ -62,12 +62,18 @@ class FaultDomains:
 
 
 def fault_domains_of(view: ClusterView, spread: tuple[str, ...]) -> FaultDomains:
-    """Return the hosts that can be requested at present, for copies that ``spread`` keeps apart."""
-    offers = [each for each in view.offers if each.name not in view.drained]
+    """Return the hosts that can be requested, or are full at present, for copies that ``spread`` keeps apart."""
+    full = (
+        replace(view.hosts[name], cell=number)
+        for number, cell in sorted(view.cells.items())
+        if cell.is_up
+        for name in sorted(cell.full & view.hosts.keys())
+    )
+    hosts = [each for each in (*view.offers, *full) if each.name not in view.drained]
     attributes = tuple(
-        attribute for attribute in spread if len({each.value(attribute) for each in offers} - {""}) > 1
+        attribute for attribute in spread if len({each.value(attribute) for each in hosts} - {""}) > 1
     )
     alike: dict[tuple[str, ...], list[HostInfo]] = {}
-    for each in offers:
+    for each in hosts:
         alike.setdefault(tuple(map(each.value, attributes)), []).append(each)
     return FaultDomains(attributes, {number: each.master for number, each in view.cells.items()}, alike)

@@ -10,7 +10,7 @@ Every step lowers the exposure of its tasks (`FaultDomains.exposure`), so that n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from appmaster.planning.placement.fault_domains import (
@@ -20,9 +20,10 @@ from appmaster.planning.placement.fault_domains import (
     Relocation,
     fault_domains_of,
 )
+from appmaster.planning.placement.pool_fit import demand_of, rests
 from appmaster.planning.placement.turn import Cohort, Turn
 from locality.hosts import HostInfo
-from standby.shared.model import ProcessorId
+from standby.shared.model import ProcessorId, SlotId
 
 #: Most processors with a relocation under way: each of them restores a copy. A job without one may begin one beyond
 #: that: those of another job may wait long for a container.
@@ -46,7 +47,7 @@ def can_relocate(turn: Turn, cohort: Cohort) -> bool:
         return False
     domains = _domains(turn, cohort)
     exposure = domains.exposure(stands.values())
-    options = (each for copy in stands for each in _options(domains, stands, copy, exposure))
+    options = (each for copy in stands for each in _options(turn, cohort, stands, copy, exposure))
     return any(exposure) and next(options, None) is not None
 
 
@@ -71,7 +72,7 @@ def _best_step(turn: Turn, cohort: Cohort) -> Relocation:
     exposure = domains.exposure(stands.values())
     least, mover, locations = exposure, cohort.copies[0], frozenset[Location]()
     for copy in sorted(stands, key=lambda each: (each == cohort.record.active, -each)):
-        options = list(_options(domains, stands, copy, exposure))
+        options = list(_options(turn, cohort, stands, copy, exposure))
         lowest = min((each for each, _ in options), default=least)
         if lowest < least:
             least, mover = lowest, copy
@@ -106,10 +107,21 @@ def _domains(turn: Turn, cohort: Cohort) -> FaultDomains:
     return turn.fault_domains[spread]
 
 
+def _roomy(turn: Turn, cohort: Cohort, copy: int) -> Collection[str] | None:
+    """Return the hosts of a pool with a process that a copy may have, or has got for its move; None on YARN.
+
+    The one that it has got may have been the last one there.
+    """
+    slot = SlotId(cohort.processor, copy)
+    waiting = rests(turn, demand_of(cohort.job, slot))
+    return None if waiting is None else {*waiting, *turn.reserved_hosts(cohort.job, slot)}
+
+
 def _options(
-    domains: FaultDomains, stands: Mapping[int, HostInfo], copy: int, exposure: Exposure
+    turn: Turn, cohort: Cohort, stands: Mapping[int, HostInfo], copy: int, exposure: Exposure
 ) -> Iterator[tuple[Exposure, Location]]:
     """Yield each location of a copy that would lower the exposure, with the exposure it would have."""
+    domains, roomy = _domains(turn, cohort), _roomy(turn, cohort, copy)
     others = [each for other, each in stands.items() if other != copy]
     own = stands[copy].name
     taken = {own, *(each.name for each in others)}
@@ -118,7 +130,9 @@ def _options(
         if (0, *domains.exposure((*others, hosts[0]))[1:-1], 0) >= exposure:
             continue  # none of them will do
         for each in hosts:
-            if each.name not in taken and (then := domains.exposure((*others, each))) < exposure:
+            if each.name in taken or (roomy is not None and each.name not in roomy):
+                continue
+            if (then := domains.exposure((*others, each))) < exposure:
                 is_elsewhere = True
                 yield then, (each.name, each.cell)
     if is_elsewhere:

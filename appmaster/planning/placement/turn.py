@@ -361,6 +361,12 @@ class Turn:
             self._requests = {each.slot: each for each in self.view.requests.values()}
         return self._requests.get(slot)
 
+    def reserved_hosts(self, job: Job, slot: Slot) -> set[str]:
+        """Return the hosts where a container was requested for a slot and serves nothing yet, or is requested."""
+        request = self.request_at(slot)
+        fresh = {each.host for each in self.free_at(job, slot) if not each.sent}
+        return fresh | ({request.host} if request is not None and request.host else set())
+
     def take(self, container: Container) -> None:
         """Give a container away for this turn."""
         self.taken.add(container.id)

@@ -47,6 +47,28 @@ def test_copies_are_parted_again_when_a_rack_returns(standbys: int, cells: tuple
     assert plan(cluster.view) == ()
 
 
+@pytest.mark.parametrize("more", [(), ("h4",)], ids=["one waits", "one waits in each rack"])
+def test_the_only_process_of_another_rack_of_a_pool_is_claimed_once(more: tuple[str, ...]) -> None:
+    """Its host has no room from then on, and is still where the copy is to go."""
+    cluster = FakeCluster(
+        containers=1,
+        cells=(1,),
+        is_pool=True,
+        capacity=1,
+        hosts=("h1", "h2"),
+        racks={**RACKS, "h4": "/a"},
+    )
+    cluster.settle(10_000)
+    cluster.hosts += ("h3", *more)
+    cluster.up |= {"h3", *more}
+    cluster.tell_hosts()
+    cluster.actions.clear()
+    cluster.run(60_000)
+    assert not in_one_rack(cluster)
+    assert [each.host for each in cluster.did(todo.RequestContainer)] == ["h3"]
+    assert not cluster.view.unsettled
+
+
 def moving_to_a_cold_host() -> tuple[FakeCluster, Process, Process]:
     """Return a cluster whose standby is filled on a host where it does not get warm; the active, and the old copy."""
     cluster = in_two_racks(tasks=1, containers=1)
