@@ -117,6 +117,19 @@ def less_loaded(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> Con
     return min(found, key=lambda each: (loads.get(each.id, [0, 0])[1], each.id), default=None)
 
 
+def lacks_room(turn: Turn, job: Job) -> bool:
+    """Return whether a copy of a mixed job is in no container, as far as is known, and some take only so many."""
+    if job.name not in turn.lacking:
+        is_limited = any(each.most_tasks for each in shared_containers(turn, job))
+        turn.lacking[job.name] = is_limited and any(
+            (cohorts := turn.cohorts(job, processor)) is None
+            or any(turn.holder(each, copy) is None for each in cohorts for copy in each.copies)
+            for owner, processor in turn.unsettled()
+            if owner.name == job.name and not job.model.processors[processor].parked
+        )
+    return turn.lacking[job.name]
+
+
 def _may_begin(turn: Turn, job: Job) -> bool:
     """Return whether a mixed job has begun, or may begin with the containers that are there.
 

@@ -116,6 +116,8 @@ class Turn:
         self.surplus: dict[str, Container | None] = {}
         #: Jobs for which that is unknown while a decision is being written.
         self.undecided: set[str] = set()
+        #: Mixed job → whether copies lack a place (`appmaster.planning.placement.shared_containers`).
+        self.lacking: dict[str, bool] = {}
         #: Job → how many hand-overs of it are being prepared.
         self.preparing = Counter(each.job for each in view.handovers)
         #: The next hand-over that spreads a job's actives (`appmaster.planning.rules.rebalance`).

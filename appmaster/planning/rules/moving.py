@@ -12,7 +12,12 @@ from typing import Final
 from appmaster.planning.placement.eligibility import free_for, is_clear
 from appmaster.planning.placement.fault_domains import Relocation
 from appmaster.planning.placement.relocation import next_relocation
-from appmaster.planning.placement.shared_containers import choose_shared, is_overloaded, less_loaded
+from appmaster.planning.placement.shared_containers import (
+    choose_shared,
+    is_overloaded,
+    lacks_room,
+    less_loaded,
+)
 from appmaster.planning.placement.turn import Cohort, Turn, activated, is_cold, is_current
 from appmaster.planning.placement.upgrade import next_container
 from appmaster.planning.rules.failover import is_in_sync
@@ -235,6 +240,8 @@ def _target(
     if not move_reason(turn, cohorts, cohort, copy, holder):
         return None
     if cohort.job.model.is_mixed:
+        if _waits_for_others(turn, cohort, copy, holder):
+            return None
         found = choose_shared(turn, cohort, copy, activates=False, leaves=holder.host)
         # If no other host will do, a copy that would end with its cell is closed and opened again on its own host.
         may_stay = _is_alone(cohort, copy) or turn.view.is_orphaned(holder)
@@ -250,6 +257,16 @@ def _target(
     among = kept_apart(turn, cohorts, cohort, slot, holder)
     relocation = relocation_of(turn, cohort, copy)
     return free_for(turn, among, slot, relocation.locations if relocation is not None else None)
+
+
+def _waits_for_others(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> bool:
+    """Return whether a copy of a mixed job is to move only to even out the load, while others lack a place.
+
+    It would take the room that only they can use.
+    """
+    if turn.view.must_leave(holder):
+        return False
+    return lacks_room(turn, cohort.job) and is_overloaded(turn, cohort, copy, holder)
 
 
 def hand_over(

@@ -265,6 +265,21 @@ def test_a_mixed_job_whose_processes_take_too_few_tasks_says_so() -> None:
     )
 
 
+def test_a_mixed_job_evens_its_load_out_only_once_every_copy_has_a_place() -> None:
+    """What the last host has room for is the only place of one copy; another one would fit there, too."""
+    offers = {"h1": NodeOffer(tasks=1), "h2": NodeOffer(tasks=2), "h3": NodeOffer(tasks=1)}
+    cluster = pool(hosts=tuple(offers), offers=offers, is_mixed=True, containers=3, tasks=2)
+    assert cluster.is_whole()
+    for each in ("h3", "h2", "h1"):
+        cluster.lose_host(each, silent=False)
+        cluster.run(300)
+    cluster.run(5_000)
+    for each in ("h3", "h2", "h1"):
+        cluster.return_host(each)
+        cluster.run(30_000)
+    assert cluster.is_whole()
+
+
 def held(cluster: FakeCluster) -> list[int]:
     """Return how many copies each container holds, or is filled with, most first."""
     return sorted((len(each) for each in cluster.view.assigned.values()), reverse=True)
