@@ -247,17 +247,24 @@ def _standby_lacks(record: TaskRecord, copy: int, status: ReplicaStatus | None) 
     return status.phase.value if status.phase is not Phase.TAILING else "not in sync"
 
 
-def _why_no_room(turn: Turn, job: Job, slot: SlotId) -> str:
+def _why_no_room(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
     """Return why no process of the pool can take a copy, now or later; empty on YARN, or if one can."""
+    job = cohort.job
     if not turn.view.processes:
         return ""
     asked = SharedSlotId(job.name, 0) if job.model.is_mixed else slot
     if why := why_no_process(turn.view, job, asked):
         return f"no process fits: {why}"
     held = shared_containers(turn, job) if job.model.is_mixed else []
-    if held and len(held) >= job.model.containers and not any(has_room(turn, each, 1) for each in held):
+    if not held or len(held) < job.model.containers:
+        return ""
+    roomy = sorted({each.host for each in held if has_room(turn, each, 1)})
+    if not roomy:
         return "its containers take no more tasks (--tasks, job.container.count)"
-    return ""
+    closed = closed_by(turn.siblings((cohort,), slot))
+    if any(each not in closed for each in roomy):
+        return ""
+    return f"no container on another host has room (--tasks): {'; '.join(f'{each} {closed[each]}' for each in roomy)}"
 
 
 def _why_none_waits(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
@@ -273,7 +280,7 @@ def _why_unplaced(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
     view = turn.view
     if cohort.record.displaced == slot.copy:
         return "displaced by the active"
-    if why := _why_no_room(turn, cohort.job, slot):
+    if why := _why_no_room(turn, cohort, slot):
         return why
     request = turn.request_at(slot)
     if request is not None:

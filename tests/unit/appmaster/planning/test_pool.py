@@ -280,6 +280,14 @@ def test_a_mixed_job_evens_its_load_out_only_once_every_copy_has_a_place() -> No
     assert cluster.is_whole()
 
 
+def test_the_status_of_a_mixed_job_names_the_copies_beside_which_alone_there_is_room() -> None:
+    """Both actives are where there is room for more."""
+    offers = {"h1": NodeOffer(), "h2": NodeOffer(tasks=1)}
+    cluster = pool(hosts=tuple(offers), offers=offers, is_mixed=True, containers=2, tasks=2)
+    said = "no container on another host has room (--tasks): h1 holds job/main:"
+    assert said in cluster.view.jobs["job"].reasons[0]
+
+
 def held(cluster: FakeCluster) -> list[int]:
     """Return how many copies each container holds, or is filled with, most first."""
     return sorted((len(each) for each in cluster.view.assigned.values()), reverse=True)
