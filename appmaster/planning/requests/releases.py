@@ -154,9 +154,14 @@ def _does_not_fit(
         return None  # a decision is being written: it is judged after that
     if job is not None and job.model.is_mixed:
         return _surplus_shared(turn, job, container)
-    mine = [each for each in needed.values() if job is None or each.job.name == job.name]
-    if any(isinstance(each.slot, SharedSlotId) for each in mine):
-        return None
+    # A mixed job counts only what it knows to be its own, not what an earlier leader requested for it.
+    mine = [
+        each
+        for each in needed.values()
+        if (job is None or each.job.name == job.name) and not isinstance(each.slot, SharedSlotId)
+    ]
+    if job is None and needed and not mine:
+        return Outcome.SURPLUS, "an earlier leader requested it, and it is not known for which job"
     return _unwanted(container, needed, mine)
 
 

@@ -265,6 +265,19 @@ def test_a_mixed_job_whose_processes_take_too_few_tasks_says_so() -> None:
     )
 
 
+def test_what_an_earlier_leader_claimed_for_a_mixed_job_serves_it_although_no_other_process_waits() -> None:
+    """The next leader does not know for which job it was."""
+    cluster = FakeCluster(cells=(1,), is_pool=True, capacity=1, is_mixed=True, containers=3)
+    cluster.lose_host("h3", silent=False)
+    cluster.run(1_000)
+    assert len(cluster.view.containers) == 2
+    assert not cluster.view.assigned
+    cluster.elect(2)
+    cluster.return_host("h3")
+    cluster.run(30_000)
+    assert cluster.is_whole()
+
+
 def test_a_mixed_job_evens_its_load_out_only_once_every_copy_has_a_place() -> None:
     """What the last host has room for is the only place of one copy; another one would fit there, too."""
     offers = {"h1": NodeOffer(tasks=1), "h2": NodeOffer(tasks=2), "h3": NodeOffer(tasks=1)}
