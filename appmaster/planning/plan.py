@@ -13,7 +13,7 @@ from typing import Final
 from appmaster.planning.containers import assignments, detect
 from appmaster.planning.jobs import commands, models, status
 from appmaster.planning.placement.turn import Turn
-from appmaster.planning.requests import needs, releases, requests
+from appmaster.planning.requests import needs, releases, requests, room
 from appmaster.planning.rules import deploy
 from appmaster.planning.state.actions import (
     Action,
@@ -64,6 +64,7 @@ def plan(view: ClusterView) -> tuple[Action, ...]:
 
 def _all(view: ClusterView) -> Iterator[Action]:
     turn = Turn(view)
+    room.make_room(turn)
     yield from models.writes(turn)
     yield from commands.answers(turn)
     yield from deploy.writes(turn)

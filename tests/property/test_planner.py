@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
@@ -9,6 +11,7 @@ from appmaster.planning.placement.spread import next_steps, stands_of
 from appmaster.planning.plan import plan
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.view import Operation
+from standby.shared.model import NodeOffer
 from tests.examples import examples
 from tests.fakes.yarn import FakeCluster
 
@@ -40,6 +43,23 @@ FAULTS = st.sampled_from(
 )
 
 OF_CELLS = st.sampled_from(["lose-cell", "orphan-cell", "return-cell", "return-cell"])
+
+OF_POOL = st.sampled_from(
+    [
+        "kill",
+        "crash",
+        "silent",
+        "loud",
+        "loud",
+        "return",
+        "elect",
+        "fail-over",
+        "drain",
+        "admit",
+        "wait",
+        "wait-long",
+    ]
+)
 
 
 def change(cluster: FakeCluster, what: str, which: int) -> None:
@@ -193,6 +213,40 @@ def test_every_task_is_whole_and_in_two_cells_again_after_cells_were_lost_too(
                 continue  # its tasks' actives are different copies: spread anew only when they lie alike
             held = [cluster.by_container(name) for name in recorded.record.placed.values()]
             assert len({each.cell for each in held if each is not None}) == 2
+
+
+@settings(max_examples=examples(20))
+@given(
+    places=st.lists(st.permutations(range(4)), min_size=1, max_size=4),
+    standbys=st.sampled_from([1, 1, 2]),
+    faults=st.lists(st.tuples(OF_POOL, st.integers(0, 7)), max_size=10),
+    kind=st.sampled_from(["promote", "restart", "mixed"]),
+)
+def test_a_pool_that_is_just_large_enough_is_whole_again_after_any_faults(
+    places: list[list[int]], standbys: int, faults: list[tuple[str, int]], kind: str
+) -> None:
+    """``places``: hosts of the copies of each processor, or task; there is no other process, and no other room."""
+    room = Counter(f"h{host}" for each in places for host in each[: 1 + standbys])
+    is_mixed = kind == "mixed"
+    cluster = FakeCluster(
+        tasks=len(places),
+        containers=len(room) if is_mixed else len(places),
+        standbys=standbys,
+        is_mixed=is_mixed,
+        hosts=tuple(sorted(room)),
+        capacity=1,
+        capacities={} if is_mixed else room,
+        offers={each: NodeOffer(tasks=tasks) for each, tasks in room.items()} if is_mixed else {},
+        policy=PlannerPolicy(retry_count=-1, restarts=kind == "restart"),
+        cells=(1,),
+        is_pool=True,
+    )
+    for fault, which in [*faults, ("admit", 0)]:
+        suffer(cluster, fault, which)
+    for host in cluster.hosts:
+        cluster.return_host(host)
+    cluster.settle(180_000)
+    assert plan(cluster.view) == ()
 
 
 @settings(max_examples=examples(20))

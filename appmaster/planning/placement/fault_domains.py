@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from appmaster.planning.state.reasons import DecisionBasis
 from appmaster.planning.state.view import ClusterView
 from locality.hosts import HostInfo
 
@@ -19,12 +20,13 @@ Exposure = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """One copy that is to move because all copies of its tasks could be lost at once."""
+    """One copy that is to move because all copies of its tasks could be lost at once, or to make room for another."""
 
     copy: int
     locations: frozenset[Location]
     """The best locations. The copy's own host, in another cell, is among them only if no other host will do."""
     reason: str
+    basis: DecisionBasis = DecisionBasis.OTHER
 
 
 @dataclass(frozen=True, slots=True)

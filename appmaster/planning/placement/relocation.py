@@ -52,11 +52,11 @@ def can_relocate(turn: Turn, cohort: Cohort) -> bool:
 
 
 def _relocations(turn: Turn) -> dict[ProcessorId, Relocation]:
-    """Return the relocations of the first few processors that need one."""
-    found: dict[ProcessorId, Relocation] = {}
+    """Return the standbys that make room for other copies, and the first few processors that need a relocation."""
+    found = {**turn.room}
     jobs: set[str] = set()
     for job, processor in turn.unsettled():
-        if len(found) >= MOST_AT_ONCE and job.name in jobs:
+        if processor in found or (len(found) >= MOST_AT_ONCE and job.name in jobs):
             continue
         cohorts = turn.cohorts(job, processor) or ()
         if len(cohorts) == 1 and can_relocate(turn, cohorts[0]):

@@ -125,6 +125,8 @@ class Turn:
         #: See `appmaster.planning.placement.relocation`; None: not computed yet.
         self.relocations: dict[ProcessorId, Relocation] | None = None
         self.fault_domains: dict[tuple[str, ...], FaultDomains] = {}
+        #: Standbys that move so that other copies find a place (`appmaster.planning.requests.room`).
+        self.room: Mapping[ProcessorId, Relocation] = {}
         #: See `appmaster.planning.placement.pool_fit`.
         self.rests: dict[Demand, Mapping[str, Rest]] = {}
         #: See `appmaster.planning.placement.left_state`; None: not computed yet.
@@ -150,11 +152,15 @@ class Turn:
         if self._unsettled is None:
             self._unsettled = [
                 (job, processor)
-                for processor in sorted(self.view.unsettled)
+                for processor in sorted({*self.view.unsettled, *self.room})
                 if (job := self.view.jobs.get(processor.job)) is not None
                 and processor in job.model.processors
             ]
         return iter(self._unsettled)
+
+    def make_room(self, room: Mapping[ProcessorId, Relocation]) -> None:
+        """Take note of what is to move so that other copies find a place; these processors are not settled then."""
+        self.room, self._unsettled = room, None
 
     def cohorts(self, job: Job, processor: ProcessorId) -> tuple[Cohort, ...] | None:
         """Return a processor's tasks as cohorts; None while one of its records is being written."""

@@ -18,7 +18,7 @@ from appmaster.planning.placement.pool_fit import demand_of
 from appmaster.planning.placement.turn import Turn
 from appmaster.planning.state.model import SharedSlotId, Slot, job_of
 from appmaster.planning.state.view import ClusterView, RequestState
-from locality.fit import ANY, Demand, rest, serves
+from locality.fit import ANY, Demand, PoolProcess, rest, serves
 from standby.shared.model import ProcessorId
 
 
@@ -37,19 +37,22 @@ class ProcessClaim:
 
 
 class PoolClaims:
-    """The processes of a pool that wait, and which of them the needs of one turn get."""
+    """The processes of a pool that wait, and which of them the needs of one turn get.
 
-    def __init__(self, turn: Turn) -> None:
+    ``free``: what there is in their place; None: what waits, without what requests under way get.
+    """
+
+    def __init__(self, turn: Turn, free: Iterable[PoolProcess] | None = None) -> None:
         view = turn.view
         self.is_pool = bool(view.processes)
-        self._free = [each for each in view.processes if each.is_free]
+        self._free = [*free] if free is not None else [each for each in view.processes if each.is_free]
         self._holder: dict[int, ProcessClaim] = {}
         self._held: dict[Slot, int] = {}
         self._owned: dict[ProcessorId | str, set[Slot]] = {}
         self._fitting: dict[Demand, dict[str, list[int]]] = {}
         #: Processes that are known to be out of reach of any need without one.
         self._lost: set[int] = set()
-        for request in view.requests.values() if self.is_pool else ():
+        for request in view.requests.values() if self.is_pool and free is None else ():
             if request.host is not None and request.state is not RequestState.GRANTED:
                 self.take(
                     ProcessClaim(request.slot, _demand(view, request.slot), may_move=False), request.host
@@ -58,6 +61,29 @@ class PoolClaims:
     def hosts(self, demand: Demand) -> set[str]:
         """Return the hosts on which a process that fits is left."""
         return {host for host, fitting in self._fits(demand).items() if list(self._left(fitting))}
+
+    def add(self, process: PoolProcess, claim: ProcessClaim | None = None) -> int:
+        """Add a process that a claim has already, or that is about to be free; return its number."""
+        self._free.append(process)
+        self._fitting.clear()
+        self._lost.clear()
+        number = len(self._free) - 1
+        if claim is not None:
+            self._give(claim, number)
+        return number
+
+    def holder_of(self, number: int) -> Slot | None:
+        """Return the slot that has a process that was added; None if none has."""
+        claim = self._holder.get(number)
+        return claim.slot if claim is not None else None
+
+    def place(self, claim: ProcessClaim) -> bool:
+        """Give a need any process, others another one if necessary; return whether there is a way to."""
+        left = next((each for each in self._options(claim, set()) if each not in self._holder), None)
+        if left is None:
+            return bool(self.make_room(claim))
+        self._give(claim, left)
+        return True
 
     def take(self, claim: ProcessClaim, host: str) -> None:
         """Give a need the process on ``host`` that fits best; nothing if none is left there."""
@@ -71,10 +97,10 @@ class PoolClaims:
             return {}
         wanted: dict[int, ProcessClaim] = {}
         reached = {claim.owner}
-        queue = deque([claim])
+        queue, seen = deque([claim]), set[tuple[Demand, str]]()
         while queue:
             each = queue.popleft()
-            for number in self._options(each):
+            for number in self._options(each, seen):
                 if number in wanted or number in self._lost:
                     continue
                 wanted[number] = each
@@ -98,11 +124,13 @@ class PoolClaims:
     def _left(self, numbers: Iterable[int]) -> Iterator[int]:
         return (each for each in numbers if each not in self._holder)
 
-    def _options(self, claim: ProcessClaim) -> Iterator[int]:
+    def _options(self, claim: ProcessClaim, seen: set[tuple[Demand, str]]) -> Iterator[int]:
+        """Yield the processes that a need may have, without those on hosts that were ``seen``; adds to these."""
         owned = self._owned.get(claim.owner, ()) if claim.owner is not None else ()
         taken = {self._free[self._held[each]].host for each in owned}
         for host, numbers in self._fits(claim.demand).items():
-            if host in claim.hosts and host not in taken:
+            if host in claim.hosts and host not in taken and (claim.demand, host) not in seen:
+                seen.add((claim.demand, host))
                 yield from numbers
 
     def _moved(self, last: int, wanted: Mapping[int, ProcessClaim]) -> dict[Slot, str]:

@@ -58,7 +58,7 @@ def requests(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
         if not need.is_reservation:
             # The slot of a lost active becomes a standby's slot when another copy takes over.
             can_wait = not need.only_host and not (need.is_active and _is_alone(turn, slot))
-            if can_wait and _is_failing_over(view, need.job):
+            if can_wait and is_failing_over(view, need.job):
                 continue
         batch.add(need, attempts)
     yield from batch.requests()
@@ -209,7 +209,7 @@ def _is_alone(turn: Turn, slot: Slot) -> bool:
     return True
 
 
-def _is_failing_over(view: ClusterView, job: Job) -> bool:
+def is_failing_over(view: ClusterView, job: Job) -> bool:
     """Return whether a failover of ``job`` is under way, for which requests for lost copies should wait."""
     if any(
         failover.processor.job == job.name

@@ -107,11 +107,13 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
         if not is_clear(turn, cohort, target):
             continue  # another process there has not closed it yet; it may be stalled
         reason = move_reason(turn, cohorts, cohort, copy, holder)
+        relocation = relocation_of(turn, cohort, copy)
+        basis = relocation.basis if relocation is not None else DecisionBasis.OTHER
         turn.add_load(target.id, 0, len(cohort.recorded))
         return turn.decide(
             cohort,
             DecisionKind.MOVE,
-            Reason(DecisionBasis.OTHER, f"copy {copy} is filled on {target.host}: {reason}"),
+            Reason(basis, f"copy {copy} is filled on {target.host}: {reason}"),
             lambda record, copy=copy, target=target: replace(  # type: ignore[misc]
                 turn.vacated(record, copy, target.host), moving={copy: target.id}
             ),
@@ -131,6 +133,9 @@ def move_reason(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, copy: i
             return leaves
         if is_alone and holder.id == next_container(turn, cohort.job):
             return f"revision {cohort.job.revision} is to run"
+        relocation = relocation_of(turn, cohort, copy)
+        if relocation is not None:
+            return relocation.reason
         if (copy != cohort.record.active or is_alone) and is_overloaded(turn, cohort, copy, holder):
             return f"{holder.id} holds more than its share"
         return ""
@@ -264,7 +269,7 @@ def _waits_for_others(turn: Turn, cohort: Cohort, copy: int, holder: Container) 
 
     It would take the room that only they can use.
     """
-    if turn.view.must_leave(holder):
+    if turn.view.must_leave(holder) or relocation_of(turn, cohort, copy) is not None:
         return False
     return lacks_room(turn, cohort.job) and is_overloaded(turn, cohort, copy, holder)
 

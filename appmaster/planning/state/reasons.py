@@ -80,6 +80,7 @@ class DecisionBasis(str, enum.Enum):
     POISON = "poison"
     STUCK = "stuck"
     SHARED_HOST = "another-copy-is-on-its-host"
+    MAKES_ROOM = "another-copy-finds-no-place"
     OTHER = "other"
 
 
@@ -128,6 +129,7 @@ _WORDS: Final[dict[enum.Enum, str]] = {
     DecisionBasis.NO_NEED: "there is no need to move any more",
     DecisionBasis.SHARED_HOST: "another copy of its tasks is on its host",
     DecisionBasis.UNDEPLOYED: "the job is being undeployed",
+    DecisionBasis.MAKES_ROOM: "",
     DecisionBasis.POISON: "",
     DecisionBasis.OTHER: "",
     **dict.fromkeys(FailureReason, ""),

@@ -334,6 +334,7 @@ def test_labels_are_those_that_dashboards_and_alerts_know() -> None:
         *("in-sync", "not-in-sync", "an-empty-slot", "the-first-of-its-tasks-copies", "no-other-copy-lives"),
         *("there-is-no-need-to-move-any-more", "the-job-is-being-undeployed", "poison", "stuck", "other"),
         "another-copy-is-on-its-host",
+        "another-copy-finds-no-place",
     }
     assert (
         *("bind", "failover", "displace", "restore", "handover", "move", "moved", "stay", "drop", "raise"),
