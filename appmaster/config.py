@@ -39,7 +39,7 @@ def planner_policy(config: JobConfig) -> PlannerPolicy:
     return dataclasses.replace(
         PlannerPolicy(**_values(PlannerKeys, config)),
         restarts=config.failover == "restart",
-        has_warm_standbys=config.standby_query != "cold",
+        has_warm_standbys=config.standby_warm,
         on_exhausted=OnExhausted(config.retry_exhausted),
         fails_on_error=config.on_error == "fail",
         demand=job_demand(config),

@@ -5,7 +5,7 @@ A job is a module with up to two functions, named in its job file::
     def clean(df: DataFrame) -> DataFrame: ...                     # task.transform, on Spark
     def totals(rows: pyarrow.Table, state: State, out: Output) -> None: ...   # task.step
 
-``clean`` gets the streaming DataFrame with the columns ``key`` (binary), ``value`` (binary),
+``clean`` gets the DataFrame of a micro-batch with the columns ``key`` (binary), ``value`` (binary),
 ``timestamp``, and the reserved ``_task`` (int) and ``_offset`` (long), which must be in its result; a job
 with several inputs also has ``_topic`` (string), and must keep it and ``timestamp``; one with
 ``task.input.headers`` has ``headers`` (docs/inputs.md).

@@ -82,22 +82,6 @@ class Feed(Protocol):
         """Whether a `start` now would not wait for class loading or compilation."""
         ...
 
-    def prepare(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> bool:
-        """Prepare a `start` of these tasks at these positions, or at somewhat later ones.
-
-        Delivers nothing; `is_prepared` shows when it is done, and the next `start` or `stop` ends it. To be called
-        repeatedly with newer positions, which the preparation follows while it is usable. Returns whether a
-        preparation had to be started, because there was none, or the former one had ended or was unusable. If the
-        start is not ``is_near``, it may be hours ahead, or never happen: then the preparation uses few resources.
-        Raises like `start`.
-        """
-        ...
-
-    @property
-    def is_prepared(self) -> bool:
-        """Whether the preparation by `prepare` is complete. Thread-safe."""
-        ...
-
     @property
     def start_seconds(self) -> float | None:
         """Time from a `start` to its first batch, as last measured; None: not known. Thread-safe."""

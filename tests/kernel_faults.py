@@ -51,7 +51,7 @@ IN_THE_REPLAY: Final[Outcomes] = {CorruptState: ANEW}
 IN_A_BATCH: Final[Outcomes] = dict.fromkeys(ERRORS, AGAIN)
 
 #: The same at each call of a feed.
-FEED_POINTS: Final = ("feed: look", "feed: prepare", "feed: start")
+FEED_POINTS: Final = ("feed: look", "feed: start", "feed: warm")
 FEED_ERRORS: Final = (Transient, CorruptState)
 
 #: Where a producer may be lost, by the hook of the fake.
@@ -165,7 +165,6 @@ class World:
     """The settings of a whole play."""
 
     inputs: str = "in"
-    query: str = "warm"
     tasks: int = 2
     outputs: int = 0
     """The number of output partitions, shared by all tasks; 0: each task has its own."""
@@ -176,7 +175,6 @@ class World:
     def lab(self, directory: Path) -> MemoryLab:
         config = {
             "task.inputs": self.inputs,
-            "job.hotstandby.query": self.query,
             "task.on.error": self.on_error,
         }
         if self.may_lose:

@@ -98,8 +98,8 @@ class Play:
 
     def _lay_mines(self, feed: MemoryFeed) -> None:
         self.feeds.append(feed)
-        feed.ahead = 3
-        feed.on_look, feed.on_prepare, feed.on_start = (partial(self._pass, each) for each in FEED_POINTS)
+        feed.on_look, feed.on_start, warm = (partial(self._pass, each) for each in FEED_POINTS)
+        feed.on_warm = lambda _: warm()
 
     def _pass(self, point: str) -> None:
         name = threading.current_thread().name
@@ -132,11 +132,6 @@ class Play:
                 return
             self._tell_story(f"{name} is lost at {write}")
         raise WriterLost(f"lost at {write}")
-
-    @property
-    def has_used_ahead(self) -> bool:
-        """Whether a promotion used a query that was started ahead."""
-        return any(each.starts_ahead for each in self.feeds)
 
     # ---- the leader ----
 
@@ -291,18 +286,7 @@ class Play:
                 return False
             if active.phase is not Phase.ACTIVE or active.input_committed != ends[task.partition]:
                 return False
-        return bool(lost) or self._is_hot()
-
-    def _is_hot(self) -> bool:
-        """Return whether a container of nothing but standbys has a batch at the gate, where there is to be one."""
-        with self.lab.kafka.lock:
-            # The unreadable batch may be slightly below the end.
-            is_damaged = any(where[0] == "in" for where, _ in self.lab.kafka.damaged)
-        if self.world.query != "hot" or len({*self.copies.values()}) > 1 or is_damaged:
-            return True
-        standby = next(each for each in self.containers if each is not self.active)
-        readings = [each._prepared for each in standby.feeds.made]
-        return any(each is not None and each.has_arrived and not each.has_ended for each in readings)
+        return True
 
     def _has_ended(self) -> bool:
         lost = self.lost()

@@ -9,10 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import pytest
-
 from standby.config import parse
-from standby.feeding import preparation, state
 from standby.kernel.environment import Environment
 from standby.kernel.loaded_code import LoadCode, load_nothing
 from standby.kernel.ports import OpenDatabase, StepFunction
@@ -47,14 +44,6 @@ COMMIT = 25.0
 WAYS = ("commit-", "replica-")
 
 
-def hurry_hot(patch: pytest.MonkeyPatch) -> None:
-    """Shorten the times of a hot query from seconds to a moment."""
-    patch.setattr(preparation, "_SETTLE_SECONDS", 0.02)
-    patch.setattr(preparation, "_FIRST_RESTART_SECONDS", 0.02)
-    patch.setattr(state, "SLOWEST_SECONDS", 0.02)
-    patch.setattr(preparation, "QUICKEST_SECONDS", 0.02)
-
-
 def having(**attributes: Any) -> Callable[[MemoryFeed], None]:
     """Return a script that gives each feed these attributes."""
     return lambda feed: vars(feed).update(attributes)
@@ -80,7 +69,6 @@ class MemoryLab:
             "zookeeper.connect": "unused:1",
             "job.transaction.timeout.ms": "20000",
             "job.hotstandby.lag.time.ms": "1600",
-            "job.hotstandby.query": "warm",
             **config,
         }
         self.config = parse(flat)

@@ -42,9 +42,9 @@ The column *change* shows what a change takes while the job runs (`standfast upd
 
 ## Kafka and Spark settings
 
-Keys that begin with `kafka.` are passed, without the prefix, to every Kafka client as librdkafka settings (and,
-translated, to Spark's source). Keys that begin with `spark.` are passed to the Spark session. These settings are
-refused, because exactly-once depends on them: {owned}.
+Keys that begin with `kafka.` are passed, without the prefix, to every Kafka client as librdkafka settings. Keys that
+begin with `spark.` are passed to the Spark session. These settings are refused, because exactly-once depends on them:
+{owned}.
 
 At submit, one client of each kind that the job will use is created with these settings, without contacting a broker.
 If a client refuses a setting, the message has the setting, its value and librdkafka's rule. A transactional producer

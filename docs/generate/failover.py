@@ -51,29 +51,29 @@ host if that is alive, because its state is there. Its container is requested wh
 after 3 s at the latest, so that the start of a process does not compete with a take-over.
 
 A planned hand-over goes only to a copy in sync, and compares copies in the same order, with one point more: after 3, a
-container that is warm comes before one that is not (unless `job.hotstandby.query` is `cold`). In 4, actives that are
+container that is warm comes before one that is not (unless `job.hotstandby.warm` is `false`). In 4, actives that are
 just being handed over to a container count, too.
 
-## Standbys in sync, warm and hot
+## Standbys in sync, and warm
 
-A standby in sync has the task's state. With Spark, a promotion also needs a running query and a first batch.
-`job.hotstandby.query` says how these are prepared ([decision 23](decisions/0023-a-hot-query.md)):
+A standby in sync has the task's state. To process its first batch, it also needs a connection to the brokers and, with
+`task.feed: spark`, a JVM with the job's transform. A standby that has these is *warm*. With `job.hotstandby.warm`,
+the default, a container that feeds no task keeps them ready ([decision 46](decisions/0046-one-feed.md)):
 
-- `hot` (the default): the query runs all the time, behind a gate, slightly behind the active. Batches that the active
-  has committed are let through about every 5 s, more often if more than 10,000 records arrive in between, and as soon
-  as a promotion is ordered. To keep code and connections warm, the job's transform is run over one batch in 10 s and
-  its result is discarded.
-  If an active that commits regularly has not committed for 0.5 s, the next batch is computed at once (at most every
-  10 s): when the active's host is lost silently, this batch is ready by the time the loss is detected.
-- `warm`: the standby rehearses a start until two in a row take about the same time, and then about every 30 s.
-- `cold`: nothing is prepared; the promotion starts Spark.
+- a consumer is connected to the brokers;
+- the JVM is started, and the plan of the job's transform is made;
+- the transform is rehearsed over some of the input's last records (at most 500), and the result is discarded: at first
+  6 to 30 times, until that gets no faster, so that its code is compiled, and then once every 10 s. An input without
+  records is replaced by a row without content until there are some.
+
+A promotion waits for the rehearsal that is just running, if any; no other one begins for 2 s. When the offsets are
+claimed, the consumer reads from them at once. With `job.hotstandby.warm: false` a standby starts no JVM. Its promotion
+does so, which takes seconds.
 
 The column `START MS` of `standfast tasks` (metric `standfast_replica_start_duration_seconds`) shows for each standby
-how long a start would take. A standby without a value is in sync but cold.
+how long the last rehearsal took. A standby without a value is not warm, or its input has had no records yet.
 
-A promotion has to start a new query when the container already has actives of the job, when only some of its standbys
-are promoted, when the input at the gate was deleted, or when the query has failed. A failed query does not harm the
-standby: it is restarted after 2 s, with a back-off of up to one minute.
+If the container already has actives of the job, its feed is restarted for all of them, with a new consumer.
 
 ## Policy `restart`
 

@@ -110,13 +110,11 @@ class HotStandbyKeys:
         choices=("promote", "restart"),
         applies="live",
     )
-    standby_query: str = key(
-        "job.hotstandby.query",
-        "What a standby prepares for a promotion, with `task.feed=spark`. `hot`: its streaming query runs all the "
-        "time, held at a gate a little behind the active, so nothing has to be started. `warm`: it rehearses the "
-        "start of a query periodically. `cold`: nothing, and the promotion starts Spark.",
-        "hot",
-        choices=("cold", "warm", "hot"),
+    standby_warm: bool = key(
+        "job.hotstandby.warm",
+        "Whether standbys keep Spark ready, with `task.feed=spark`: the JVM runs, and the job's transform is compiled "
+        "by rehearsals over recent records. Otherwise a promotion starts the JVM.",
+        True,
     )
     mixed: bool = key(
         "job.hotstandby.mixed",

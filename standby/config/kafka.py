@@ -29,21 +29,14 @@ OWNED_BY_KERNEL: Final = frozenset(
 )
 
 
-#: Settings of the Java client (without prefix) that librdkafka refuses: logins that cannot be translated for Spark.
-_JAVA_ONLY: Final = frozenset({"sasl.jaas.config", "sasl.login.callback.handler.class"})
-
-
 def kafka_settings(config: JobConfig) -> dict[str, str | int | bool]:
     """Return the librdkafka settings of the job's `kafka.*` keys. Raises like `librdkafka_settings`."""
     return librdkafka_settings(config.kafka_bootstrap, config.kafka)
 
 
 def librdkafka_settings(bootstrap: str, further: Mapping[str, str]) -> dict[str, str | int | bool]:
-    """Return settings for librdkafka, without those of ``further`` that are only for Spark's reader.
+    """Return settings for librdkafka.
 
     Secrets in files are read here, on this host. Raises like `standby.security.secret_files.resolved`.
     """
-    return {
-        "bootstrap.servers": bootstrap,
-        **{name: value for name, value in resolved(further, "kafka.").items() if name not in _JAVA_ONLY},
-    }
+    return {"bootstrap.servers": bootstrap, **resolved(further, "kafka.")}

@@ -22,6 +22,7 @@ from standby.security import disclosure
 REMOVED: Final[Mapping[str, str]] = {
     "code.sync.seconds": "a candidate retries fetching missing code at least every 30 s",
     "job.hotstandby.prepare.timeout.ms": "a planned hand-over waits 10 s for the standby to be ready",
+    "job.hotstandby.query": "standbys are warm, unless job.hotstandby.warm is false",
     "job.hotstandby.restore.delay.ms": "lost copies wait at most 3 s for a running failover to end",
     "job.hotstandby.suspect.grace.ms": "a silent container that YARN still lists may come back within 3 s",
     "yarn.am.heartbeat.interval.ms": "the application master talks to the ResourceManager every 200 ms",

@@ -24,7 +24,8 @@ class TaskKeys:
     )
     transform: str = key(
         "task.transform",
-        "`module:function`, DataFrame → DataFrame on the streaming DataFrame; empty: rows are passed on unchanged.",
+        "`module:function`, DataFrame → DataFrame, which processes each row by itself; empty: rows are passed on "
+        "unchanged.",
         "",
         form=FUNCTION,
         example="flights:clean",
@@ -45,7 +46,7 @@ class TaskKeys:
     )
     feed: str = key(
         "task.feed",
-        "What reads the input: Spark, or the plain reader without a JVM.",
+        "What runs the job's transform: Spark, or the container's own process, without a JVM.",
         "spark",
         choices=("spark", "plain"),
     )
@@ -66,8 +67,7 @@ class TaskKeys:
     batch_max_bytes: int = key(
         "task.batch.max.bytes",
         "Maximum size of the input of one micro-batch, for all tasks of a container together; it has at least one "
-        "record. With Spark, whose source only counts records, the size is estimated from the mean size of earlier "
-        "records, and the first batch has at most 100. Rows are in memory several times: raise it only together with "
+        "record. Rows are in memory several times: raise it only together with "
         "`spark.driver.memory` and `cluster-manager.container.memory.mb`.",
         33_554_432,
         minimum=1,

@@ -15,30 +15,31 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+import pyarrow as pa
+
+from standby.adapters.spark.exchange import RowExchange
 from standby.adapters.spark.jvm import class_archive, is_archive_usable
-from standby.adapters.spark.query import Sink, begin
 from standby.adapters.spark.session import FAILURES, Spark
 from standby.config import parse
 from standby.errors import StandfastError, Unavailable
-from standby.feed.checkpoints import new_checkpoint
+from standby.feed.batches import ROWS
 from standby.feed.rules.settings import session_settings
+from standby.feed.spark import columns_of
 from standby.shared.errortext import first_line
 
 #: The JVM writes 180 MB at its exit.
 _EXIT_SECONDS: Final = 300.0
 
 _BATCHES: Final = 3
-
-_BATCH_SECONDS: Final = 120.0
+_ROWS: Final = 100
 
 
 def make_archive() -> Path:
-    """Create the archive and return its path: a JVM runs a typical stream, and dumps its loaded classes at exit.
+    """Create the archive and return its path: a JVM runs a typical transform, and dumps its loaded classes at exit.
 
     Takes 15 to 30 s. Raises `Unavailable` when the archive cannot be written where pyspark is installed.
     """
@@ -75,36 +76,46 @@ def make_archive() -> Path:
 
 
 def _exercise(spark: Spark) -> None:
-    """Run some micro-batches with typical transforms."""
+    """Run some batches through a typical transform."""
     from pyspark.sql import functions
 
     parsed = functions.from_json(
         functions.col("value").cast("string"), "a string, b int, c timestamp, d array<double>"
     )
-    frame = (
-        spark.synthetic_rows({}, ("none",), 100)
-        .withColumn("j", parsed)
-        .select("key", "j.*", "_task", "_offset", functions.expr("try_cast(string(value) as int)").alias("n"))
-        .where("coalesce(b, 0) >= 0 or a is not null")
-        .withColumn("late", functions.when(functions.col("b") > 15, "late").otherwise(functions.upper("a")))
-        .withColumn("day", functions.date_format(functions.to_timestamp("a"), "yyyy-MM-dd"))
+    exchange = RowExchange()
+    rows = pa.table(
+        {
+            "key": [b"k"] * _ROWS,
+            "value": [b'{"a": "2013-01-01", "b": 1}'] * _ROWS,
+            "timestamp": range(_ROWS),
+            "_task": [0] * _ROWS,
+            "_offset": range(_ROWS),
+        },
+        ROWS,
     )
-    done = threading.Event()
-    received = 0
-
-    def receive(*_: Any) -> None:
-        nonlocal received
-        received += 1
-        if received == _BATCHES:
-            done.set()
-
-    query = begin(spark, frame, new_checkpoint(), Sink(receive, lambda _: done.set()))
     try:
-        done.wait(_BATCH_SECONDS)
+        for slots in (1, 2):
+            frame = (
+                exchange.frame(spark.session, columns_of(ROWS), slots)
+                .withColumn("j", parsed)
+                .select(
+                    "key",
+                    "j.*",
+                    "_task",
+                    "_offset",
+                    functions.expr("try_cast(string(value) as int)").alias("n"),
+                )
+                .where("coalesce(b, 0) >= 0 or a is not null")
+                .withColumn(
+                    "late", functions.when(functions.col("b") > 15, "late").otherwise(functions.upper("a"))
+                )
+                .withColumn("day", functions.date_format(functions.to_timestamp("a"), "yyyy-MM-dd"))
+            )
+            for _ in range(_BATCHES):
+                exchange.put(rows, slots)
+                frame.toArrow()
     finally:
-        query.stop()
-    if received < _BATCHES:
-        raise Unavailable(f"only {received} of {_BATCHES} micro-batches of the exercise were computed")
+        exchange.clear()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

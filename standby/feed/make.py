@@ -8,7 +8,8 @@ from pathlib import Path
 
 from standby.cluster import CODE_DIRECTORY
 from standby.config import JobConfig
-from standby.feed.plain import PlainFeed, Transforming, check_plain_transform, mark_nothing
+from standby.feed.input_feed import Transforming, mark_nothing
+from standby.feed.plain import PlainFeed, check_plain_transform
 from standby.ports import Feed
 from standby.shared.wire import JobDefinition
 

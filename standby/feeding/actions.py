@@ -85,11 +85,6 @@ class Reclaim:
 
 
 @dataclass(frozen=True, slots=True)
-class StopPrepared:
-    """End what was prepared."""
-
-
-@dataclass(frozen=True, slots=True)
 class StopFeed:
     """End the query after a running batch. Answered by `FeedStopped`."""
 
@@ -137,43 +132,13 @@ class CommitPast:
 
 
 @dataclass(frozen=True, slots=True)
-class AskPositions:
-    """Request the positions of the tasks' current actives; answered by `PositionsTold` or `Unanswered`."""
-
-    tasks: frozenset[TaskId]
-    is_exact: bool = False
-    """Whether to ask Kafka; otherwise the positions are those that the standbys have replayed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """Make the feed prepare a start at these positions.
-
-    Answered by `FeedPrepared` or `Unanswered`.
-    """
-
-    positions: Mapping[TaskId, Offsets]
-    is_near: bool
-    is_anew: bool = False
-    """Whether to end the former preparation first."""
-
-
-@dataclass(frozen=True, slots=True)
 class Warm:
     """Warm up the feed; answered by `Warmed`."""
 
 
 #: Actions with an answer.
-FeedingQuestion = StopFeed | StartFeed | AskInput | ReadRecord | CommitPast | AskPositions | Prepare | Warm
+FeedingQuestion = StopFeed | StartFeed | AskInput | ReadRecord | CommitPast | Warm
 
 FeedingAction = (
-    WriteLog
-    | LookAgain
-    | EndTask
-    | SetInputStatus
-    | Narrow
-    | TellGivenUp
-    | Reclaim
-    | StopPrepared
-    | FeedingQuestion
+    WriteLog | LookAgain | EndTask | SetInputStatus | Narrow | TellGivenUp | Reclaim | FeedingQuestion
 )

@@ -16,14 +16,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from standby.feeding import failures, preparation, queries, suspects
+from standby.feeding import failures, queries, suspects, warming
 from standby.feeding.actions import FeedingAction, Reclaim
 from standby.feeding.events import (
     Closed,
     CodeRefused,
     FeedEnded,
     FeedingEvent,
-    FeedPrepared,
     FeedStarted,
     FeedStopped,
     InputChanged,
@@ -33,7 +32,6 @@ from standby.feeding.events import (
     Observed,
     PastCommitted,
     PastFailed,
-    PositionsTold,
     RecordRead,
     StartFailed,
     Turned,
@@ -56,11 +54,7 @@ from standby.feeding.state import (
     Beginning,
     CheckingOffsets,
     FeedingState,
-    Finding,
-    Following,
     GivingUp,
-    Hurrying,
-    Nearing,
     ReadingRecord,
     Routing,
     Skipping,
@@ -77,10 +71,6 @@ _LOOK_APART_SECONDS: Final = 0.01
 #: How long claimed tasks wait for those that are still becoming active: starting the feed once for all of them is
 #: faster than restarting it for each.
 _GATHER_SECONDS: Final = 0.3
-
-#: The same if a query was started ahead for all of them, which would be useless for a part of them: a start without
-#: it takes about as long.
-_GATHER_AHEAD_SECONDS: Final = 1.0
 
 #: Kafka expires offsets that have not been committed for days; an idle active commits them again.
 _RECLAIM_MS: Final = 3_600_000
@@ -100,16 +90,7 @@ def patience(state: FeedingState) -> float:
         return _LOOK_APART_SECONDS
     if state.query is not None or state.members:
         return min(_LOOK_SECONDS, max(0.0, start_at(state) - state.now) or _LOOK_SECONDS)
-    idle = max(0.0, max(state.warm_at, state.outlook.quiet_until) - state.now)
-    return min(idle, preparation.patience(state))
-
-
-def is_prepared_for(state: FeedingState, task: TaskId, *, is_prepared: bool) -> bool:
-    """Return whether everything is prepared for a task that is not fed yet.
-
-    If other tasks are fed, nothing can be prepared: the feed must be restarted with all of them.
-    """
-    return bool(state.members) or _is_ahead(state, task, is_prepared=is_prepared)
+    return max(0.0, max(state.warm_at, state.outlook.quiet_until) - state.now)
 
 
 def _observed(state: FeedingState, event: Observed) -> FeedingStep:
@@ -119,9 +100,7 @@ def _observed(state: FeedingState, event: Observed) -> FeedingStep:
 def _joined(state: FeedingState, event: Joined) -> FeedingStep:
     member = event.member
     if not is_any_left_out(state):
-        is_ahead = _is_ahead(state, member.task, is_prepared=state.is_prepared)
-        seconds = _GATHER_AHEAD_SECONDS if is_ahead else _GATHER_SECONDS
-        state = replace(state, gather_until=state.now + seconds)
+        state = replace(state, gather_until=state.now + _GATHER_SECONDS)
     return suspects.joined(with_member(state, member), member)
 
 
@@ -155,12 +134,12 @@ def _turned(state: FeedingState, event: Turned) -> FeedingStep:
         return queries.begin(state, Beginning())
     if state.members or state.query is not None:
         return state, ()
-    return preparation.attend(replace(state, is_idle=True))
+    return replace(state, is_idle=True), ()
 
 
 def _turn_ended(state: FeedingState, event: TurnEnded) -> FeedingStep:
     if state.is_idle:
-        return preparation.keep_warm(state)
+        return warming.keep_warm(state)
     actions: list[FeedingAction] = []
     for task, member in state.members.items():
         # A time to come is one from before the clock was set back.
@@ -180,17 +159,13 @@ def _start_failed(state: FeedingState, event: StartFailed) -> FeedingStep:
 
 
 def _warmed(state: FeedingState, event: Warmed) -> FeedingStep:
-    return preparation.warmed(state), ()
+    return warming.warmed(state), ()
 
 
 def _due_suspect(state: FeedingState) -> TaskId | None:
     if state.now < state.retry_at or (state.now < state.rest_until and together(state)):
         return None
     return suspects.due(state)
-
-
-def _is_ahead(state: FeedingState, task: TaskId, *, is_prepared: bool) -> bool:
-    return task in state.preparation.prepared and is_prepared
 
 
 # ---- answers ----
@@ -253,30 +228,6 @@ def _skipping_unanswered(state: FeedingState, doing: Skipping, event: Unanswered
     return failures.bounds_unanswered(state, doing.settling, event.told)
 
 
-def _near(state: FeedingState, doing: Nearing, event: PositionsTold) -> FeedingStep:
-    return preparation.near(state, event.positions)
-
-
-def _not_near(state: FeedingState, doing: Nearing | Hurrying, event: Unanswered) -> FeedingStep:
-    return preparation.not_hurried(state, event.told)
-
-
-def _hurried(state: FeedingState, doing: Hurrying, event: FeedPrepared) -> FeedingStep:
-    return state, ()
-
-
-def _found(state: FeedingState, doing: Finding, event: PositionsTold) -> FeedingStep:
-    return preparation.found(state, doing, event.positions)
-
-
-def _followed(state: FeedingState, doing: Following, event: FeedPrepared) -> FeedingStep:
-    return preparation.followed(state, doing, has_begun=event.has_begun), ()
-
-
-def _not_prepared(state: FeedingState, doing: Finding | Following, event: Unanswered) -> FeedingStep:
-    return preparation.not_prepared(state, event.told, is_planned=doing.is_planned)
-
-
 #: The handlers of events that are not answers.
 RULES: Final[Mapping[type, Callable[[FeedingState, Any], FeedingStep]]] = {
     Observed: _observed,
@@ -310,12 +261,4 @@ ANSWERS: Final[Mapping[tuple[type, type], Callable[[FeedingState, Any, Any], Fee
     (Skipping, PastCommitted): _skipped,
     (Skipping, PastFailed): _not_skipped,
     (Skipping, Unanswered): _skipping_unanswered,
-    (Nearing, PositionsTold): _near,
-    (Nearing, Unanswered): _not_near,
-    (Hurrying, FeedPrepared): _hurried,
-    (Hurrying, Unanswered): _not_near,
-    (Finding, PositionsTold): _found,
-    (Finding, Unanswered): _not_prepared,
-    (Following, FeedPrepared): _followed,
-    (Following, Unanswered): _not_prepared,
 }

@@ -34,8 +34,6 @@ class Observed:
     commits: int
     is_delivering: bool
     is_awaited: bool
-    is_warm: bool
-    is_prepared: bool
     input_ends: Mapping[int, int | None]
     outlook: Outlook
 
@@ -176,21 +174,6 @@ class PastFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class PositionsTold:
-    """The positions of the current actives, as far as they are known."""
-
-    positions: Mapping[TaskId, Offsets]
-
-
-@dataclass(frozen=True, slots=True)
-class FeedPrepared:
-    """The feed is preparing what was requested."""
-
-    has_begun: bool
-    """Whether it had to be started; otherwise it continued."""
-
-
-@dataclass(frozen=True, slots=True)
 class Unanswered:
     """A request has no answer at present, or could not be executed."""
 
@@ -202,17 +185,7 @@ class Warmed:
     """The feed is warmed up for now."""
 
 
-FeedingAnswer = (
-    FeedStopped
-    | InputTold
-    | InputChanged
-    | RecordRead
-    | PastCommitted
-    | PastFailed
-    | PositionsTold
-    | FeedPrepared
-    | Unanswered
-)
+FeedingAnswer = FeedStopped | InputTold | InputChanged | RecordRead | PastCommitted | PastFailed | Unanswered
 
 FeedingEvent = (
     Observed

@@ -29,16 +29,6 @@ def observed(state: FeedingState, event: Observed) -> FeedingState:
         )
         for task, member in state.members.items()
     }
-    preparation = state.preparation
-    if event.outlook.settled_at != state.outlook.settled_at:
-        preparation = replace(preparation, due_at=event.outlook.settled_at)
-    elif (
-        event.outlook.is_silent != state.outlook.is_silent
-        and preparation.prepared == event.outlook.hot
-        and not preparation.begins
-    ):
-        # The prepared query is of use. It is to have its next batch computed, or need not have it any more.
-        preparation = replace(preparation, due_at=event.now)
     return replace(
         state,
         now=event.now,
@@ -46,12 +36,9 @@ def observed(state: FeedingState, event: Observed) -> FeedingState:
         commits=event.commits,
         is_delivering=event.is_delivering,
         is_awaited=event.is_awaited,
-        is_warm=event.is_warm,
-        is_prepared=event.is_prepared,
         input_ends=event.input_ends,
         outlook=event.outlook,
         members=members,
-        preparation=preparation,
     )
 
 

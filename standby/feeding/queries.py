@@ -12,7 +12,6 @@ from standby.feeding.state import (
     Beginning,
     FeedingState,
     FeedMember,
-    Preparation,
     RunningQuery,
     StoppingFeed,
     WaitingTask,
@@ -107,16 +106,10 @@ def _start(state: FeedingState, members: dict[TaskId, FeedMember], apart: Apart 
         state,
         query=RunningQuery(numbers, state.commits, apart),
         is_too_long=False,
-        preparation=spent(state.preparation),
     )
     positions = {task: member.committed for task, member in members.items()}
     until = {apart.task: apart.until} if apart is not None else None
     return begun, (StartFeed(positions, until, is_smaller=state.is_too_long),)
-
-
-def spent(preparation: Preparation) -> Preparation:
-    """Return the preparation after a start or stop of the feed: nothing is prepared any more."""
-    return replace(preparation, prepared=frozenset(), positions={}, begins=0)
 
 
 def _stands(state: FeedingState, member: FeedMember) -> tuple[WaitingTask | None, bool]:

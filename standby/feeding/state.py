@@ -14,9 +14,6 @@ from standby.replica.failing import CodeError, ErrorPolicy, Suspect, failures_at
 from standby.replica.route import Route
 from standby.shared.model import GivenUp, InputFailures, Offsets, TaskId
 
-#: How often a hot query advances: each step costs the planning of a micro-batch, and every other one a batch.
-SLOWEST_SECONDS: Final = 5.0
-
 
 @dataclass(frozen=True, slots=True)
 class FeedingPolicy:
@@ -66,34 +63,6 @@ class Outlook:
     """All tasks that have joined or are becoming active."""
     quiet_until: float = 0.0
     """No warm-up before this time: by then, a task that began to become active has usually finished."""
-    next: frozenset[TaskId] = frozenset()
-    """Standbys whose planned promotion is imminent."""
-    hot: frozenset[TaskId] = frozenset()
-    """Standbys whose query is to run all the time."""
-    is_silent: bool = False
-    """Whether an active of the hot standbys has stopped committing: it may be lost, although no one has said so."""
-    settled_at: float = 0.0
-    """When the set of hot standbys counts as settled, if it does not change."""
-
-
-@dataclass(frozen=True, slots=True)
-class Preparation:
-    """The query that is prepared for standbys."""
-
-    prepared: frozenset[TaskId] = frozenset()
-    """The tasks."""
-    due_at: float = 0.0
-    """When it is next attended to."""
-    pace_seconds: float = field(default_factory=lambda: SLOWEST_SECONDS)
-    """How often a hot query advances."""
-    begins: int = 0
-    """Number of hot queries started in a row, none of which became usable."""
-    positions: Mapping[TaskId, Offsets] = field(default_factory=dict)
-    """The positions of the actives when it was last attended to."""
-    is_known: bool = True
-    """Whether each task had an active at the last check."""
-    moved_at: float = 0.0
-    """When the positions last changed."""
 
 
 class Letter(enum.Enum):
@@ -265,47 +234,7 @@ class Skipping:
     told: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The positions of the current actives are being requested."""
-
-    tasks: frozenset[TaskId]
-    is_planned: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    """A prepared query is being started or advanced."""
-
-    is_planned: bool
-    is_new: bool
-    moved: int
-    """Number of offsets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Nearing:
-    """The positions of the current actives are being requested, for tasks that are becoming active."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hurrying:
-    """The query prepared for tasks that are becoming active is being advanced."""
-
-
-Doing = (
-    StoppingFeed
-    | Beginning
-    | Routing
-    | ReadingRecord
-    | GivingUp
-    | CheckingOffsets
-    | Skipping
-    | Finding
-    | Following
-    | Nearing
-    | Hurrying
-)
+Doing = StoppingFeed | Beginning | Routing | ReadingRecord | GivingUp | CheckingOffsets | Skipping
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,10 +251,6 @@ class FeedingState:
     """Whether a batch of the query is being processed."""
     is_awaited: bool = False
     """Whether a command is waiting for the pipeline."""
-    is_warm: bool = False
-    """Whether a start of the feed would be quick."""
-    is_prepared: bool = False
-    """Whether the feed has completed the requested preparation."""
     input_ends: Mapping[int, int | None] = field(default_factory=dict)
     """The ends of the members' input partitions; None, or missing: not known."""
     outlook: Outlook = field(default_factory=Outlook)
@@ -360,7 +285,6 @@ class FeedingState:
     rest_until: float = 0.0
     """Until when the others are run instead."""
 
-    preparation: Preparation = field(default_factory=Preparation)
     warm_at: float = 0.0
     """When the feed may warm up again."""
     is_idle: bool = False

@@ -252,25 +252,7 @@ class LocalReplicas:
             # Includes replicas that are still opening, and those that are claimed and will join soon.
             expected = [each.id.task for each in ours if each.role is Role.ACTIVE and each.phase in RUNNING]
             job.pipeline.expect(expected)
-            job.pipeline.prepare(self._next_of(job))
-            if job.config.feed == "spark" and job.config.standby_query == "hot":
-                now = self._clock.monotonic()
-                tailing = [
-                    held
-                    for held in self._held.values()
-                    if held.job is job and held.replica.phase is Phase.TAILING
-                ]
-                # Each is looked at in every turn.
-                silent = [held.is_active_silent(now) for held in tailing]
-                job.pipeline.keep_hot(
-                    [held.replica.id.task for held in tailing],
-                    {
-                        held.replica.id.task: held.reached
-                        for held in self._held.values()
-                        if held.job is job and held.replica.phase in (Phase.TAILING, *TAKING_OVER)
-                    },
-                    is_silent=any(silent),
-                )
+            self._prepare_next(job)
             actives = [each.id.task.partition for each in ours if each.phase is Phase.ACTIVE]
             replayed = [
                 each.id.task.partition
@@ -280,10 +262,9 @@ class LocalReplicas:
             ]
             job.watch(replayed, actives)
 
-    def _next_of(self, job: JobKernel) -> list[TaskId]:
-        """Return the job's standbys that will be made active soon, and prepare them."""
+    def _prepare_next(self, job: JobKernel) -> None:
+        """Prepare the job's standbys that will be made active soon."""
         marked = {each.replica for each in self._assignment if each.is_next and each.role is Role.STANDBY}
-        tasks = []
         for held in self._held.values():
             if held.job is job:
                 replica = held.replica
@@ -291,8 +272,6 @@ class LocalReplicas:
                 held.is_next = replica.id in marked and is_standby
                 if held.is_next:
                     held.prepare()
-                    tasks.append(replica.id.task)
-        return tasks
 
     def _look_at_preparations(self) -> bool:
         """Return whether the set of prepared replicas has changed; the leader waits for it."""

@@ -76,7 +76,6 @@ _SPARK: Final = frozenset(
         "spark.serializer",
         "spark.sql.extensions",
         "spark.sql.session.timeZone",
-        "spark.sql.streaming.checkpointFileManagerClass",
         "spark.sql.warehouse.dir",
     }
 )
@@ -109,7 +108,6 @@ _SPARK_FIGURE: Final = (
     "spark.sql.files.",
     "spark.sql.inMemoryColumnarStorage.",
     "spark.sql.shuffle.",
-    "spark.sql.streaming.",
     "spark.sql.ui.",
     "spark.storage.",
     "spark.task.",

@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from standby.config import JobConfig
 from standby.errors import BrokenInvariant
-from standby.feed.batches import ROWS, rows_of
-from standby.feed.inputs import by_partition
-from standby.feed.reading import QueryBuffer
+from standby.feed.batches import ROWS, rows_of, split
+from standby.feed.inputs import by_partition, reached_offsets
 from standby.ports import Deliver, InputAway, UnreadableRecord
 from standby.shared.model import InputPartition, Offsets, TaskId
 from standby.shared.wire import JobDefinition
@@ -28,22 +27,13 @@ class MemoryFeed:
         self._link, self._kafka, self._inputs = link, link.kafka, config.inputs
         self._thread: threading.Thread | None = None
         self._is_stopping = False
-        #: The last that was started.
-        self._running = QueryBuffer({}, self._inputs, "", lambda error, _: error)
-        self._running.end(None)
-        self._prepared: QueryBuffer | None = None
-        self.prepares: list[dict[TaskId, Offsets]] = []
-        """Positions of every query that was begun ahead."""
-        self.starts_ahead = 0
-        """How many starts used such a query."""
-        #: Called by each `prepare`; may raise.
-        self.on_prepare: Callable[[], None] = lambda: None
+        self._ended = threading.Event()
+        self._ended.set()
+        self._failure: BaseException | None = None
         self.starts: list[dict[TaskId, Offsets]] = []
         """Positions of every start."""
         self.runs: list[tuple[dict[TaskId, Offsets], dict[TaskId, Offsets] | None]] = []
         """Positions and ends of every start."""
-        self.ahead = 0
-        """A query that is begun ahead begins so many records of each partition lower, where there are some."""
         self.batch = _BATCH
         """Most records of a partition in a batch."""
         self.is_closed = False
@@ -74,23 +64,6 @@ class MemoryFeed:
     def is_warm(self) -> bool:
         return self.warms > 0
 
-    def prepare(self, positions: Mapping[TaskId, Offsets], *, is_near: bool = True) -> bool:
-        if not self._running.has_ended:
-            raise BrokenInvariant("prepared while it runs")
-        self.on_prepare()
-        prepared = self._prepared
-        if prepared is not None and prepared.records_below(positions) is not None:
-            prepared.pass_below(positions, is_near=is_near)
-            return False
-        self.stop()
-        self.prepares.append(dict(positions))
-        self._prepared = self._begin(self._a_little_below(positions), None)
-        return True
-
-    @property
-    def is_prepared(self) -> bool:
-        return self._prepared is not None and not self._prepared.has_ended
-
     @property
     def start_seconds(self) -> float | None:
         return 0.0 if self.is_warm else None
@@ -101,7 +74,7 @@ class MemoryFeed:
         deliver: Deliver,
         until: Mapping[TaskId, Offsets] | None = None,
     ) -> None:
-        if not self._running.has_ended:
+        if not self._ended.is_set():
             raise BrokenInvariant("started while it runs")
         self.on_start()
         away = self._kafka.leaderless.intersection(by_partition(positions, self._inputs))
@@ -109,29 +82,24 @@ class MemoryFeed:
             raise InputAway(f"nobody answers for {sorted(away)}", {number for _, number in away})
         self.starts.append(dict(positions))
         self.runs.append((dict(positions), None if until is None else dict(until)))
-        reading = self._prepared
-        if reading is None or until is not None or reading.records_below(positions) is None:
-            self.stop()
-            reading = self._begin(positions, until)
-        else:
-            self.starts_ahead += 1
-        self._prepared, self._running = None, reading
-        reading.open(positions, deliver)
+        self._is_stopping, self._failure = False, None
+        self.deaf.clear()
+        self._ended.clear()
+        ends = None if until is None else by_partition(until, self._inputs)
+        self._thread = threading.Thread(target=self._run, args=(dict(positions), ends, deliver), daemon=True)
+        self._thread.start()
 
     def wait(self, timeout_seconds: float) -> bool:
-        return self._running.wait(timeout_seconds)
+        return self._ended.wait(timeout_seconds)
 
     @property
     def failure(self) -> BaseException | None:
-        return self._running.failure
+        return self._failure
 
     def shrink(self) -> None:
         self.batch = max(1, self.batch // 8)
 
     def stop(self) -> None:
-        if self._prepared is not None:
-            self._prepared.drop()
-            self._prepared = None
         with self._kafka.lock:
             self._is_stopping = True
             self._kafka.lock.notify_all()
@@ -146,43 +114,33 @@ class MemoryFeed:
     def child_pids(self) -> tuple[int, ...]:
         return self.pids
 
-    def _a_little_below(self, positions: Mapping[TaskId, Offsets]) -> dict[TaskId, Offsets]:
-        return {
-            task: Offsets(tuple(max(0, each - self.ahead) for each in offsets.each))
-            for task, offsets in positions.items()
-        }
-
-    def _begin(
-        self, positions: Mapping[TaskId, Offsets], until: Mapping[TaskId, Offsets] | None
-    ) -> QueryBuffer:
-        reading = QueryBuffer(positions, self._inputs, "the transform", lambda error, _: error)
-        self._is_stopping = False
-        self.deaf.clear()
-        ends = None if until is None else by_partition(until, self._inputs)
-        self._thread = threading.Thread(target=self._run, args=(reading, ends), daemon=True)
-        self._thread.start()
-        return reading
-
-    def _run(self, reading: QueryBuffer, until: Mapping[InputPartition, int] | None) -> None:
-        positions = by_partition(reading.positions, self._inputs)
-        failure: BaseException | None = None
+    def _run(
+        self, starts: dict[TaskId, Offsets], until: Mapping[InputPartition, int] | None, deliver: Deliver
+    ) -> None:
+        positions = by_partition(starts, self._inputs)
         try:
             while not self._is_stopping:
                 if until is not None and all(positions[each] >= until[each] for each in until):
                     return
                 self.on_look()
-                spans = self._next(positions, until)
-                if spans:
-                    ends = {where: end for where, (_, end) in spans.items()}
-                    if not reading.is_below(ends):
-                        rows = pa.concat_tables([self._rows(where, *span) for where, span in spans.items()])
-                        self.transform(rows)
-                        reading.receive(rows, ends)
-                    positions.update(ends)
+                found = self._next(positions, until)
+                if not found:
+                    continue
+                rows = pa.concat_tables([self._rows(where, *span) for where, span in found.items()])
+                self.transform(rows)
+                positions.update({where: end for where, (_, end) in found.items()})
+                spans = {
+                    task: (start, reached_offsets(positions, self._inputs, task, start))
+                    for task, start in starts.items()
+                }
+                batches = split(rows, spans, self._inputs, "the transform")
+                if not self._is_stopping:
+                    deliver(batches)
+                    starts.update((batch.task, batch.end) for batch in batches)
         except BaseException as error:  # noqa: BLE001 - the caller gets it as `failure`
-            failure = error
+            self._failure = error
         finally:
-            reading.end(failure)
+            self._ended.set()
 
     def _next(
         self, positions: Mapping[InputPartition, int], until: Mapping[InputPartition, int] | None

@@ -4,46 +4,41 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from standby.feeding import core
 from standby.feeding.actions import (
     AskInput,
-    AskPositions,
     CommitPast,
     FeedingAction,
-    Prepare,
     ReadRecord,
     Reclaim,
     SetInputStatus,
     StartFeed,
     StopFeed,
-    StopPrepared,
     Warm,
     WriteLog,
 )
 from standby.feeding.events import (
     FeedEnded,
     FeedingEvent,
-    FeedPrepared,
     FeedStarted,
     FeedStopped,
     InputTold,
     Joined,
     Observed,
     PastCommitted,
-    PositionsTold,
     RecordRead,
     SeenMember,
     TaskFailure,
     Turned,
     TurnEnded,
-    Unanswered,
     Warmed,
     Watched,
 )
 from standby.feeding.state import FeedEndCause, FeedFailure, FeedingPolicy, FeedingState, FeedMember, Outlook
+from standby.feeding.warming import expecting
 from standby.replica.failing import ErrorPolicy, InputRecord, error_policy
 from standby.shared.model import InputFailures, Offsets, TaskId
 from tests.fakes.jobs import job_config
@@ -70,15 +65,11 @@ class FeedingWorld:
     """Where every partition of the input begins, and ends."""
     end: int = 1_000
     outlook: Outlook = field(default_factory=Outlook)
-    is_warm: bool = True
-    is_prepared: bool = False
     is_delivering: bool = False
     is_awaited: bool = False
     commits: int = 0
     committed: dict[TaskId, Offsets] = field(default_factory=dict)
     reported: set[TaskId] = field(default_factory=set)
-    positions: dict[TaskId, int | None] = field(default_factory=dict)
-    """How far the present actives of standbys are."""
     answers: dict[type, deque[FeedingEvent]] = field(default_factory=dict)
     """What is answered instead of what is usual, first to last."""
     done: list[FeedingAction] = field(default_factory=list)
@@ -177,8 +168,6 @@ class FeedingWorld:
                 commits=self.commits,
                 is_delivering=self.is_delivering,
                 is_awaited=self.is_awaited,
-                is_warm=self.is_warm,
-                is_prepared=self.is_prepared,
                 input_ends={task.partition: self.end * len(self.policy.topics) for task in tasks},
                 outlook=self.outlook,
             ),
@@ -194,11 +183,9 @@ class FeedingWorld:
                     self.reported.discard(task)
             case Reclaim(task, now_ms):
                 self._last_commit_ms[task] = now_ms
-            case StopPrepared():
-                self.is_prepared = False
             case AskInput() | ReadRecord() | CommitPast():
                 return self._of_input(action)
-            case StopFeed() | StartFeed() | AskPositions() | Prepare() | Warm():
+            case StopFeed() | StartFeed() | Warm():
                 return self._of_feed(action)
         return None
 
@@ -214,39 +201,18 @@ class FeedingWorld:
                 self.commits += 1
                 return PastCommitted()
 
-    def _of_feed(self, action: StopFeed | StartFeed | AskPositions | Prepare | Warm) -> FeedingEvent:
+    def _of_feed(self, action: StopFeed | StartFeed | Warm) -> FeedingEvent:
         match action:
             case StopFeed():
                 return FeedStopped(())
             case StartFeed():
-                self.is_prepared = False
                 return FeedStarted()
-            case AskPositions(tasks):
-                at = {task: self.positions.get(task) for task in tasks}
-                return PositionsTold(
-                    {task: Offsets.of(each) for task, each in at.items() if each is not None}
-                )
-            case Prepare():
-                return self.prepared(action)
             case Warm():
                 return Warmed()
 
-    def prepared(self, action: Prepare) -> FeedPrepared | Unanswered:
-        """Do what is to be done ahead: begin it, or let it follow."""
-        has_begun = action.is_anew or not self.is_prepared
-        self.is_prepared = True
-        return FeedPrepared(has_begun)
-
-    def announce(
-        self, *, expected: frozenset[TaskId] | None = None, planned: frozenset[TaskId] | None = None
-    ) -> None:
-        """Change the outlook."""
-        before = self.outlook
-        self.outlook = replace(
-            before,
-            expected=before.expected if expected is None else expected,
-            next=before.next if planned is None else planned,
-        )
+    def expect(self, *tasks: TaskId) -> None:
+        """Announce all tasks that have joined or are becoming active."""
+        self.outlook = expecting(self.outlook, frozenset(tasks), self.now)
 
 
 def feeding(*tasks: TaskId, **keys: str) -> FeedingWorld:

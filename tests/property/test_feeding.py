@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +18,6 @@ from standby.feeding.actions import (
     StartFeed,
     StopFeed,
     TellGivenUp,
-    Warm,
 )
 from standby.feeding.events import (
     FailedInput,
@@ -33,7 +31,6 @@ from standby.feeding.events import (
     Unanswered,
 )
 from standby.feeding.failures import _FEED_FAILURES
-from standby.feeding.preparation import keeping_hot
 from standby.feeding.state import FeedEndCause, FeedFailure
 from standby.replica.failing import CodeError, ErrorPolicy, FailureOf
 from standby.replica.lifecycle import Signal
@@ -313,20 +310,3 @@ def test_lost_input_is_never_left_out_while_nothing_is_known_of_it(kind: Feeding
     world.answers[CommitPast] = deque([PastFailed(TaskFailure(TASKS[0], Signal.WRITER_LOST, "fenced"))])
     world.turn()
     assert world.took(CommitPast) == []
-
-
-@given(is_planned=st.booleans(), turns=st.integers(1, 60))
-def test_a_feed_that_a_prepared_query_keeps_warm_is_neither_warmed_nor_looked_at_all_the_time(
-    is_planned: bool, turns: int
-) -> None:
-    world = World(positions=dict.fromkeys(TASKS, 10))
-    if is_planned:
-        world.announce(planned=frozenset(TASKS))
-    else:
-        world.outlook = keeping_hot(world.outlook, frozenset(TASKS), world.now)
-    while not world.is_prepared:
-        world.wait()
-    world.done.clear()
-    waits = [world.wait() for _ in range(turns)]
-    assert world.took(Warm) == []
-    assert not any(one == other == 0 for one, other in pairwise(waits))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -39,7 +39,7 @@ from tests.kernel_faults import (
     World,
 )
 from tests.kernel_play import Play, playing
-from tests.memory_lab import JOB, hurry_hot
+from tests.memory_lab import JOB
 
 #: Every point of the kernel.
 POINTS: Final = tuple(point for name, point in vars(probes).items() if name.isupper())
@@ -47,7 +47,6 @@ POINTS: Final = tuple(point for name, point in vars(probes).items() if name.isup
 worlds: Final = st.builds(
     World,
     inputs=st.sampled_from(["in", "in,also"]),
-    query=st.sampled_from(["warm", "hot"]),
     tasks=st.sampled_from([2, 3]),
     outputs=st.sampled_from([0, 2]),
     on_error=st.sampled_from(["fail", "skip"]),
@@ -80,20 +79,8 @@ left_out: Final[st.SearchStrategy[Fault]] = st.builds(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        hurry_hot(patch)
-        yield
-
-
 #: Faults that chance seldom brings together: each kind once, and what has to come of it beside exactness.
 PLAYS: Final[dict[str, tuple[World, list[Fault], Callable[[Play], object]]]] = {
-    "a hot query is promoted": (
-        World(query="hot"),
-        ["get on", "a moment", Crash(is_active=True, lost=0)],
-        lambda play: play.has_used_ahead,
-    ),
     "one of a container's tasks goes": (
         World(tasks=3, outputs=2),
         ["get on", "hand over one task", "get on"],
@@ -133,11 +120,6 @@ PLAYS: Final[dict[str, tuple[World, list[Fault], Callable[[Play], object]]]] = {
         World(on_error="fail"),
         ["get on", Damage("in", 0, 0, 2), "get on"],
         lambda play: ("in", 0) in play.lab.kafka.damage_met and not play.left_out,
-    ),
-    "a batch of the input is damaged under a hot query": (
-        World(query="hot", on_error="skip"),
-        ["get on", Damage("in", 0, 0, 1), "get on", "mend", "get on"],
-        lambda play: len(play.left_out) == 1,
     ),
     "a batch of the input is damaged and left out": (
         World(on_error="skip"),
@@ -215,8 +197,6 @@ def test_what_is_lost_of_markers_that_are_left_out_is_told(faults: list[Fault], 
 
 def explore(faults: list[Fault], world: World) -> None:
     play = play_through(faults, world)
-    if play.has_used_ahead:
-        hypothesis.event(f"a query that ran ahead was used: {world.query}")
     if play.has_lost:
         hypothesis.event("something was lost, and told")
 

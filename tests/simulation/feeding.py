@@ -203,8 +203,6 @@ class Feeding:
             commits=self._commits,
             is_delivering=False,
             is_awaited=False,
-            is_warm=False,
-            is_prepared=False,
             input_ends={},
             outlook=Outlook(),
         )

@@ -15,10 +15,9 @@ from standby.adapters.kafka.changelog import KafkaChangelog
 from standby.adapters.kafka.limits import RecordSizes, WriteRights
 from standby.adapters.kafka.renewable_client import lasting
 from standby.adapters.kafka.writer import KafkaWriter, WriteErrorContext
-from standby.config import JobConfig, kafka_settings, librdkafka_settings, parse
+from standby.config import kafka_settings, librdkafka_settings, parse
 from standby.errors import BadConfiguration
 from standby.feed.plain import PlainFeed
-from standby.feed.rules.settings import source_options
 from standby.shared.wire import JobDefinition
 
 FLAT = {
@@ -71,32 +70,3 @@ def test_settings_reach_every_client() -> None:
         with pytest.raises((KafkaException, BadConfiguration)) as raised:
             make()
         assert refused in str(raised.value), client
-
-
-def test_settings_reach_spark_under_the_java_client_s_names() -> None:
-    config: JobConfig = parse(
-        {
-            **FLAT,
-            "kafka.security.protocol": "SASL_SSL",
-            "kafka.sasl.mechanisms": "PLAIN",
-            "kafka.ssl.ca.location": "/ca.pem",
-        }
-    )
-    options = source_options(config, "group", lambda path: f"text of {path}")
-    assert options["kafka.security.protocol"] == "SASL_SSL"
-    assert options["kafka.sasl.mechanism"] == "PLAIN"
-    assert options["kafka.ssl.truststore.certificates"] == "text of /ca.pem"
-    assert 'username="alice" password="s3cret"' in options["kafka.sasl.jaas.config"]
-
-
-def test_a_login_for_java_alone_reaches_spark_and_is_kept_from_librdkafka() -> None:
-    login = {
-        "kafka.security.protocol": "SASL_PLAINTEXT",
-        "kafka.sasl.mechanism": "PLAIN",
-        "kafka.sasl.jaas.config": "a.module required;",
-        "kafka.sasl.login.callback.handler.class": "a.Handler",
-    }
-    config = parse({**FLAT, **login})
-    Topics(kafka_settings(config))
-    options = source_options(config, "group", str)
-    assert options.items() >= login.items()

@@ -44,7 +44,7 @@ class PlannerPolicy(PlannerKeys):
     rebalance_pause_ms: int = 10_000
     """How long a job must be whole before a hand-over spreads its actives; doubled after one that was given up."""
     has_warm_standbys: bool = True
-    """Whether its standbys prepare for a promotion at all (`job.hotstandby.query` is not `cold`)."""
+    """Whether its standbys prepare for a promotion at all (`job.hotstandby.warm`)."""
     reconnect_grace_ms: int = 1_000
     """How long a container whose stream broke but whose port accepts has to reconnect."""
     takeover_grace_ms: int = 5_000

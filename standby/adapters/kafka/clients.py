@@ -413,22 +413,6 @@ INPUT: Final = _kind(
     _of_group,
 )
 
-AHEAD: Final = _kind(
-    "the client that looks ahead in inputs",
-    Consumer,
-    {
-        **_READER,
-        # A sampled place may be after the partition's end, where there is nothing to read.
-        "auto.offset.reset": "latest",
-        # This is not worth a warning either.
-        "log_level": 3,
-        "fetch.message.max.bytes": 1_024,
-        "fetch.wait.max.ms": 10,
-        "queued.max.messages.kbytes": 1_024,
-    },
-    _of_group,
-)
-
 WRITER: Final = _kind(
     "the writer of a task's transactions",
     Producer,

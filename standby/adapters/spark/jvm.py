@@ -49,7 +49,7 @@ _FLAGS: Final = (
     # The second compiler would double the processor time of start, warm-up and each later query, and gain a third at
     # saturation: a job that runs at saturation can set -XX:TieredStopAtLevel=4 in spark.driver.extraJavaOptions.
     "-XX:TieredStopAtLevel=1",
-    # The error path of Spark's Kafka source can recurse deeply (observed).
+    # Spark walks plans recursively, and a transform of many columns has a deep one.
     "-Xss4m",
     *(f"--add-opens={each}=ALL-UNNAMED" for each in _OPENED),
     "-Dio.netty.tryReflectionSetAccessible=true",

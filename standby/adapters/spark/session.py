@@ -1,4 +1,4 @@
-"""Spark in this process: one JVM and one session; `standby.adapters.spark.query` has its queries.
+"""Spark in this process: one JVM and one session.
 
 The JVM may die or hang at any call. When it dies, its sockets close and the call raises. When it does not answer in
 time, it is killed (`Spark.deadline`). Both are reported as `Transient`; the container ends because the JVM's pid is
@@ -8,11 +8,9 @@ gone.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import math
 import os
-import shutil
 import sys
 import threading
 import time
@@ -20,54 +18,40 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PythonException
-from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from standby.adapters.spark.jvm import SparkProcess, silence
 from standby.errors import BadConfiguration, StandfastError, Transient
 from standby.feed.rules.plan import Operator
 from standby.feed.rules.sessionless import STARTED
-from standby.feed.rules.settings import HEADERS_OPTION
 from standby.shared.errortext import first_line
-from standby.shared.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
 
 #: Errors of a call into the JVM, whether Spark refuses it or the JVM is gone.
 FAILURES: Final = (PySparkException, Py4JError, OSError)
 
-#: The columns that every transform gets, from those of Spark's Kafka source.
+#: The columns that every transform gets, from those of a Kafka record.
 _COLUMNS: Final = ("key", "value", "timestamp", "partition as _task", "offset as _offset")
 
 #: Time-out of a call into the JVM that does not run the user's code.
 CALL_SECONDS: Final = 60.0
 
-#: The package of the exceptions of Spark's Kafka source.
-_KAFKA_SOURCE: Final = "org.apache.spark.sql.kafka010."
-
 #: Prefixes of the names of Java exceptions that no expression over rows raises.
 _NOT_OF_THE_USER: Final = (
-    "org.apache.kafka.",
-    _KAFKA_SOURCE,
     "org.apache.spark.SparkInterruptedException",
     "java.io.",
+    "java.net.Socket",
     "java.lang.InterruptedException",
-    # The Kafka source: no record arrived in time.
-    "java.util.concurrent.TimeoutException",
-    # The Kafka source's report of lost data can end in this error.
-    "java.lang.StackOverflowError",
     "java.lang.OutOfMemoryError",
 )
 
-#: The error of the source's consumer for a record or batch that it cannot decode, and the prefixes of its message;
-#: topic, partition and offset follow.
-_CLIENTS_ERROR: Final = "org.apache.kafka.common.KafkaException"
-_CLIENTS_RECORD: Final = ("Record for partition ", "Record batch for partition ")
+#: The beginning of the message of a job that was cancelled; its exception has no class of its own.
+_CANCELLED: Final = "[SPARK_JOB_CANCELLED]"
 
 _MOST_CAUSES: Final = 20
 
@@ -96,10 +80,6 @@ class Spark:
         self._settings = dict(settings)
         self._classpath = frozenset(classpath)
         self._users = 1
-        self.has_async_progress = True
-        """Whether queries may track their progress asynchronously, which Spark may have refused."""
-        self._discarded: list[Path] = []
-        self._queries = 0
         # Spark's Python workers must use the same interpreter.
         os.environ["PYSPARK_PYTHON"] = sys.executable
         self.process = SparkProcess(settings, classpath, flags, log, within_seconds)
@@ -166,49 +146,6 @@ class Spark:
                 self.session.stop()
         _forget()
         self.process.close(exit_seconds)
-        self.remove_discarded()
-
-    def count_query(self) -> None:
-        """Count a query that is about to start."""
-        with Spark._guard:
-            self._queries += 1
-
-    def forget_query(self, callback: Callable[[DataFrame, int], None]) -> None:
-        """Release what py4j keeps of an ended query; ``callback`` was called with its batches.
-
-        A container starts a query every half minute for months.
-        """
-        gateway: Any = self.session.sparkContext._gateway  # noqa: SLF001
-        if gateway is None:
-            return  # the session ended before the query's end was handled
-        # Spark would release its reference at some time, but the connection for that may be gone by then.
-        callbacks = gateway.gateway_property.pool
-        for key, value in list(callbacks.dict.items()):
-            if getattr(value, "func", None) == callback:
-                del callbacks[key]
-        with Spark._guard:
-            self._queries -= 1
-            if self._queries or not self.process.is_alive:
-                return
-            # The calling thread of the JVM leaves a connection on both sides, and a thread here that reads it. The
-            # first round marks unused connections, and the second one closes them; it would also close the
-            # connection of a running query.
-            with self.deadline(CALL_SECONDS), contextlib.suppress(*FAILURES):
-                server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)  # noqa: SLF001
-                for _ in range(2):
-                    server.getCallbackClient().periodicCleanup()
-
-    def discard(self, checkpoint: Path) -> None:
-        """Remove the checkpoint of an ended query, now and again later, because its last writes are late."""
-        shutil.rmtree(checkpoint, ignore_errors=True)
-        self._discarded.append(checkpoint)
-
-    def remove_discarded(self) -> None:
-        """Remove again the checkpoints that were discarded before."""
-        for checkpoint in self._discarded:
-            shutil.rmtree(checkpoint, ignore_errors=True)
-        # The newest may still be written to, by the threads of asynchronous progress tracking.
-        self._discarded = self._discarded[-1:]
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:
@@ -258,66 +195,13 @@ class Spark:
         )
         return self.process.ends_within(_DEATH_SECONDS if is_connection else 0)
 
-    def kafka_rows(
-        self, options: Mapping[str, str], inputs: Sequence[str], positions: Mapping[InputPartition, int]
-    ) -> DataFrame:
-        """Return a streaming DataFrame of partitions of ``inputs`` from ``positions`` on, with our columns."""
-        rows = (
-            self.session.readStream.format("kafka")
-            .options(**options)
-            .option("assign", _assignment(positions))
-            .option("startingOffsets", _offsets(positions))
-            .load()
-        )
-        return self._gathered(rows, len(positions)).selectExpr(*_columns(inputs, options))
-
-    def kafka_range(
-        self,
-        options: Mapping[str, str],
-        inputs: Sequence[str],
-        starts: Mapping[InputPartition, int],
-        ends: Mapping[InputPartition, int],
-    ) -> DataFrame:
-        """Return a static DataFrame of partitions of ``inputs`` from ``starts`` to ``ends``, with our columns."""
-        rows = (
-            self.session.read.format("kafka")
-            .options(**options)
-            .option("assign", _assignment(starts))
-            .option("startingOffsets", _offsets(starts))
-            .option("endingOffsets", _offsets(ends))
-            .load()
-        )
-        return self._gathered(rows, len(starts)).selectExpr(*_columns(inputs, options))
-
-    def _gathered(self, rows: DataFrame, partitions: int) -> DataFrame:
-        """Return ``rows`` in at most as many Spark tasks as run in parallel, each for several Kafka partitions.
-
-        The source creates one task for each of its ``partitions``, whose start costs more than the rows of a small
-        batch. A task reads its partitions sequentially, so the rows of each stay in order.
-        """
-        at_a_time = self.session.sparkContext.defaultParallelism
-        return rows.coalesce(at_a_time) if partitions > at_a_time else rows
-
-    def limit_batches(self, query: StreamingQuery, records: int) -> None:
-        """Limit the next micro-batches of a running ``query`` over Kafka to ``records`` records.
-
-        ``maxOffsetsPerTrigger`` is read once, when the query starts; this replaces the internal value. Raises one of
-        `FAILURES`.
-        """
-        jvm: Any = self.session._jvm  # noqa: SLF001
-        execution = query._jsq.streamingQuery()  # noqa: SLF001
-        limit = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.maxRows(records)
-        # A plan has exactly one source, the input stream (`standby.feed.rules.plan`).
-        sources = execution.uniqueSources()
-        getattr(execution, "uniqueSources_$eq")(sources.updated(sources.keys().head(), limit))
-
-    def synthetic_rows(
-        self, options: Mapping[str, str], inputs: Sequence[str], rows_per_batch: int
-    ) -> DataFrame:
-        """Return a streaming DataFrame like `kafka_rows`, but without Kafka: null keys, empty values."""
+    def synthetic_rows(self, inputs: Sequence[str], *, has_headers: bool = False) -> DataFrame:
+        """Return a streaming DataFrame with the columns that transforms get, to check a transform's plan with it."""
+        several = ("topic as _topic",) if len(inputs) > 1 else ()
+        headers = ("headers",) if has_headers else ()
         return (
             self.session.readStream.format("rate-micro-batch")
-            .option("rowsPerBatch", rows_per_batch)
+            .option("rowsPerBatch", 1)
             .load()
             .selectExpr(
                 "cast(null as binary) as key",
@@ -328,29 +212,8 @@ class Spark:
                 f"'{inputs[0]}' as topic",
                 "cast(null as array<struct<key: string, value: binary>>) as headers",
             )
-            .selectExpr(*_columns(inputs, options))
+            .selectExpr(*_COLUMNS, *several, *headers)
         )
-
-
-def _columns(inputs: Sequence[str], options: Mapping[str, str]) -> tuple[str, ...]:
-    several = ("topic as _topic",) if len(inputs) > 1 else ()
-    return (*_COLUMNS, *several, *(("headers",) if options.get(HEADERS_OPTION) == "true" else ()))
-
-
-def _assignment(positions: Mapping[InputPartition, int]) -> str:
-    """Return an assignment for Spark's Kafka source: topic → its partitions."""
-    partitions: dict[str, list[int]] = {}
-    for topic, partition in sorted(positions):
-        partitions.setdefault(topic, []).append(partition)
-    return json.dumps(partitions)
-
-
-def _offsets(positions: Mapping[InputPartition, int]) -> str:
-    """Return offsets in the format of Spark's Kafka source: topic → partition → offset."""
-    offsets: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in positions.items():
-        offsets.setdefault(topic, {})[str(partition)] = offset
-    return json.dumps(offsets)
 
 
 def operators(frame: DataFrame) -> list[Operator]:
@@ -372,13 +235,55 @@ def operators(frame: DataFrame) -> list[Operator]:
     return found
 
 
+def check_streaming(frame: DataFrame) -> None:
+    """Raise `AnalysisException` if the plan of the streaming ``frame`` has what Spark refuses for streams.
+
+    An outer join, for example, may have rows that come from no input record.
+    """
+    jvm: Any = frame.sparkSession._jvm  # noqa: SLF001
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    analyzed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+    checker.checkForStreaming(analyzed, jvm.org.apache.spark.sql.streaming.OutputMode.Append())
+
+
+#: Parts of a plan that are evaluated when it is made: the time, random numbers, and results of other plans.
+_EVALUATED_ONCE: Final = (
+    "CURRENT_LIKE",
+    "EXPRESSION_WITH_RANDOM_SEED",
+    "PLAN_EXPRESSION",
+    "JOIN",
+    "AS_OF_JOIN",
+    "LATERAL_JOIN",
+    "NEAREST_BY_JOIN",
+)
+
+#: Parts of an executable plan that keep the rows of their first run.
+_KEEP_ROWS: Final = ("Exchange", "AdaptiveSparkPlan", "InMemoryTableScan", "AttachDistributedSequence")
+
+
+def may_run_again(frame: DataFrame) -> bool:
+    """Return whether the plan of ``frame`` may be run repeatedly, as if it were made anew each time."""
+    execution = frame._jdf.queryExecution()  # noqa: SLF001
+    plan = execution.analyzed()
+    jvm: Any = frame.sparkSession._jvm  # noqa: SLF001
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    patterns = catalyst.trees.TreePattern
+    if any(plan.containsPattern(getattr(patterns, each)()) for each in _EVALUATED_ONCE):
+        return False
+    # Strings such as 'today', cast to a date.
+    if not catalyst.optimizer.SpecialDatetimeValues.apply(plan).fastEquals(plan):
+        return False
+    executed = str(execution.executedPlan().treeString())
+    return not any(each in executed for each in _KEEP_ROWS)
+
+
 def types(frame: DataFrame) -> list[tuple[str, str]]:
     """Return the columns of ``frame`` with Spark's type names."""
     return list(frame.dtypes)
 
 
 def is_user_error(error: BaseException) -> bool:
-    """Return whether a micro-batch's job failed with ``error`` because of the user's expressions, not of the input.
+    """Return whether a batch's job failed with ``error`` because of the user's expressions.
 
     For example a Python function that raised, or an expression that refuses a value (such as a cast in ANSI mode).
     """
@@ -391,41 +296,14 @@ def is_user_error(error: BaseException) -> bool:
         for _ in range(_MOST_CAUSES):
             if str(origin.getClass().getName()).startswith(_NOT_OF_THE_USER):
                 return False
+            if str(origin.getMessage()).startswith(_CANCELLED):
+                return False
             origin = origin.getCause()
             if origin is None:
                 return True
     except FAILURES:
         pass  # the JVM is gone
     return False
-
-
-def unreadable(error: BaseException) -> str | None:
-    """Return the message of Spark's Kafka source about an unreadable record; None: ``error`` is something else.
-
-    Such an error names the record's topic, partition and offset: the same record fails again for every reader.
-    """
-    cause = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-    if not isinstance(error, FAILURES):
-        return None
-    try:
-        for _ in range(_MOST_CAUSES):
-            if cause is None:
-                return None
-            kind, message = str(cause.getClass().getName()), str(cause.getMessage())
-            if (kind.startswith(_KAFKA_SOURCE) and _names_record(cause)) or (
-                kind == _CLIENTS_ERROR and message.startswith(_CLIENTS_RECORD)
-            ):
-                return message.partition("\n")[0]
-            cause = cause.getCause()
-    except FAILURES:
-        pass  # the JVM is gone
-    return None
-
-
-def _names_record(cause: Any) -> bool:
-    # Conditions about ranges of offsets, or about several partitions, have other parameters.
-    parameters = cause.getMessageParameters()
-    return all(parameters.containsKey(each) for each in ("topic", "partition", "offset"))
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
@@ -463,15 +341,12 @@ def _session(process: SparkProcess, settings: Mapping[str, str]) -> SparkSession
 def _wait_for_ever(gateway: Any) -> None:
     """Remove the default socket time-out, which a job may have set, from all connections of ``gateway``.
 
-    Calls into the JVM may take any time, and waiting for a query's end takes months; `Spark.deadline` limits calls.
+    A batch may take any time; `Spark.deadline` limits other calls.
     """
-    # Started here, because it would otherwise be started with the first query.
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    client, server = gateway._gateway_client, gateway._callback_server  # noqa: SLF001
+    client = gateway._gateway_client  # noqa: SLF001
     for connection in client.deque:
         connection.socket.settimeout(None)
     client._create_new_connection = _unbounded(client._create_new_connection)  # noqa: SLF001
-    server._create_connection = _unbounded(server._create_connection)  # noqa: SLF001
 
 
 def _unbounded(make: Callable[..., Any]) -> Callable[..., Any]:

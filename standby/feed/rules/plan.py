@@ -1,8 +1,8 @@
-"""Checks a transform's streaming plan: it must process each row by itself. Pure.
+"""Checks a transform's plan: it must process each row by itself. Pure.
 
-A stateful operator would keep its state in the query's checkpoint, which is discarded at each start (offsets are the
-committed ones, rule `committed-offsets`). The result of an operator over all rows of a micro-batch would depend on
-where the batch ends, which differs when records are read again.
+The plan is that over a streaming DataFrame, in which Spark marks what the rows pass through. It runs over one
+micro-batch at a time, so an operator's state would end with the batch, and the result of an operator over all rows
+would depend on where the batch ends, which differs when records are read again.
 """
 
 from __future__ import annotations
@@ -13,30 +13,28 @@ from typing import Final
 
 from standby.errors import BadConfiguration
 
-_CHECKPOINT: Final = (
-    "its state would lie in the query's checkpoint, which is thrown away; keep it in the step's stores"
-)
+_STATE: Final = "its state would end with each micro-batch; keep it in the step's stores"
 _BOUNDARY: Final = (
     "its result depends on where a micro-batch ends, which is not the same when records are read again"
 )
 
 #: Name of a logical operator in Spark → why it cannot be applied to the stream.
 REFUSED: Final = {
-    "Aggregate": f"an aggregation: {_CHECKPOINT}",
-    "Distinct": f"a distinct union: {_CHECKPOINT}",
-    "Deduplicate": f"dropDuplicates() or distinct(): {_CHECKPOINT}",
-    "DeduplicateWithinWatermark": f"dropDuplicatesWithinWatermark(): {_CHECKPOINT}",
-    "FlatMapGroupsWithState": f"a state per group: {_CHECKPOINT}",
-    "FlatMapGroupsInPandasWithState": f"applyInPandasWithState(): {_CHECKPOINT}",
-    "TransformWithState": f"transformWithState(): {_CHECKPOINT}",
-    "TransformWithStateInPandas": f"transformWithStateInPandas(): {_CHECKPOINT}",
-    "TransformWithStateInPySpark": f"transformWithState(): {_CHECKPOINT}",
-    "GlobalLimit": f"limit(): {_CHECKPOINT}",
-    "LocalLimit": f"limit(): {_CHECKPOINT}",
-    "Offset": f"offset(): {_CHECKPOINT}",
-    "Tail": f"tail(): {_CHECKPOINT}",
-    "Intersect": f"intersect(): {_CHECKPOINT}",
-    "Except": f"exceptAll() or subtract(): {_CHECKPOINT}",
+    "Aggregate": f"an aggregation: {_STATE}",
+    "Distinct": f"a distinct union: {_STATE}",
+    "Deduplicate": f"dropDuplicates() or distinct(): {_STATE}",
+    "DeduplicateWithinWatermark": f"dropDuplicatesWithinWatermark(): {_STATE}",
+    "FlatMapGroupsWithState": f"a state per group: {_STATE}",
+    "FlatMapGroupsInPandasWithState": f"applyInPandasWithState(): {_STATE}",
+    "TransformWithState": f"transformWithState(): {_STATE}",
+    "TransformWithStateInPandas": f"transformWithStateInPandas(): {_STATE}",
+    "TransformWithStateInPySpark": f"transformWithState(): {_STATE}",
+    "GlobalLimit": f"limit(): {_STATE}",
+    "LocalLimit": f"limit(): {_STATE}",
+    "Offset": f"offset(): {_STATE}",
+    "Tail": f"tail(): {_STATE}",
+    "Intersect": f"intersect(): {_STATE}",
+    "Except": f"exceptAll() or subtract(): {_STATE}",
     "FlatMapGroupsInPandas": f"applyInPandas(): {_BOUNDARY}",
     "FlatMapGroupsInArrow": f"applyInArrow(): {_BOUNDARY}",
     "FlatMapCoGroupsInPandas": f"applyInPandas() of two groups: {_BOUNDARY}",
@@ -46,7 +44,7 @@ REFUSED: Final = {
     "Window": f"a window function: {_BOUNDARY}",
     "WindowInPandas": f"a window function: {_BOUNDARY}",
     "Sort": f"a sort: {_BOUNDARY}; the step gets its rows in offset order anyway",
-    "Pivot": f"pivot(): {_CHECKPOINT}",
+    "Pivot": f"pivot(): {_STATE}",
     "Sample": "sample(): it draws other rows when records are read again",
 }
 
@@ -76,7 +74,7 @@ def check_plan(operators: Iterable[Operator], transform: str) -> None:
         if each.name in REFUSED:
             raise BadConfiguration(f"task.transform: {transform} contains {REFUSED[each.name]}")
         if each.name == "Join" and each.streaming_inputs > 1:
-            raise BadConfiguration(f"task.transform: {transform} joins the stream with itself: {_CHECKPOINT}")
+            raise BadConfiguration(f"task.transform: {transform} joins the stream with itself: {_STATE}")
         if each.name == "Union" and each.streaming_inputs > 1:
             raise BadConfiguration(
                 f"task.transform: {transform} contains a union of the stream with itself: each branch would read "

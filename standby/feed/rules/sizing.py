@@ -22,13 +22,6 @@ TARGET_SECONDS: Final = 1.0
 #: The initial limit, and the smallest that is tried for speed.
 LEAST_RECORDS: Final = 2_500
 
-#: Maximum records per batch while their size is unknown: each may have the megabyte that Kafka allows.
-FIRST_RECORDS: Final = 100
-
-#: A batch held at the gate may have this many times the records of one that finishes in time: it follows an active
-#: that is fast enough.
-_HELD: Final = 4
-
 #: Doubling the size is worth a longer batch if it increases the records per second by this factor.
 _WORTH: Final = 1.35
 
@@ -42,15 +35,9 @@ _REST_BATCHES: Final = 16
 class BatchSize:
     """The limit of the next batch, learned from earlier ones."""
 
-    def __init__(self, most: int, most_bytes: int | None = None) -> None:
-        """``most`` is the upper limit, even when it is below `LEAST_RECORDS`.
-
-        ``most_bytes`` is the byte limit of a reader that cannot count bytes itself; None: it can, or need not.
-        """
+    def __init__(self, most: int) -> None:
+        """``most`` is the upper limit, even when it is below `LEAST_RECORDS`."""
         self._most = most
-        self._most_bytes = most_bytes
-        #: Bytes per record; None: not known yet.
-        self._mean: float | None = None
         self._least = min(most, LEAST_RECORDS)
         self._in_time = self._least
         #: While batches are slow: the limit before the last change, and its records per second.
@@ -60,33 +47,12 @@ class BatchSize:
     @property
     def records(self) -> int:
         """Maximum input records of the next batch, over all tasks of a container."""
-        return self._fitting(self._in_time)
-
-    @property
-    def held(self) -> int:
-        """Maximum input records of a batch held at the gate: there may be more records, but no more bytes."""
-        return self._fitting(min(self._most, _HELD * self._in_time))
-
-    def note_bytes(self, records: int, size: int) -> None:
-        """Record a batch's size: ``size`` bytes for ``records`` records."""
-        mean = max(1.0, size / max(1, records))
-        # The next records may be as large as the largest recent ones.
-        self._mean = mean if self._mean is None else max(mean, (self._mean + mean) / 2)
-
-    def note_ahead(self, mean: int) -> None:
-        """Record that coming records have ``mean`` bytes; a smaller value than before is ignored."""
-        if self._mean is not None:
-            self._mean = max(self._mean, mean)
-
-    @property
-    def reach(self) -> int:
-        """Maximum records of the batch after the current one, whatever its result."""
-        return min(self._most, 2 * self._in_time)
+        return self._in_time
 
     def note(self, records: int, seconds: float) -> bool:
         """Record a batch's duration; return whether the limit has changed."""
         before = self.records
-        if records < 0.9 * before or before < self._in_time:
+        if records < 0.9 * before:
             # The batch was limited by the available input or by bytes, not by the time.
             return False
         if seconds <= TARGET_SECONDS:
@@ -103,14 +69,6 @@ class BatchSize:
         """Reduce the size after a batch that was far too large: any size that succeeds is right."""
         self._least = self._in_time = max(1, self.records // _SHRINK)
         self._tried, self._rest = None, 0
-
-    def _fitting(self, records: int) -> int:
-        """Return ``records``, or as many as fit into memory."""
-        if self._most_bytes is None:
-            return records
-        if self._mean is None:
-            return min(records, FIRST_RECORDS)
-        return max(1, int(min(records, self._most_bytes / self._mean)))
 
     def _try(self, rate: float, fitting: int) -> None:
         """Try the next size, or return to the previous one, after a slow batch with ``rate`` records per second.

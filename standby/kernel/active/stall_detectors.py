@@ -2,44 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.replay.ends import EndOffset
 from standby.replica.lag import LagClock
-
-#: How long an active that commits regularly may pause before its standby prepares for a promotion. This is longer than
-#: batches take, and shorter than the time after which the leader considers a silent host lost.
-SILENT_SECONDS: Final = 0.5
-
-#: Number of commits in a row, none of them after a pause, that count as regular.
-REGULAR: Final = 5
-
-#: A standby prepares at most once in this time, since an active may only be slow.
-AGAIN_SECONDS: Final = 10.0
-
-
-class SilenceDetector:
-    """Detects, from the changelog, that a regular active has stopped committing. Times are monotonic seconds.
-
-    It leads to preparations only, never to a decision about the active.
-    """
-
-    def __init__(self) -> None:
-        self._position: int | None = None
-        self._moved_at = 0.0
-        self._in_row = 0
-        self._again_at = 0.0
-        self._is_silent = False
-
-    def is_silent(self, position: int, now: float) -> bool:
-        """Return whether the active pauses, given how far its changelog has been replayed. To be called repeatedly."""
-        if position != self._position:
-            self._in_row = self._in_row + 1 if now - self._moved_at < SILENT_SECONDS else 1
-            self._position, self._moved_at, self._is_silent = position, now, False
-        elif self._in_row >= REGULAR and now - self._moved_at >= SILENT_SECONDS and now >= self._again_at:
-            self._in_row, self._again_at, self._is_silent = 0, now + AGAIN_SECONDS, True
-        return self._is_silent
 
 
 class InputLag:

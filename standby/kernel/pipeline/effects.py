@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,12 +19,11 @@ from standby.kernel.pipeline.batch import BatchRunner, TaskFailed, commit_alone,
 from standby.kernel.pipeline.repeats import uncommitted
 from standby.kernel.ports import Broker
 from standby.ports import Feed, InputAway, TaskBatch
-from standby.replica.claim import offsets_of
 from standby.replica.failing import code_error
 from standby.replica.identity import TopicChanged
 from standby.replica.lifecycle import Signal
 from standby.shared.errortext import first_line, full_traceback, summary_of
-from standby.shared.model import Offsets, StartStep, TaskId
+from standby.shared.model import StartStep, TaskId
 
 _log: Final = logging.getLogger(__name__)
 
@@ -33,9 +32,6 @@ _LEVELS: Final = {
     Level.WARNING: logging.WARNING,
     Level.ERROR: logging.ERROR,
 }
-
-#: Returns the input offsets that the current active of a task has committed, as known to its standby.
-Reached = Callable[[], "Offsets | None"]
 
 
 @dataclass(slots=True)
@@ -73,8 +69,6 @@ class PipelineEffects:
         """The deliveries of the current or the last query."""
         self.is_warming = False
         """Read from any thread."""
-        self.reached: Mapping[TaskId, Reached] = {}
-        """Progress of the current actives of the tasks here; replaced from any thread."""
         self.runner: Final = runner
         self._name = name
         self._input = source
@@ -101,8 +95,6 @@ class PipelineEffects:
                 active = self.actives[task]
                 active.last_commit_ms = now_ms
                 active.claim().add_done_callback(partial(_after_reclaim, active))
-            case actions.StopPrepared():
-                self._running_feed.stop()
             case _:
                 return self._ask(action)
         return None
@@ -147,22 +139,13 @@ class PipelineEffects:
         except StandfastError as error:
             return events.Unanswered(str(error))
 
-    def _answer(
-        self, question: actions.AskInput | actions.ReadRecord | actions.AskPositions | actions.Prepare
-    ) -> FeedingEvent:
+    def _answer(self, question: actions.AskInput | actions.ReadRecord) -> FeedingEvent:
         """Return the answer to a question. Raises `StandfastError` if there is none at present."""
         match question:
             case actions.AskInput():
                 return self._ask_input(question)
             case actions.ReadRecord(task, topic, offset):
                 return events.RecordRead(self._input.read_input(topic, task.partition, offset))
-            case actions.AskPositions(tasks, is_exact):
-                return events.PositionsTold(self._asked(tasks) if is_exact else self._known(tasks))
-            case actions.Prepare(positions, is_near, is_anew):
-                feed = self._running_feed
-                if is_anew:
-                    feed.stop()
-                return events.FeedPrepared(feed.prepare(positions, is_near=is_near))
 
     # ---- the active tasks ----
 
@@ -208,16 +191,6 @@ class PipelineEffects:
             if not action.checks_topics:
                 raise
             return events.InputChanged(first_line(error))
-
-    def _known(self, tasks: Collection[TaskId]) -> dict[TaskId, Offsets]:
-        reached = self.reached
-        found = {task: reached[task]() for task in tasks if task in reached}
-        return {task: offsets for task, offsets in found.items() if offsets is not None}
-
-    def _asked(self, tasks: Collection[TaskId]) -> dict[TaskId, Offsets]:
-        committed = self._input.committed([each.partition for each in tasks])
-        found = {task: offsets_of(committed[task.partition]) for task in tasks}
-        return {task: offsets for task, offsets in found.items() if offsets is not None}
 
     # ---- the feed ----
 

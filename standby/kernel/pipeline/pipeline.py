@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from standby.errors import BadConfiguration
-from standby.feeding import core, preparation
+from standby.feeding import core, warming
 from standby.feeding.events import (
     Closed,
     CodeRefused,
@@ -26,7 +26,7 @@ from standby.feeding.events import (
 from standby.feeding.state import FeedingPolicy, FeedingState, FeedMember, Outlook
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.pipeline.batch import BatchRunner, refusal_of
-from standby.kernel.pipeline.effects import PipelineEffects, Reached
+from standby.kernel.pipeline.effects import PipelineEffects
 from standby.kernel.ports import Broker
 from standby.ports import Feed
 from standby.replica.lifecycle import Signal
@@ -90,14 +90,9 @@ class Pipeline:
 
     @property
     def is_warm(self) -> bool:
-        """Whether a start of the feed would be quick now: it is warm, and a required hot query is ready."""
-        feed, state = self._effects.feed, self._state
-        if feed is None or not feed.is_warm:
-            return False
-        is_idle = state.query is None and not state.members
-        return not (
-            is_idle and preparation.is_pending(state.preparation, self._outlook, is_prepared=feed.is_prepared)
-        )
+        """Whether a start of the feed would be quick now."""
+        feed = self._effects.feed
+        return feed is not None and feed.is_warm
 
     @property
     def start_seconds(self) -> float | None:
@@ -117,41 +112,12 @@ class Pipeline:
         The repetition is needed because a warm-up may begin just after it was cancelled.
         """
         before = self._outlook
-        self._outlook = preparation.expecting(before, frozenset(tasks), self._seams.clock.monotonic())
+        self._outlook = warming.expecting(before, frozenset(tasks), self._seams.clock.monotonic())
         if self._outlook.expected - before.expected:
             self._worker.wake()
         feed = self._effects.feed
-        if self._effects.is_warming and feed is not None and not self._may_warm(feed):
+        if self._effects.is_warming and feed is not None and not self._may_warm():
             feed.cancel_warm()
-
-    def prepare(self, tasks: Iterable[TaskId]) -> None:
-        """Set the standbys that will be made active soon. To be called repeatedly, after `expect`."""
-        before = self._outlook
-        self._outlook = replace(before, next=frozenset(tasks))
-        if self._outlook.next != before.next:
-            self._worker.wake()
-
-    def keep_hot(
-        self, tasks: Iterable[TaskId], reached: Mapping[TaskId, Reached], *, is_silent: bool = False
-    ) -> None:
-        """Set the standbys whose query is to run all the time. To be called repeatedly, after `expect`.
-
-        ``reached`` returns, for each task here, the progress of its current active; ``is_silent``: one of these has
-        stopped committing.
-        """
-        before, self._effects.reached = self._outlook, reached
-        outlook = preparation.keeping_hot(before, frozenset(tasks), self._seams.clock.monotonic())
-        self._outlook = replace(outlook, is_silent=is_silent)
-        if (self._outlook.hot, is_silent) != (before.hot, before.is_silent):
-            self._worker.wake()
-
-    def is_prepared(self, task: TaskId) -> bool:
-        """Return whether everything is prepared for a task that does not run here yet.
-
-        If other tasks run here, nothing can be prepared: the feed must be restarted with all of them.
-        """
-        feed = self._effects.feed
-        return feed is not None and core.is_prepared_for(self._state, task, is_prepared=feed.is_prepared)
 
     def join(self, active: ActiveTask) -> None:
         """Feed this task, starting at its committed offset."""
@@ -177,14 +143,9 @@ class Pipeline:
             feed.cancel_warm()
         return done
 
-    def _may_warm(self, feed: Feed) -> bool:
-        return preparation.may_warm(
-            self._state.preparation,
-            self._outlook,
-            self._seams.clock.monotonic(),
-            is_warm=feed.is_warm,
-            is_awaited=self._worker.has_commands,
-        )
+    def _may_warm(self) -> bool:
+        now = self._seams.clock.monotonic()
+        return warming.may_warm(self._outlook, now, is_awaited=self._worker.has_commands)
 
     # ---- on its thread ----
 
@@ -223,7 +184,7 @@ class Pipeline:
                     events.append(answer)
 
     def _observed(self) -> Observed:
-        effects, seams, feed = self._effects, self._seams, self._effects.feed
+        effects, seams = self._effects, self._seams
         members = {
             task: SeenMember(active.committed, active.last_commit_ms, active.is_reported)
             for task, active in effects.actives.items()
@@ -235,8 +196,6 @@ class Pipeline:
             commits=effects.runner.commits,
             is_delivering=effects.delivering.is_at_work,
             is_awaited=self._worker.has_commands,
-            is_warm=feed is not None and feed.is_warm,
-            is_prepared=feed is not None and feed.is_prepared,
             input_ends={task.partition: seams.input_end(task.partition) for task in members},
             outlook=self._outlook,
         )

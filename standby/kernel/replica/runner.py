@@ -15,7 +15,6 @@ from standby.kernel.active.stall_detectors import (
     InputLag,
     InputStallDetector,
     PromotionStallDetector,
-    SilenceDetector,
 )
 from standby.kernel.cancel_scope import CancelScope, ReportSignal
 from standby.kernel.job import JobKernel
@@ -32,7 +31,7 @@ from standby.replica.identity import TopicChanged
 from standby.replica.lifecycle import ENDED, RUNNING, TAKING_OVER, Effect, Replica, Signal
 from standby.replica.store.origin import BeginningLost
 from standby.shared.errortext import DETAIL_CHARACTERS, clean, first_line, summary_of
-from standby.shared.model import Fault, Offsets, Phase, ReplicaStatus, Role
+from standby.shared.model import Fault, Phase, ReplicaStatus, Role
 from standby.threads.worker import Worker
 
 _log: Final = logging.getLogger(__name__)
@@ -96,7 +95,6 @@ class ReplicaRunner:
         self._progress = InputStallDetector()
         self._input_lag = InputLag()
         self._way = PromotionStallDetector()
-        self._silence = SilenceDetector()
         self._ways = 0
         """Number of attempts to become active."""
         self._post = post
@@ -212,23 +210,6 @@ class ReplicaRunner:
         if self._writer is None:
             self._connect(self._run)
 
-    def reached(self) -> Offsets | None:
-        """Return the input offsets that the current active has committed, as far as they were replayed here.
-
-        None when they are not known here. Thread-safe.
-        """
-        store = self._store
-        try:
-            last = store.committed() if store is not None else None
-        except StandfastError:
-            return None
-        return last.offsets if last is not None else None
-
-    def is_active_silent(self, now: float) -> bool:
-        """Return whether the current active has stopped committing, as far as is seen here; ``now`` is monotonic."""
-        store = self._store
-        return store is not None and self._silence.is_silent(store.position.offset, now)
-
     def is_prepared(self) -> bool:
         """Return whether everything is done that can be done ahead of its planned promotion. Thread-safe."""
         partition = self.replica.id.task.partition
@@ -237,7 +218,7 @@ class ReplicaRunner:
             and self.replica.phase is Phase.TAILING
             and self._writer is not None
             and self.job.ends.changelog(partition) is not None
-            and self.job.pipeline.is_prepared(self.replica.id.task)
+            and (self.job.pipeline.is_warm or not self.job.config.standby_warm)
         )
 
     def end(self) -> None:

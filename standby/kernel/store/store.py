@@ -95,11 +95,6 @@ class TaskStore:
         value = self._open.get_many((OWN,))[0]
         return None if value is None else int(value)
 
-    def committed(self) -> CommitRecord | None:
-        """Return the same as `last_commit`, for threads outside of the replica's work. Raises like `look_up`."""
-        value = self.look_up((COMMIT,))[0]
-        return None if value is None else decode_commit(value)
-
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each full key, in order."""
         return self._open.get_many(keys)

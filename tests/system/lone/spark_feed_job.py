@@ -48,10 +48,6 @@ def refuses_a_value(rows: Any) -> Any:
     return rows.withColumn("number", f.col("value").cast("string").cast("int"))
 
 
-def tells_who_reads(rows: Any) -> Any:
-    return rows.withColumn("read_by", f.spark_partition_id())
-
-
 def counts(rows: Any) -> Any:
     return rows.groupBy("_task", "_offset").count()
 

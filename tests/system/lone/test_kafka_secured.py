@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,13 +28,10 @@ from appmaster.adapters.kafka import EventLog, Topics, fence, fence_job, read_ev
 from appmaster.cli.launch.checks import check_topics
 from appmaster.cli.shared.jobfile import JobFile
 from appmaster.config import cluster_config
-from embedded.jars.cache import classpath
 from standby.cluster import dump
 from standby.config import kafka_settings, parse
 from standby.errors import BadConfiguration, Unavailable
-from standby.feed.make import make_feed
-from standby.ports import TaskBatch
-from standby.shared.model import Offsets, Phase, Role
+from standby.shared.model import Phase, Role
 from standby.shared.naming import transactional_id
 from tests.fakes.authorities import certificate_in, write_certificate
 from tests.fakes.token_server import AUDIENCE, TokenServer
@@ -366,27 +362,3 @@ def test_tokens_are_renewed_while_records_flow(
         lab.produce(50)
         active.await_processed()
     lab.assert_exact()
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("name", ["PLAIN", "OAUTHBEARER"])
-def test_spark_logs_in(ways: Mapping[str, Way], name: str, tmp_path: Path) -> None:
-    lab = lab_of(ways[name], tmp_path)
-    allow(lab, ways[name].principal, of_containers(lab).values())
-    lab.produce(50)
-    config = dataclasses.replace(parse(lab.definition.config), feed="spark", step="none:none")
-    feed = make_feed(config, lab.definition, classpath("spark-kafka"), tmp_path)
-    seen: dict[int, int] = {}
-    done = threading.Event()
-
-    def deliver(batches: tuple[TaskBatch, ...]) -> None:
-        seen.update({each.task.partition: each.end.total for each in batches})
-        if seen == {each: lab.position(each) for each in range(lab.tasks)}:
-            done.set()
-
-    try:
-        feed.start(dict.fromkeys(lab.task_ids, Offsets.of(0)), deliver)
-        assert done.wait(PATIENCE_SECONDS), (seen, feed.failure)
-    finally:
-        feed.stop()
-        feed.close()

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import logging
 import os
 import shutil
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -17,19 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewTopic
 
-from embedded.jars.cache import classpath
 from standby.config import JobConfig, parse
-from standby.errors import BadConfiguration, CorruptState
+from standby.errors import BadConfiguration
 from standby.feed.functions import job_code
 from standby.feed.make import check_transform, make_feed
 from standby.ports import Feed, TaskBatch
 from standby.shared.model import Offsets, TaskId
 from standby.shared.wire import JobDefinition
-from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 from tests.topics import make_topics
 
 pytestmark = pytest.mark.spark
@@ -81,7 +75,7 @@ def make(kafka_bootstrap: str, code: Path) -> Iterator[Callable[..., Feed]]:
 
     def build(topic: str, transform: str = "", **changes: Any) -> Feed:
         config = dataclasses.replace(configuration(kafka_bootstrap, topic, transform), **changes)
-        feed = make_feed(config, definition(), classpath("spark-kafka"), code)
+        feed = make_feed(config, definition(), (), code)
         feeds.append(feed)
         return feed
 
@@ -152,35 +146,10 @@ def test_transforms_that_treat_each_row_by_itself_are_accepted_and_run(
     feed.stop()
 
 
-@pytest.mark.parametrize("is_bounded", [False, True])
-def test_many_partitions_are_read_by_as_many_spark_tasks_as_run_at_a_time(
-    kafka_bootstrap: str, make: Callable[..., Feed], is_bounded: bool
-) -> None:
-    partitions, records = 7, 20
-    feed, seen = (
-        make(filled_topic(kafka_bootstrap, records, "{0}", partitions), "tells_who_reads"),
-        Deliveries(),
-    )
-    tasks = [TaskId("spark-feed", "main", each) for each in range(partitions)]
-    feed.start(dict.fromkeys(tasks, at(0)), seen, dict.fromkeys(tasks, at(records)) if is_bounded else None)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(seen.column("_offset")) < partitions * records:
-        assert time.monotonic() < deadline
-        seen.came.wait(LOOK_SECONDS)
-        seen.came.clear()
-    feed.stop()
-    assert set(seen.column("read_by")) == {0, 1}
-    for task in tasks:
-        values = [
-            value for each in seen.batches if each.task == task for value in each.rows["value"].to_pylist()
-        ]
-        assert values == [b"%d" % number for number in range(records)]
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("counts", "an aggregation: its state would lie in the query's checkpoint"),
+        ("counts", "an aggregation: its state would end with each micro-batch"),
         ("distinct", r"dropDuplicates\(\) or distinct\(\)"),
         ("deduplicates", r"dropDuplicates\(\) or distinct\(\)"),
         ("deduplicates_late", r"dropDuplicatesWithinWatermark\(\)"),
@@ -252,59 +221,13 @@ def test_what_deliver_raises_is_told_even_when_it_is_no_ordinary_exception(
     assert feed.failure is leaving
 
 
-def test_records_that_vanish_under_a_running_feed_end_it(
-    kafka_bootstrap: str, make: Callable[..., Feed]
-) -> None:
-    topic = filled_topic(kafka_bootstrap, 10, "v{0}")
-    entered, leave = threading.Event(), threading.Event()
-
-    def deliver(_: tuple[TaskBatch, ...]) -> None:
-        entered.set()
-        assert leave.wait(PATIENCE_SECONDS)
-
-    feed = make(topic, batch_max_records=10)
-    feed.start({TASK: at(0)}, deliver)
-    assert entered.wait(PATIENCE_SECONDS)
-    produce(kafka_bootstrap, topic, [f"v{number}" for number in range(10, 30)])
-    where = TopicPartition(topic, 0, 20)
-    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
-    admin.delete_records([where])[where].result(PATIENCE_SECONDS)
-    leave.set()
-    assert feed.wait(PATIENCE_SECONDS)
-    assert isinstance(feed.failure, CorruptState)
-    assert "position 10 is below the first record, 20" in str(feed.failure)
-
-
-def test_a_release_of_spark_that_refuses_the_internal_option_is_only_slower(
-    kafka_bootstrap: str,
-    make: Callable[..., Feed],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    from standby.adapters.spark import query as pyspark_query
-    from standby.adapters.spark.session import Spark
-
-    refused = {**pyspark_query._ASYNC_PROGRESS, "asyncProgressTrackingCheckpointIntervalMs": "often"}
-    monkeypatch.setattr(pyspark_query, "_ASYNC_PROGRESS", refused)
-    feed, seen = make(filled_topic(kafka_bootstrap, 5, "v{0}")), Deliveries()
-    with caplog.at_level(logging.WARNING):
-        feed.start({TASK: at(2)}, seen)
-    seen.wait_for(feed, 5)
-    assert "refuses asynchronous progress tracking" in caplog.text
-    assert seen.batches[0].start == at(2)
-    assert seen.column("value") == [b"v2", b"v3", b"v4"]
-    feed.stop()
-    assert Spark._shared is not None
-    Spark._shared.has_async_progress = True
-
-
 def test_many_starts_leave_nothing_behind(kafka_bootstrap: str, make: Callable[..., Feed]) -> None:
     feed = make(filled_topic(kafka_bootstrap, 2, "v{0}"))
 
     def count() -> tuple[int, int, int]:
-        mine = list(Path("/dev/shm").glob(f"standfast-checkpoint-{os.getpid()}-*"))
-        descriptors = Path("/proc", str(feed.child_pids[0]), "fd")
-        return len(mine), threading.active_count(), len(list(descriptors.iterdir()))
+        processes = [Path("/proc", str(pid)) for pid in (feed.child_pids[0], os.getpid())]
+        jvms, own = (len(list((each / "fd").iterdir())) for each in processes)
+        return threading.active_count(), jvms, own
 
     counts = []
     rounds = 25
@@ -315,34 +238,11 @@ def test_many_starts_leave_nothing_behind(kafka_bootstrap: str, make: Callable[.
         feed.stop()
         if round_number in (4, rounds - 1):
             counts.append(count())
-    (checkpoints_before, threads, descriptors), (checkpoints, threads_later, descriptors_later) = counts
-    assert checkpoints <= checkpoints_before
+    (threads, *before), (threads_later, *later) = counts
     assert threads_later <= threads + 2
-    # The JVM opens some of its own; one that is left by each start would be more.
-    assert descriptors_later < descriptors + rounds - 5
-
-
-def test_a_start_that_was_prepared_for_begins_no_other_query(
-    kafka_bootstrap: str, make: Callable[..., Feed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beginning one is most of what a promotion in place waits for."""
-    from standby.feed.spark import SparkFeed
-
-    feed, seen = make(filled_topic(kafka_bootstrap, 10, "v{0}")), Deliveries()
-    assert isinstance(feed, SparkFeed)
-    begin, begun = feed.begin, threading.Semaphore(0)
-
-    def counted(*parts: Any) -> Any:
-        begun.release()
-        return begin(*parts)
-
-    monkeypatch.setattr(feed, "begin", counted)
-    feed.prepare({TASK: at(4)})
-    assert begun.acquire(blocking=False)
-    feed.start({TASK: at(6)}, seen)
-    seen.wait_for(feed, 10)
-    assert seen.column("value") == [b"v6", b"v7", b"v8", b"v9"]
-    assert not begun.acquire(blocking=False)
+    # Each opens some of its own; one that is left by each start would be more.
+    for descriptors, descriptors_later in zip(before, later, strict=True):
+        assert descriptors_later < descriptors + rounds - 5
 
 
 def test_an_empty_input_is_no_hindrance_to_warming(kafka_bootstrap: str, make: Callable[..., Feed]) -> None:
@@ -355,117 +255,3 @@ def test_an_empty_input_is_no_hindrance_to_warming(kafka_bootstrap: str, make: C
     seen.wait_for(feed, 1)
     assert seen.column("name") == ["zero"]
     feed.stop()
-
-
-def test_a_cancelled_rehearsal_goes_no_further(kafka_bootstrap: str, make: Callable[..., Feed]) -> None:
-    feed = make(filled_topic(kafka_bootstrap, 2000))
-    for delay in (0.0, 0.05, 0.15, 0.3):
-        thread = threading.Thread(target=feed.warm)
-        thread.start()
-        thread.join(delay)
-        feed.cancel_warm()
-        thread.join(PATIENCE_SECONDS)
-        assert not thread.is_alive()
-        assert not feed.is_warm, "the rest of the rehearsal was left out"
-    feed.warm()
-    assert feed.is_warm
-
-
-# ---- with a JVM of their own: a process each ----
-
-
-def child(kafka_bootstrap: str, topic: str, body: str) -> dict[str, Any]:
-    """Run ``body`` in a process that has a cold feed called `feed`; return what it gives to `tell`."""
-    script = f"""
-import json, os, signal, sys, threading, time
-from pathlib import Path
-from embedded.jars.cache import classpath
-from standby.config import parse
-from standby.errors import *
-from standby.feed.make import make_feed
-from standby.shared.model import Offsets, TaskId
-from standby.shared.wire import JobDefinition
-config = parse({{"job.name": "child", "task.inputs": {topic!r}, "task.step": "none:none",
-    "task.batch.max.records": "1000", "kafka.bootstrap.servers": {kafka_bootstrap!r}, "zookeeper.connect": "unused:1"}})
-job = JobDefinition(name="child", run="r", config={{}}, changelog="c", group="child", tasks=1)
-feed = make_feed(config, job, classpath("spark-kafka"))
-task = TaskId("child", "main", 0)
-patience = {PATIENCE_SECONDS}
-def tell(**what): print("TOLD " + json.dumps(what), flush=True)
-{body}
-feed.close()
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=HERE.parents[2],
-        capture_output=True,
-        text=True,
-        timeout=3 * PATIENCE_SECONDS,
-        check=False,
-    )
-    told = [json.loads(line[5:]) for line in run.stdout.splitlines() if line.startswith("TOLD ")]
-    assert run.returncode == 0, run.stdout + run.stderr
-    return {name: value for each in told for name, value in each.items()}
-
-
-def test_a_jvm_that_dies_ends_the_feed_and_hangs_nothing(kafka_bootstrap: str) -> None:
-    told = child(
-        kafka_bootstrap,
-        filled_topic(kafka_bootstrap, 10),
-        """
-first = threading.Event()
-feed.start({task: Offsets.of(0)}, lambda _: first.set())
-assert first.wait(patience)
-os.kill(feed.child_pids[0], signal.SIGKILL)
-assert feed.wait(patience)
-tell(failure=type(feed.failure).__name__, says=str(feed.failure), warm=feed.is_warm)
-feed.stop()
-for call in (feed.warm, lambda: feed.start({task: Offsets.of(0)}, print)):
-    try:
-        call()
-    except Transient as error:
-        tell(**{"later": str(error)})
-""",
-    )
-    assert told["failure"] == "Transient"
-    assert told["says"] == "Spark's JVM has died"
-    assert "ended by SIGKILL while a query was begun" in told["later"]
-    assert told["warm"] is False
-
-
-def test_a_jvm_that_does_not_answer_is_ended(kafka_bootstrap: str) -> None:
-    told = child(
-        kafka_bootstrap,
-        filled_topic(kafka_bootstrap, 10),
-        """
-import standby.feed.spark as module
-feed.warm()
-module._BEGIN_SECONDS = 2.0
-os.kill(feed.child_pids[0], signal.SIGSTOP)
-began = time.monotonic()
-try:
-    feed.start({task: Offsets.of(0)}, print)
-except Transient as error:
-    tell(seconds=time.monotonic() - began, says=str(error), gone=not Path("/proc", str(feed.child_pids[0])).exists())
-""",
-    )
-    assert "did not answer within 2 s while a query was begun" in told["says"]
-    assert told["gone"] is True
-    assert told["seconds"] > 1.5
-
-
-def test_a_killed_process_takes_its_jvm_along(kafka_bootstrap: str, tmp_path: Path) -> None:
-    told_path = tmp_path / "pid"
-    topic = filled_topic(kafka_bootstrap, 10)
-    with pytest.raises(AssertionError):
-        child(
-            kafka_bootstrap,
-            topic,
-            f"""
-feed.warm()
-Path({str(told_path)!r}).write_text(str(feed.child_pids[0]))
-os.kill(os.getpid(), signal.SIGKILL)
-""",
-        )
-    jvm = Path("/proc", told_path.read_text())
-    soon(lambda: not jvm.exists(), "the JVM is gone")

@@ -29,7 +29,6 @@ def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     settings = {
         "task.feed": "spark",
         "job.container.count": "1",
-        "job.hotstandby.query": "hot",
         "task.inputs.may.grow": "true",
         "cluster-manager.container.memory.mb": "1024",
     }

@@ -149,6 +149,7 @@ def test_what_holds_now_is_what_the_job_file_is_told() -> None:
     assert (HEARTBEAT_MS, SYNC_SECONDS) == (200, 30)
     for name, value in {
         "job.hotstandby.prepare.timeout.ms": "10 s",
+        "job.hotstandby.query": "job.hotstandby.warm",
         "job.hotstandby.restore.delay.ms": "3 s",
         "job.hotstandby.suspect.grace.ms": "3 s",
         "yarn.am.heartbeat.interval.ms": "200 ms",

@@ -14,7 +14,7 @@ from appmaster.records import ChangeRecord
 from standby.cluster import ClusterConfig
 from standby.config import JobConfig, flatten, kafka_settings, keys, shown
 from standby.errors import BadConfiguration
-from standby.feed.rules.settings import session_settings, source_options
+from standby.feed.rules.settings import session_settings
 from standby.security.disclosure import is_path_of_secret, is_secret
 from tests.cases import case
 from tests.fakes.jobs import JOB, job_config
@@ -110,9 +110,6 @@ def test_password_of_a_file_reaches_every_client_and_nothing_else(secret: Path) 
     settings = kafka_settings(config)
     assert settings["sasl.password"] == "s3cret"
     assert "sasl.password.file" not in settings
-    options = source_options(config, "group", str)
-    assert 'password="s3cret"' in options["kafka.sasl.jaas.config"]
-    assert not [name for name in options if name.endswith(".file")]
 
 
 def test_setting_of_spark_may_lie_in_a_file(secret: Path) -> None:

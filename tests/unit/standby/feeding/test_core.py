@@ -56,10 +56,6 @@ POSSIBLE: Mapping[type, set[type]] = {
     state.GivingUp: {events.PastCommitted, events.PastFailed, events.Unanswered},
     state.CheckingOffsets: {events.InputTold, events.InputChanged, events.Unanswered},
     state.Skipping: {events.PastCommitted, events.PastFailed, events.Unanswered},
-    state.Nearing: {events.PositionsTold, events.Unanswered},
-    state.Hurrying: {events.FeedPrepared, events.Unanswered},
-    state.Finding: {events.PositionsTold, events.Unanswered},
-    state.Following: {events.FeedPrepared, events.Unanswered},
 }
 
 
@@ -87,7 +83,7 @@ def test_all_that_have_joined_are_fed_from_what_they_have_committed() -> None:
 
 def test_those_that_have_joined_wait_a_moment_for_those_on_their_way() -> None:
     world = FeedingWorld()
-    world.announce(expected=frozenset((ONE, TWO)))
+    world.expect(ONE, TWO)
     world.join(ONE)
     world.turn()
     assert world.fed == {}
@@ -320,7 +316,7 @@ def test_the_end_is_the_end() -> None:
 
 
 def test_it_looks_seldom_while_nothing_is_due() -> None:
-    world = FeedingWorld(is_warm=False)
+    world = FeedingWorld()
     world.state = replace(world.state, warm_at=world.now + 1.5)
     assert world.wait() == 1.5
     world.join(ONE)

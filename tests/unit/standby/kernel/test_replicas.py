@@ -395,6 +395,12 @@ def test_a_warm_pipeline_is_told_and_kept_while_there_is_a_job(lab: MemoryLab) -
     assert not standby.replicas.is_warm
 
 
+def test_a_standby_reports_what_a_start_would_take_and_an_active_does_not(lab: MemoryLab) -> None:
+    active, standby = lab.pair()
+    standby.await_all(lambda each: each.start_ms == 0)
+    assert all(each.start_ms is None for each in active.statuses())
+
+
 def test_the_death_of_a_feeds_process_breaks_the_container(lab: MemoryLab) -> None:
     # It runs until its input is closed.
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:

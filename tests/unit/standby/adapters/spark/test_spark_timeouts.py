@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from standby.adapters.spark.query import Sink, begin
+from standby.adapters.spark.exchange import RowExchange
 from standby.adapters.spark.session import Spark
 from standby.feed.rules.settings import session_settings
 from tests.fakes.jobs import job_config
@@ -34,9 +35,7 @@ def spark(tmp_path: Path) -> Iterator[Spark]:
         made.close()
 
 
-def test_calls_callbacks_and_ends_of_queries_are_waited_for_as_long_as_they_take(
-    spark: Spark, tmp_path: Path
-) -> None:
+def test_calls_and_batches_are_waited_for_as_long_as_they_take(spark: Spark) -> None:
     jvm: Any = spark.session._jvm
     # Over the connection that is there, and over one of a new thread.
     jvm.java.lang.Thread.sleep(MILLIS)
@@ -52,19 +51,20 @@ def test_calls_callbacks_and_ends_of_queries_are_waited_for_as_long_as_they_take
     thread.start()
     thread.join(PATIENCE_SECONDS)
     assert failed == []
-    # A query calls back over a connection of its own, which is idle between two batches, and asks for rows there.
-    ends: list[BaseException | None] = []
-    received = threading.Semaphore(0)
+    # The rows of a batch come over a connection of their own.
+    exchange = RowExchange()
+    seconds = 2 * DEFAULT_SECONDS
 
-    def receive(rows: Any, _: object) -> None:
-        received.release()
-        jvm.java.lang.Thread.sleep(MILLIS)
+    def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import time
 
-    query = begin(
-        spark, spark.synthetic_rows({}, ("in",), 1), tmp_path / "checkpoint", Sink(receive, ends.append)
-    )
-    for _ in range(3):
-        assert received.acquire(timeout=PATIENCE_SECONDS), ends
-    assert ends == []
-    query.stop()
-    assert ends == [None]
+        for batch in batches:
+            time.sleep(seconds)
+            yield batch
+
+    try:
+        frame = exchange.frame(spark.session, "n bigint", 1).mapInArrow(slow, "n bigint")
+        exchange.put(pa.table({"n": [1, 2, 3]}), 1)
+        assert frame.toArrow()["n"].to_pylist() == [1, 2, 3]
+    finally:
+        exchange.clear()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from standby.feed.rules.sizing import FIRST_RECORDS, LEAST_RECORDS, TARGET_SECONDS, BatchSize
+from standby.feed.rules.sizing import LEAST_RECORDS, TARGET_SECONDS, BatchSize
 
 MOST = 40_000
 
@@ -126,52 +126,3 @@ def test_what_is_far_too_large_is_made_much_smaller_down_to_one_record_and_grows
     assert found == [312, 39, 4, 1, 1, 1]
     quick = backlogged(0.01, 0.000_01)
     assert [records for records, _ in quick.run(size, 5)] == [1, 2, 4, 8, 16]
-
-
-def test_of_records_of_unknown_size_the_first_are_few() -> None:
-    size = BatchSize(MOST, 32 << 20)
-    assert size.records == FIRST_RECORDS
-    assert BatchSize(40, 32 << 20).records == 40
-    size.note_bytes(100, 100 * 100)
-    assert size.records == LEAST_RECORDS
-
-
-def test_a_batch_has_as_many_records_as_there_is_room_for() -> None:
-    for record_bytes, expected in {100: 2_500, 15_000: 2_236, 10**6: 33, 10**9: 1}.items():
-        size = BatchSize(MOST, 32 << 20)
-        size.note_bytes(100, 100 * record_bytes)
-        assert size.records == expected, record_bytes
-
-
-def test_larger_records_count_at_once_and_smaller_ones_by_and_by() -> None:
-    size = BatchSize(MOST, 32 << 20)
-    means = [100_000, 100_000, 100, 100, 100, 100, 100, 100, 100, 100]
-    found = []
-    for mean in means:
-        size.note_bytes(1_000, 1_000 * mean)
-        found.append(size.records)
-    assert found[:2] == [335, 335]
-    assert sorted(found[2:]) == found[2:]
-    assert found[-1] == LEAST_RECORDS
-
-
-def test_what_is_bounded_by_its_bytes_says_nothing_of_the_time() -> None:
-    size = BatchSize(MOST, 1 << 20)
-    size.note_bytes(100, 100 * 15_000)
-    for _ in range(20):
-        assert not size.note(size.records, 0.01)
-    for _ in range(20):
-        size.note_bytes(100, 0)
-    assert size.records == LEAST_RECORDS
-
-
-def test_what_lies_ahead_counts_when_it_is_larger() -> None:
-    size = BatchSize(MOST, 32 << 20)
-    size.note_ahead(10**6)
-    assert size.records == FIRST_RECORDS
-    size.note_bytes(100, 100 * 100)
-    assert size.reach == 2 * LEAST_RECORDS
-    size.note_ahead(10)
-    assert size.records == LEAST_RECORDS
-    size.note_ahead(100_000)
-    assert size.records == 335

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from standby.kernel.active.stall_detectors import (
-    AGAIN_SECONDS,
-    REGULAR,
-    SILENT_SECONDS,
-    InputLag,
-    PromotionStallDetector,
-    SilenceDetector,
-)
+from standby.kernel.active.stall_detectors import InputLag, PromotionStallDetector
 from standby.kernel.replay.ends import EndOffset
 
 
@@ -56,33 +49,3 @@ def test_lag_goes_on_while_the_task_is_claimed_anew_and_while_the_broker_answers
     ]
     # At the last answer's end it may be behind or not: what came meanwhile is not known.
     assert lags(*looks) == [0, 1_000, 60_000, 61_000, None, 0]
-
-
-def test_an_active_is_silent_when_it_pauses_after_regular_commits_and_told_so_once_in_a_while() -> None:
-    active, now, position = SilenceDetector(), 100.0, 0
-
-    def commit(times: int, seconds: float) -> bool:
-        nonlocal now, position
-        found = False
-        for _ in range(times):
-            now, position = now + seconds, position + 1
-            found |= active.is_silent(position, now)
-        return found
-
-    def pauses(seconds: float = SILENT_SECONDS) -> bool:
-        nonlocal now
-        now += seconds
-        return active.is_silent(position, now)
-
-    slow, quick = SILENT_SECONDS, SILENT_SECONDS / 4
-    assert not commit(2 * REGULAR, slow)
-    assert not pauses(), "it always does"
-    assert not commit(REGULAR, quick)
-    assert not pauses(SILENT_SECONDS / 2)
-    assert pauses(SILENT_SECONDS / 2)
-    assert pauses(), "it still is"
-    assert not commit(REGULAR, quick)
-    assert not pauses(), "it is only slow, and was told of a moment ago"
-    assert not commit(1, AGAIN_SECONDS)
-    assert not commit(REGULAR, quick)
-    assert pauses()

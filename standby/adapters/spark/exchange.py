@@ -1,0 +1,116 @@
+"""Hands the rows of micro-batches to Spark: a DataFrame whose rows are those that were put last.
+
+A plan is made once and run for every batch: its source is a Python function that reads the rows from a file in memory.
+A streaming query would plan each micro-batch anew, request the end of the input from the broker, and start a reader
+for every Kafka partition.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from standby.errors import Transient
+from standby.shared.errortext import text_of
+
+#: Names contain the id of the process.
+_PREFIX: Final = "standfast-rows-"
+
+#: A disk would be slower than Spark itself for a small batch.
+_IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  (only directories with names of our own are made in it)
+
+#: Bytes of rows that Spark's JVM gets at once.
+_PIECE_BYTES: Final = 4 << 20
+
+#: Marks an error of the reader in a Python worker, which Spark reports as it does those of the job's functions.
+_UNREAD: Final = "standfast cannot read the rows of the batch"
+
+
+class RowExchange:
+    """A place for the rows of one batch."""
+
+    def __init__(self) -> None:
+        self._directory = _place() / f"{_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
+
+    def frame(self, session: SparkSession, columns: str, partitions: int) -> DataFrame:
+        """Return a DataFrame of the rows that were `put` before each of its actions, with that many partitions."""
+        source = session.range(0, partitions, 1, partitions)
+        return source.mapInArrow(_reader_of(str(self._directory)), columns)
+
+    def put(self, rows: pa.Table, partitions: int) -> None:
+        """Replace the rows. They are divided among ``partitions``, in their order.
+
+        Raises `Transient` when there is no room for them.
+        """
+        share = -(-rows.num_rows // partitions) or 1
+        try:
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            for number in range(partitions):
+                self._write(number, rows.slice(number * share, share))
+        except OSError as error:
+            self.clear()
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise Transient(
+                f"the rows of a batch cannot be written to {self._directory.parent}: {reason}"
+            ) from error
+
+    def clear(self) -> None:
+        """Free the memory of the rows."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _write(self, number: int, part: pa.Table) -> None:
+        path = self._directory / str(number)
+        # A cancelled run may still have mapped the file.
+        path.unlink(missing_ok=True)
+        at_once = max(1, _PIECE_BYTES * max(1, part.num_rows) // max(1, part.nbytes))
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, part.schema) as writer:
+            writer.write_table(part, max_chunksize=at_once)
+
+
+def is_unread(error: BaseException) -> bool:
+    """Return whether a Python worker could not read the rows: no function of the job has failed."""
+    return _UNREAD in text_of(error)
+
+
+def sweep() -> None:
+    """Remove the rows of processes that were killed."""
+    for path in _place().glob(f"{_PREFIX}*"):
+        owner = path.name[len(_PREFIX) :].split("-")[0]
+        if not Path("/proc", owner).exists():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _reader_of(directory: str) -> Any:
+    # A nested function is sent to Spark's Python workers as it is; they need not have this package.
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import gc
+
+        import pyarrow as pa
+
+        if not gc.get_freeze_count():
+            # Spark's worker collects all garbage after each task: with these libraries loaded that takes 20 ms of
+            # processor time, and 1 ms when their objects are left out.
+            gc.collect()
+            gc.freeze()
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                try:
+                    reader = pa.ipc.open_file(pa.memory_map(f"{directory}/{number}"))
+                except (OSError, ValueError) as error:
+                    raise RuntimeError(f"{_UNREAD}: {error}") from error
+                for index in range(reader.num_record_batches):
+                    yield reader.get_batch(index)
+
+    return read
+
+
+def _place() -> Path:
+    return _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())

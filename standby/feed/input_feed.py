@@ -1,0 +1,309 @@
+"""The feed: a Kafka consumer, Arrow tables, one thread. The job's transform is run by a `RowTransform`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Protocol
+
+import pyarrow as pa
+from confluent_kafka import Message
+
+from standby.adapters.kafka.input import InputBounds, InputReader
+from standby.config import JobConfig, kafka_settings
+from standby.errors import BrokenInvariant, Transient
+from standby.feed.batches import HEADERS, ROWS, rows_of, split
+from standby.feed.inputs import by_partition, reached_offsets
+from standby.feed.rules.sizing import BatchSize
+from standby.ports import Deliver, UnreadableRecord
+from standby.shared.clock import REAL, Clock
+from standby.shared.model import Offsets, TaskId
+from standby.shared.wire import JobDefinition
+
+_LOG: Final = logging.getLogger(__name__)
+
+#: How long a read of the input waits for a first record; a stop waits at most as long.
+_POLL_SECONDS = 0.05
+
+#: How long a stop waits for a running transform before it interrupts it, and how often it does so.
+_FINISH_SECONDS: Final = 0.5
+_CANCEL_SECONDS: Final = 0.2
+
+#: The latest time of a record, in Unix milliseconds, that can be expressed in microseconds.
+_MOST_MILLIS = (2**63 - 1) // 1000
+
+#: Recent records for a warm-up: how many, of how many partitions, and how long to wait for them.
+_RECENT_RECORDS: Final = 500
+_RECENT_PARTITIONS: Final = 2
+_RECENT_SECONDS: Final = 2.0
+
+#: Marks a block as code of the job that processes the input of these tasks, from these positions on.
+Transforming = Callable[[Mapping[TaskId, Offsets]], AbstractContextManager[None]]
+
+
+def mark_nothing(starts: Mapping[TaskId, Offsets]) -> AbstractContextManager[None]:
+    """Return a context manager that marks nothing."""
+    del starts
+    return nullcontext()
+
+
+class RowTransform(Protocol):
+    """Runs the job's transform over the rows of a micro-batch. Used by one thread at a time, except where noted."""
+
+    def warm(self, recent: Callable[[], pa.Table | None]) -> None:
+        """Load and compile what `run` needs. ``recent`` reads recent rows of the input; None when it has none.
+
+        Raises `Transient` when that is impossible at present, `BadConfiguration` for a transform that is refused.
+        """
+        ...
+
+    def cancel_warm(self) -> None:
+        """Make a running `warm` return soon. Thread-safe."""
+        ...
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether a `run` now would not wait for class loading or compilation."""
+        ...
+
+    @property
+    def run_seconds(self) -> float | None:
+        """Time of a small batch, as last measured; None: not known."""
+        ...
+
+    def run(self, rows: pa.Table) -> pa.Table:
+        """Return the transformed rows. Raises the error of the job's code, and `Transient` for others."""
+        ...
+
+    def cancel(self) -> None:
+        """Interrupt a running `run`, if possible: it raises `Transient`. Thread-safe, and repeatable."""
+        ...
+
+    def close(self) -> None:
+        """Free all resources."""
+        ...
+
+    @property
+    def child_pids(self) -> tuple[int, ...]:
+        """The processes that it needs."""
+        ...
+
+
+class InputFeed:
+    """A `standby.ports.Feed` over a consumer of its own."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        job: JobDefinition,
+        transform: RowTransform,
+        transforming: Transforming = mark_nothing,
+        clock: Clock = REAL,
+    ) -> None:
+        """``transforming`` marks what the transform is running on."""
+        self._config = config
+        self._transforming = transforming
+        self._clock = clock
+        self._inputs = config.inputs
+        self._size = BatchSize(config.batch_max_records)
+        self._schema = rows_of(config.inputs, has_headers=config.input_headers)
+        self._group = job.group
+        self._partitions = [(topic, number) for number in range(job.tasks) for topic in config.inputs]
+        self._transform = transform
+        self._settings = kafka_settings(config)
+        self._bounds: InputBounds | None = None
+        #: A connected reader for the next start.
+        self._spare: InputReader | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._ended.set()
+        self._failure: BaseException | None = None
+
+    def warm(self) -> None:
+        """Connect to the brokers, and warm up the transform; see `standby.ports.Feed.warm`."""
+        self._connect()
+        self._transform.warm(self._recent)
+
+    def cancel_warm(self) -> None:
+        """Interrupt a running `warm`. Thread-safe."""
+        self._transform.cancel_warm()
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether a connected reader is available or in use, and the transform is warm."""
+        return self._transform.is_warm and (self._spare is not None or not self._ended.is_set())
+
+    @property
+    def start_seconds(self) -> float | None:
+        """The time of a small batch, once a reader is connected: a start itself takes no measurable time."""
+        return self._transform.run_seconds if self.is_warm else None
+
+    def start(
+        self,
+        positions: Mapping[TaskId, Offsets],
+        deliver: Deliver,
+        until: Mapping[TaskId, Offsets] | None = None,
+    ) -> None:
+        """Start reading; see `standby.ports.Feed.start`."""
+        if not self._ended.is_set():
+            raise BrokenInvariant("the feed was started while it runs")
+        starts = by_partition(positions, self._inputs)
+        self._input_bounds().check(starts)
+        ends = None if until is None else by_partition(until, self._inputs)
+        if ends is not None:
+            self._input_bounds().check(ends)
+        reader = self._spare or self._reader()
+        self._spare = None
+        reader.assign(starts, ends)
+        self._failure = None
+        self._stopping.clear()
+        self._ended.clear()
+        self._thread = threading.Thread(
+            target=self._run, args=(reader, dict(positions), until, deliver), name="feed", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait for the end; see `standby.ports.Feed.wait`."""
+        return self._ended.wait(timeout_seconds)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the feed; see `standby.ports.Feed.failure`."""
+        return self._failure
+
+    def shrink(self) -> None:
+        """Make the next batches smaller; see `standby.ports.Feed.shrink`."""
+        self._size.shrink()
+
+    @property
+    def may_go_deaf(self) -> bool:
+        """True: after a broker was away librdkafka may never fetch from a partition again (its issue 4492)."""
+        return True
+
+    def stop(self) -> None:
+        """End the feed; see `standby.ports.Feed.stop`."""
+        self._stopping.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(_FINISH_SECONDS)
+            while thread.is_alive():
+                self._transform.cancel()
+                thread.join(_CANCEL_SECONDS)
+
+    def close(self) -> None:
+        """Stop, and close the connections."""
+        self.cancel_warm()
+        self.stop()
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
+        self._transform.close()
+        self._bounds = None
+
+    @property
+    def child_pids(self) -> tuple[int, ...]:
+        """The processes of the transform; see `standby.ports.Feed.child_pids`."""
+        return self._transform.child_pids
+
+    def _connect(self) -> None:
+        self._input_bounds().ask([(topic, 0) for topic in self._inputs])
+        if self._spare is None:
+            reader = self._reader()
+            reader.connect(timeout_seconds=5)
+            self._spare = reader
+
+    def _recent(self) -> pa.Table | None:
+        """Return some of the last records of the input, in the form of a micro-batch."""
+        bounds = self._input_bounds().ask(self._partitions)
+        spans = [(each, span) for each, span in bounds.items() if span[1] > span[0]][:_RECENT_PARTITIONS]
+        if not spans:
+            return None
+        share = _RECENT_RECORDS // len(spans)
+        ends = {each: end for each, (_, end) in spans}
+        messages: list[Message] = []
+        reader = self._reader()
+        try:
+            reader.assign({each: max(first, end - share) for each, (first, end) in spans}, ends)
+            deadline = self._clock.monotonic() + _RECENT_SECONDS
+            while reader.positions() != ends and self._clock.monotonic() < deadline:
+                messages += reader.read(_RECENT_RECORDS, _POLL_SECONDS, self._config.batch_max_bytes)
+        finally:
+            reader.close()
+        return self._table(messages) if messages else None
+
+    def _input_bounds(self) -> InputBounds:
+        if self._bounds is None:
+            self._bounds = InputBounds(self._settings, self._group)
+        return self._bounds
+
+    def _reader(self) -> InputReader:
+        has_headers = self._config.input_headers
+        return InputReader(self._settings, self._inputs, self._group, has_headers=has_headers)
+
+    def _run(
+        self,
+        reader: InputReader,
+        starts: dict[TaskId, Offsets],
+        until: Mapping[TaskId, Offsets] | None,
+        deliver: Deliver,
+    ) -> None:
+        try:
+            while not self._stopping.is_set() and not _is_past(starts, until):
+                messages = reader.read(self._size.records, _POLL_SECONDS, self._config.batch_max_bytes)
+                began = self._clock.monotonic()
+                rows = self._table(messages)
+                try:
+                    with self._transforming(starts):
+                        rows = self._transform.run(rows)
+                except Transient:
+                    if self._stopping.is_set():
+                        break
+                    raise
+                ends = reader.positions()
+                spans = {
+                    task: (start, reached_offsets(ends, self._inputs, task, start))
+                    for task, start in starts.items()
+                }
+                batches = split(rows, spans, self._inputs, self._config.transform)
+                if batches and not self._stopping.is_set():
+                    deliver(batches)
+                    starts.update((batch.task, batch.end) for batch in batches)
+                self._size.note(len(messages), self._clock.monotonic() - began)
+        except BaseException as error:  # noqa: BLE001  (this thread's outermost loop; the caller gets it as `failure`)
+            self._failure = error
+        finally:
+            reader.close()
+            self._ended.set()
+
+    def _table(self, messages: Sequence[Message]) -> pa.Table:
+        columns = [
+            pa.array([each.key() for each in messages], pa.binary()),
+            pa.array([each.value() for each in messages], pa.binary()),
+            pa.array([_micros(each) for each in messages], ROWS.field("timestamp").type),
+            pa.array([each.partition() for each in messages], pa.int32()),
+            pa.array([each.offset() for each in messages], pa.int64()),
+        ]
+        if len(self._inputs) > 1:
+            columns.append(pa.array([each.topic() for each in messages], pa.string()))
+        if self._config.input_headers:
+            columns.append(pa.array([each.headers() for each in messages], HEADERS.type))
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+
+def _micros(message: Message) -> int:
+    """Return a record's time in microseconds, the column's unit as in Spark; Kafka's unit is milliseconds."""
+    millis = message.timestamp()[1]
+    if abs(millis) > _MOST_MILLIS:
+        raise UnreadableRecord(
+            f"input {message.topic()}[{message.partition()}], offset {message.offset()}: the record's time, {millis} "
+            "ms, is too large for a timestamp in microseconds; was it meant as micro- or nanoseconds?"
+        )
+    return millis * 1000
+
+
+def _is_past(starts: Mapping[TaskId, Offsets], until: Mapping[TaskId, Offsets] | None) -> bool:
+    return until is not None and all(start.reaches(until[task]) for task, start in starts.items())

@@ -1,0 +1,181 @@
+"""Transforms of Spark jobs, the rows that they get, and a run that a test holds up."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from standby.config import JobConfig
+from standby.feed.batches import rows_of
+from standby.feed.spark import SparkTransform
+from tests.fakes.jobs import job_config
+from tests.patience import PATIENCE_SECONDS, soon
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: No directory of a job's modules: what is sent to Spark's workers is nested, and so goes along as it is.
+NO_CODE: Final = Path("no-code")
+
+#: How often each transform was applied, and what those read that read more than the rows.
+APPLIED: Final[list[str]] = []
+NAMES: Final[dict[str, str]] = {}
+
+
+def applied(transform: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], DataFrame]:
+    """Note each call of ``transform``."""
+
+    @functools.wraps(transform)
+    def counted(rows: DataFrame) -> DataFrame:
+        APPLIED.append(transform.__name__)
+        return transform(rows)
+
+    return counted
+
+
+@applied
+def measured(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("_task", "_offset", "length(value) as n", "spark_partition_id() as part").where(
+        "n > 0"
+    )
+
+
+@applied
+def doubled(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    def twice(value):  # type: ignore[no-untyped-def]
+        return value + value
+
+    return rows.select("_task", "_offset", f.udf(twice, "binary")("value").alias("n"))
+
+
+@applied
+def dated(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("_task", "_offset", "cast(cast(value as string) as date) as n")
+
+
+@applied
+def at_once(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("_task", "_offset", "current_timestamp() as n")
+
+
+@applied
+def at_once_in_words(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("_task", "_offset", "cast('now' as timestamp) as n")
+
+
+@applied
+def drawn(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("_task", "_offset", "rand() as n")
+
+
+@applied
+def named(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("_task", "_offset", "uuid() as n")
+
+
+@applied
+def joined(rows: DataFrame) -> DataFrame:
+    table = rows.sparkSession.createDataFrame([tuple(NAMES.values())], "n string")
+    return rows.select("_task", "_offset").crossJoin(table)
+
+
+@applied
+def looked_up(rows: DataFrame) -> DataFrame:
+    rows.sparkSession.createDataFrame([tuple(NAMES.values())], "n string").createOrReplaceTempView("names")
+    rows.createOrReplaceTempView("came")
+    return rows.sparkSession.sql("select _task, _offset, (select max(n) from names) as n from came")
+
+
+@applied
+def moved(rows: DataFrame) -> DataFrame:
+    """Spark keeps the files of a shuffle for the next run of the same plan."""
+    return rows.selectExpr("_task", "_offset", "value as n").repartition(2, "_offset")
+
+
+def refuses(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    def same(came):  # type: ignore[no-untyped-def]
+        value = bytes(came)
+        if value == b"poison":
+            raise LookupError("no such plane: poison")
+        if value == b"crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if value.startswith(b"/"):
+            Path(os.fsdecode(value)).touch()
+            threading.Event().wait()
+        return value
+
+    return rows.withColumn("value", f.udf(same, "binary")("value"))
+
+
+def counts(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("_task", "_offset").count()
+
+
+def joins_all(rows: DataFrame) -> DataFrame:
+    table = rows.sparkSession.createDataFrame([(1,)], "n int")
+    return rows.join(table, rows["_task"] == table["n"], "full")
+
+
+def unites_a_table(rows: DataFrame) -> DataFrame:
+    return rows.union(rows.sparkSession.createDataFrame([], rows.schema))
+
+
+def configuration(function: Callable[..., Any] | None, **keys: str) -> JobConfig:
+    named = {} if function is None else {"task.transform": f"{__name__}:{function.__name__}"}
+    return job_config({**named, **keys})
+
+
+def rows(values: Sequence[bytes | None], first: int = 0) -> pa.Table:
+    """Return one record for each value, with rising offsets from ``first`` on."""
+    return pa.table(
+        {
+            "key": [b"k"] * len(values),
+            "value": values,
+            "timestamp": range(first, first + len(values)),
+            "_task": [0] * len(values),
+            "_offset": range(first, first + len(values)),
+        },
+        schema=rows_of(["in"]),
+    )
+
+
+def assert_same(found: pa.Table, put: pa.Table) -> None:
+    assert found.schema.names == put.schema.names
+    assert found.schema.types == put.schema.types
+    for name in put.schema.names:
+        assert found.column(name).equals(put.column(name)), name
+
+
+class HeldRun:
+    """A run on a thread of its own, as each start of a feed has one; its function waits when the block begins."""
+
+    def __init__(self, transform: SparkTransform, waits: Path) -> None:
+        self._transform, self._waits = transform, waits
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.raised: BaseException | None = None
+
+    def __enter__(self) -> HeldRun:
+        self._thread.start()
+        soon(self._waits.exists, "the function is called")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(PATIENCE_SECONDS)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._transform.run(rows([bytes(self._waits)]))
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.raised = error

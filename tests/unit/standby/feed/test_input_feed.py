@@ -1,0 +1,257 @@
+"""What a feed does around a transform: over an input in memory, with a transform that the test leads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from standby.errors import Transient
+from standby.feed import input_feed
+from standby.feed.input_feed import _RECENT_SECONDS, InputFeed
+from standby.ports import TaskBatch
+from standby.shared.model import InputPartition, Offsets, TaskId
+from standby.shared.wire import JobDefinition
+from tests.fakes.clock import HandClock
+from tests.fakes.jobs import job_config
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
+
+TASK = TaskId("j", "main", 0)
+
+
+class PlacedRecord:
+    """A record of Kafka's, of which only its place is of interest."""
+
+    def __init__(self, partition: int, offset: int) -> None:
+        self._partition, self._offset = partition, offset
+
+    def key(self) -> bytes | None:
+        return None
+
+    def value(self) -> bytes:
+        return b""
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
+
+
+class InputInMemory:
+    """The bounds of an input's partitions, and who reads it."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[int, int]] = {0: (0, 10)}
+        self.readers: list[ReaderInMemory] = []
+        #: Called by each read: what it returns is what can be read.
+        self.on_read: Callable[[], bool] = lambda: True
+
+    def ask(self, partitions: list[InputPartition]) -> dict[InputPartition, tuple[int, int]]:
+        return {each: self.known[each[1]] for each in partitions}
+
+    def check(self, starts: Mapping[InputPartition, int]) -> None:
+        pass
+
+    def reader(self, *_: object, **__: object) -> ReaderInMemory:
+        self.readers.append(ReaderInMemory(self))
+        return self.readers[-1]
+
+    @property
+    def open(self) -> list[ReaderInMemory]:
+        return [each for each in self.readers if not each.is_closed]
+
+
+class ReaderInMemory:
+    def __init__(self, source: InputInMemory) -> None:
+        self._source = source
+        self._at: dict[InputPartition, int] = {}
+        self.is_connected = self.is_closed = False
+
+    def connect(self, timeout_seconds: float) -> None:
+        self.is_connected = True
+
+    def assign(
+        self, starts: Mapping[InputPartition, int], ends: Mapping[InputPartition, int] | None = None
+    ) -> None:
+        self._at, self._until = dict(starts), dict(ends or {})
+
+    def read(self, records: int, seconds: float, most_bytes: int) -> list[PlacedRecord]:
+        found: list[PlacedRecord] = []
+        if self._source.on_read():
+            for where, offset in self._at.items():
+                end = self._until.get(where, self._source.known[where[1]][1])
+                self._at[where] = min(end, offset + records - len(found))
+                found += [PlacedRecord(where[1], each) for each in range(offset, self._at[where])]
+        if not found:
+            threading.Event().wait(LOOK_SECONDS)
+        return found
+
+    def positions(self) -> dict[InputPartition, int]:
+        return dict(self._at)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class LedTransform:
+    """A transform that does what the test says."""
+
+    def __init__(self) -> None:
+        self.is_warm = False
+        self.is_closed = False
+        self.run_seconds: float | None = None
+        self.child_pids = (7,)
+        self.cancelled = threading.Event()
+        self.recent: list[pa.Table | None] = []
+        self.on_run: Callable[[pa.Table], pa.Table] = lambda rows: rows
+
+    def warm(self, recent: Callable[[], pa.Table | None]) -> None:
+        self.recent.append(recent())
+        self.is_warm, self.run_seconds = True, 0.25
+
+    def cancel_warm(self) -> None:
+        pass
+
+    def run(self, rows: pa.Table) -> pa.Table:
+        return self.on_run(rows) if rows.num_rows else rows
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Led:
+    """A feed over an input in memory."""
+
+    def __init__(self, tasks: int = 1) -> None:
+        self.source, self.transform, self.clock = InputInMemory(), LedTransform(), HandClock()
+        self.clock.hold()
+        self.delivered: list[TaskBatch] = []
+        definition = JobDefinition("j", "r", {}, "changelog", "group", tasks)
+        self.feed = InputFeed(job_config(), definition, self.transform, clock=self.clock)
+
+    def start(self) -> None:
+        self.feed.start({TASK: Offsets.of(0)}, self.delivered.extend)
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Led]:
+    """Makes feeds whose stop interrupts a running transform at once."""
+    monkeypatch.setattr(input_feed, "_FINISH_SECONDS", 0.0)
+    monkeypatch.setattr(input_feed, "_CANCEL_SECONDS", LOOK_SECONDS)
+
+    def made(*arguments: Any) -> Led:
+        led = Led(*arguments)
+        monkeypatch.setattr(input_feed, "InputReader", led.source.reader)
+        monkeypatch.setattr(input_feed, "InputBounds", lambda *_: led.source)
+        return led
+
+    return made
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_stop_interrupts_a_transform_and_what_it_ran_on_is_neither_delivered_nor_a_failure(
+    make: Callable[..., Led], *, fails: bool
+) -> None:
+    led, running = make(), threading.Event()
+
+    def run(rows: pa.Table) -> pa.Table:
+        running.set()
+        assert led.transform.cancelled.wait(PATIENCE_SECONDS)
+        if fails:
+            raise Transient("cancelled")
+        return rows
+
+    led.transform.on_run = run
+    led.start()
+    assert running.wait(PATIENCE_SECONDS)
+    led.feed.stop()
+    assert led.feed.wait(0)
+    assert led.feed.failure is None
+    assert led.delivered == []
+    assert led.source.open == []
+    led.transform.on_run = lambda rows: rows
+    led.feed.start({TASK: Offsets.of(0)}, led.delivered.extend, {TASK: Offsets.of(10)})
+    assert led.feed.wait(PATIENCE_SECONDS)
+    assert [(each.start, each.end) for each in led.delivered] == [(Offsets.of(0), Offsets.of(10))]
+
+
+def test_a_transform_that_cannot_run_now_ends_a_feed_that_nobody_stops(make: Callable[..., Led]) -> None:
+    led, error = make(), Transient("the JVM has died")
+
+    def run(_: pa.Table) -> pa.Table:
+        raise error
+
+    led.transform.on_run = run
+    led.start()
+    assert led.feed.wait(PATIENCE_SECONDS)
+    assert led.feed.failure is error
+    assert led.source.open == []
+
+
+def test_a_feed_is_warm_with_a_connected_reader_which_the_next_start_uses(make: Callable[..., Led]) -> None:
+    led = make()
+    assert (led.feed.is_warm, led.feed.start_seconds) == (False, None)
+    led.source.known[0] = 0, 0
+    led.feed.warm()
+    led.feed.warm()
+    assert (led.feed.is_warm, led.feed.start_seconds) == (True, 0.25)
+    (spare,) = led.source.readers
+    assert spare.is_connected
+    led.start()
+    assert led.source.readers == [spare]
+    assert led.feed.is_warm
+    led.feed.stop()
+    assert spare.is_closed
+    assert (led.feed.is_warm, led.feed.start_seconds) == (False, None), "it has to connect again"
+    led.feed.warm()
+    assert led.feed.is_warm
+    led.feed.close()
+    assert led.source.open == []
+    assert led.transform.is_closed
+
+
+def test_a_warm_up_is_over_the_last_records_of_few_partitions(make: Callable[..., Led]) -> None:
+    led = make(4)
+    for known, expected in (
+        ({0: (5, 5), 1: (0, 10_000), 2: (90, 100), 3: (0, 10_000)}, {1: (9_750, 10_000), 2: (90, 100)}),
+        ({0: (0, 1), 1: (5, 5), 2: (5, 5), 3: (7, 7)}, {0: (0, 1)}),
+        (dict.fromkeys(range(4), (5, 5)), None),
+    ):
+        led.source.known = known
+        led.feed.warm()
+        recent = led.transform.recent.pop()
+        found = None if recent is None else sorted(zip(*_columns(recent, "_task", "_offset"), strict=True))
+        assert found == (
+            None
+            if expected is None
+            else [(each, offset) for each, span in expected.items() for offset in range(*span)]
+        )
+    assert len(led.source.open) == 1, "the one for the next start"
+
+
+def test_a_warm_up_does_not_wait_for_records_that_cannot_be_read(make: Callable[..., Led]) -> None:
+    led, reads = make(), list[None]()
+
+    def read() -> bool:
+        reads.append(None)
+        assert len(reads) <= 2
+        led.clock.advance(_RECENT_SECONDS / 2)
+        return False
+
+    led.source.on_read = read
+    led.feed.warm()
+    assert led.transform.recent == [None]
+
+
+def _columns(rows: pa.Table, *names: str) -> list[list[Any]]:
+    return [rows.column(each).to_pylist() for each in names]

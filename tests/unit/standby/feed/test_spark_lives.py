@@ -1,0 +1,154 @@
+"""A Spark transform whose JVM dies or hangs, and one whose session has the settings of a job: a JVM for each test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from standby.adapters.spark import exchange
+from standby.errors import BadConfiguration, Transient
+from standby.feed import spark as feed_spark
+from standby.feed.spark import SparkTransform
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
+from tests.unit.standby.feed import spark_runs
+from tests.unit.standby.feed.spark_runs import NO_CODE, HeldRun, assert_same, configuration, rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
+
+#: A batch of so many rows is divided among the session's task slots.
+DIVIDED = feed_spark._DIVIDED_ROWS
+
+#: Settings of a job that change the types of Spark's columns, how results are passed, and how plans are run.
+OWN = {
+    "spark.sql.session.timeZone": "Asia/Kolkata",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "7",
+    "spark.sql.execution.arrow.pyspark.selfDestruct.enabled": "true",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.caseSensitive": "true",
+    "spark.master": "local[1]",
+}
+
+
+ROOT = Path(__file__).parents[4]
+
+KILLED = """
+import os, signal
+from standby.feed.spark import SparkTransform
+from tests.unit.standby.feed.spark_runs import NO_CODE, configuration, rows
+transform = SparkTransform(configuration(None), (), NO_CODE)
+transform.open()
+transform._exchange.put(rows([b"v"]), 1)
+print(os.getpid(), transform.child_pids[0], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def transform() -> Iterator[SparkTransform]:
+    transform = SparkTransform(configuration(spark_runs.refuses), (), NO_CODE)
+    transform.open()
+    yield transform
+    transform.close()
+
+
+def run_on_a_thread(transform: SparkTransform, count: int) -> BaseException | None:
+    raised: list[BaseException | None] = [None]
+
+    def run() -> None:
+        try:
+            transform.run(rows([b"v"] * count))
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            raised[0] = error
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+    return raised[0]
+
+
+def test_a_jvm_that_died_is_a_passing_fault_for_whatever_is_next(transform: SparkTransform) -> None:
+    transform.warm(lambda: rows([b"v"]))
+    was_warm = transform.is_warm
+    os.kill(transform.child_pids[0], signal.SIGKILL)
+    for count in (1, DIVIDED):
+        assert isinstance(run_on_a_thread(transform, count), Transient)
+    with pytest.raises(Transient, match="JVM has died"):
+        transform.run(rows([b"v"]))
+    for later in (transform.open, lambda: transform.warm(lambda: None)):
+        with pytest.raises(Transient, match="JVM has died"):
+            later()
+    assert (was_warm, transform.is_warm) == (True, False)
+    transform.cancel()
+
+
+def test_a_jvm_that_dies_during_a_run_is_no_error_of_the_job(
+    transform: SparkTransform, tmp_path: Path
+) -> None:
+    with HeldRun(transform, tmp_path / "waits") as run:
+        os.kill(transform.child_pids[0], signal.SIGKILL)
+    assert isinstance(run.raised, Transient), run.raised
+
+
+def test_a_jvm_that_dies_ends_a_warm_up(transform: SparkTransform) -> None:
+    def killed() -> None:
+        os.kill(transform.child_pids[0], signal.SIGKILL)
+
+    with pytest.raises(Transient, match="JVM has died"):
+        transform.warm(killed)
+    assert not transform.is_warm
+
+
+def test_a_jvm_that_hangs_is_ended_by_a_cancel(
+    transform: SparkTransform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_spark, "CALL_SECONDS", A_MOMENT_SECONDS)
+    with HeldRun(transform, tmp_path / "waits") as run:
+        os.kill(transform.child_pids[0], signal.SIGSTOP)
+        transform.cancel()
+    assert isinstance(run.raised, Transient), run.raised
+
+
+def test_settings_of_a_job_do_not_change_its_rows() -> None:
+    of_all = SparkTransform(configuration(None, **OWN), (), NO_CODE)
+    of_moved = SparkTransform(configuration(spark_runs.moved, **OWN), (), NO_CODE)
+    try:
+        for first, count in ((-3_600_000_000, 20), (1_709_283_605_000_000, DIVIDED)):
+            put = rows([b"v"] * count, first)
+            assert_same(of_all.run(put), put)
+            assert sorted(of_moved.run(put)["_offset"].to_pylist()) == put["_offset"].to_pylist()
+    finally:
+        of_moved.close()
+        of_all.close()
+
+
+def test_a_setting_that_changes_the_types_of_the_rows_is_refused() -> None:
+    name = "spark.sql.execution.arrow.useLargeVarTypes"
+    with pytest.raises(BadConfiguration, match=name):
+        SparkTransform(configuration(None, **{name: "true"}), (), NO_CODE)
+
+
+def test_a_killed_process_takes_its_jvm_along_and_its_rows_are_swept() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", KILLED],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    process, jvm = run.stdout.split()
+    soon(lambda: not Path("/proc", jvm).exists(), "the JVM is gone")
+    left = f"{exchange._PREFIX}{process}-*"
+    assert list(exchange._place().glob(left)) != []
+    SparkTransform(configuration(None), (), NO_CODE)
+    assert list(exchange._place().glob(left)) == []

@@ -1,0 +1,282 @@
+"""The rows of batches in a real Spark session: what comes out is made of those that were put last, and of no others."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from standby.adapters.spark import exchange
+from standby.adapters.spark.session import Spark
+from standby.errors import BadConfiguration, Transient
+from standby.feed import archive
+from standby.feed import spark as feed_spark
+from standby.feed.batches import rows_of
+from standby.feed.spark import PythonWorkerLost, SparkFeed, SparkTransform, settings_of
+from standby.shared.model import Offsets, TaskId
+from standby.shared.wire import JobDefinition
+from tests.cases import case
+from tests.fakes.jobs import job_config
+from tests.patience import PATIENCE_SECONDS
+from tests.unit.standby.feed import spark_runs
+from tests.unit.standby.feed.spark_runs import (
+    APPLIED,
+    NAMES,
+    NO_CODE,
+    HeldRun,
+    assert_same,
+    configuration,
+    rows,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
+
+#: A batch of so many rows is divided among the session's task slots.
+DIVIDED = feed_spark._DIVIDED_ROWS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark() -> Iterator[Spark]:
+    """One JVM for all."""
+    spark = Spark.acquire(settings_of(job_config(), NO_CODE), ())
+    yield spark
+    spark.release()
+
+
+Make = Callable[..., SparkTransform]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    made: list[SparkTransform] = []
+
+    def build(function: Callable[..., Any] | None = None, **keys: str) -> SparkTransform:
+        made.append(SparkTransform(configuration(function, **keys), (), NO_CODE))
+        return made[-1]
+
+    yield build
+    for each in made:
+        each.close()
+
+
+def test_rows_come_out_as_they_were_put_batch_after_batch(make: Make) -> None:
+    transform = make()
+    large = exchange._PIECE_BYTES // 3
+    sizes = [
+        [5] * 3,
+        [],
+        [5],
+        [0, 300_000, 0],
+        [5] * (DIVIDED - 1),
+        [5] * DIVIDED,
+        [large] * 10,
+        [7] * (DIVIDED + 1),
+        # A divided batch of several pieces per part, and a row that is larger than a piece.
+        [exchange._PIECE_BYTES * 5 // DIVIDED] * DIVIDED,
+        [5, 5 * exchange._PIECE_BYTES, 5],
+        [],
+        [5] * 2,
+    ]
+    first = 0
+    for number, each in enumerate(sizes):
+        put = rows([bytes([number]) * size for size in each], first)
+        first += len(each)
+        with case(f"batch {number}"):
+            assert_same(transform.run(put), put)
+
+
+def test_all_columns_come_out_as_they_were_put(make: Make) -> None:
+    schema = rows_of(["a", "b"], has_headers=True)
+    transform = make(**{"task.inputs": "a,b", "task.input.headers": "true"})
+    long_ago, far_ahead = -(2**55), 2**55
+    put = pa.table(
+        {
+            "key": [None, b"", "clé".encode(), b"\x00\xff"],
+            "value": [None, b"", b"v", b"\x00\xff"],
+            "timestamp": [None, -1, long_ago, far_ahead],
+            "_task": [0, 1, 2**31 - 1, 0],
+            "_offset": [0, 1, 2**63 - 1, 3],
+            "_topic": ["a", "b", "a", "b"],
+            "headers": [
+                None,
+                [],
+                [{"key": "h", "value": None}, {"key": "h", "value": b"\xff"}],
+                [{"key": "", "value": b""}],
+            ],
+        },
+        schema=schema,
+    )
+    assert_same(transform.run(put), put)
+    assert_same(transform.run(put.slice(2)), put.slice(2))
+
+
+@pytest.mark.parametrize(
+    ("transform", "is_made_anew"),
+    [
+        (spark_runs.measured, False),
+        (spark_runs.doubled, False),
+        (spark_runs.dated, False),
+        (spark_runs.at_once, True),
+        (spark_runs.at_once_in_words, True),
+        (spark_runs.drawn, True),
+        (spark_runs.named, True),
+        (spark_runs.joined, True),
+        (spark_runs.looked_up, True),
+        (spark_runs.moved, True),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_a_plan_is_made_anew_when_a_part_of_it_is_evaluated_once(
+    make: Make, transform: Callable[..., Any], is_made_anew: bool
+) -> None:
+    made = make(transform)
+    found, planned = [], []
+    for number in range(3):
+        NAMES["only"] = f"name {number}"
+        put = rows([b"2024-03-%02d" % (5 * number + each + 1) for each in range(5)], 5 * number)
+        come = made.run(put)
+        planned.append(len(APPLIED))
+        assert sorted(come["_offset"].to_pylist()) == put["_offset"].to_pylist()
+        found.append(come["n"].to_pylist())
+    assert (planned[0] < planned[1] < planned[2]) is is_made_anew
+    assert (planned[0] == planned[2]) is not is_made_anew
+    if transform is not spark_runs.measured:
+        assert not set(found[0]) & set(found[1])
+        assert not set(found[1]) & set(found[2])
+
+
+def test_a_large_batch_is_divided_and_keeps_its_order(make: Make) -> None:
+    transform = make(spark_runs.measured)
+    for first, count, parts in ((0, 3 * DIVIDED, {0, 1}), (7, 3, {0}), (9, 3 * DIVIDED + 1, {0, 1})):
+        found = transform.run(rows([b"v"] * count, first))
+        assert found["_offset"].to_pylist() == list(range(first, first + count))
+        assert set(found["part"].to_pylist()) == parts
+
+
+def test_the_error_of_a_python_function_is_the_jobs_and_its_crash_is_told(make: Make) -> None:
+    transform = make(spark_runs.refuses)
+    assert transform.run(rows([b"a", b"b"]))["value"].to_pylist() == [b"a", b"b"]
+    with pytest.raises(Exception, match="no such plane: poison") as raised:
+        transform.run(rows([b"a", b"poison"]))
+    assert type(raised.value).__name__ == "PythonException"
+    assert raised.value.__cause__ is not raised.value
+    with pytest.raises(PythonWorkerLost):
+        transform.run(rows([b"a", b"crash"]))
+    assert transform.run(rows([b"c"]))["value"].to_pylist() == [b"c"]
+
+
+def test_a_cancelled_run_ends_and_the_next_one_works(make: Make, tmp_path: Path) -> None:
+    transform = make(spark_runs.refuses)
+    for number in range(2):
+        with HeldRun(transform, tmp_path / str(number)) as run:
+            transform.cancel()
+        assert isinstance(run.raised, Transient), run.raised
+        assert transform.run(rows([b"a"]))["value"].to_pylist() == [b"a"]
+
+
+def test_transforms_of_one_session_see_their_own_rows_only(make: Make) -> None:
+    transforms = [make(spark_runs.looked_up) for _ in range(2)]
+    NAMES["only"] = "name"
+    wrong: list[Any] = []
+
+    def run(number: int) -> None:
+        for batch in range(5):
+            first = 1_000 * number + batch
+            try:
+                found = transforms[number].run(rows([b"v"], first))["_offset"].to_pylist()
+            except BaseException as error:  # noqa: BLE001 - shown below
+                found = error
+            if found != [first]:
+                wrong.append((number, batch, found))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    assert wrong == []
+
+
+def test_rows_are_in_memory_only_while_they_are_run(make: Make, tmp_path: Path) -> None:
+    def held() -> list[Path]:
+        return list(exchange._place().glob(f"{exchange._PREFIX}{os.getpid()}-*"))
+
+    transform = make(spark_runs.refuses)
+    transform.run(rows([b"v"] * DIVIDED))
+    assert held() == []
+    with pytest.raises(Exception, match="poison"):
+        transform.run(rows([b"poison"]))
+    assert held() == []
+    with HeldRun(transform, tmp_path / "waits"):
+        assert held() != []
+        transform.cancel()
+    assert held() == []
+
+
+def test_rows_that_are_gone_are_no_error_of_the_job(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    transform = make(spark_runs.refuses)
+    put = exchange.RowExchange.put
+
+    def put_and_lose(self: exchange.RowExchange, *arguments: Any) -> None:
+        put(self, *arguments)
+        self.clear()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exchange.RowExchange, "put", put_and_lose)
+        with pytest.raises(Transient, match="cannot read the rows of the batch"):
+            transform.run(rows([b"a"]))
+    assert transform.run(rows([b"a"]))["value"].to_pylist() == [b"a"]
+
+
+def test_refused_plans_are_told_before_any_row_is_read(make: Make) -> None:
+    definition = JobDefinition("job", "r", {}, "c", "g", 1)
+    for transform, said in {
+        spark_runs.counts: "an aggregation",
+        spark_runs.joins_all: "(?i)full.?outer",
+        spark_runs.unites_a_table: "Union between streaming and batch",
+    }.items():
+        with case(transform.__name__):
+            with pytest.raises(BadConfiguration, match=said):
+                make(transform).warm(lambda: None)
+            with pytest.raises(BadConfiguration, match=said):
+                make(transform).open()
+            # At the start itself: from a running feed it would be taken for an error on some record.
+            feed = SparkFeed(configuration(transform), definition, (), NO_CODE)
+            with pytest.raises(BadConfiguration, match=said):
+                feed.start({TaskId("job", "main", 0): Offsets.of(0)}, lambda _: None)
+            assert feed.wait(0)
+            feed.close()
+
+
+def test_a_plan_that_cannot_be_made_again_now_is_worth_another_try(make: Make) -> None:
+    """A static table that is away is no fault of a record."""
+    NAMES["only"] = "name"
+    transform = make(spark_runs.joined)
+    assert transform.run(rows([b"v"]))["n"].to_pylist() == ["name"]
+    # More values than columns.
+    NAMES["more"] = "another"
+    try:
+        with pytest.raises(Transient, match=r"task\.transform: .*joined raised"):
+            transform.run(rows([b"v"]))
+    finally:
+        del NAMES["more"]
+    assert transform.run(rows([b"v"]))["n"].to_pylist() == ["name"]
+
+
+def test_a_warm_up_runs_the_transform_and_survives_what_it_raises(make: Make) -> None:
+    for values in ([b"a"], [b"poison"]):
+        transform = make(spark_runs.refuses)
+        transform.cancel_warm()
+        for is_cancelled in (True, False):
+            transform.warm(lambda values=values: rows(values))  # type: ignore[misc]
+            assert transform.is_warm is not is_cancelled
+        assert transform.run(rows([b"a"]))["value"].to_pylist() == [b"a"]
+
+
+def test_archive_of_classes_is_filled_by_batches_that_run(spark: Spark) -> None:
+    archive._exercise(spark)
