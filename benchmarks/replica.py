@@ -15,7 +15,6 @@ from unittest.mock import patch
 from benchmarks.contest import ROOT
 from benchmarks.kernel import Container, FixedRecords, Job
 from benchmarks.traced import Trace
-from embedded.jars.cache import classpath
 from standby.adapters.kafka.writer import KafkaWriter
 from standby.adapters.processes import collect_garbage_rarely, end_children
 from standby.adapters.rocksdict import open_database
@@ -120,8 +119,7 @@ def _look_at_no_markers() -> None:
 
 
 def _spark_feed(config: JobConfig, job: JobDefinition) -> Feed:
-    jars = [path.resolve() for path in classpath("spark-kafka")]
-    return make_feed(replace(config, feed="spark"), job, jars, ROOT)
+    return make_feed(replace(config, feed="spark"), job, ROOT)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from benchmarks import spark_steps
-from embedded.jars.cache import classpath
 
 _REHEARSED: Final = 4_000
 _REHEARSED_KEYS: Final = 1_000
@@ -42,6 +41,7 @@ def main() -> None:
     for name in ("bootstrap", "input", "output", "state"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--local", type=Path, required=True, help="Spark's own directory, on the local disk")
+    parser.add_argument("--connector", required=True, help="class path of Spark's Kafka connector")
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--step", choices=sorted(spark_steps.STEPS), required=True)
     parser.add_argument("--batch", type=int, required=True, help="most records of a micro-batch")
@@ -70,7 +70,7 @@ def _session(arguments: argparse.Namespace) -> SparkSession:
         # In real-time mode each partition has a task that does not end.
         "spark.master": f"local[{arguments.partitions + 1}]" if arguments.realtime else "local[*]",
         "spark.driver.memory": "1g",
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, classpath("spark-kafka"))),
+        "spark.driver.extraClassPath": arguments.connector,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(arguments.local),

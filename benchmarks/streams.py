@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.kafkastreams.build import java_command
+from benchmarks.kafkastreams.build import java_command, spark_connector
 from benchmarks.kernel import Job
 from benchmarks.quix import venv
 from benchmarks.replica import changelog_of, command
@@ -97,6 +97,7 @@ def commands(name: str, case: Case, place: Place) -> list[list[str]]:
         return [[str(venv.python()), "-m", "benchmarks.quix.steady", *common, *more]]
     more = ["--partitions", str(case.partitions), "--batch", str(batch_of(case.step))]
     more += ["--state", str(place.state / "checkpoint"), "--local", str(place.state / "local")]
+    more += ["--connector", os.pathsep.join(map(str, spark_connector()))]
     more += ["--realtime"] if name == SPARK_REALTIME else []
     return [[sys.executable, "-m", "benchmarks.spark_steady", *common, *more]]
 

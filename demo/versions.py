@@ -28,7 +28,6 @@ _JARS: Final = {
     "hadoop": "hadoop-yarn-server-resourcemanager",
     "kafka": "kafka_2.13",
     "zookeeper": "zookeeper",
-    "spark-sql-kafka": "spark-sql-kafka-0-10_2.13",
 }
 
 

@@ -23,9 +23,6 @@ FILE: Final = "cluster.json"
 #: Directory in the working directory with the job's Python modules; first in `sys.path`.
 CODE_DIRECTORY: Final = "code"
 
-#: Directory in the working directory with Spark's Kafka connector jars.
-JARS_DIRECTORY: Final = "jars"
-
 #: The variable with what a process of a pool offers (`standby.shared.records.NodeOffer`).
 OFFER: Final = "STANDFAST_OFFER"
 

@@ -53,8 +53,6 @@ class NodeSettings:
     bootstrap: Bootstrap
     host: str
     """By which the other processes reach this one."""
-    jars: tuple[Path, ...] = ()
-    """Spark's connector; empty: its processes serve plain feeds only."""
     offer: NodeOffer = field(default_factory=NodeOffer)
     """What it offers to jobs."""
 
@@ -134,11 +132,6 @@ def _fill(directory: Path, settings: NodeSettings) -> None:
     ):
         write_private(directory / name, content)
     (directory / cluster_file.CODE_DIRECTORY).mkdir()
-    if settings.jars:
-        jars = directory / cluster_file.JARS_DIRECTORY
-        jars.mkdir()
-        for each in settings.jars:
-            (jars / each.name).symlink_to(each)
 
 
 def _environment(

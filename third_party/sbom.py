@@ -1,8 +1,8 @@
 """The components of standfast: ``python -m third_party.sbom`` writes, or with ``--check`` compares, two files.
 
-``standfast.cdx.json`` is a CycloneDX 1.6 list of the Python packages in requirements.lock, the jars that every job
-ships, and Skein's jar with the libraries in it; ``LICENCES.md`` has their licences. Both are computed from files of
-this tree alone, so the same tree gives the same bytes, without a network; both are in the wheel.
+``standfast.cdx.json`` is a CycloneDX 1.6 list of the Python packages in requirements.lock, and of Skein's jar with the
+libraries in it; ``LICENCES.md`` has their licences. Both are computed from files of this tree alone, so the same tree
+gives the same bytes, without a network; both are in the wheel.
 """
 
 from __future__ import annotations
@@ -20,16 +20,13 @@ from typing import Any, Final
 
 import yaml
 
-from embedded.jars.lock import Coordinate, read_lock
+from embedded.jars.lock import Coordinate
 from standby.errors import BadConfiguration
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 HERE: Final = ROOT / "third_party"
 SBOM: Final = HERE / "standfast.cdx.json"
 LICENCES: Final = HERE / "LICENCES.md"
-
-#: The jars that a submit ships; the other sets are the embedded cluster's.
-_SHIPPED_SET: Final = "spark-kafka"
 
 _REQUIREMENT = re.compile(
     r"^([a-z0-9._-]+)==([^\s;]+)(?: ; (.*?))? \\\n((?: +--hash=sha256:[0-9a-f]+.*\n)+)", re.MULTILINE
@@ -82,10 +79,10 @@ def python_packages(lock: str, licences: Mapping[str, str]) -> Iterator[Part]:
         )
 
 
-def _jar(coordinate: Coordinate, licences: Mapping[str, str], sha256: tuple[str, ...] = ()) -> Part:
+def _jar(coordinate: Coordinate, licences: Mapping[str, str]) -> Part:
     purl = f"pkg:maven/{coordinate.group}/{coordinate.artifact}@{coordinate.version}"
     licence = _licence(coordinate.group, licences)
-    return Part(purl, coordinate.artifact, coordinate.version, licence, sha256, coordinate.group)
+    return Part(purl, coordinate.artifact, coordinate.version, licence, group=coordinate.group)
 
 
 def _licence(name: str, licences: Mapping[str, str]) -> str:
@@ -103,8 +100,6 @@ def collect(root: Path = ROOT) -> tuple[Part, ...]:
         raise BadConfiguration(
             "requirements.lock has lines that are not name==version with hashes: run make lock"
         )
-    shipped = read_lock(root / "yarn-conf" / "jars.lock")[_SHIPPED_SET].jars
-    jars = tuple(_jar(each.coordinate, licences, (each.sha256,)) for each in shipped)
     libraries = (root / "third_party" / "skein" / "libraries").read_text(encoding="utf-8").split()
     version = next(each.version for each in packages if each.name == "skein")
     skein = Part(
@@ -115,7 +110,7 @@ def collect(root: Path = ROOT) -> tuple[Part, ...]:
         (hashlib.sha256((root / "appmaster" / "jar" / "skein.jar").read_bytes()).hexdigest(),),
         parts=tuple(_jar(Coordinate.parse(each), licences) for each in libraries),
     )
-    return (*packages, *jars, skein)
+    return (*packages, skein)
 
 
 def sbom(parts: Sequence[Part], version: str) -> str:
@@ -169,7 +164,7 @@ def licences(parts: Sequence[Part]) -> str:
         *head,
         *rows([skein, *skein.parts]),
         "",
-        "## Not in this package: what it is installed with, and the jars that a submit fetches and ships",
+        "## Not in this package: what it is installed with",
         *head,
         *rows(others),
     ]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks every locked release against OSV's database of known vulnerabilities: Python packages of all locks, the jars
-# that every job ships, the libraries in skein.jar. Exit status: 0 none known, 1 some, 2 the check was not possible.
+# Checks every locked release against OSV's database of known vulnerabilities: Python packages of all locks, and the
+# libraries in skein.jar. Exit status: 0 none known, 1 some, 2 the check was not possible.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 

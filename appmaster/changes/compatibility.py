@@ -15,16 +15,11 @@ from standby.errors import BadConfiguration
 #: Keys that apply to the cluster's processes, whichever job they serve.
 OF_THE_CLUSTER: Final = names("cluster")
 
-#: Not one of those, but containers have Spark's connector only if the job that started the cluster needed it.
-_FEED: Final = "task.feed"
-
-_NO_CONNECTOR: Final = "spark, but the job that started the cluster brought no Spark connector"
-
 
 def cluster_settings(config: JobConfig) -> dict[str, str]:
     """Return the settings of a job that apply to the cluster it starts: key → value, as text."""
     fields = {key.name: field.name for key, field in keys()}
-    return {name: written(getattr(config, fields[name])) for name in (*OF_THE_CLUSTER, _FEED)}
+    return {name: written(getattr(config, fields[name])) for name in OF_THE_CLUSTER}
 
 
 def check_joins(cluster: str, settings: Mapping[str, str], flat: Mapping[str, str]) -> None:
@@ -39,8 +34,6 @@ def check_joins(cluster: str, settings: Mapping[str, str], flat: Mapping[str, st
         for name in OF_THE_CLUSTER
         if name in flat and name in settings and asked[name] != settings[name]
     ]
-    if lacks_connector(asked[_FEED], settings):
-        wrong.append(f"{_FEED}: {_NO_CONNECTOR}")
     if wrong:
         lines = "\n  ".join(wrong)
         raise BadConfiguration(
@@ -74,17 +67,3 @@ def check_restores(
         raise BadConfiguration(
             f"cluster {cluster} runs, and its cells are restored as it was started; leave these keys out:\n  {lines}"
         )
-
-
-def check_feed(feed: str, settings: Mapping[str, str]) -> None:
-    """Raise `BadConfiguration` if a job's feed is impossible in its cluster's running containers; as `check_joins`."""
-    if lacks_connector(feed, settings):
-        raise BadConfiguration(
-            f"{_FEED}: {_NO_CONNECTOR}; end the cluster's jobs and submit this one first, or give it a cluster of its "
-            "own (cluster.name)"
-        )
-
-
-def lacks_connector(feed: str, settings: Mapping[str, str]) -> bool:
-    """Return whether containers of a cluster with ``settings`` lack what ``feed`` needs."""
-    return feed == "spark" and settings.get(_FEED, "spark") != "spark"

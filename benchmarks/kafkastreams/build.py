@@ -1,4 +1,4 @@
-"""The jars of Kafka Streams, verified against a separate lock, and the compiled programs."""
+"""The peers' jars, verified against a separate lock, and the compiled programs of Kafka Streams."""
 
 from __future__ import annotations
 
@@ -47,6 +47,12 @@ def java_command(program: str, *, heap_mb: int) -> list[str]:
     ]
 
 
+def spark_connector() -> list[Path]:
+    """Return the jars of Spark's Kafka connector; missing ones are downloaded. Raises `Unavailable` if that fails."""
+    cache().require("spark-kafka", show=lambda _: None)
+    return cache().classpath("spark-kafka")
+
+
 def _compile(javac: Path, source: Path, classpath: str) -> None:
     compiled = _CLASSES / f"{source.stem}.class"
     if compiled.exists() and compiled.stat().st_mtime > source.stat().st_mtime:
@@ -68,13 +74,13 @@ def _compile(javac: Path, source: Path, classpath: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Fetch the jars, or with ``lock`` write their sizes and checksums; return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.kafkastreams.build", description="Kafka Streams."
+        prog="python -m benchmarks.kafkastreams.build", description="The peers' jars."
     )
     parser.add_argument("command", choices=("fetch", "lock"))
     if parser.parse_args(argv).command == "lock":
         relock(_LOCK, cache().fetch_unverified(say))
     else:
-        cache().require("streams", show=say)
+        cache().require(show=say)
     return 0
 
 

@@ -1,7 +1,8 @@
-"""What the benchmarks of the state kernel are made of: the noted database, the jars of the peer, the picture."""
+"""What the benchmarks of the state kernel are made of: the noted database, the peers' jars, the picture."""
 
 from __future__ import annotations
 
+import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -33,13 +34,15 @@ def test_every_position_that_a_database_is_given_is_noted_by_task(tmp_path: Path
     assert delays(found["main.3"], found["main.3"], 0, float("inf")) == [0.0, 0.0]
 
 
-def test_kafka_streams_is_of_the_brokers_version_and_locked() -> None:
+def test_the_peers_jars_are_of_the_releases_that_they_run_with_and_locked() -> None:
     broker = next(
         each for each in read_lock(yarn_conf() / "jars.lock")["kafka"].jars if "kafka_" in each.file_name
     )
     streams = {each.coordinate.artifact: each for each in build.cache().sets["streams"].jars}
     assert streams["kafka-streams"].coordinate.version == broker.coordinate.version
-    assert all(each.is_locked for each in streams.values())
+    connector = {each.coordinate.artifact: each for each in build.cache().sets["spark-kafka"].jars}
+    assert connector["spark-sql-kafka-0-10_2.13"].coordinate.version == importlib.metadata.version("pyspark")
+    assert all(each.is_locked for each in (*streams.values(), *connector.values()))
 
 
 def test_the_projects_own_jars_do_without_kafka_streams() -> None:

@@ -202,7 +202,7 @@ def open_cache(environment: Mapping[str, str] | None = None) -> JarCache:
 
 
 def classpath(name: str) -> list[Path]:
-    """Return the jars of the set ``name``: hadoop, kafka, kafka-tools, zookeeper, spark-kafka or miniyarn.
+    """Return the jars of the set ``name``: hadoop, kafka, kafka-tools, zookeeper or miniyarn.
 
     Raises :class:`Unavailable` if they are not in the cache, see :func:`require`.
     """

@@ -6,8 +6,8 @@ archive is stored beside pyspark's files, and is valid for that installation and
 and starts without the archive when something differs, so a stale archive is harmless; but the start then takes twice
 as long, so a stale archive is recreated.
 
-It contains Spark, not the Kafka connector: the connector's jars are elsewhere in each container, and an archive is
-only used with a class path that begins with the one it was created with.
+It contains Spark, not the jars of a job: an archive is only used with a class path that begins with the one it was
+created with.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def make_archive() -> Path:
         )
     )
     try:
-        spark = Spark(settings, (), (f"-XX:ArchiveClassesAtExit={making}", "-Xlog:cds=error"))
+        spark = Spark(settings, (f"-XX:ArchiveClassesAtExit={making}", "-Xlog:cds=error"))
         try:
             _exercise(spark)
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 from standby.cluster import CODE_DIRECTORY
@@ -17,22 +16,20 @@ from standby.shared.wire import JobDefinition
 def make_feed(
     config: JobConfig,
     job: JobDefinition,
-    classpath: Sequence[Path] = (),
     code: Path = Path(CODE_DIRECTORY),
     transforming: Transforming = mark_nothing,
 ) -> Feed:
     """Return the feed that ``config`` requires, not started yet.
 
-    ``classpath`` has the jars of Spark's Kafka connector, ``code`` the job's modules, which Spark's Python workers
-    need. The plain feed uses neither, and marks its transforms with ``transforming``. Raises `BadConfiguration` when
-    `task.transform` cannot be used.
+    ``code`` has the job's modules, which Spark's Python workers need. The plain feed does not use it, and marks its
+    transforms with ``transforming``. Raises `BadConfiguration` when `task.transform` cannot be used.
     """
     if config.feed == "plain":
         return PlainFeed(config, job, transforming)
     # Imported late: Spark takes long to import, and is not needed on a machine without Java.
     from standby.feed.spark import SparkFeed
 
-    return SparkFeed(config, job, classpath, code)
+    return SparkFeed(config, job, code)
 
 
 def check_transform(

@@ -8,7 +8,7 @@ import logging
 import math
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,9 +70,9 @@ class PythonWorkerLost(Exception):
 class SparkFeed(InputFeed):
     """A `standby.ports.Feed` whose transform runs in this process's Spark session."""
 
-    def __init__(self, config: JobConfig, job: JobDefinition, classpath: Sequence[Path], code: Path) -> None:
+    def __init__(self, config: JobConfig, job: JobDefinition, code: Path) -> None:
         """Raises like `transform_of`."""
-        transform = SparkTransform(config, classpath, code)
+        transform = SparkTransform(config, code)
         super().__init__(config, job, transform)
         self._open = transform.open
 
@@ -93,9 +93,8 @@ class SparkFeed(InputFeed):
 class SparkTransform:
     """A `standby.feed.input_feed.RowTransform` in Spark."""
 
-    def __init__(self, config: JobConfig, classpath: Sequence[Path], code: Path) -> None:
+    def __init__(self, config: JobConfig, code: Path) -> None:
         self._config = config
-        self._classpath = tuple(path.resolve() for path in classpath)
         self._settings = settings_of(config, code)
         self._function = transform_of(config)
         self._schema = rows_of(config.inputs, has_headers=config.input_headers)
@@ -142,7 +141,7 @@ class SparkTransform:
         `Transient` when the machine cannot run the JVM now.
         """
         if self._spark is None:
-            self._spark = Spark.acquire(self._settings, self._classpath)
+            self._spark = Spark.acquire(self._settings)
         if not self._spark.process.is_alive:
             raise Transient(_DIED)
         if not self._is_checked:
@@ -346,7 +345,7 @@ def check_spark_transform(config: JobConfig, code: Path, within_seconds: float =
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
         log = Path(scratch) / "spark.log"
         try:
-            spark = Spark.acquire(settings_of(config, code), (), log, within_seconds)
+            spark = Spark.acquire(settings_of(config, code), log, within_seconds)
         except (BadConfiguration, Unavailable) as error:
             raise type(error)(f"{error}{_printed(log)}") from error
         try:

@@ -32,7 +32,7 @@ from standby.adapters.zookeeper.membership import (
     ZooKeeperRecordReader,
 )
 from standby.adapters.zookeeper.pool import PoolMembership
-from standby.cluster import FILE, JARS_DIRECTORY, OFFER, ClusterConfig, load
+from standby.cluster import FILE, OFFER, ClusterConfig, load
 from standby.code.jobcode import JobCode
 from standby.config import JobConfig
 from standby.control.effects import Quit
@@ -214,7 +214,7 @@ def run(
             cluster=cluster,
             host=place.host,
             records=ZooKeeperRecordReader(client, cluster.name),
-            make_feed=partial(_make_feed, directory, code, marks),
+            make_feed=partial(_make_feed, code, marks),
             load_code=code.load,
             on_change=partial(inbox.post, ReplicasChanged()),
             container=place.container,
@@ -340,12 +340,11 @@ def _version() -> str:
         return "not installed"
 
 
-def _make_feed(directory: Path, code: JobCode, marks: Marks, config: JobConfig, job: JobDefinition) -> Feed:
+def _make_feed(code: JobCode, marks: Marks, config: JobConfig, job: JobDefinition) -> Feed:
     # Imported late, because Spark takes seconds to import: only containers with a replica pay for it.
     from standby.feed.make import make_feed
 
-    classpath = sorted((directory / JARS_DIRECTORY).glob("*.jar"))
-    return make_feed(config, job, classpath, code.directory_of(job), marks.transform)
+    return make_feed(config, job, code.directory_of(job), marks.transform)
 
 
 def _metrics(loop: ControlLoop, meter: ProcessMeter, kernel: Kernel) -> Iterator[Samples]:

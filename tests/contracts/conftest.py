@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from embedded.jars.cache import classpath
 from tests.topics import delete_made_topics
 
 
@@ -19,7 +18,7 @@ def _deleted_topics() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def shared_spark() -> Iterator[list[Path]]:
+def shared_spark() -> Iterator[None]:
     """Keeps one JVM for all Spark feeds of a module, and ends it: others have other settings."""
     from standby.adapters.spark.session import Spark
     from standby.config import parse
@@ -27,7 +26,6 @@ def shared_spark() -> Iterator[list[Path]]:
 
     required = {"job.name": "all", "task.inputs": "in", "task.step": "job:step"}
     config = parse({**required, "kafka.bootstrap.servers": "unused:1", "zookeeper.connect": "unused:1"})
-    jars = classpath("spark-kafka")
-    spark = Spark.acquire(settings_of(config, Path("code")), [path.resolve() for path in jars])
-    yield jars
+    spark = Spark.acquire(settings_of(config, Path("code")))
+    yield
     spark.release()

@@ -141,7 +141,8 @@ Make = Callable[..., Feed]
 def make(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Make]:
     """Builds a feed of the kind under test for a topic; the name of a transform lacks its kind."""
     kind: str = request.param
-    classpath = request.getfixturevalue("shared_spark") if kind == "spark" else ()
+    if kind == "spark":
+        request.getfixturevalue("shared_spark")
     feeds: list[Feed] = []
 
     def build(topic: str, transform: str = "", **changes: Any) -> Feed:
@@ -153,7 +154,7 @@ def make(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Make]:
         job = JobDefinition(
             name="contract", run="r", config={}, changelog="none", group=f"group-{topic}", tasks=1
         )
-        feed = make_feed(config, job, classpath)
+        feed = make_feed(config, job)
         feeds.append(feed)
         return feed
 

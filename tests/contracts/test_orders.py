@@ -44,7 +44,8 @@ RECORDS: list[tuple[str, str, Any, int]] = [
 def test_every_order_goes_out_once_with_its_customer(
     request: pytest.FixtureRequest, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    classpath = request.getfixturevalue("shared_spark") if kind == "spark" else ()
+    if kind == "spark":
+        request.getfixturevalue("shared_spark")
     names = {each: f"{each}-{uuid.uuid4().hex[:8]}" for each in ("customers", "orders")}
     monkeypatch.setattr(orders, "CUSTOMERS", names["customers"])
     write(kafka_bootstrap, names)
@@ -62,7 +63,7 @@ def test_every_order_goes_out_once_with_its_customer(
         }
     )
     definition = JobDefinition("orders", "r", {}, "none", f"group-{names['orders']}", 1)
-    feed = make_feed(config, definition, classpath)
+    feed = make_feed(config, definition)
     state, found, done = TaskState("customers", "waiting"), Outbox(config.outputs), threading.Event()
 
     def deliver(batches: tuple[TaskBatch, ...]) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import msgspec
 
-from embedded.jars.cache import classpath
 from standby.adapters.kafka.broker import connect
 from standby.adapters.processes import end_children
 from standby.adapters.rocksdict import open_database
@@ -57,8 +56,7 @@ class Spec(msgspec.Struct):
 
 def spark_feed(config: JobConfig, job: JobDefinition) -> Feed:
     """Return a feed over Spark, of a JVM of this process's own."""
-    spark = replace(config, feed="spark")
-    return make_feed(spark, job, [path.resolve() for path in classpath("spark-kafka")])
+    return make_feed(replace(config, feed="spark"), job)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import check_restores
-from appmaster.cli.launch.cells import Claims, Launching, claim, connector, submit
+from appmaster.cli.launch.cells import Claims, Launching, claim, submit
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_job_command, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
@@ -143,7 +143,6 @@ def restore(
     if not numbers:
         return {}
     topology = yarn.topology(config, client)
-    connector(config, progress.say)
     with job_code(job.directory, config.modules) as code, Undo(progress) as undo:
         launch = Launching(Deadline(_RESTORE_SECONDS), progress, undo)
         claims = Claims(zookeeper, config)

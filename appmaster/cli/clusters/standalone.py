@@ -121,11 +121,6 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         )
         parser.add_argument("--json", action="store_true", help="print the exit status as JSON at the end")
         if name == "node":
-            parser.add_argument(
-                "--plain",
-                action="store_true",
-                help="without Spark's connector, which is fetched otherwise: for jobs with task.feed=plain only",
-            )
             _add_offer(parser)
 
 
@@ -327,7 +322,7 @@ def _begin() -> None:
 def _print_unit(arguments: argparse.Namespace, what: str) -> int:
     """Print a unit that runs this command with the same arguments, for the present user and interpreter."""
     config = ["--config", str(arguments.config.absolute())]
-    more = [each for each in ("--plain",) if getattr(arguments, "plain", False)]
+    more: list[str] = []
     for option in ("host", "state"):
         value = getattr(arguments, option, None)
         if value:
@@ -383,14 +378,9 @@ def _node(arguments: argparse.Namespace) -> int:
         return _print_unit(arguments, "node")
     config, bootstrap = _read(arguments, PeerRole.CONTAINER)
     _begin()
-    jars: tuple[Path, ...] = ()
-    if not arguments.plain:
-        from appmaster.cli.launch.cells import spark_connector
-
-        jars = tuple(each.absolute() for each in spark_connector(Progress().say))
     offer = NodeOffer(
         *(arguments.group or "", arguments.memory, arguments.cores, arguments.tasks),
         dict(arguments.attribute),
     )
-    settings = node.NodeSettings(config, bootstrap, _host(arguments), jars, offer)
+    settings = node.NodeSettings(config, bootstrap, _host(arguments), offer)
     return _ended(arguments, node.run(settings))

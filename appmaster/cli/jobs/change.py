@@ -21,7 +21,6 @@ from typing import Any
 from appmaster.adapters.kafka import Topics
 from appmaster.api.client import ClusterClient
 from appmaster.api.snapshot import requested_document
-from appmaster.changes.compatibility import check_feed
 from appmaster.changes.operations import CurrentJob
 from appmaster.changes.revisions import Update, requested_settings, rollback, update
 from appmaster.cli.jobs import rollout
@@ -96,9 +95,6 @@ def _update(arguments: argparse.Namespace) -> int:
                 progress.say("checking Kafka, and the job's transform")
                 check_clients(job.config)
                 check_topics(job, Topics(kafka_settings(job.config)))
-                if any(each.key == "task.feed" for each in change.differences):
-                    cells = client.zookeeper.cells.read_all().values()
-                    check_feed(job.config.feed, next((each.settings for each in cells if each.settings), {}))
                 check_transform(job.config, code)
         if arguments.check:
             progress.say("everything is in order; nothing was changed")

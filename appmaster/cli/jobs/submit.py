@@ -223,7 +223,7 @@ def _look_further(checked: _Checked, servers: _Servers, progress: Progress) -> N
     for each in filter(None, warnings):
         progress.say(each)
     if is_new:
-        cells.check(config, checked.start.code, checked.start.topology, progress.say)
+        cells.check(config, checked.start.code, checked.start.topology)
 
 
 def _check(

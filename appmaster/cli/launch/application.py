@@ -54,7 +54,6 @@ def build(
     config: JobConfig,
     hosts: Sequence[str],
     code: Path,
-    jars: Sequence[Path],
     scratch: Path,
     hadoop: HadoopConfiguration,
     keyring: Keyring,
@@ -64,9 +63,9 @@ def build(
 ) -> Any:
     """Return the `skein.ApplicationSpec` of one cell for ``config``.
 
-    ``hadoop`` is the client's configuration, ``code`` the directory with the job's modules, ``jars`` Spark's connector,
-    ``keyring`` the cluster's credentials, ``racks`` the racks of hosts according to YARN. ``scratch`` must exist until
-    the application has been submitted. Raises `BadConfiguration` for files that cannot be used.
+    ``hadoop`` is the client's configuration, ``code`` the directory with the job's modules, ``keyring`` the cluster's
+    credentials, ``racks`` the racks of hosts according to YARN. ``scratch`` must exist until the application has been
+    submitted. Raises `BadConfiguration` for files that cannot be used.
     """
     attempts = granted_attempts(hadoop, config.am_max_attempts)
     settings = scratch / cluster_file.FILE
@@ -75,13 +74,9 @@ def build(
     files: dict[str, Any] = {
         cluster_file.FILE: _file(settings),
         credentials.FILE: _bootstrap(scratch, keyring, PeerRole.CONTAINER),
-        cluster_file.CODE_DIRECTORY: _archive(_zip(scratch / "code.zip", sorted(code.rglob("*")), code)),
+        cluster_file.CODE_DIRECTORY: _archive(_zip(scratch / "code.zip", code)),
         **_environment(config),
     }
-    if jars:
-        files[cluster_file.JARS_DIRECTORY] = _archive(
-            _zip(scratch / "jars.zip", list(jars), None, zipfile.ZIP_STORED)
-        )
     python = interpreter(config)
 
     def service(**where: Any) -> Any:
@@ -257,13 +252,11 @@ def _archive(path: Path) -> Any:
     return _file(path, "archive")
 
 
-def _zip(
-    target: Path, files: Sequence[Path], base: Path | None, compression: int = zipfile.ZIP_DEFLATED
-) -> Path:
-    with zipfile.ZipFile(target, "w", compression) as archive:
+def _zip(target: Path, directory: Path) -> Path:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         # YARN rejects an empty archive; a job without modules of its own still has the directory.
         archive.writestr(".standfast", b"")
-        for each in files:
+        for each in sorted(directory.rglob("*")):
             if each.is_file() and "__pycache__" not in each.parts:
-                archive.write(each, each.relative_to(base) if base is not None else each.name)
+                archive.write(each, each.relative_to(directory))
     return target

@@ -19,16 +19,12 @@ from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord
-from embedded.jars.cache import open_cache
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 
 #: How often a cell's master that started on another master's host is replaced. On three hosts, the smallest useful
 #: number, every third one starts on the other's host; a try takes some two seconds.
 _TRIES: Final = 8
-
-#: The set of jars that containers with a Spark feed need.
-_CONNECTOR: Final = "spark-kafka"
 
 #: The hosts that get their own service, and the rack of every host.
 Topology = tuple[Sequence[str], Mapping[str, str]]
@@ -112,25 +108,10 @@ def claim(claims: Claims, zookeeper: ZooKeeper, client: Any, numbers: Iterable[i
             )
 
 
-def connector(config: JobConfig, show: Callable[[str], None]) -> list[Path]:
-    """Return the jars of Spark's connector, fetched if they are not in the cache; none for another feed.
-
-    ``show`` takes progress messages. Raises `Unavailable` if they are not available.
-    """
-    return spark_connector(show) if config.feed == "spark" else []
-
-
-def spark_connector(show: Callable[[str], None]) -> list[Path]:
-    """Return the jars of Spark's connector; like `connector`."""
-    cache = open_cache()
-    cache.require(_CONNECTOR, show=show)
-    return cache.classpath(_CONNECTOR)
-
-
-def check(config: JobConfig, code: Path, topology: Topology, show: Callable[[str], None]) -> None:
+def check(config: JobConfig, code: Path, topology: Topology) -> None:
     """Raise `StandfastError` unless an application can be composed as `submit` does it; submits nothing."""
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
-        _specification(config, code, topology, connector(config, show), 1, Path(scratch))
+        _specification(config, code, topology, 1, Path(scratch))
 
 
 def submit(
@@ -143,11 +124,10 @@ def submit(
     _, racks = topology
     # The tree's actual state, whatever the file says: containers create their nodes without checking it.
     config = replace(config, zookeeper_acl="digest" if claims.is_closed else "open")
-    jar_files = connector(config, launch.progress.say)
 
     def start(number: int) -> str:
         with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
-            spec = _specification(config, code, topology, jar_files, number, Path(scratch))
+            spec = _specification(config, code, topology, number, Path(scratch))
             return claims.submitted(number, str(client.submit(spec)))
 
     def end_all() -> None:
@@ -185,16 +165,13 @@ def submit(
     return tuple(claims.started.values())
 
 
-def _specification(
-    config: JobConfig, code: Path, topology: Topology, jar_files: Sequence[Path], number: int, scratch: Path
-) -> Any:
+def _specification(config: JobConfig, code: Path, topology: Topology, number: int, scratch: Path) -> Any:
     """Return the application of a cell; ``scratch`` must exist until it has been submitted."""
     hosts, racks = topology
     return application.build(
         config,
         hosts,
         code,
-        jar_files,
         scratch,
         yarn.hadoop_configuration(),
         require(config.cluster),

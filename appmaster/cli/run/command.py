@@ -32,7 +32,7 @@ from typing import Any, Final
 from appmaster.adapters.kafka import Topics
 from appmaster.api.client import ClusterClient
 from appmaster.cli.clusters.standalone import COMMAND, pool_of, write_files
-from appmaster.cli.launch import cells, checks
+from appmaster.cli.launch import checks
 from appmaster.cli.run import records, servers
 from appmaster.cli.run.processes import RunProcess, RunProcesses, ended_in_time, environment_of
 from appmaster.cli.run.servers import RunPlace
@@ -195,8 +195,6 @@ class _Run:
         config, say = self.job.config, self.view.say
         topics = Topics(kafka_settings(config))
         self._make_topics(topics)
-        if config.feed == "spark":
-            cells.spark_connector(self.view.progress)
         etc = self.place.directory / "etc"
         is_continued = self.place.is_kept and (etc / "node.json").exists()
         write_files(pool_of(config), etc)
@@ -270,8 +268,6 @@ class _Run:
             what, name = ("node", f"node {number}") if number else ("master", "master")
             host = _HOSTS.format(_FIRST_HOST + number)
             mine = ["--config", str(etc), "--host", host, "--state", str(directory / "state" / host)]
-            if number and self.job.config.feed != "spark":
-                mine.append("--plain")
             file = log / f"{name.replace(' ', '-')}.log"
             found.append(RunProcess(name, [what, *mine], file, environment, self.view.say))
         return RunProcesses(found, self.view.say)

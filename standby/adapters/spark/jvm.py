@@ -101,7 +101,6 @@ class SparkProcess:
     def __init__(
         self,
         settings: Mapping[str, str],
-        classpath: Sequence[Path],
         additional_flags: Sequence[str] = (),
         log: Path | None = None,
         within_seconds: float = math.inf,
@@ -119,7 +118,7 @@ class SparkProcess:
             private = Path(directory) / "arguments"
             # Ctrl-C is sent to the whole process group, but this process ends the JVM itself.
             command = ["/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"', str(_java())]
-            command += _arguments(settings, classpath, additional_flags, private)
+            command += _arguments(settings, additional_flags, private)
             try:
                 _write_private(private, _private_arguments(settings))
                 with contextlib.ExitStack() as stack:
@@ -249,13 +248,11 @@ def _java() -> Path:
     return Path(found)
 
 
-def _arguments(
-    settings: Mapping[str, str], classpath: Sequence[Path], additional_flags: Sequence[str], private: Path
-) -> list[str]:
+def _arguments(settings: Mapping[str, str], additional_flags: Sequence[str], private: Path) -> list[str]:
     """Return the JVM's command line, which is visible to all users of the host; ``private`` has the rest."""
     # Spark's own jars come first, in a fixed order: an archive of classes is valid only for a class path that begins
     # with the one it was created with.
-    jars = [*_sparks_jars(), *map(str, classpath)]
+    jars = _sparks_jars()
     jars += [each for each in settings.get("spark.jars", "").split(",") if each]
     jars += [each for each in settings.get("spark.driver.extraClassPath", "").split(os.pathsep) if each]
     if os.environ.get("HADOOP_CONF_DIR"):

@@ -68,7 +68,6 @@ class Spark:
     def __init__(
         self,
         settings: Mapping[str, str],
-        classpath: Sequence[Path],
         flags: Sequence[str] = (),
         log: Path | None = None,
         within_seconds: float = math.inf,
@@ -78,11 +77,10 @@ class Spark:
         if SparkContext._gateway is not None:  # noqa: SLF001
             raise BadConfiguration(STARTED)
         self._settings = dict(settings)
-        self._classpath = frozenset(classpath)
         self._users = 1
         # Spark's Python workers must use the same interpreter.
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        self.process = SparkProcess(settings, classpath, flags, log, within_seconds)
+        self.process = SparkProcess(settings, flags, log, within_seconds)
         self._late_seconds: float | None = None
         """The time-out after which the JVM was killed, if it was."""
         try:
@@ -98,7 +96,6 @@ class Spark:
     def acquire(
         cls,
         settings: Mapping[str, str],
-        classpath: Sequence[Path],
         log: Path | None = None,
         within_seconds: float = math.inf,
     ) -> Spark:
@@ -107,19 +104,18 @@ class Spark:
         The JVM's output goes to ``log``, by default to the output of this process. JVM and session have their usual
         time-outs, limited by ``within_seconds``.
 
-        A process has one JVM and one session, so later callers must pass the same ``settings`` and no other jars.
-        Raises `BadConfiguration` otherwise, and like `SparkProcess`; `Transient` when the JVM of an earlier caller
-        has died.
+        A process has one JVM and one session, so later callers must pass the same ``settings``. Raises
+        `BadConfiguration` otherwise, and like `SparkProcess`; `Transient` when the JVM of an earlier caller has died.
         """
         with cls._guard:
             if cls._shared is None:
-                cls._shared = cls(settings, classpath, log=log, within_seconds=within_seconds)
+                cls._shared = cls(settings, log=log, within_seconds=within_seconds)
                 return cls._shared
-            cls._shared.join(settings, classpath)
+            cls._shared.join(settings)
             return cls._shared
 
-    def join(self, settings: Mapping[str, str], classpath: Sequence[Path]) -> None:
-        """Add a user with ``settings`` and ``classpath``; called by `acquire`, and raises like it."""
+    def join(self, settings: Mapping[str, str]) -> None:
+        """Add a user with ``settings``; called by `acquire`, and raises like it."""
         if not self.process.is_alive:
             raise Transient("Spark's JVM has died; this process cannot have a second one")
         different = {name for name, _ in self._settings.items() ^ dict(settings).items()} - {"spark.app.name"}
@@ -127,8 +123,6 @@ class Spark:
             raise BadConfiguration(
                 f"the jobs of one container need the same Spark settings; different are: {sorted(different)}"
             )
-        if not self._classpath.issuperset(classpath):
-            raise BadConfiguration("the jobs of one container need the same jars")
         self._users += 1
 
     def release(self) -> None:

@@ -52,12 +52,12 @@ class PoolOnLoopback:
 
     def node(self, number: int, on: int | None = None) -> None:
         """Start a node, on the host of its number or of another one."""
-        self._start("node", number, "--plain", on=on)
+        self._start("node", number, on=on)
 
-    def _start(self, what: str, number: int, *more: str, on: int | None = None) -> None:
+    def _start(self, what: str, number: int, on: int | None = None) -> None:
         name = f"{what}-{number}"
         where = ["--config", str(self.directory / "etc"), "--host", host(number if on is None else on)]
-        command = [str(self.python), *CLI[1:], what, *where, *more]
+        command = [str(self.python), *CLI[1:], what, *where]
         state = self.directory / f"state-{number}"
         with (self.directory / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(

@@ -32,7 +32,6 @@ from kazoo.client import KazooClient
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from demo.topics import read_committed
 from embedded.cluster import LocalCluster
-from embedded.jars.cache import classpath
 from standby.cluster import ClusterConfig, dump
 from standby.code import bundles
 from standby.shared import exits, naming
@@ -139,10 +138,6 @@ class Container:
         directory.mkdir()
         (directory / "code").mkdir()
         (directory / "code" / "counting.py").write_text(localised)
-        if job.definition.config["task.feed"] == "spark":
-            (directory / "jars").mkdir()
-            for jar in classpath("spark-kafka"):
-                (directory / "jars" / jar.name).symlink_to(jar)
         config = ClusterConfig(
             job.cluster,
             cluster.zookeeper_connect,

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from embedded.jars.cache import classpath
 from standby.config import JobConfig
 from standby.feed.make import make_feed
 from standby.ports import Feed
@@ -47,7 +46,7 @@ def start_lab(kafka_bootstrap: str, tmp_path: Path) -> Callable[..., tuple[Lab, 
 
 
 def spark(config: JobConfig, definition: JobDefinition) -> Feed:
-    return make_feed(config, definition, classpath("spark-kafka"), Path("no-code"))
+    return make_feed(config, definition, Path("no-code"))
 
 
 @pytest.mark.parametrize("transform", ["raises_in_worker", "kills_its_worker"])

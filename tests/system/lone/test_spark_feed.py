@@ -75,7 +75,7 @@ def make(kafka_bootstrap: str, code: Path) -> Iterator[Callable[..., Feed]]:
 
     def build(topic: str, transform: str = "", **changes: Any) -> Feed:
         config = dataclasses.replace(configuration(kafka_bootstrap, topic, transform), **changes)
-        feed = make_feed(config, definition(), (), code)
+        feed = make_feed(config, definition(), code)
         feeds.append(feed)
         return feed
 

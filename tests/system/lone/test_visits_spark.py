@@ -36,7 +36,7 @@ def test_views_are_parsed_and_the_rest_is_dropped() -> None:
     config = job.config
     came = [(b"visitor", value, NOON, 0, offset) for offset, (value, _) in enumerate(RECORDS)]
     with job_code(job.directory, config.modules) as code:
-        spark = Spark.acquire(settings_of(config, code), ())
+        spark = Spark.acquire(settings_of(config, code))
         try:
             # As a streaming plan, too.
             check_spark_transform(config, code)

@@ -1,8 +1,7 @@
 """README's own commands, as a new user runs them.
 
 In a virtual environment of her own into which the package is built and installed, in a path with a space, as a user
-without rights, with umask 077, without HOME, and without Spark's jars. What README says is what is run: nothing here
-repeats a command of it.
+without rights, with umask 077, without HOME. What README says is what is run: nothing here repeats a command of it.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ class Submits:
         )
         (directory / "steps.py").write_text(MODULE, encoding="utf-8")
 
-    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return self.command("submit", str(self.job), *arguments, **environment)
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.command("submit", str(self.job), *arguments)
 
     def left(self) -> set[str]:
         """Return which topics and nodes there are of the job's cluster."""
@@ -55,23 +55,21 @@ class Submits:
             path = naming.cluster_path("refused")
             return topics | ({path} if zookeeper.client.exists(path) is not None else set())
 
-    def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "appmaster.cli.main", *arguments],
             cwd=ROOT,
-            env={**self.environment, **environment},
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=10 * PATIENCE_SECONDS,
             check=False,
         )
 
-    def refusal(
-        self, *settings: str, status: int = 2, arguments: Sequence[str] = (), **environment: str
-    ) -> str:
+    def refusal(self, *settings: str, status: int = 2, arguments: Sequence[str] = ()) -> str:
         """Return the message of a refusal, after checking that it is one line of ours with this exit status."""
         given = (part for each in settings for part in ("--set", each))
-        done = self.run(*given, *arguments, **environment)
+        done = self.run(*given, *arguments)
         assert done.returncode == status, done.stderr
         assert "Traceback" not in done.stderr
         return done.stderr.partition("standfast: ")[2]
@@ -116,14 +114,6 @@ def test_what_a_host_lacks_is_named_and_nothing_is_left(
 ) -> None:
     """What else is looked at there is in tests/unit/appmaster/cli/test_probe.py."""
     assert named in submits.refusal(setting, arguments=arguments)
-    assert submits.left() == set()
-
-
-def test_jars_that_cannot_be_had_are_named_before_anything_is_made(submits: Submits, tmp_path: Path) -> None:
-    absent = str(tmp_path / "ivysettings.xml")
-    assert absent in submits.refusal(
-        "task.feed=spark", STANDFAST_CACHE=str(tmp_path), STANDFAST_IVY_SETTINGS=absent
-    )
     assert submits.left() == set()
 
 

@@ -25,7 +25,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.driver.memory": "512m",
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
-    spark = Spark(settings, ())
+    spark = Spark(settings)
     yield spark.session
     spark.release()
 

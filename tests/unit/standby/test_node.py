@@ -75,8 +75,8 @@ def state(tmp_path: Path) -> Path:
 
 
 def test_each_process_has_an_id_and_a_directory_of_its_own(state: Path, tmp_path: Path) -> None:
-    told, jar = tmp_path / "told", tmp_path / "a.jar"
-    mine = settings(state, host="a_host", jars=(jar,), offer=NodeOffer("gpu", tasks=4))
+    told = tmp_path / "told"
+    mine = settings(state, host="a_host", offer=NodeOffer("gpu", tasks=4))
     program = [sys.executable, "-c", LIVES, str(told), "0", "11", "0"]
     assert node.run(mine, program, clock([], SHORT)) == -signal.SIGTERM
     lives = [json.loads(each) for each in told.read_text().splitlines()]
@@ -86,7 +86,7 @@ def test_each_process_has_an_id_and_a_directory_of_its_own(state: Path, tmp_path
     assert {(each["NM_HOST"], each["STANDFAST_POOL"]) for each in lives} == {("a_host", str(os.getpid()))}
     # Spark takes the id for YARN's, and does not start without YARN's disks.
     assert all(each["LOCAL_DIRS"] == each["directory"] for each in lives)
-    assert {tuple(each["files"]) for each in lives} == {("cluster.json", "code", "credentials.json", "jars")}
+    assert {tuple(each["files"]) for each in lives} == {("cluster.json", "code", "credentials.json")}
     assert not any(Path(each["directory"]).exists() for each in lives), "nothing of a process is left"
 
 

@@ -29,7 +29,7 @@ def build(directory: Path, scratch: Path, java_home: str = "", **keys: str) -> A
     config = job_config(task__step="code:step", **keys)
     scratch.mkdir(exist_ok=True)
     return application.build(
-        config, ["h1"], code, [], scratch, read([conf]), shared_keyring(), {"JAVA_HOME": java_home}
+        config, ["h1"], code, scratch, read([conf]), shared_keyring(), {"JAVA_HOME": java_home}
     )
 
 

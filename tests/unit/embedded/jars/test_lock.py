@@ -78,5 +78,5 @@ def test_relocking_writes_sizes_and_checksums_and_leaves_the_rest(tmp_path: Path
 
 def test_the_lock_of_this_project_is_whole() -> None:
     sets = read_lock(yarn_conf() / "jars.lock")
-    assert set(sets) == {"hadoop", "kafka", "kafka-tools", "zookeeper", "spark-kafka", "miniyarn"}
+    assert set(sets) == {"hadoop", "kafka", "kafka-tools", "zookeeper", "miniyarn"}
     assert all(jar.is_locked for jar in distinct(sets.values()))

@@ -43,7 +43,7 @@ KILLED = """
 import os, signal
 from standby.feed.spark import SparkTransform
 from tests.unit.standby.feed.spark_runs import NO_CODE, configuration, rows
-transform = SparkTransform(configuration(None), (), NO_CODE)
+transform = SparkTransform(configuration(None), NO_CODE)
 transform.open()
 transform._exchange.put(rows([b"v"]), 1)
 print(os.getpid(), transform.child_pids[0], flush=True)
@@ -53,7 +53,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.fixture
 def transform() -> Iterator[SparkTransform]:
-    transform = SparkTransform(configuration(spark_runs.refuses), (), NO_CODE)
+    transform = SparkTransform(configuration(spark_runs.refuses), NO_CODE)
     transform.open()
     yield transform
     transform.close()
@@ -118,8 +118,8 @@ def test_a_jvm_that_hangs_is_ended_by_a_cancel(
 
 
 def test_settings_of_a_job_do_not_change_its_rows() -> None:
-    of_all = SparkTransform(configuration(None, **OWN), (), NO_CODE)
-    of_moved = SparkTransform(configuration(spark_runs.moved, **OWN), (), NO_CODE)
+    of_all = SparkTransform(configuration(None, **OWN), NO_CODE)
+    of_moved = SparkTransform(configuration(spark_runs.moved, **OWN), NO_CODE)
     try:
         for first, count in ((-3_600_000_000, 20), (1_709_283_605_000_000, DIVIDED)):
             put = rows([b"v"] * count, first)
@@ -133,7 +133,7 @@ def test_settings_of_a_job_do_not_change_its_rows() -> None:
 def test_a_setting_that_changes_the_types_of_the_rows_is_refused() -> None:
     name = "spark.sql.execution.arrow.useLargeVarTypes"
     with pytest.raises(BadConfiguration, match=name):
-        SparkTransform(configuration(None, **{name: "true"}), (), NO_CODE)
+        SparkTransform(configuration(None, **{name: "true"}), NO_CODE)
 
 
 def test_a_killed_process_takes_its_jvm_along_and_its_rows_are_swept() -> None:
@@ -150,5 +150,5 @@ def test_a_killed_process_takes_its_jvm_along_and_its_rows_are_swept() -> None:
     soon(lambda: not Path("/proc", jvm).exists(), "the JVM is gone")
     left = f"{exchange._PREFIX}{process}-*"
     assert list(exchange._place().glob(left)) != []
-    SparkTransform(configuration(None), (), NO_CODE)
+    SparkTransform(configuration(None), NO_CODE)
     assert list(exchange._place().glob(left)) == []

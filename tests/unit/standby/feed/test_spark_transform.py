@@ -43,7 +43,7 @@ DIVIDED = feed_spark._DIVIDED_ROWS
 @pytest.fixture(scope="module", autouse=True)
 def spark() -> Iterator[Spark]:
     """One JVM for all."""
-    spark = Spark.acquire(settings_of(job_config(), NO_CODE), ())
+    spark = Spark.acquire(settings_of(job_config(), NO_CODE))
     yield spark
     spark.release()
 
@@ -56,7 +56,7 @@ def make() -> Iterator[Make]:
     made: list[SparkTransform] = []
 
     def build(function: Callable[..., Any] | None = None, **keys: str) -> SparkTransform:
-        made.append(SparkTransform(configuration(function, **keys), (), NO_CODE))
+        made.append(SparkTransform(configuration(function, **keys), NO_CODE))
         return made[-1]
 
     yield build
@@ -246,7 +246,7 @@ def test_refused_plans_are_told_before_any_row_is_read(make: Make) -> None:
             with pytest.raises(BadConfiguration, match=said):
                 make(transform).open()
             # At the start itself: from a running feed it would be taken for an error on some record.
-            feed = SparkFeed(configuration(transform), definition, (), NO_CODE)
+            feed = SparkFeed(configuration(transform), definition, NO_CODE)
             with pytest.raises(BadConfiguration, match=said):
                 feed.start({TaskId("job", "main", 0): Offsets.of(0)}, lambda _: None)
             assert feed.wait(0)

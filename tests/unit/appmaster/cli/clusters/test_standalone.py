@@ -125,11 +125,11 @@ def test_a_node_has_its_own_state_directory_and_no_secret_of_the_owner(
     made: Path, tmp_path: Path, nodes: list[NodeSettings]
 ) -> None:
     (made / "master.json").unlink()
-    command = ["node", "--config", str(made), "--host", "h1", "--plain"]
+    command = ["node", "--config", str(made), "--host", "h1"]
     assert main(command) == 0
     assert main([*command, "--state", str(tmp_path / "mine")]) == 0
     first, second = nodes
-    assert (first.host, first.jars) == ("h1", ())
+    assert first.host == "h1"
     assert first.cluster.state_dirs == ("/disk1", "/disk2")
     assert second.cluster.state_dirs == (str(tmp_path / "mine"),)
     assert isinstance(first.bootstrap, Bootstrap)
@@ -152,7 +152,7 @@ OFFER = [
 def test_a_node_offers_what_it_is_started_with_also_by_its_unit(
     made: Path, nodes: list[NodeSettings], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["node", "--config", str(made), "--host", "h1", "--plain"]
+    command = ["node", "--config", str(made), "--host", "h1"]
     assert main([*command, *OFFER, "--cores", "2"]) == main(command) == 0
     assert main([*command, *OFFER, "--cores", "2", "--systemd"]) == 0
     (line,) = (each for each in capsys.readouterr().out.splitlines() if each.startswith("ExecStart="))
@@ -177,7 +177,7 @@ def test_an_offer_that_cannot_be_is_refused(
     made: Path, nodes: list[NodeSettings], capsys: pytest.CaptureFixture[str], options: list[str], said: str
 ) -> None:
     with pytest.raises(SystemExit, match=r"^2$"):
-        main(["node", "--config", str(made), "--plain", *options])
+        main(["node", "--config", str(made), *options])
     assert said in " ".join(capsys.readouterr().err.split())
     assert not nodes
 
@@ -211,7 +211,7 @@ def test_a_node_without_its_files_says_what_is_missing(
     said: str,
 ) -> None:
     spoil(made)
-    assert main(["node", "--config", str(made), "--plain"]) == 2
+    assert main(["node", "--config", str(made)]) == 2
     assert said in capsys.readouterr().err
     assert not nodes
 
@@ -243,10 +243,10 @@ def test_the_name_of_the_host_is_the_default_where_other_hosts_reach_it_by_that(
 
     monkeypatch.setattr(socket, "getfqdn", lambda: "n1")
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    assert main(["node", "--config", str(made), "--plain"]) == (2 if said else 0)
+    assert main(["node", "--config", str(made)]) == (2 if said else 0)
     assert said in capsys.readouterr().err
     assert [each.host for each in nodes] == ([] if said else ["n1"])
-    assert main(["node", "--config", str(made), "--plain", "--host", "localhost"]) == 0, "it was given"
+    assert main(["node", "--config", str(made), "--host", "localhost"]) == 0, "it was given"
 
 
 @pytest.mark.parametrize("status", [-signal.SIGTERM, 128 + signal.SIGTERM])
@@ -258,7 +258,7 @@ def test_a_process_that_the_signal_ended_before_it_heeds_signals_has_ended_as_as
     for each in ("NM_HOST", "CONTAINER_ID"):
         monkeypatch.setenv(each, "")
     monkeypatch.chdir(tmp_path)
-    for command in (["master"], ["node", "--plain"]):
+    for command in (["master"], ["node"]):
         assert (
             main([*command, "--config", str(made), "--host", "h1", "--state", str(tmp_path / "state")]) == 0
         )
@@ -268,13 +268,12 @@ def test_a_unit_runs_the_command_with_the_same_arguments(
     made: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--config", str(made), "--host", "h 1", "--state", "/mine"]
-    for command, more in (("node", ["--plain"]), ("master", [])):
-        assert main([command, *arguments, *more, "--systemd"]) == 0
+    for command in ("node", "master"):
+        assert main([command, *arguments, "--systemd"]) == 0
         unit = capsys.readouterr().out
         (line,) = (each for each in unit.splitlines() if each.startswith("ExecStart="))
         assert f" {command} --config {made} " in line
         assert "--host 'h 1' --state /mine" in line
-        assert all(each in line for each in more)
         assert "--systemd" not in line
         assert "KillMode=mixed" in unit.splitlines(), "no other process gets the signal from systemd, too"
         assert f"User={os.geteuid()}" in unit.splitlines()

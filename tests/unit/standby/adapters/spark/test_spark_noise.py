@@ -39,7 +39,7 @@ def test_jvm_prints_to_its_log(java: Path, tmp_path: Path, capfd: pytest.Capture
         # The gateway's address, as Spark writes it; the process ends with its input.
         script.write('printf "\\0\\0\\0\\001\\0\\0\\0\\001x" > "$_PYSPARK_DRIVER_CONN_INFO_PATH"\nexec cat\n')
     log = tmp_path / "spark.log"
-    process = SparkProcess({}, (), log=log)
+    process = SparkProcess({}, log=log)
     assert (process.port, process.secret) == (1, "x")
     process.close()
     assert capfd.readouterr() == ("", "")

@@ -49,7 +49,7 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def start(java: Path, text: str, within_seconds: float = math.inf) -> Spark:
     java.write_text(text, encoding="utf-8")
     java.chmod(0o755)
-    return Spark({"spark.driver.memory": "1g"}, (), within_seconds=within_seconds)
+    return Spark({"spark.driver.memory": "1g"}, within_seconds=within_seconds)
 
 
 def test_jvm_that_the_host_kills_is_no_fault_of_the_settings(java: Path) -> None:
@@ -136,7 +136,7 @@ def test_no_setting_is_on_the_command_line_of_the_jvm(java: Path) -> None:
         "spark.hadoop.fs.s3a.secret.key": "s3cret",
         "spark.driver.extraJavaOptions": "-Djavax.net.ssl.keyStorePassword=s3cret -Xlog:gc",
     }
-    process = SparkProcess(settings, ())
+    process = SparkProcess(settings)
     process.kill()
     told = java.parent
     for each in ("cmdline", "environ"):
@@ -156,7 +156,7 @@ def test_settings_reach_the_jvm_as_they_are() -> None:
         "spark.test.unicode": "s3crét@x",
     }
     own = {"spark.app.name": "test", "spark.master": "local[1]", "spark.ui.enabled": "false"}
-    spark = Spark({**own, **values}, ())
+    spark = Spark({**own, **values})
     try:
         jvm: Any = spark.session._jvm
         assert {name: jvm.java.lang.System.getProperty(name) for name in values} == values

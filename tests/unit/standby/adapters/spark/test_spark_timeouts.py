@@ -26,7 +26,7 @@ MILLIS = int(2 * DEFAULT_SECONDS * 1_000)
 
 @pytest.fixture
 def spark(tmp_path: Path) -> Iterator[Spark]:
-    made = Spark(session_settings(job_config(), scratch=str(tmp_path)), (), log=tmp_path / "log")
+    made = Spark(session_settings(job_config(), scratch=str(tmp_path)), log=tmp_path / "log")
     socket.setdefaulttimeout(DEFAULT_SECONDS)
     try:
         yield made
