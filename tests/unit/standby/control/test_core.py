@@ -241,20 +241,6 @@ def test_a_number_starts_anew_on_each_stream() -> None:
 # ---- the stream ----
 
 
-def test_a_broken_stream_looks_at_the_leaders_znode_and_is_opened_again_after_a_growing_delay() -> None:
-    played = led()
-    delays: list[int] = []
-    for number in range(1, 9):
-        assert played.hear(StreamBroken(number, "reset")) == [CloseStream(number), LookUpLeader()]
-        begun = played.now_ms
-        while OpenStream not in kinds(played.turn()):
-            assert played.now_ms - begun < POLICY.backoff_most_ms + 100
-        delays.append(played.now_ms - begun)
-    assert delays == sorted(delays)
-    assert delays[0] < 100
-    assert delays[-1] > POLICY.backoff_most_ms / 2
-
-
 def test_a_quiet_loop_turns_again_when_something_is_due() -> None:
     played = led()
     assert due_in_ms(played.state, played.now_ms) is None
@@ -307,14 +293,6 @@ def test_a_leader_that_cannot_be_read_is_read_again_even_while_its_stream_stands
     assert LookUpLeader() not in played.turns(3_000)
 
 
-def test_a_connection_that_does_not_come_about_is_given_up() -> None:
-    played = registered()
-    played.turn(LeaderChanged(LEADER))
-    owed = played.turns(POLICY.connect_timeout_ms + 300)
-    assert CloseStream(1) in owed
-    assert [each.stream for each in owed if isinstance(each, OpenStream)] == [2]
-
-
 def test_a_deadline_is_kept_to_the_millisecond() -> None:
     cases: tuple[tuple[ControlEvent, int, type], ...] = (
         (RegistrationFailed("not now"), POLICY.register_retry_ms, Register),
@@ -327,12 +305,14 @@ def test_a_deadline_is_kept_to_the_millisecond() -> None:
         played.turn(event)
         assert owed not in kinds(played.turns(after_ms - 100) + played.turn(after_ms=99)), event
         assert owed in kinds(played.turn(after_ms=1)), event
+        assert played.state.has_quit == (owed is Quit)
     connecting = registered()
     connecting.turn(LeaderChanged(LEADER))
     assert CloseStream(1) not in connecting.turns(POLICY.connect_timeout_ms - 100) + connecting.turn(
         after_ms=99
     )
     assert CloseStream(1) in connecting.turn(after_ms=1)
+    assert [each.stream for each in connecting.turns(300) if isinstance(each, OpenStream)] == [2]
 
 
 def test_without_a_session_nothing_is_asked_of_zookeeper() -> None:
@@ -364,16 +344,16 @@ def test_an_order_shows_that_its_stream_is_connected() -> None:
         assert CloseStream(1) not in played.turns(POLICY.connect_timeout_ms + 300)
 
 
-def test_delays_double_from_the_least_to_the_most_and_are_half_of_that_at_least() -> None:
+def test_a_broken_stream_is_opened_again_after_a_delay_that_doubles_up_to_a_bound() -> None:
     for jitter, share in ((0.0, 0.5), (1.0, 1.0)):
         played = led()
         for number in range(1, 12):
-            played.hear(StreamBroken(number, "reset"))
+            assert played.hear(StreamBroken(number, "reset")) == [CloseStream(number), LookUpLeader()]
             played.now_ms += 10
             played.hear(InboxDrained(played.now_ms, jitter, {}, False, None, {}))
             longest = min(POLICY.backoff_most_ms, POLICY.backoff_least_ms * 2 ** (number - 1))
             assert due_in_ms(played.state, played.now_ms) == round(longest * share)
-            played.turn(after_ms=round(longest * share))
+            assert OpenStream in kinds(played.turn(after_ms=round(longest * share)))
 
 
 # ---- reports ----
@@ -511,28 +491,16 @@ def test_told_to_exit_it_closes_reports_a_last_time_and_ends_for_the_first_reaso
     ]
 
 
-def test_told_to_exit_for_good_it_removes_local_state_only_once_all_is_closed() -> None:
-    for in_time, quit_ in (
-        (True, Quit(exits.ORDERLY, "told to exit: deleted", purge=True)),
-        (False, Quit(exits.UNCLEAN, "told to exit: deleted")),
+def test_a_kernel_past_its_deadline_ends_the_process_uncleanly() -> None:
+    deleted = ExitReceived(1, Exit(3, "deleted", purge=True))
+    for event, in_time, quit_ in (
+        (deleted, True, Quit(exits.ORDERLY, "told to exit: deleted", purge=True)),
+        (deleted, False, Quit(exits.UNCLEAN, "told to exit: deleted")),
+        (Terminated("SIGTERM"), False, Quit(exits.UNCLEAN, "SIGTERM received")),
     ):
         played = led()
-        played.turn(ExitReceived(1, Exit(3, "deleted", purge=True)))
+        played.turn(event)
         assert played.turn(ReplicasClosed(in_time=in_time)) == [quit_]
-
-
-def test_a_kernel_that_does_not_close_does_not_keep_the_process() -> None:
-    played = led()
-    played.turn(Terminated("SIGTERM"))
-    owed = played.turns(POLICY.close_deadline_ms + POLICY.close_grace_ms + 200)
-    assert kinds(owed)[-1] is Quit
-    assert played.state.has_quit
-
-
-def test_a_kernel_past_its_deadline_ends_the_process_uncleanly() -> None:
-    played = led()
-    played.turn(Terminated("SIGTERM"))
-    assert played.turn(ReplicasClosed(in_time=False)) == [Quit(exits.UNCLEAN, "SIGTERM received")]
 
 
 def test_a_broken_kernel_ends_the_process_at_once_and_nothing_comes_after_that() -> None:
