@@ -580,18 +580,6 @@ def backlog(process: Process) -> None:
     }
 
 
-def test_process_that_is_killed_from_outside_again_and_again_costs_its_job_nothing() -> None:
-    cluster = deployed(policy=PlannerPolicy(retry_count=1))
-    for _ in range(8):
-        process = cluster.active_process(0)
-        backlog(process)
-        cluster.run(200)
-        cluster.kill(process.skein_id)
-        cluster.run(20_000)
-    assert cluster.view.records[TaskId("job", "main", 0)].record.failures is None
-    settles(cluster, 30_000)
-
-
 def ran(*partitions: int, position: int | None = 10, status: int = -signal.SIGSEGV) -> ProcessEnd:
     """Return the end of a process that ran tasks of these partitions."""
     return ProcessEnd(status, tuple(Ran(TaskId("job", "main", each), position) for each in partitions))
@@ -608,13 +596,27 @@ def known_failures(cluster: FakeCluster, partition: int = 0) -> InputFailures:
     return known
 
 
-def crash_at_ten(cluster: FakeCluster, end: ProcessEnd, partition: int = 0) -> None:
-    """End the process of a task's active while input waits at offset 10."""
+def crash_at_ten(cluster: FakeCluster, end: ProcessEnd | None, partition: int = 0) -> None:
+    """End the process of a task's active while input waits at offset 10; without ``end`` as kill -9 does."""
     process = cluster.active_process(partition)
     backlog(process)
     cluster.run(200)
-    cluster.crash(process.skein_id, end)
+    if end is None:
+        cluster.kill(process.skein_id)
+    else:
+        cluster.crash(process.skein_id, end)
     cluster.run(12_000)
+
+
+def test_ends_that_no_task_can_have_brought_about_are_no_failure_of_one() -> None:
+    for end, retry_count in ((None, 1), (ran(), -1)):
+        cluster = deployed(policy=PlannerPolicy(retry_count=retry_count))
+        for _ in range(8):
+            crash_at_ten(cluster, end)
+        assert failures_of(cluster) is None, (
+            "killed from outside" if end is None else "it ran no code of the job"
+        )
+        settles(cluster, 30_000)
 
 
 def test_process_that_dies_at_one_offset_again_and_again_is_not_given_to_the_next_replica() -> None:
@@ -660,14 +662,6 @@ def test_end_that_something_else_may_have_brought_about_counts_when_it_repeats_a
     crash_at_ten(cluster, replace(by_the_kernel, oom_kills=0))
     known = known_failures(cluster)
     assert known.count == 2, "the kernel did not do it: somebody from outside did"
-
-
-def test_end_of_a_process_that_ran_no_code_of_the_job_is_no_tasks_failure() -> None:
-    cluster = deployed(policy=PlannerPolicy(retry_count=-1))
-    for _ in range(4):
-        crash_at_ten(cluster, ran())
-    assert failures_of(cluster) is None
-    settles(cluster, 30_000)
 
 
 def test_end_of_a_process_is_put_down_to_the_input_that_was_run_then() -> None:
@@ -808,26 +802,8 @@ def test_late_event_of_an_older_model_changes_nothing() -> None:
 
 def test_report_that_comes_before_the_record_is_acknowledged_does_not_end_the_story() -> None:
     cluster = deployed(policy=RESTART)
-    active = cluster.active_process(0)
-    cluster.kill(active.skein_id)
-    bind: todo.WriteRecords | None = None
-    for _ in range(100):
-        cluster.now_ms += 50
-        due = [each for each in cluster.later if each[0] <= cluster.now_ms]
-        cluster.later = [each for each in cluster.later if each[0] > cluster.now_ms]
-        for _, event in due:
-            cluster.tell(event)
-        cluster.grant()
-        cluster.live()
-        actions = plan(cluster.view)
-        bind = next(
-            (each for each in actions if isinstance(each, todo.WriteRecords) and each.container), None
-        )
-        if bind is not None:
-            break
-        cluster.turn()
-    assert bind is not None
-    cluster.tell(happened.Started(bind, cluster.now_ms))
+    cluster.kill(cluster.active_process(0).skein_id)
+    bind = cluster.hold_back(lambda decision: decision.kind is DecisionKind.BIND)
     # The new container speaks while its record is on its way.
     cluster.live()
     assert cluster.view.failovers
@@ -888,17 +864,7 @@ def test_an_active_that_is_lost_while_its_hand_over_is_written_is_not_missed_aft
     cluster = deployed()
     active = cluster.active_process(0)
     cluster.command(Operation.HAND_OVER, 0)
-    decided: todo.Action | None = None
-    while decided is None:
-        cluster.now_ms += 100
-        cluster.live()
-        cluster.tell(happened.Ticked(cluster.now_ms))
-        for action in plan(cluster.view):
-            cluster.tell(happened.Started(action, cluster.now_ms))
-            if isinstance(action, todo.WriteRecords) and action.kind is DecisionKind.HANDOVER:
-                decided = action
-                break
-            cluster.obey(action)
+    decided = cluster.hold_back(lambda decision: decision.kind is DecisionKind.HANDOVER)
     cluster.kill(active.skein_id)
     cluster.run(1_000)
     assert cluster.view.lost_actives
@@ -996,22 +962,17 @@ def pause(cluster: FakeCluster, *hosts: str) -> None:
     cluster.run(2_000)
 
 
-def test_a_pause_is_told_to_every_standby_and_nothing_else_is_done() -> None:
+def test_a_pause_is_told_to_every_standby_kept_by_the_next_leader_and_nothing_else_is_done() -> None:
     cluster = deployed()
     pause(cluster, EVERY_HOST)
     assert paused(cluster) == standbys(cluster) != set()
     assert {type(each) for each in cluster.actions} <= {todo.SendAssignment, todo.Settle, todo.WriteStatus}
+    cluster.elect(2)
+    cluster.run(6_000)
+    assert paused(cluster) == standbys(cluster) != set()
     host = min(standbys(cluster))
     pause(cluster, host)
     assert paused(cluster) == {host}, "those of the hosts that are named"
     pause(cluster)
     assert paused(cluster) == set()
     assert cluster.is_whole()
-
-
-def test_a_new_leader_keeps_the_pause() -> None:
-    cluster = deployed()
-    pause(cluster, EVERY_HOST)
-    cluster.elect(2)
-    cluster.run(6_000)
-    assert paused(cluster) == standbys(cluster) != set()

@@ -74,40 +74,26 @@ def test_the_steps_of_a_failover_that_were_reported_are_recorded(cluster: FakeCl
     assert "started_ms" not in times
 
 
-def test_silent_host_is_noticed_and_its_copies_go_to_a_third_host(cluster: FakeCluster) -> None:
-    victim = cluster.active_process(0).host
-    cluster.lose_host(victim, silent=True)
-    cluster.run(800)
-    assert "container_lost" not in cluster.kinds(), "not before the time-out: the host may only stand still"
-    cluster.run(500)
-    assert "container_lost" in cluster.kinds()
-    cluster.run(12_000)
-    lost = cluster.news("container_lost")
-    assert lost
-    assert all(str(each.reason).startswith("silent: ") for each in lost)
-    assert cluster.is_whole()
-    for recorded in cluster.versions.values():
-        assert all(cluster.by_container(each).host != victim for each in recorded.record.placed.values())  # type: ignore[union-attr]
-
-
-def test_a_process_that_stands_still_on_a_host_that_answers_has_more_time(cluster: FakeCluster) -> None:
-    frozen = cluster.active_process(0)
-    frozen.is_frozen = True
-    cluster.run(1_700)
-    assert "container_lost" not in cluster.kinds()
-    cluster.run(600)
-    lost = cluster.news("container_lost")[0]
-    assert "its host answers" in str(lost.reason)
-
-
-def test_a_process_that_its_witness_sees_standing_still_has_the_time_of_a_host(cluster: FakeCluster) -> None:
-    frozen = cluster.active_process(0)
-    frozen.is_frozen = frozen.is_still = True
-    cluster.run(950)
-    assert "container_lost" not in cluster.kinds()
-    cluster.run(350)
-    lost = next(each for each in cluster.entries if each.kind == "container_lost")
-    assert "its process stands still" in str(lost.reason)
+def test_what_is_silent_is_lost_after_the_time_that_what_answers_still_gives_it_and_replaced() -> None:
+    for what, not_yet_ms, lost_ms, why in (
+        ("host", 800, 1_300, "its host does not answer"),
+        ("process", 1_700, 2_300, "its host answers"),
+        ("process that its witness sees", 950, 1_300, "its process stands still"),
+    ):
+        cluster = deployed()
+        victim = cluster.active_process(0)
+        if what == "host":
+            cluster.lose_host(victim.host, silent=True)
+        else:
+            victim.is_frozen, victim.is_still = True, what != "process"
+        cluster.run(not_yet_ms)
+        assert "container_lost" not in cluster.kinds(), f"{what}: it may only stand still for a moment"
+        cluster.run(lost_ms - not_yet_ms)
+        lost = [str(each.reason) for each in cluster.news("container_lost")]
+        assert lost, what
+        assert all(each.startswith("silent: ") and each.endswith(why) for each in lost), lost
+        cluster.run(12_000)
+        assert cluster.is_whole(), what
 
 
 def test_a_process_that_stood_still_for_less_than_a_second_is_not_lost(cluster: FakeCluster) -> None:
@@ -240,38 +226,17 @@ def test_status_says_what_was_in_vain_without_the_time_that_it_took() -> None:
     assert all(vain.fullmatch(each) for each in told[EntryKind.REQUEST_CANCELLED])
 
 
-@pytest.mark.parametrize(
-    ("setback", "words", "figures"),
-    [
-        (Setback(SetbackKind.NOT_GRANTED, "h1", 15_023), "host h1 gave no container", " in 15023 ms"),
-        (Setback(SetbackKind.NOT_GRANTED, None, 15_023), "no host gave a container", " in 15023 ms"),
+def test_every_other_setback_is_a_whole_sentence_too() -> None:
+    for setback, words, figures in (
         (Setback(SetbackKind.NOT_REGISTERED, "h1", 90_001), "its container did not register", " in 90001 ms"),
         (
-            Setback(SetbackKind.AT_LAUNCH, "h1", detail="no entry in the path"),
-            "ended at launch: no entry in the path",
-            "",
-        ),
-        (
-            Setback(SetbackKind.SAME_HOST, "h1", detail="h1 holds copy 0"),
-            "the same-host check released its container: h1 holds copy 0",
-            "",
-        ),
-        (
-            Setback(SetbackKind.OF_NO_USE, "h1", detail="h1 is drained"),
-            "its container was released: h1 is drained",
+            Setback(SetbackKind.OF_NO_USE, "h1", detail="h1 is full"),
+            "its container was released: h1 is full",
             "",
         ),
         (Setback(SetbackKind.LOST, "h1", detail="process-ended: in vain"), "process-ended: in vain", ""),
-    ],
-)
-def test_sentence_of_a_setback_is_whole_but_for_the_time(setback: Setback, words: str, figures: str) -> None:
-    assert (setback.words, str(setback)) == (words, f"{words}{figures}")
-
-
-def test_stall_of_the_leader_itself_is_nobody_elses_silence(cluster: FakeCluster) -> None:
-    cluster.now_ms += 5_000
-    cluster.tell(happened.Ticked(cluster.now_ms, stalled_ms=5_000))
-    assert plan(cluster.view) == ()
+    ):
+        assert (setback.words, str(setback)) == (words, f"{words}{figures}")
 
 
 def look_in_vain(cluster: FakeCluster) -> None:

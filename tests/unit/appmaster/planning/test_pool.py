@@ -17,27 +17,14 @@ from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.view import Attempts, Operation, Presence
 from locality.fit import Demand
 from standby.shared.model import NodeOffer
+from tests.fakes import yarn
 from tests.fakes.yarn import FakeCluster
 
 
-def deployed(
-    *, is_mixed: bool = False, capacity: int = 1, hosts: int = 6, containers: int = 2, standbys: int = 1
-) -> FakeCluster:
-    """Return a whole cluster on a pool: four tasks with a standby each."""
-    cluster = FakeCluster(
-        cells=(1,),
-        is_pool=True,
-        is_mixed=is_mixed,
-        capacity=capacity,
-        containers=containers,
-        standbys=standbys,
-        hosts=tuple(f"h{each}" for each in range(1, hosts + 1)),
-    )
-    cluster.run(10_000)
-    assert cluster.is_whole()
-    cluster.actions.clear()
-    cluster.entries.clear()
-    return cluster
+def deployed(hosts: int = 6, **more: Any) -> FakeCluster:
+    """Return a whole cluster on a pool with one process per host: four tasks with a standby each."""
+    names = tuple(f"h{each}" for each in range(1, hosts + 1))
+    return yarn.deployed(**{"capacity": 1, **more}, cells=(1,), is_pool=True, hosts=names)
 
 
 def asked(cluster: FakeCluster) -> list[str | None]:

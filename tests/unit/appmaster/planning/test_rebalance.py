@@ -211,19 +211,24 @@ def test_a_command_takes_the_place_of_a_move_that_is_being_prepared() -> None:
     assert (record.placed[record.active or 0], record.is_chosen) == (asked, True)
 
 
-def test_after_the_most_hand_overs_actives_stay_until_a_container_is_lost() -> None:
-    cluster = crowded()
+def use_hand_overs_up(cluster: FakeCluster) -> None:
     spent = replace(cluster.view.rebalancing["job"], moves=6)
     cluster.view = replace(cluster.view, rebalancing={"job": spent})
+
+
+def lose_a_standby(cluster: FakeCluster) -> None:
+    serving = {cluster.active_process(each).container for each in range(cluster.tasks)}
+    idle = next(each for each in cluster.processes.values() if each.container not in serving)
+    cluster.kill(idle.skein_id)
+
+
+def test_after_the_most_hand_overs_actives_stay_until_a_container_is_lost() -> None:
+    cluster = crowded()
+    use_hand_overs_up(cluster)
     cluster.run(60_000)
     assert not moves(cluster)
     assert "no more until a container is lost" in spread_of(cluster.view, cluster.view.jobs["job"]).why
-    standby = next(
-        each
-        for each in cluster.processes.values()
-        if each.container not in {cluster.active_process(at).container for at in range(6)}
-    )
-    cluster.kill(standby.skein_id)
+    lose_a_standby(cluster)
     cluster.run(60_000)
     assert spread_of(cluster.view, cluster.view.jobs["job"]).is_even
 
@@ -247,15 +252,6 @@ def test_policy_restart_spreads_as_well() -> None:
     cluster.run(60_000)
     assert cluster.is_whole()
     assert spread_of(cluster.view, cluster.view.jobs["job"]).is_even
-
-
-def test_mixed_containers_share_actives_evenly_again() -> None:
-    cluster = evenly_spread(is_mixed=True, tasks=9)
-    cluster.kill(cluster.active_process(0).skein_id)
-    cluster.run(200_000)
-    assert cluster.is_whole()
-    held = Counter(cluster.active_process(each).container for each in range(9))
-    assert sorted(held.values()) == [3, 3, 3]
 
 
 def test_other_jobs_decide_between_equal_choices_alone() -> None:
@@ -327,16 +323,9 @@ def test_a_command_ends_when_its_hand_overs_are_used_up() -> None:
     cluster.run(1_000)
     cluster.command(Operation.REBALANCE, job="job")
     cluster.run(100)
-    spent = replace(cluster.view.rebalancing["job"], moves=6)
-    cluster.view = replace(cluster.view, rebalancing={"job": spent})
+    use_hand_overs_up(cluster)
     cluster.is_warm = True
-    cluster.kill(
-        next(
-            each
-            for each in cluster.processes.values()
-            if each.container not in {cluster.active_process(at).container for at in range(6)}
-        ).skein_id
-    )
+    lose_a_standby(cluster)
     cluster.run(60_000)
     assert per_host(cluster) == [0, 1, 2]
     assert not moves(cluster), "the key says manual, and the command is over"

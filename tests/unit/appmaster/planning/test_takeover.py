@@ -319,19 +319,6 @@ def test_leader_that_was_paused_for_two_seconds_takes_nobody_for_lost(paused: Pa
     assert [each.container for each in paused.lost()] == [dead]
 
 
-def test_a_leader_that_stood_still_listens_before_it_judges() -> None:
-    now_ms = 1_000
-    inbox: Inbox[Event] = Inbox()
-    driver = Driver(inbox, lambda action, view: None, lambda entry, view: None, lambda: now_ms)
-    driver.turn([happened.Elected(1, now_ms)])
-    now_ms += 400
-    driver.turn([])
-    assert driver.view.listening_until_ms < now_ms, "a turn that is a little late is no stall"
-    now_ms += 5_000
-    driver.turn([])
-    assert driver.view.listening_until_ms > now_ms
-
-
 def test_pause_excuses_no_silence_that_comes_after_it(paused: Paused) -> None:
     paused.turn(paused.heartbeats())
     paused.now_ms += SESSION_MS - 500

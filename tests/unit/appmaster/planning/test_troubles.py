@@ -166,6 +166,7 @@ def test_the_table_of_tasks_tells_changelog_and_input_apart(
         skipped=5,
         dead_lettered=2,
         failures=FAILURES,
+        detail="what it waits for",
     )
     status = snapshot(cluster.view, "cluster", {})
     replica = next(
@@ -187,30 +188,10 @@ def test_the_table_of_tasks_tells_changelog_and_input_apart(
         assert name in heading
     (line,) = (each for each in lines if each.startswith("job/main.0") and " active " in each)
     assert line.split()[6:12] == ["2", "390", "12.3", "4", "3", "2"]
+    assert lines[-1] == f"job/main.0#{replica['copy']}: what it waits for", "below the table"
 
 
 def test_an_entry_of_the_event_log_is_shown_with_its_traceback() -> None:
     entry = {"at_ms": 0, "kind": "replica_failed", "reason": "poison", "data": {"traceback": TRACEBACK}}
     shown = describe({**dict.fromkeys(("job", "task", "copy", "container", "host", "task_epoch")), **entry})
     assert shown.splitlines()[1:] == [f"  {line}" for line in TRACEBACK.splitlines()]
-
-
-def test_a_table_of_tasks_says_below_what_there_is_to_say(capsys: pytest.CaptureFixture[str]) -> None:
-    placed = ("copy", "role", "phase", "in_sync", "changelog_lag_records", "host", "container", "warm")
-    fields = (
-        *placed,
-        "start_ms",
-        "input_committed",
-        "input_lag_records",
-        "input_rate",
-        "failures",
-        "skipped",
-        "dead_lettered",
-    )
-    replica = {**dict.fromkeys(fields), "detail": "not replayed for now: job.restore.paused"}
-    task = {"job": "j", "stage": "main", "partition": 3}
-    replicas = [{**replica, "copy": 0, "detail": ""}, {**replica, "copy": 1}]
-    tasks_table({"tasks": [{"task": task, "epoch": 1, "replicas": replicas}]}, "j")
-    assert capsys.readouterr().out.splitlines()[3:] == [
-        "j/main.3#1: not replayed for now: job.restore.paused"
-    ]
