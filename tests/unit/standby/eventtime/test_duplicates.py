@@ -19,14 +19,11 @@ def apply(
         return spec.apply(stores["s"], [key for key, _ in rows], times, marks)
 
 
-def test_the_first_row_of_a_key_is_kept() -> None:
+def test_of_columns_beside_the_keys_only_what_is_kept_stays() -> None:
     state, spec = TaskState("s"), Deduplication.within_watermark(10)
     found = apply(state, spec, (b"a", 0), (b"b", 0), (b"a", 9), (b"", 9))
     assert (found.kept, found.duplicates, found.late) == ([0, 1, 3], [2], [])
     assert found.only([b"w", None, b"x", b"y"]) == [b"w", None, None, b"y"]
-    found = apply(state, spec, (b"a", 9), (b"b", 8), (b"a", 10), (None, 11))
-    # At 10 the watermark has reached a's first row and the span.
-    assert (found.kept, found.duplicates, found.late) == ([2], [0], [1])
 
 
 def test_without_a_time_to_live_keys_stay() -> None:
@@ -50,14 +47,6 @@ def test_a_leap_in_time_is_not_paid_for_by_one_batch() -> None:
     content = state.of("s")
     assert sorted(key for key in content if key[:1] == b"d") == [b"d000", b"d499", b"da"]
     assert sum(key[:1] == b"x" for key in content) == 3
-
-
-def test_a_key_that_has_expired_is_new_though_it_is_not_removed_yet() -> None:
-    state, spec = TaskState("s"), Deduplication.within_watermark(10)
-    apply(state, spec, (b"a", 0), (b"b", 0), (b"c", 0))
-    # The row removes a and b, and finds c expired just now.
-    assert apply(state, spec, (b"c", 10)).kept == [0]
-    assert sorted(key for key in state.of("s") if key[:1] == b"d") == [b"dc"]
 
 
 def test_the_order_is_read_from_where_it_was_emptied_to() -> None:

@@ -21,31 +21,6 @@ def add(
         return spec.add(stores["s"], [key for key, _ in rows], times, marks)
 
 
-def test_a_session_is_told_when_the_watermark_has_passed_its_gap() -> None:
-    state, spec = TaskState("s"), SessionAggregation(10, COUNT)
-    assert add(state, spec, (b"a", 0), (b"b", 2), (b"a", 10), (b"a", 20)).results == [(b"b", 2, 2, 1)]
-    assert add(state, spec, (None, 30)).results == [], "a row at 30 would still be one of it"
-    assert add(state, spec, (None, 31)).results == [(b"a", 0, 20, 3)]
-    assert set(state.of("s")) == {b"f", b"w"}, "nothing is left of them"
-
-
-def test_a_row_between_two_sessions_makes_them_one() -> None:
-    state, spec = TaskState("s"), SessionAggregation(10, COUNT)
-    add(state, spec, (b"a", 0), (b"a", 18), delay=30)
-    add(state, spec, (b"a", 60), delay=60)
-    assert add(state, spec, (b"a", 9), delay=60).results == []
-    found = add(state, spec, (None, 200))
-    assert found.results == [(b"a", 0, 18, 3), (b"a", 60, 60, 1)]
-
-
-def test_a_row_is_late_when_its_own_session_would_have_closed() -> None:
-    state, spec = TaskState("s"), SessionAggregation(10, COUNT, grace_ms=5)
-    found = add(state, spec, (b"a", 0), (b"b", 100), (b"a", 84), (b"a", 85), (b"a", 100), (b"a", 84))
-    assert found.results == [(b"a", 0, 0, 1)]
-    assert found.late == [2], "the last one is no later, but there is a session that takes it"
-    assert found.dropped == 1
-
-
 def test_a_row_in_an_open_session_costs_one_write() -> None:
     state, spec = TaskState("s"), SessionAggregation(10, COUNT)
     add(state, spec, (b"a", 0))

@@ -38,17 +38,6 @@ def windows_of(state: TaskState) -> int:
     return sum(key[:1] == b"d" for key in state.of("s"))
 
 
-def test_a_tumbling_window_is_told_once_when_the_watermark_reaches_its_end() -> None:
-    state, spec = TaskState("s"), WindowAggregation(TEN, COUNT)
-    assert add(state, spec, (b"b", 0), (b"a", 9), (b"a", 1)).results == []
-    # The watermark is 2 behind: at 11 it is at 9.
-    assert add(state, spec, (b"a", 11), delay=2).results == []
-    found = add(state, spec, (b"a", 12), delay=2)
-    assert found.results == [(b"a", 0, 10, 2), (b"b", 0, 10, 1)]
-    assert add(state, spec, (b"a", 13), delay=2).results == []
-    assert windows_of(state) == 1
-
-
 def test_a_row_is_in_each_hopping_window_that_holds_its_time() -> None:
     hopping = TimeWindows.hopping(10, 5)
     assert list(hopping.starts(0)) == [-5, 0]

@@ -75,35 +75,9 @@ def spans(first: int, second: int) -> dict[TaskId, tuple[Offsets, Offsets]]:
     return {task(0): (Offsets.of(0, 0), Offsets.of(first, second))}
 
 
-def merged(*places: Place) -> list[tuple[str, int]]:
-    (batch,) = split(of_two(*places), spans(100, 100), TWO)
-    return list(
-        zip(batch.rows.column("_topic").to_pylist(), batch.rows.column("_offset").to_pylist(), strict=True)
-    )
-
-
 def test_a_job_with_one_input_has_no_column_for_the_topic() -> None:
     assert rows_of(("in",)) is ROWS
     assert [*rows_of(TWO).names] == [*ROWS.names, "_topic"]
-
-
-def test_two_inputs_are_merged_by_time_and_of_equal_times_the_first_named_goes_first() -> None:
-    assert merged(("a", 0, 10), ("a", 1, 30), ("b", 0, 10), ("b", 1, 20), ("b", 2, 30)) == [
-        *(("b", 0), ("a", 0), ("b", 1), ("b", 2), ("a", 1))
-    ]
-
-
-def test_a_late_record_waits_for_nobody_and_overtakes_nobody_of_its_own_topic() -> None:
-    """What counts is how far the topic's time has risen, as where Kafka Streams chooses between partitions."""
-    assert merged(("a", 0, 50), ("a", 1, 5), ("b", 0, 40), ("b", 1, 50), ("b", 2, 60)) == [
-        *(("b", 0), ("b", 1), ("a", 0), ("a", 1), ("b", 2))
-    ]
-
-
-def test_a_topic_without_timestamps_goes_first_and_a_missing_one_is_as_late_as_the_one_before() -> None:
-    assert merged(("a", 0, None), ("a", 1, 20), ("a", 2, None), ("b", 0, 10), ("b", 1, 25)) == [
-        *(("a", 0), ("b", 0), ("a", 1), ("a", 2), ("b", 1))
-    ]
 
 
 @settings(deadline=None)
@@ -111,7 +85,11 @@ def test_a_topic_without_timestamps_goes_first_and_a_missing_one_is_as_late_as_t
     st.lists(st.tuples(st.sampled_from(TWO), st.integers(0, 9), st.none() | st.integers(0, 50)), max_size=40)
 )
 def test_the_merged_order_is_that_of_the_rule_whatever_order_rows_come_in(places: list[Place]) -> None:
-    """The rule, row by row: of both topics' next rows the one whose topic has risen less far."""
+    """The rule, row by row: of both topics' next rows the one whose topic's time has risen less far, the first named
+    of equal ones.
+
+    A late record, or one without a time, is as late as its topic was before, as in Kafka Streams.
+    """
     rows = of_two(*places)
     queues: dict[str, list[tuple[float, int, int]]] = {topic: [] for topic in TWO}
     for rank, topic in enumerate(TWO):

@@ -183,19 +183,6 @@ def test_time_that_falls_loses_nothing() -> None:
         assert dict(later.range()) == {}
 
 
-def test_a_value_expires_at_its_millisecond() -> None:
-    state = TaskState("s")
-    for now_ms, is_there, swept in ((0, True, 0), (9, True, 0), (10, False, 1)):
-        with state.batch() as stores:
-            view = Expiring(stores["s"], now_ms=now_ms, ttl_ms=10, key=TEXT, value=INT)
-            if now_ms == 0:
-                view.put("a", 1)
-                view.put("expired", 1, at_ms=-10)
-            assert (list(view.range()), "a" in view) == ([("a", 1)] if is_there else [], is_there)
-            assert view.sweep(10) == swept
-        assert values_in(state) == is_there
-
-
 def test_a_time_to_live_is_some_time(store: Store) -> None:
     with pytest.raises(ValueError, match="ttl_ms"):
         Expiring(store, now_ms=0, ttl_ms=0, key=TEXT, value=INT)
