@@ -22,7 +22,7 @@ from standby.feeding.state import FeedEndCause, FeedFailure
 from standby.feeding.suspects import _REPORT_SECONDS, _RETRY_SECONDS
 from standby.replica.failing import CodeError, FailureOf, InputRecord
 from standby.replica.lifecycle import Signal
-from standby.shared.model import Fault, InputFailures, LeftOut, Offsets, TaskId
+from standby.shared.model import Fault, InputFailures, Offsets, TaskId
 from tests.fakes.feeding import BY_ITSELF, FeedingWorld, feeding, policy_of
 
 ONE, TWO = TaskId("job", "main", 0), TaskId("job", "main", 1)
@@ -87,34 +87,6 @@ def test_with_fail_the_replica_ends_after_as_many_failures_as_allowed() -> None:
         ONE, Signal.FAILED, "poison: input in[0], offsets [0, 8): ValueError: bad", "where", Fault.POISON
     )
     assert world.state.members == {}
-
-
-def test_with_skip_halves_are_run_until_one_record_is_left_and_that_is_given_up() -> None:
-    world = feeding(ONE, task__on__error="skip", task__on__error__attempts="2")
-    world.feed_ends(BY_ITSELF, code_failed(ONE, 8))
-    given_up: list[TellGivenUp] = []
-    for _ in range(60):
-        world.turn(2)
-        given_up += world.took(TellGivenUp)
-        if given_up:
-            break
-        query = world.state.query
-        assert query is not None
-        assert query.apart is not None
-        start, until = query.apart.start.total, query.apart.until.total
-        if start <= 5 < until:
-            world.feed_ends(BY_ITSELF, code_failed(ONE, until))
-        else:
-            world.commit(ONE, until - start)
-            world.feed_ends()
-    (told,) = given_up
-    assert (told.given_up.offset, told.given_up.how, told.given_up.error) == (
-        5,
-        LeftOut.SKIPPED,
-        "ValueError",
-    )
-    assert world.committed[ONE] == Offsets.of(6)
-    assert world.state.given_up_ms[ONE] == (world.now_ms,)
 
 
 def test_the_rest_of_a_batch_that_cannot_be_read_is_given_up_without_being_run() -> None:

@@ -17,7 +17,6 @@ from standby.replica.failing import (
     FailureOf,
     GiveUp,
     InputRecord,
-    Move,
     RunAlone,
     Suspect,
     back_off_seconds,
@@ -100,28 +99,6 @@ def test_the_next_move() -> None:
         (replace(WHOLE, failures=30, is_given_up=True), SKIP, GiveUp(10)),
     ):
         assert suspect.next(policy) == expected, suspect
-
-
-def test_three_failures_of_the_whole_then_halves_then_the_record() -> None:
-    """The story of one poisoned record, 13, in a batch [10, 18)."""
-    suspect = suspect_after(None, 10, 18)
-    story: list[Move] = []
-    committed = 10
-    while not isinstance(move := suspect.next(SKIP), Clear):
-        story.append(move)
-        if isinstance(move, GiveUp):
-            committed = move.offset + 1
-            suspect = suspect.reached(committed)
-        elif isinstance(move, RunAlone) and committed <= 13 < move.until:
-            suspect = suspect.failed(committed, move.until, ERROR, SKIP)
-        elif isinstance(move, RunAlone):
-            committed = move.until
-            suspect = suspect.reached(committed)
-    assert story == [
-        *(RunAlone(18), RunAlone(18, 0.1), RunAlone(18, 0.2)),
-        *(RunAlone(14), RunAlone(12), RunAlone(13), RunAlone(14), RunAlone(14, 0.1), RunAlone(14, 0.2)),
-        *(GiveUp(13), RunAlone(18)),
-    ]
 
 
 @given(st.sets(st.integers(0, 63)), st.integers(1, 64), st.integers(1, 5), st.integers(0, 3))
