@@ -101,13 +101,6 @@ def test_added_partitions_become_tasks_after_the_changelog_has_them(topics: Fake
     assert reloads == []
 
 
-def test_added_partitions_are_read_from_their_first_record_by_every_run(topics: FakeTopics) -> None:
-    records = FakeRecords(topics, task__inputs__may__grow="true", job__start__offset="latest")
-    topics.partitions["input"] = 6
-    growth(topics, records, []).look()
-    assert topics.committed == [("group", "input", 4), ("group", "input", 5)]
-
-
 def test_added_partitions_that_may_not_be_tasks_are_told_of_once(topics: FakeTopics) -> None:
     records, reloads = FakeRecords(topics), list[None]()
     looking = growth(topics, records, reloads)

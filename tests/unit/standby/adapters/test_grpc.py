@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-import grpc
 import pytest
 
-from standby.adapters.channels import open_channel
 from standby.adapters.grpc import ControlStream, ControlStreams
-from standby.adapters.tls import TlsCredentials, channel_options
+from standby.adapters.tls import TlsCredentials
 from standby.control.effects import OpenStream
 from standby.control.events import (
     AssignmentReceived,
@@ -28,7 +26,7 @@ from standby.errors import BadConfiguration
 from standby.security.credentials import FILE, load
 from standby.shared.clock import REAL
 from standby.shared.roles import PeerRole
-from standby.shared.wire import METHOD, Exit, Heartbeat, Hello, Report, encode
+from standby.shared.wire import Exit, Heartbeat, Hello, Report
 from tests.fakes.certificates import keys_of, new_keyring, shared_keyring, write_credentials
 from tests.fakes.leader import ScriptedLeader, Session
 from tests.patience import PATIENCE_SECONDS, soon
@@ -201,16 +199,6 @@ def test_who_is_no_master_is_not_taken_for_a_leader(news: News) -> None:
         with ScriptedLeader(keys_of(role)) as pretender:
             connect(pretender, news)
             assert "UNAVAILABLE" in news.next(StreamBroken).reason, role
-
-
-def test_a_container_without_credentials_is_not_listened_to(leader: ScriptedLeader) -> None:
-    trusting = grpc.ssl_channel_credentials(keys_of(PeerRole.CONTAINER).now.trust.encode())
-    options = channel_options(PeerRole.MASTER)
-    with open_channel(f"127.0.0.1:{leader.record.port}", trusting, options) as channel:
-        call = channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
-        with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
-            list(call(iter([encode(HELLO)])))
-    assert leader.is_quiet(0)
 
 
 def test_what_is_no_message_ends_the_stream(leader: ScriptedLeader, news: News) -> None:
