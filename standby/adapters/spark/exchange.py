@@ -30,6 +30,9 @@ _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  (only directories with names
 #: Bytes of rows that Spark's JVM gets at once.
 _PIECE_BYTES: Final = 4 << 20
 
+#: A batch is written to a file system with at least this many times its size free: others use it as well.
+_ROOM: Final = 2
+
 #: Marks an error of the reader in a Python worker, which Spark reports as it does those of the job's functions.
 _UNREAD: Final = "standfast cannot read the rows of the batch"
 
@@ -38,7 +41,10 @@ class RowExchange:
     """A place for the rows of one batch."""
 
     def __init__(self) -> None:
-        self._directory = _place() / f"{_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
+        name = f"{_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
+        self._directory = _places()[0] / name
+        #: For batches for which there is no room in memory.
+        self._spare = _places()[-1] / name
 
     def frame(self, session: SparkSession, columns: str, partitions: int) -> DataFrame:
         """Return a DataFrame of the rows that were `put` before each of its actions, with that many partitions."""
@@ -51,25 +57,32 @@ class RowExchange:
         Raises `Transient` when there is no room for them.
         """
         share = -(-rows.num_rows // partitions) or 1
+        place = self._directory
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
+            if not _has_room(self._directory, rows.nbytes):
+                place = self._spare
+                place.mkdir(mode=0o700, exist_ok=True)
             for number in range(partitions):
-                self._write(number, rows.slice(number * share, share))
+                self._write(place, number, rows.slice(number * share, share))
         except OSError as error:
             self.clear()
             reason = os.strerror(error.errno) if error.errno else str(error)
-            raise Transient(
-                f"the rows of a batch cannot be written to {self._directory.parent}: {reason}"
-            ) from error
+            raise Transient(f"the rows of a batch cannot be written to {place.parent}: {reason}") from error
 
     def clear(self) -> None:
         """Free the memory of the rows."""
-        shutil.rmtree(self._directory, ignore_errors=True)
+        for place in {self._directory, self._spare}:
+            shutil.rmtree(place, ignore_errors=True)
 
-    def _write(self, number: int, part: pa.Table) -> None:
-        path = self._directory / str(number)
-        # A cancelled run may still have mapped the file.
-        path.unlink(missing_ok=True)
+    def _write(self, place: Path, number: int, part: pa.Table) -> None:
+        path = place / str(number)
+        known = self._directory / str(number)
+        for each in (known, path):
+            # A cancelled run may still have mapped the file.
+            each.unlink(missing_ok=True)
+        if path != known:
+            known.symlink_to(path)
         at_once = max(1, _PIECE_BYTES * max(1, part.num_rows) // max(1, part.nbytes))
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, part.schema) as writer:
             writer.write_table(part, max_chunksize=at_once)
@@ -82,10 +95,11 @@ def is_unread(error: BaseException) -> bool:
 
 def sweep() -> None:
     """Remove the rows of processes that were killed."""
-    for path in _place().glob(f"{_PREFIX}*"):
-        owner = path.name[len(_PREFIX) :].split("-")[0]
-        if not Path("/proc", owner).exists():
-            shutil.rmtree(path, ignore_errors=True)
+    for place in _places():
+        for path in place.glob(f"{_PREFIX}*"):
+            owner = path.name[len(_PREFIX) :].split("-")[0]
+            if not Path("/proc", owner).exists():
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _reader_of(directory: str) -> Any:
@@ -112,5 +126,13 @@ def _reader_of(directory: str) -> Any:
     return read
 
 
-def _place() -> Path:
-    return _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+def _places() -> tuple[Path, ...]:
+    """Return the directories for rows, the best one first."""
+    is_usable = os.access(_IN_MEMORY, os.W_OK | os.X_OK)
+    return (*((_IN_MEMORY,) if is_usable else ()), Path(tempfile.gettempdir()))
+
+
+def _has_room(place: Path, size: int) -> bool:
+    """Return whether a batch fits into ``place``. Container engines give 64 MB of memory by default."""
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize > _ROOM * size

@@ -149,6 +149,6 @@ def test_a_killed_process_takes_its_jvm_along_and_its_rows_are_swept() -> None:
     process, jvm = run.stdout.split()
     soon(lambda: not Path("/proc", jvm).exists(), "the JVM is gone")
     left = f"{exchange._PREFIX}{process}-*"
-    assert list(exchange._place().glob(left)) != []
+    assert list(exchange._places()[0].glob(left)) != []
     SparkTransform(configuration(None), NO_CODE)
-    assert list(exchange._place().glob(left)) == []
+    assert list(exchange._places()[0].glob(left)) == []

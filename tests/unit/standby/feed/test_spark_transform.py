@@ -204,7 +204,7 @@ def test_transforms_of_one_session_see_their_own_rows_only(make: Make) -> None:
 
 def test_rows_are_in_memory_only_while_they_are_run(make: Make, tmp_path: Path) -> None:
     def held() -> list[Path]:
-        return list(exchange._place().glob(f"{exchange._PREFIX}{os.getpid()}-*"))
+        return list(exchange._places()[0].glob(f"{exchange._PREFIX}{os.getpid()}-*"))
 
     transform = make(spark_runs.refuses)
     transform.run(rows([b"v"] * DIVIDED))

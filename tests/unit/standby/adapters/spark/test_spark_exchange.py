@@ -47,6 +47,36 @@ def test_without_a_place_in_memory_it_is_the_temporary_directory(
     assert not place.exists()
 
 
+def test_rows_for_which_there_is_no_room_in_memory_are_in_the_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    memory.mkdir()
+    disk.mkdir()
+    monkeypatch.setattr(exchange, "_IN_MEMORY", memory)
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    rows = RowExchange()
+
+    def sizes() -> list[int]:
+        return [sum(each.lstat().st_size for each in place.rglob("0")) for place in (memory, disk)]
+
+    rows.put(ROWS, 1)
+    assert sizes()[1] == 0
+    monkeypatch.setattr(exchange, "_ROOM", 1e12)
+    rows.put(ROWS, 1)
+    in_memory, on_disk = sizes()
+    assert in_memory < 1_000 < ROWS.nbytes < on_disk
+    (known,) = memory.rglob("0")
+    with pa.memory_map(str(known)) as file:
+        assert pa.ipc.open_file(file).read_all() == ROWS
+    monkeypatch.undo()
+    monkeypatch.setattr(exchange, "_IN_MEMORY", memory)
+    rows.put(ROWS, 1)
+    assert not known.is_symlink()
+    rows.clear()
+    assert [*memory.iterdir(), *disk.iterdir()] == []
+
+
 def test_a_place_without_room_is_named_and_left_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
