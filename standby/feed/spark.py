@@ -57,6 +57,9 @@ _PLAN_SECONDS: Final = 120.0
 #: The message after the JVM has ended for whatever reason; its own output says more.
 _DIED: Final = "Spark's JVM has died"
 
+#: Number of batches after which what Spark keeps of their sockets is dropped.
+_SOCKETS: Final = 1_000
+
 _groups: Final = itertools.count()
 
 #: Held while a transform is planned: those of one session may use the same names of temporary views.
@@ -106,6 +109,7 @@ class SparkTransform:
         #: The transformed rows of an empty batch.
         self._empty: pa.Table | None = None
         self._group = f"standfast-{next(_groups)}"
+        self._runs = itertools.count()
         #: Whether the thread has set the group of its Spark jobs.
         self._thread = threading.local()
         self._warm_up = WarmUp(self._rehearse)
@@ -211,6 +215,8 @@ class SparkTransform:
             frame = self._frames.get(slots)
             if frame is None:
                 frame = self._planned(spark, slots)
+            if next(self._runs) % _SOCKETS == 0:
+                spark.forget_sockets()
             self._exchange.put(rows, slots)
             return frame.toArrow()
         except StandfastError:

@@ -78,6 +78,8 @@ class Spark:
             raise BadConfiguration(STARTED)
         self._settings = dict(settings)
         self._users = 1
+        #: The files that the JVM deletes at its exit, as listed at the first `forget_sockets`.
+        self._exit_files: Any = None
         # Spark's Python workers must use the same interpreter.
         os.environ["PYSPARK_PYTHON"] = sys.executable
         self.process = SparkProcess(settings, flags, log, within_seconds)
@@ -188,6 +190,20 @@ class Spark:
             error, (PySparkException, Py4JJavaError)
         )
         return self.process.ends_within(_DEATH_SECONDS if is_connection else 0)
+
+    def forget_sockets(self) -> None:
+        """Drop from the JVM's list of files to delete at its exit what was added since the start of the session.
+
+        For each result Spark makes a Unix socket, deletes it after use, and leaves its path in that list for ever. The
+        list is replaced as a whole, because another thread may be adding to it.
+        """
+        jvm: Any = self.session._jvm  # noqa: SLF001
+        with self.deadline(CALL_SECONDS), contextlib.suppress(*FAILURES):
+            field = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+            field.setAccessible(True)
+            if self._exit_files is None:
+                self._exit_files = jvm.java.util.ArrayList(field.get(None))
+            field.set(None, jvm.java.util.LinkedHashSet(self._exit_files))
 
     def synthetic_rows(self, inputs: Sequence[str], *, has_headers: bool = False) -> DataFrame:
         """Return a streaming DataFrame with the columns that transforms get, to check a transform's plan with it."""

@@ -202,6 +202,21 @@ def test_transforms_of_one_session_see_their_own_rows_only(make: Make) -> None:
     assert wrong == []
 
 
+def test_the_jvm_keeps_nothing_of_the_batches_that_were_run(
+    make: Make, spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_spark, "_SOCKETS", 5)
+    jvm: Any = spark.session._jvm
+    listed = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+    listed.setAccessible(True)
+    transform = make()
+    transform.run(rows([b"v"]))
+    before = listed.get(None).size()
+    for _ in range(20):
+        transform.run(rows([b"v"]))
+    assert listed.get(None).size() <= before + 5
+
+
 def test_rows_are_in_memory_only_while_they_are_run(make: Make, tmp_path: Path) -> None:
     def held() -> list[Path]:
         return list(exchange._places()[0].glob(f"{exchange._PREFIX}{os.getpid()}-*"))
