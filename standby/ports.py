@@ -124,14 +124,6 @@ class Feed(Protocol):
         """
         ...
 
-    @property
-    def may_go_deaf(self) -> bool:
-        """Whether it may silently stop delivering a partition although there is input.
-
-        In that case it is restarted after some time.
-        """
-        ...
-
     def stop(self) -> None:
         """Stop the feed after a batch in ``deliver`` has ended. No effect when it is not running."""
         ...

@@ -179,11 +179,6 @@ class InputFeed:
         """Make the next batches smaller; see `standby.ports.Feed.shrink`."""
         self._size.shrink()
 
-    @property
-    def may_go_deaf(self) -> bool:
-        """True: after a broker was away librdkafka may never fetch from a partition again (its issue 4492)."""
-        return True
-
     def stop(self) -> None:
         """End the feed; see `standby.ports.Feed.stop`."""
         self._stopping.set()

@@ -21,7 +21,8 @@ from standby.shared.model import TaskId
 #: How long suspects may be run while the others wait, and how long the others are run afterwards.
 _APART_SECONDS: Final = 2.0
 
-#: How long a feed may deliver nothing of a partition that has input, before the query is restarted. The time doubles
+#: How long a feed may deliver nothing of a partition that has input, before the query is restarted: after a broker was
+#: away librdkafka may never fetch from a partition again (its issue 4492). The time doubles
 #: after each restart without effect, up to the maximum: if an open transaction hides the input, a restart does not
 #: help.
 _DEAF_SECONDS: Final = 15.0

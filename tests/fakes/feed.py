@@ -39,7 +39,6 @@ class MemoryFeed:
         self.is_closed = False
         #: Partitions of which it brings nothing until it is started anew.
         self.deaf: set[int] = set()
-        self.may_go_deaf = False
         self.pids: tuple[int, ...] = ()
         self.warms = 0
         #: Called by each `warm`; returns early when the event is set by `cancel_warm`.

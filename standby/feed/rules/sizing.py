@@ -49,12 +49,12 @@ class BatchSize:
         """Maximum input records of the next batch, over all tasks of a container."""
         return self._in_time
 
-    def note(self, records: int, seconds: float) -> bool:
-        """Record a batch's duration; return whether the limit has changed."""
+    def note(self, records: int, seconds: float) -> None:
+        """Learn from a batch's duration."""
         before = self.records
         if records < 0.9 * before:
             # The batch was limited by the available input or by bytes, not by the time.
-            return False
+            return
         if seconds <= TARGET_SECONDS:
             self._tried, self._rest = None, 0
             if seconds <= TARGET_SECONDS / 2:
@@ -63,7 +63,6 @@ class BatchSize:
             self._rest -= 1
         else:
             self._try(records / seconds, int(records * TARGET_SECONDS / seconds))
-        return self.records != before
 
     def shrink(self) -> None:
         """Reduce the size after a batch that was far too large: any size that succeeds is right."""

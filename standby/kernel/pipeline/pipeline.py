@@ -161,7 +161,7 @@ class Pipeline:
             return
         if self._state.query is not None and (ended := effects.take_end()) is not None:
             self._fold(ended)
-        if self._state.query is not None and effects.feed.may_go_deaf:
+        if self._state.query is not None:
             self._fold(Watched())
         self._fold(Turned())
         self._fold(TurnEnded())

@@ -707,7 +707,7 @@ def test_who_holds_a_store_is_told_and_an_active_does_not_wait_for_ever(
 
 def test_a_feed_that_brings_nothing_of_a_partition_any_more_is_begun_anew(lab: MemoryLab) -> None:
     lab.clock.hold()
-    active = lab.begun(100, script=having(may_go_deaf=True))
+    active = lab.begun(100)
     (feed,) = active.feeds.made
     starts = len(feed.starts)
     feed.deaf.add(0)
@@ -733,6 +733,6 @@ def test_a_step_that_takes_long_is_no_deaf_feed(lab: MemoryLab) -> None:
             lab.clock.let_pass(2 * DEAF, f"{JOB}-ends", f"{JOB}-pipeline")
         ledger_job.step(rows, state, out)
 
-    active = lab.begun(100, script=having(may_go_deaf=True, batch=20), step=step)
+    active = lab.begun(100, script=having(batch=20), step=step)
     (feed,) = active.feeds.made
     assert len(feed.starts) == 1
