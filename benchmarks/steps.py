@@ -14,6 +14,11 @@ BUCKETS: Final = 12
 EMPTY: Final = (0, 0, 1 << 40, -1, *([0] * BUCKETS))
 
 
+def unchanged(rows: Any) -> Any:
+    """Return the rows: the transform that costs a feed the least."""
+    return rows
+
+
 def count(rows: Any, state: Any, out: Any) -> None:
     """Count each key's records; one output per record: the count and the record's unchanged time stamp."""
     keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()

@@ -56,8 +56,8 @@ just being handed over to a container count, too.
 
 ## Standbys in sync, and warm
 
-A standby in sync has the task's state. To process its first batch, it also needs a connection to the brokers and, with
-`task.feed: spark`, a JVM with the job's transform. A standby that has these is *warm*. With `job.hotstandby.warm`,
+A standby in sync has the task's state. To process its first batch, it also needs a connection to the brokers and, if
+Spark runs the job's transform, a JVM with it. A standby that has these is *warm*. With `job.hotstandby.warm`,
 the default, a container that feeds no task keeps them ready ([decision 46](decisions/0046-one-feed.md)):
 
 - a consumer is connected to the brokers;

@@ -112,8 +112,8 @@ class HotStandbyKeys:
     )
     standby_warm: bool = key(
         "job.hotstandby.warm",
-        "Whether standbys keep Spark ready, with `task.feed=spark`: the JVM runs, and the job's transform is compiled "
-        "by rehearsals over recent records. Otherwise a promotion starts the JVM.",
+        "Whether standbys keep Spark ready, if the job has a transform for it: the JVM runs, and rehearsals over some "
+        "recent records compile the transform. Otherwise a promotion starts the JVM.",
         True,
     )
     mixed: bool = key(

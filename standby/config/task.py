@@ -46,7 +46,8 @@ class TaskKeys:
     )
     feed: str = key(
         "task.feed",
-        "What runs the job's transform: Spark, or the container's own process, without a JVM.",
+        "What runs the job's transform: Spark, or the container's own process, without a JVM. Without a transform "
+        "there is nothing to run, and no JVM.",
         "spark",
         choices=("spark", "plain"),
     )

@@ -56,6 +56,11 @@ class JobConfig(
         return self.replication_count if self.standby_enabled else 0
 
     @property
+    def needs_spark(self) -> bool:
+        """Whether its containers need Spark, and Java: only for a transform."""
+        return self.feed == "spark" and bool(self.transform)
+
+    @property
     def stage(self) -> str:
         """The name of the job's only stage."""
         return "main"

@@ -19,12 +19,12 @@ def make_feed(
     code: Path = Path(CODE_DIRECTORY),
     transforming: Transforming = mark_nothing,
 ) -> Feed:
-    """Return the feed that ``config`` requires, not started yet.
+    """Return the feed that ``config`` requires, not started yet: the plain one, unless Spark has a transform to run.
 
     ``code`` has the job's modules, which Spark's Python workers need. The plain feed does not use it, and marks its
     transforms with ``transforming``. Raises `BadConfiguration` when `task.transform` cannot be used.
     """
-    if config.feed == "plain":
+    if not config.needs_spark:
         return PlainFeed(config, job, transforming)
     # Imported late: Spark takes long to import, and is not needed on a machine without Java.
     from standby.feed.spark import SparkFeed
@@ -41,9 +41,9 @@ def check_transform(
     again (some seconds); the job's modules must be importable (`standby.feed.functions.job_code`). Raises
     `Unavailable` when this machine cannot run the JVM now, or not within ``within_seconds``.
     """
-    if config.feed == "plain":
+    if not config.needs_spark:
         check_plain_transform(config)
-    elif config.transform:
+    else:
         from standby.feed.spark import check_spark_transform
 
         check_spark_transform(config, code, within_seconds)

@@ -146,6 +146,9 @@ def make(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Make]:
     feeds: list[Feed] = []
 
     def build(topic: str, transform: str = "", **changes: Any) -> Feed:
+        if kind == "spark" and not transform:
+            # Without a transform there is nothing for Spark to run.
+            transform = "unchanged"
         config = dataclasses.replace(
             configuration(broker, topic, kind),
             transform=f"tests.contracts.feed_functions:{kind}_{transform}" if transform else "",

@@ -56,7 +56,9 @@ class Spec(msgspec.Struct):
 
 def spark_feed(config: JobConfig, job: JobDefinition) -> Feed:
     """Return a feed over Spark, of a JVM of this process's own."""
-    return make_feed(replace(config, feed="spark"), job)
+    return make_feed(
+        replace(config, feed="spark", transform="tests.contracts.feed_functions:spark_unchanged"), job
+    )
 
 
 def main() -> None:

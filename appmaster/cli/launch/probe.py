@@ -137,7 +137,7 @@ def _submit(config: JobConfig, client: Any) -> str:
     question = {
         "standfast": on_host.version(),
         "modules": _MODULES,
-        "needs_java": config.feed == "spark",
+        "needs_java": config.needs_spark,
         "state_dirs": config.state_dirs,
     }
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:

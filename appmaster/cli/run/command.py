@@ -148,7 +148,7 @@ def _run(arguments: argparse.Namespace) -> int:
     check_names(job.directory, config.modules)
     with job_code(job.directory, config.modules):
         step_of(config)
-    if missing or config.feed == "spark":
+    if missing or config.needs_spark:
         servers.require_java()
     with EndSignals() as signals, RunView(config.job_name, is_typed=inputs.is_typed) as view:
         with servers.place_of(job, missing, arguments.name, arguments.keep, view) as place:

@@ -57,6 +57,10 @@ ROUNDS = 2
 
 #: Counts per key: what is emitted says exactly which records were taken in, and how often.
 MODULE = """
+def unchanged(rows):
+    return rows
+
+
 def count(rows, state, out):
     store = state["default"]
     for key in rows["key"].to_pylist():
@@ -84,6 +88,7 @@ class Job:
                 "task.outputs": self.output,
                 "task.step": "counting:count",
                 "task.feed": feed,
+                "task.transform": "counting:unchanged",
                 "job.state.dir": str(state_dir),
                 "job.hotstandby.enabled": "true",
                 "kafka.bootstrap.servers": self.bootstrap,

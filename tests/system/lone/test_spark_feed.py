@@ -48,7 +48,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield directory
 
 
-def configuration(kafka_bootstrap: str, topic: str, transform: str = "", **more: str) -> JobConfig:
+def configuration(kafka_bootstrap: str, topic: str, transform: str = "unchanged", **more: str) -> JobConfig:
     return parse(
         {
             "job.name": "spark-feed",
@@ -56,7 +56,7 @@ def configuration(kafka_bootstrap: str, topic: str, transform: str = "", **more:
             "task.step": "none:none",
             "kafka.bootstrap.servers": kafka_bootstrap,
             "zookeeper.connect": "unused:1",
-            **({"task.transform": f"spark_feed_job:{transform}"} if transform else {}),
+            "task.transform": f"spark_feed_job:{transform}",
             **more,
         }
     )
@@ -73,7 +73,7 @@ def make(kafka_bootstrap: str, code: Path) -> Iterator[Callable[..., Feed]]:
     """Builds feeds that share one JVM, which ends with the module."""
     feeds: list[Feed] = []
 
-    def build(topic: str, transform: str = "", **changes: Any) -> Feed:
+    def build(topic: str, transform: str = "unchanged", **changes: Any) -> Feed:
         config = dataclasses.replace(configuration(kafka_bootstrap, topic, transform), **changes)
         feed = make_feed(config, definition(), code)
         feeds.append(feed)

@@ -28,6 +28,7 @@ def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """Return the counting job on Spark: one processor of two tasks, and a standby."""
     settings = {
         "task.feed": "spark",
+        "task.transform": "counting_job:unchanged",
         "job.container.count": "1",
         "task.inputs.may.grow": "true",
         "cluster-manager.container.memory.mb": "1024",

@@ -11,7 +11,7 @@ import pytest
 from standby.adapters.kafka.input import InputBounds, InputReader
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
-from standby.feed.make import check_transform
+from standby.feed.make import check_transform, make_feed
 from standby.feed.plain import PlainFeed
 from standby.ports import UnreadableRecord
 from standby.shared.model import Offsets, TaskId
@@ -143,6 +143,12 @@ def test_what_a_transform_runs_on_is_known_while_it_runs_and_not_while_the_feed_
     assert isinstance(feed.failure, LookupError)
     starts = {one: Offsets.of(7)}
     assert source.ran_at == ["look", "assign", "read", f"transform {starts}", "transformed", "close"]
+
+
+def test_a_job_for_spark_without_a_transform_gets_this_feed() -> None:
+    """A JVM would have nothing to run."""
+    job = JobDefinition("plain", "r1", {}, "changelog", "group", 1)
+    assert isinstance(make_feed(job_config(task__feed="spark"), job), PlainFeed)
 
 
 @pytest.mark.parametrize("name", ["fail", "leave", "to_list"])
