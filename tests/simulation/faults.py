@@ -404,10 +404,13 @@ def _fail_over(world: World) -> End:
 
 def _resize(world: World) -> End:
     job, clock = world.job, world.clock
-    if clock.happens(0.5):
-        job.standbys = clock.between(0, min(2, len(world.hosts) - 1))
-    least = 1 + job.standbys if job.is_mixed else 1
-    job.containers = clock.between(least, max(least, 4))
+    containers, standbys = 0, job.standbys
+    while not containers or not world.fits(containers, standbys):
+        if clock.happens(0.5):
+            standbys = clock.between(0, min(2, len(world.hosts) - 1))
+        least = 1 + standbys if job.is_mixed else 1
+        containers = clock.between(least, max(least, 4))
+    job.containers, job.standbys = containers, standbys
     clock.tell("the job is to have {} containers, {} standbys", job.containers, job.standbys)
     world.job_changed()
     return None

@@ -87,6 +87,10 @@ class World:
             restarts=shape.kind == "restart",
         )
         self.hosts = {f"h{each}": Host(f"h{each}") for each in range(1, shape.hosts + 1)}
+        self.is_full = is_pool and chance.choice((False, True))
+        """Whether the pool has as few processes as the job can do with, on some hosts more than on others."""
+        if self.is_full:
+            self._fill_up()
         self.master_hosts = [Host("m1"), Host("m2")]
         self.invariants = Invariants(self)
         self.steps = Steps(self)
@@ -166,6 +170,22 @@ class World:
     def processors(self) -> int:
         return self.job.tasks if self.job.is_mixed else min(self.job.containers, self.job.tasks)
 
+    def fits(self, containers: int, standbys: int) -> bool:
+        """Return whether the hosts have room for a job of this size, with no two copies of a task on a host."""
+        copies, counts = 1 + standbys, [each.capacity for each in self.hosts.values()]
+        if self.job.is_mixed:
+            return len(counts) >= copies and sum(counts) >= containers
+        processors = min(containers, self.job.tasks)
+        return sum(min(each, processors) for each in counts) >= processors * copies
+
+    def _fill_up(self) -> None:
+        """Give the hosts no more processes than the job needs."""
+        hosts = list(self.hosts.values())
+        for each in hosts:
+            each.capacity = 1
+        while not self.fits(self.job.containers, self.job.standbys):
+            self.clock.chance.choice(hosts).capacity += 1
+
     def _missing_of(self, record: TaskRecord, wanted: int) -> str:
         """Return what keeps a task from being whole; empty: nothing."""
         if len(record.placed) != wanted or len(record.in_sync) != wanted or record.moving or record.displaced:
@@ -189,7 +209,7 @@ class World:
             return f"every copy of {record.task} is in cell {cells}"
         racks = {rack(self.containers[name].host.name) for name in record.placed.values()}
         allowed = {rack(each) for each in self.hosts if each not in self.job.drained}
-        if len(racks) < min(len(allowed), wanted) and not self.job.is_mixed:
+        if len(racks) < min(len(allowed), wanted) and not self.job.is_mixed and not self.is_full:
             return f"every copy of {record.task} is in rack {racks}"
         return ""
 
