@@ -29,6 +29,7 @@ from benchmarks.beside import begun_beside, beside, look
 from benchmarks.stream import endless, flow, leave, parser_of, save, settings_of, status_of
 from demo.hosts import POOL, YARN, Hosts
 from demo.interrupt import Interrupts
+from demo.network import enter
 from demo.own_cluster import hosts_of_our_own
 from demo.report import phase_summary, summary
 from demo.run import assemble
@@ -36,7 +37,6 @@ from demo.scenario import Scenario, Shape, now_ms
 from demo.screen import Screen
 from demo.traffic import Traffic
 from demo.versions import versions
-from embedded.machine.network import enter
 from standby.errors import Unavailable
 
 

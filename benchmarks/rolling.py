@@ -22,13 +22,13 @@ from benchmarks.stream import endless, flow, leave, parser_of, save, settings_of
 from demo.gaps import longest_between_ms
 from demo.hosts import POOL
 from demo.interrupt import Interrupts
+from demo.network import enter
 from demo.own_cluster import hosts_of_our_own
 from demo.pool import PoolHosts
 from demo.scenario import Scenario, Shape, now_ms
 from demo.screen import Screen
 from demo.traffic import Traffic
 from demo.versions import versions
-from embedded.machine.network import enter
 from standby.errors import Unavailable
 
 #: Entries of the event log that are counted.

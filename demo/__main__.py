@@ -17,10 +17,10 @@ from typing import Final
 from demo.command import ROOT
 from demo.hosts import POOL, YARN
 from demo.interrupt import Interrupted, Interrupts
+from demo.network import enter
 from demo.own_cluster import hosts_of_our_own
 from demo.run import Options, run
 from demo.screen import Screen
-from embedded.machine.network import enter
 from standby.errors import StandfastError
 
 #: Where the report of a run on a pool goes.

@@ -1,6 +1,6 @@
 """A pool on this machine: masters and nodes as an operator starts them, on hosts with networks of their own.
 
-ZooKeeper and Kafka are those of an embedded cluster without YARN. The network is `embedded.machine.network`'s, which
+ZooKeeper and Kafka are those of an embedded cluster without YARN. The network is `demo.network`'s, which
 this process must have entered. A silent host keeps its processes: its link is down, and they notice it by themselves.
 """
 
@@ -20,8 +20,8 @@ import psutil
 from appmaster.adapters.credentials.keyring import keyring_in
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from demo.command import CLI, ROOT, without_yarn
+from demo.network import SERVERS, NetworkHost
 from embedded.cluster import LocalCluster
-from embedded.machine.network import SERVERS, NetworkHost
 from embedded.machine.processes import (
     CLUSTER_MARK,
     HOST_MARK,

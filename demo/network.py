@@ -44,7 +44,7 @@ def enter(arguments: Sequence[str]) -> None:
     if _BRIDGE in (name for _, name in socket.if_nameindex()):
         return
     way = _way()
-    os.execvp(way[0], [*way, "sh", "-c", _FURNISH, "sh", sys.executable, *arguments])  # noqa: S606 (no input of others)
+    os.execvp(way[0], [*way, "sh", "-c", _FURNISH, "sh", sys.executable, *arguments])
 
 
 def _way() -> tuple[str, ...]:

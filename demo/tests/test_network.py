@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_SECONDS
 #: Makes two hosts, and prints which of them reach a port outside: at first, with the first one cut, and in the end.
 PROGRAM = """
 import os, pathlib, socket, subprocess, sys
-from embedded.machine.network import SERVERS, NetworkHost, enter
+from demo.network import SERVERS, NetworkHost, enter
 
 try:
     enter(sys.orig_argv[1:])
