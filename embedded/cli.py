@@ -17,8 +17,9 @@ from typing import Final
 
 import msgspec
 
-from embedded.cluster import HOST_MEMORY_MB, HOST_VCORES, ClusterStatus, LocalCluster
+from embedded.cluster import HOST_MEMORY_MB, HOST_VCORES, LocalCluster
 from embedded.registry import end
+from embedded.state import ClusterStatus
 from embedded.terminal import ProgressLine
 from standby.errors import BadConfiguration
 

@@ -26,7 +26,6 @@ from embedded.machine.processes import (
     CLUSTER_MARK,
     Owned,
     ProcessIdentity,
-    ProcessInfo,
     boot_id,
     is_alive,
     process_info,
@@ -38,10 +37,7 @@ from embedded.registry import (
     ID_FILE,
     PATIENCE_SECONDS,
     cluster_directory,
-    end,
-    end_abandoned,
     locked,
-    names,
     remove,
     remove_leftover,
 )
@@ -67,23 +63,15 @@ from embedded.state import (
 )
 from standby.errors import BadConfiguration, Unavailable
 
-__all__ = [
-    "ClusterStatus",
-    "ContainerProcess",
-    "HostStatus",
-    "LocalCluster",
-    "ServerStatus",
-    "end",
-    "end_abandoned",
-    "names",
-]
-
 #: Default resources that one host offers to YARN.
 HOST_MEMORY_MB: Final = 8192
 HOST_VCORES: Final = 32
 
 #: How long a server may take to start, on a machine that is busy with other work.
 START_SECONDS: Final = 120.0
+
+#: How long a killed server may take to end.
+_DEATH_SECONDS: Final = 20.0
 
 _JAR_SETS: Final = ("hadoop", "kafka", "kafka-tools", "zookeeper")
 _WITHOUT_YARN: Final = ("kafka", "kafka-tools", "zookeeper")
@@ -277,10 +265,6 @@ class LocalCluster:
         """The default directory of jobs' state, for all hosts."""
         return self.directory / "state"
 
-    def host_state_directory(self, host: str) -> Path:
-        """Return the host's directory for the state of jobs; it survives the host's death."""
-        return self.host_directory(host) / "state"
-
     def log(self, server: str) -> Path:
         """Return a server's log file. Raises :class:`BadConfiguration` for an unknown name."""
         if server not in self.servers:
@@ -352,7 +336,11 @@ class LocalCluster:
             identity = self._state.servers.get(server)
             if identity is None or not send_signal(identity, signal.SIGKILL):
                 return
-            _await_process(identity, lambda each: each is None or not each.is_alive, signal.SIGKILL)
+            deadline = time.monotonic() + _DEATH_SECONDS
+            while is_alive(identity):
+                if time.monotonic() > deadline:
+                    raise Unavailable(f"the process {identity.pid} does not react to SIGKILL")
+                time.sleep(0.005)
 
     def start_server(self, server: str, *, timeout_seconds: float = START_SECONDS) -> None:
         """Start a stopped server with its existing disk, and wait until it serves.
@@ -373,22 +361,6 @@ class LocalCluster:
                 raise BadConfiguration(f"{server} runs")
             self._launch(server, launches[server](self._blueprint()))
         self._wait((server,), self._probe(server), timeout_seconds, threading.Event())
-
-    def pause_server(self, server: str) -> None:
-        """Suspend a server with SIGSTOP: its connections stay open and it does not answer."""
-        self._signal_server(server, signal.SIGSTOP, is_stopped=True)
-
-    def resume_server(self, server: str) -> None:
-        """Resume a server after :meth:`pause_server`."""
-        self._signal_server(server, signal.SIGCONT, is_stopped=False)
-
-    def stop_kafka(self, number: int = 1) -> None:
-        """Kill a Kafka broker, counted from 1."""
-        self.stop_server(self.brokers[number - 1])
-
-    def start_kafka(self, number: int = 1) -> None:
-        """Start a Kafka broker again with its topics, and wait until it serves."""
-        self.start_server(self.brokers[number - 1])
 
     def status(self) -> ClusterStatus:
         """Return the state of every server and host."""
@@ -503,14 +475,6 @@ class LocalCluster:
         )
         self._save(servers={**self._state.servers, server: identity})
 
-    def _signal_server(self, server: str, number: signal.Signals, *, is_stopped: bool) -> None:
-        self.log(server)
-        self._refresh()
-        identity = self._state.servers.get(server)
-        if identity is None or not send_signal(identity, number):
-            raise BadConfiguration(f"{server} does not run")
-        _await_process(identity, lambda each: each is not None and each.is_stopped == is_stopped, number)
-
     def _servers_alive(self) -> dict[str, ProcessIdentity]:
         return {name: identity for name, identity in self._state.servers.items() if is_alive(identity)}
 
@@ -574,20 +538,3 @@ class LocalCluster:
     def _save(self, **changes: object) -> None:
         self._state = msgspec.structs.replace(self._state, **changes)
         save(self.directory, self._state)
-
-
-def _await_process(
-    identity: ProcessIdentity,
-    is_so: Callable[[ProcessInfo | None], bool],
-    number: signal.Signals,
-    seconds: float = 20,
-) -> None:
-    """Wait for a signal's effect on a process, which is asynchronous. Raises :class:`Unavailable` on timeout."""
-    deadline = time.monotonic() + seconds
-    while True:
-        process = process_info(identity.pid)
-        if is_so(process if process is not None and process.identity == identity else None):
-            return
-        if time.monotonic() > deadline:
-            raise Unavailable(f"the process {identity.pid} does not react to {number.name}")
-        time.sleep(0.005)

@@ -127,6 +127,12 @@ class YarnNode:
 
 def nodes(resource_manager_url: str) -> dict[str, YarnNode]:
     """Return the ResourceManager's hosts by name. Raises :class:`OSError` if it does not answer."""
+    url = f"{resource_manager_url}/ws/v1/cluster/nodes"
+    try:
+        with open_url(url, timeout=3) as response:
+            listed = (json.load(response).get("nodes") or {}).get("node") or []
+    except ValueError as error:
+        raise OSError(f"{url} does not answer in JSON") from error
     return {
         each["nodeHostName"]: YarnNode(
             host=each["nodeHostName"],
@@ -134,23 +140,8 @@ def nodes(resource_manager_url: str) -> dict[str, YarnNode]:
             web_address=each.get("nodeHTTPAddress", ""),
             containers=int(each.get("numContainers", 0)),
         )
-        for each in _listed_nodes(resource_manager_url)
+        for each in listed
     }
-
-
-def running_node_ids(resource_manager_url: str) -> tuple[str, ...]:
-    """Return ``host:port`` of every running NodeManager. Raises :class:`OSError` if YARN does not answer."""
-    listed = _listed_nodes(resource_manager_url)
-    return tuple(sorted(each["id"] for each in listed if each["state"] == "RUNNING"))
-
-
-def _listed_nodes(resource_manager_url: str) -> list[dict[str, Any]]:
-    url = f"{resource_manager_url}/ws/v1/cluster/nodes"
-    try:
-        with open_url(url, timeout=3) as response:
-            return list((json.load(response).get("nodes") or {}).get("node") or [])
-    except ValueError as error:
-        raise OSError(f"{url} does not answer in JSON") from error
 
 
 def _port(address: str, patience: Patience) -> None:

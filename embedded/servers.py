@@ -77,20 +77,6 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class EnsembleMember:
-    """One server of a ZooKeeper ensemble, and its ports on loopback."""
-
-    number: int
-    client_port: int
-    peer_port: int
-    election_port: int
-
-    def __str__(self) -> str:
-        """Return its line in the configuration of every member."""
-        return f"server.{self.number}={LOOPBACK}:{self.peer_port}:{self.election_port}"
-
-
-@dataclass(frozen=True, slots=True)
 class Blueprint:
     """The values from which configuration files and command lines of one cluster are made."""
 
@@ -123,21 +109,15 @@ class Blueprint:
         """Return the directory with all files of a host; all hosts share one disk."""
         return self.directory / "hosts" / host
 
-    def zookeeper(self, number: int = 1, members: Sequence[EnsembleMember] = (), further: str = "") -> Launch:
-        """Write ZooKeeper's configuration; return its launch, standalone or as ``number`` of an ensemble.
-
-        ``further`` are additional lines of the configuration.
-        """
+    def zookeeper(self, further: str = "", jars: Sequence[str] = (ZOOKEEPER,)) -> Launch:
+        """Write ZooKeeper's configuration, with ``further`` lines; return its launch with these sets of jars."""
         directory = self._server_directory(ZOOKEEPER)
         config = directory / "zoo.cfg"
         values = {
             "directory": directory,
             "address": self.address,
             "client_port": self.ports[f"{ZOOKEEPER}.client"],
-            "members": "\n".join(map(str, members)),
         }
-        if members:
-            _write(directory / "data" / "myid", f"{number}\n")
         _write(config, render(yarn_conf() / "zookeeper" / "zoo.cfg", values) + further)
         options = (
             "-Xmx128m",
@@ -150,9 +130,7 @@ class Blueprint:
             "-Dzookeeper.forceSync=no",
         )
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        # Netty, which it needs for TLS, comes with Hadoop.
-        jars = [self.jars[each] for each in ("zookeeper", "hadoop") if each == "zookeeper" or further]
-        return self._launch(options, jars, main, [str(config)], directory)
+        return self._launch(options, [self.jars[each] for each in jars], main, [str(config)], directory)
 
     def kafka(self, number: int = 1, further: str = "") -> Launch:
         """Write a broker's configuration and format its disk if it is new; return its launch.
@@ -408,19 +386,6 @@ def _user() -> str:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-
-
-def start_child(launch: Launch, log: Path) -> subprocess.Popen[bytes]:
-    """Start a server as a child of this process; its output is appended to ``log``."""
-    with log.open("ab") as out:
-        return subprocess.Popen(
-            launch.arguments,
-            env=dict(launch.environment),
-            cwd=launch.directory,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
 
 
 def _run(launch: Launch) -> None:

@@ -201,23 +201,6 @@ def open_cache(environment: Mapping[str, str] | None = None) -> JarCache:
     )
 
 
-def classpath(name: str) -> list[Path]:
-    """Return the jars of the set ``name``: hadoop, kafka, kafka-tools, zookeeper or miniyarn.
-
-    Raises :class:`Unavailable` if they are not in the cache, see :func:`require`.
-    """
-    return open_cache().classpath(name)
-
-
-def require(*names: str) -> None:
-    """Ensure that the sets ``names`` (default: all) are in the cache; show progress on standard error."""
-    progress = ProgressLine()
-    try:
-        open_cache().require(*names, show=progress.show)
-    finally:
-        progress.close()
-
-
 def _compare(jar: Jar, path: Path) -> None:
     size = path.stat().st_size
     found = (

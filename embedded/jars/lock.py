@@ -83,11 +83,6 @@ class JarSet:
         content = "\n".join(sorted(f"{jar.coordinate} {jar.sha256}" for jar in self.jars))
         return f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
-    @property
-    def size_bytes(self) -> int:
-        """The total size of all jars."""
-        return sum(jar.size_bytes for jar in self.jars)
-
 
 def read_lock(path: Path) -> dict[str, JarSet]:
     """Return the sets of the lock file at ``path`` by name. Raises :class:`BadConfiguration`."""

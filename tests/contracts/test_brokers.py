@@ -11,7 +11,7 @@ import pytest
 
 from appmaster.adapters.kafka import Topics
 from appmaster.adapters.kafka_release import feature_level, inspect_brokers
-from embedded.jars.cache import classpath
+from embedded.jars.cache import open_cache
 
 
 def test_release_and_topics_of_the_embedded_broker(kafka_bootstrap: str) -> None:
@@ -19,7 +19,9 @@ def test_release_and_topics_of_the_embedded_broker(kafka_bootstrap: str) -> None
     topic = f"out-{uuid.uuid4().hex}"
     Topics(settings).create(topic, 2, 1, {"unclean.leader.election.enable": "true"})
     found = inspect_brokers(settings, (topic, "there-is-none"))
-    jar = next(each.name for each in classpath("kafka") if each.name.startswith("kafka-server-common"))
+    jar = next(
+        each.name for each in open_cache().classpath("kafka") if each.name.startswith("kafka-server-common")
+    )
     release = re.search(r"4\.(\d+)\.", jar)
     assert release is not None
     # The levels of the last releases, as each of them said: 4.2 has 29.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from appmaster.cli.shared import hadoop_conf
-from embedded.jars.cache import classpath
+from embedded.jars.cache import open_cache
 from embedded.java import LEAN, find_java
 from standby.errors import BadConfiguration
 from tests.patience import PATIENCE_SECONDS
@@ -129,7 +129,7 @@ def test_every_property_is_as_hadoop_has_it(tmp_path: Path) -> None:
     environment = {**os.environ, "SET": "s", "EMPTY": ""}
     environment.pop("UNSET", None)
     java = find_java(environment)
-    places = os.pathsep.join(map(str, (first, second, *classpath("hadoop"))))
+    places = os.pathsep.join(map(str, (first, second, *open_cache().classpath("hadoop"))))
     found = subprocess.check_output(
         [java.command, *LEAN, "-cp", places, tmp_path / "Dump.java"],
         env=environment,

@@ -16,10 +16,10 @@ from kazoo.client import KazooClient
 
 from embedded import probes
 from embedded.machine.ports import free_ports
-from embedded.servers import LOOPBACK, ZOOKEEPER, EnsembleMember, Launch, start_child
+from embedded.servers import LOOPBACK, ZOOKEEPER, Launch
 from standby.errors import Unavailable
 from tests.patience import PATIENCE_SECONDS, TRY_SECONDS
-from tests.servers.own import Started, check_lives, own_blueprint
+from tests.servers.own import Started, check_lives, own_blueprint, start_child
 
 
 class Ensemble(Started):
@@ -28,18 +28,23 @@ class Ensemble(Started):
     def __init__(self, directory: Path, size: int = 3) -> None:
         self.numbers = tuple(range(1, size + 1))
         ports = free_ports(3 * size)
-        members = [
-            EnsembleMember(number, *ports[3 * index : 3 * index + 3])
-            for index, number in enumerate(self.numbers)
-        ]
-        self._ports = {each.number: each.client_port for each in members}
+        self._ports = dict(zip(self.numbers, ports, strict=False))
+        members = "".join(
+            f"server.{number}={LOOPBACK}:{peers}:{election}\n"
+            for number, peers, election in zip(
+                self.numbers, ports[size : 2 * size], ports[2 * size :], strict=True
+            )
+        )
         self._directory = directory
         self._launches: dict[int, Launch] = {}
-        for each in members:
-            own = directory / str(each.number)
-            own.mkdir(parents=True)
-            blueprint = own_blueprint(own, "zookeeper", {f"{ZOOKEEPER}.client": each.client_port})
-            self._launches[each.number] = blueprint.zookeeper(each.number, members)
+        for number, port in self._ports.items():
+            own = directory / str(number)
+            data = own / ZOOKEEPER / "data"
+            data.mkdir(parents=True)
+            (data / "myid").write_text(f"{number}\n", encoding="ascii")
+            blueprint = own_blueprint(own, ZOOKEEPER, {f"{ZOOKEEPER}.client": port})
+            # So many ticks may a follower take to join, and to answer.
+            self._launches[number] = blueprint.zookeeper(f"initLimit=20\nsyncLimit=4\n{members}")
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property

@@ -7,6 +7,7 @@ ours is in it.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,7 +21,6 @@ from typing import Any, Final
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
 
-from embedded import probes
 from embedded.jars.cache import open_cache
 from embedded.jars.ivy import pyspark_jar
 from embedded.java import LEAN, find_java
@@ -30,6 +30,7 @@ from embedded.registry import ID_FILE, cluster_directory, locked, remove, remove
 from embedded.servers import PORTS, RESOURCE_MANAGER, Blueprint
 from embedded.state import ClusterState, save
 from embedded.templates import render_hadoop
+from embedded.web import open_url
 from standby.errors import BadConfiguration, Unavailable
 from tests.patience import PATIENCE_SECONDS, looks
 
@@ -218,10 +219,17 @@ def _start_yarn(gateway: Any, directory: Path, nodes: int) -> dict[str, int]:
 def _await_nodes(resource_manager_url: str, count: int, timeout_seconds: float) -> tuple[str, ...]:
     running: tuple[str, ...] = ()
     for _ in looks(timeout_seconds):
-        running = probes.running_node_ids(resource_manager_url)
+        running = _running_nodes(resource_manager_url)
         if len(running) >= count:
             return running
     raise Unavailable(f"{len(running)} of {count} NodeManagers run after {timeout_seconds:.0f} s")
+
+
+def _running_nodes(resource_manager_url: str) -> tuple[str, ...]:
+    """Return ``host:port`` of every running NodeManager, all of them on one host."""
+    with open_url(f"{resource_manager_url}/ws/v1/cluster/nodes", PATIENCE_SECONDS) as response:
+        listed = (json.load(response).get("nodes") or {}).get("node") or []
+    return tuple(sorted(each["id"] for each in listed if each["state"] == "RUNNING"))
 
 
 def _note(blueprint: Blueprint, name: str, java: subprocess.Popen[str]) -> None:

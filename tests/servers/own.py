@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from embedded.jars.cache import open_cache
 from embedded.java import find_java
 from embedded.probes import Patience
-from embedded.servers import Blueprint, Launch, start_child
+from embedded.servers import Blueprint, Launch
 from standby.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -44,6 +44,19 @@ def own_blueprint(directory: Path, jars: str | Sequence[str], ports: Mapping[str
         host_vcores=1,
         environment=os.environ,
     )
+
+
+def start_child(launch: Launch, log: Path) -> subprocess.Popen[bytes]:
+    """Start a server as a child of this process; its output is appended to ``log``."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            launch.arguments,
+            env=dict(launch.environment),
+            cwd=launch.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
 
 
 def check_lives(process: subprocess.Popen[bytes], what: str, log: Path) -> None:

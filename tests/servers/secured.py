@@ -85,7 +85,10 @@ class SecuredZooKeeper(OwnServer):
     def __init__(self, directory: Path, pair: Path, authority: Path) -> None:
         plain, secured = free_ports(2)
         self.plain, self.connect = f"{LOOPBACK}:{plain}", f"{LOOPBACK}:{secured}"
-        launch = own_blueprint(directory, ("zookeeper", "hadoop"), {f"{ZOOKEEPER}.client": plain}).zookeeper(
+        # Netty, which it needs for TLS, comes with Hadoop.
+        jars = (ZOOKEEPER, "hadoop")
+        launch = own_blueprint(directory, jars, {f"{ZOOKEEPER}.client": plain}).zookeeper(
+            jars=jars,
             further=f"""\
 serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
 secureClientPort={secured}
@@ -95,7 +98,7 @@ ssl.keyStore.type=PEM
 ssl.trustStore.location={authority}
 ssl.trustStore.type=PEM
 ssl.clientAuth=need
-"""
+""",
         )
         super().__init__("ZooKeeper", launch, directory / "zookeeper.log", 60.0)
 

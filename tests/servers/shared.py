@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from embedded.cluster import LocalCluster, end_abandoned
+from embedded.cluster import LocalCluster
+from embedded.registry import end_abandoned
 from embedded.terminal import ProgressLine
 from tests.topics import outlives_tests
 

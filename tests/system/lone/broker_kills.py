@@ -348,7 +348,7 @@ class Course:
             self._kill_container(victim)
             time.sleep(-lead)
         for number in numbers:
-            self._cluster.stop_kafka(number)
+            self._cluster.stop_server(self._cluster.brokers[number - 1])
             self.tally.kills += 1
             time.sleep(by_chance.uniform(0, STRIKE_SECONDS))
         # Side by side: of three, one alone is no quorum.
@@ -374,10 +374,10 @@ class Course:
         """Start a broker again, as what supervises it would: on a busy machine one may end for want of a quorum."""
         for _ in range(_STARTS):
             try:
-                self._cluster.start_kafka(number)
+                self._cluster.start_server(self._cluster.brokers[number - 1])
             except Unavailable as error:
                 print(f"kafka-{number} again: {error}".partition("\n")[0], file=sys.stderr)
-                self._cluster.stop_kafka(number)
+                self._cluster.stop_server(self._cluster.brokers[number - 1])
             else:
                 return
         raise Unavailable(f"kafka-{number} did not start in {_STARTS} tries")

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from embedded.cluster import LocalCluster
-from embedded.jars.cache import classpath
+from embedded.jars.cache import open_cache
 from embedded.java import LEAN, find_java
 from tests.patience import PATIENCE_SECONDS, soon
 
@@ -41,7 +41,7 @@ def second_broker(cluster: LocalCluster, directory: Path) -> Iterator[subprocess
     # With the cluster's marks in it this ends with the cluster, whatever becomes of the test.
     environment = cluster.environment()
     java = [str(find_java(environment).command), "-Xmx256m", *LEAN, "-cp"]
-    java.append(":".join(map(str, classpath("kafka"))))
+    java.append(":".join(map(str, open_cache().classpath("kafka"))))
     cluster_id = _read(own / "data" / "meta.properties")["cluster.id"]
     with (directory / "log").open("wb") as log:
         format_it = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(file)]

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from embedded.cluster import LocalCluster
+from embedded.servers import KAFKA
 from standby.kernel import probes
 from standby.shared.model import Phase, Role
 from tests.kernel_lab import Lab
@@ -83,7 +84,7 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
             assert restoring.wait(PATIENCE_SECONDS)
             stopping.set()
             assert all(held.acquire(timeout=PATIENCE_SECONDS) for _ in range(lab.tasks))
-            cluster.stop_kafka()
+            cluster.stop_server(KAFKA)
             stopped.set()
             may_restore.set()
             if away_seconds:
@@ -91,7 +92,7 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
                 standby.await_all(lambda each: each.end is None and each.phase is Phase.TAILING)
                 time.sleep(away_seconds - 4)
             before = {each.replica: each.input_committed or 0 for each in active.statuses().values()}
-            cluster.start_kafka()
+            cluster.start_server(KAFKA)
             active.await_all(
                 lambda each: (
                     each.phase is Phase.ACTIVE and (each.input_committed or 0) > before.get(each.replica, 0)

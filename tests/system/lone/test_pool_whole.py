@@ -88,7 +88,7 @@ def all_is_killed_and_goes_on_with_the_state_on_its_disks(job: JobOnPool) -> Non
     for server in (KAFKA, ZOOKEEPER):
         job.cluster.stop_server(server)
     job.cluster.start_server(ZOOKEEPER)
-    job.cluster.start_kafka()
+    job.cluster.start_server(KAFKA)
     for number in MASTERS:
         pool.master(number)
     for number in NODES:

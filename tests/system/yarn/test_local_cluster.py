@@ -24,8 +24,11 @@ from kazoo.client import KazooClient
 from appmaster.adapters.skein_library import load_skein
 from appmaster.cli.main import main
 from embedded import probes
-from embedded.cluster import LocalCluster, end_abandoned, names
+from embedded.cluster import LocalCluster
 from embedded.machine.processes import process_info
+from embedded.registry import end_abandoned, names
+from embedded.servers import KAFKA, ZOOKEEPER
+from embedded.state import ServerStatus
 from standby.errors import BadConfiguration, Unavailable
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
 
@@ -171,7 +174,7 @@ def containers_are_found_whatever_they_did_to_hide(cluster: LocalCluster, sleepi
 def a_host_dies_with_all_its_processes(
     cluster: LocalCluster, sleeping: Sleeping, victim: str, other: str
 ) -> None:
-    kept = cluster.host_state_directory(victim) / "kept"
+    kept = cluster.host_directory(victim) / "state" / "kept"
     kept.write_text("state", encoding="utf-8")
     assert cluster.kill_host(victim) > 3
     assert {state_of(pid) for pid in sleeping.processes[victim]} == {"gone"}
@@ -229,20 +232,27 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def server_of(cluster: LocalCluster, name: str) -> ServerStatus:
+    (found,) = (each for each in cluster.status().servers if each.name == name)
+    return found
+
+
 def test_a_server_that_was_killed_or_paused_goes_on_with_what_it_had(home: Path) -> None:
     topic = f"t-{uuid.uuid4()}"
     with LocalCluster.start("hurt", nodes=0) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap, "log_level": 0})
         admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_SECONDS)
-        cluster.stop_kafka()
+        cluster.stop_server(KAFKA)
         assert not answers(cluster.kafka_bootstrap)
-        cluster.start_kafka()
+        cluster.start_server(KAFKA)
         assert topic in admin.list_topics(timeout=PATIENCE_SECONDS).topics
         client = KazooClient(cluster.zookeeper_connect, timeout=20)
         client.start(PATIENCE_SECONDS)
-        cluster.pause_server("zookeeper")
-        assert {each.name: each.state for each in cluster.status().servers}["zookeeper"] == "stopped"
-        cluster.resume_server("zookeeper")
+        pid = server_of(cluster, ZOOKEEPER).pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        soon(lambda: server_of(cluster, ZOOKEEPER).state == "stopped", "it is suspended")
+        os.kill(pid, signal.SIGCONT)
         client.create(f"/{uuid.uuid4()}", ephemeral=True)
         client.stop()
         client.close()
@@ -333,7 +343,7 @@ def test_of_three_brokers_the_one_that_clients_ask_first_may_die(
         admin.create_topics([NewTopic("topic", 3)])["topic"].result(PATIENCE_SECONDS)
         topics = {"topic", "__transaction_state", "__consumer_offsets"}
         soon(lambda: topics == in_sync_everywhere(admin), "everything is in sync")
-        cluster.stop_kafka(1)
+        cluster.stop_server(cluster.brokers[0])
         assert not cluster.status().is_whole
         producer = Producer(
             {"bootstrap.servers": cluster.kafka_bootstrap, "transactional.id": "p", "log_level": 0}
@@ -343,7 +353,7 @@ def test_of_three_brokers_the_one_that_clients_ask_first_may_die(
         for partition in range(3):
             producer.produce("topic", b"value", partition=partition)
         producer.commit_transaction(PATIENCE_SECONDS)
-        cluster.start_kafka(1)
+        cluster.start_server(cluster.brokers[0])
         assert cluster.status().is_whole
         mark = cluster_id(home)
         assert main(["local", "down", "--name", "crash"]) == 0

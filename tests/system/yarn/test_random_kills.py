@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from demo.scenario import now_ms
-from embedded.cluster import ContainerProcess, LocalCluster
+from embedded.cluster import LocalCluster
+from embedded.state import ContainerProcess
 from tests.patience import STRIKE_SECONDS, looks
 from tests.system.yarn.counting import CountingJob, some, submitted
 

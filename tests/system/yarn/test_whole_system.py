@@ -55,7 +55,7 @@ def test_everything_is_stopped_and_started_again(job: CountingJob, cluster: Loca
     cluster.stop_server(KAFKA)
     cluster.stop_server(ZOOKEEPER)
     cluster.start_server(ZOOKEEPER)
-    cluster.start_kafka()
+    cluster.start_server(KAFKA)
     for host in cluster.hosts:
         cluster.start_host(host)
     job.produce(1, pairs(1, 2_000))

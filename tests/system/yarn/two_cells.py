@@ -7,7 +7,7 @@ from collections.abc import Callable
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.records import CandidateRecord
 from demo.standing import Status
-from embedded.cluster import ContainerProcess
+from embedded.state import ContainerProcess
 from tests.patience import soon
 from tests.system.yarn.counting import CountingJob, Pair
 from tests.system.yarn.running import RunningJob
