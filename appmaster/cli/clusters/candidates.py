@@ -17,7 +17,7 @@ from typing import Any
 
 from appmaster.api.client import ClusterClient
 from appmaster.cli.shared.cluster import add_cluster_options, add_job_command, cluster_of, open_client
-from appmaster.cli.shared.output import Progress, print_json, print_table
+from appmaster.cli.shared.output import Progress, print_table, printed_as_json
 from appmaster.cli.shared.parsers import add_command, add_timeout
 
 
@@ -40,8 +40,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 def _candidates(arguments: argparse.Namespace) -> int:
     with open_client(arguments) as client:
         info = client.info()
-    if arguments.json:
-        print_json(info)
+    if printed_as_json(arguments, info):
         return 0
     headings = ("candidate", "cell", "host", "port", "http port", "uptime", "version", "leads")
     rows = [
@@ -70,8 +69,7 @@ def _candidates(arguments: argparse.Namespace) -> int:
 def _jobs(arguments: argparse.Namespace) -> int:
     with ClusterClient(cluster_of(arguments), arguments.zookeeper) as client:
         info = client.info()
-    if arguments.json:
-        print_json(info["jobs"])
+    if printed_as_json(arguments, info["jobs"]):
         return 0
     rows = [
         (
@@ -105,10 +103,7 @@ def _change(arguments: argparse.Namespace) -> int:
 
 
 def _print(arguments: argparse.Namespace, found: dict[str, Any]) -> int:
-    if arguments.json:
-        print_json(found)
-    elif found["state"] == "queued":
-        print(found["id"])
-    else:
-        print(f"{arguments.job}: {found['state']}: {found['said']}")
+    if not printed_as_json(arguments, found):
+        is_queued = found["state"] == "queued"
+        print(found["id"] if is_queued else f"{arguments.job}: {found['state']}: {found['said']}")
     return 1 if found["state"] == "refused" else 0

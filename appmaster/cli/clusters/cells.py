@@ -22,7 +22,7 @@ from appmaster.cli.shared.cluster import add_job_command, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended_applications import ended_application
 from appmaster.cli.shared.jobfile import JobFile, add_settings, load
-from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord
 from standby.config import parse_recorded
@@ -63,9 +63,7 @@ def _cells(arguments: argparse.Namespace) -> int:
         found = [
             _line(number, each, client, zookeeper) for number, each in zookeeper.cells.read_each().items()
         ]
-    if arguments.json:
-        print_json(found)
-    else:
+    if not printed_as_json(arguments, found):
         for each in found:
             print(
                 f"cell {each['cell']}  {each['application'] or '-'}  {each['state']}  "

@@ -23,7 +23,7 @@ from appmaster.api.client import ClusterClient
 from appmaster.cli.clusters.rotation import rotate
 from appmaster.cli.shared.cluster import add_job_command, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.parsers import add_timeout
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.roles import PeerRole
@@ -58,16 +58,16 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 def _show(arguments: argparse.Namespace) -> int:
     ring = require(arguments.cluster or arguments.job)
     ends = end_of(ring.credentials(PeerRole.OPERATOR).certificate.encode())
-    if arguments.json:
-        print_json(
-            {
-                "cluster": ring.cluster,
-                "directory": str(ring.directory),
-                "is_owner": ring.is_whole,
-                "number": ring.number,
-                "ends": ends.isoformat(),
-            }
-        )
+    if printed_as_json(
+        arguments,
+        {
+            "cluster": ring.cluster,
+            "directory": str(ring.directory),
+            "is_owner": ring.is_whole,
+            "number": ring.number,
+            "ends": ends.isoformat(),
+        },
+    ):
         return 0
     whose = "its owner" if ring.is_whole else "an operator"
     what = f"credentials {ring.number} of cluster {ring.cluster}, for {whose}"
@@ -93,9 +93,7 @@ def _rotate(arguments: argparse.Namespace) -> int:
             progress.say,
             deadline,
         )
-    if arguments.json:
-        print_json({"cluster": ring.cluster, "number": number})
-    else:
+    if not printed_as_json(arguments, {"cluster": ring.cluster, "number": number}):
         progress.say(f"{ring.cluster} has credentials {number}; operators need new ones issued")
     return 0
 
@@ -109,8 +107,8 @@ def _issue(arguments: argparse.Namespace) -> int:
             known = [f"{each['host']}:{each['port']}" for each in client.info()["candidates"]]
             with ClusterClient(ring.cluster, arguments.zookeeper, issued, known) as theirs:
                 theirs.info()
-    if arguments.json:
-        print_json({"cluster": ring.cluster, "directory": str(arguments.to), "name": arguments.name})
-    else:
+    if not printed_as_json(
+        arguments, {"cluster": ring.cluster, "directory": str(arguments.to), "name": arguments.name}
+    ):
         Progress().say(f"hand over {arguments.to}: {arguments.name} has to set STANDFAST_CREDENTIALS to it")
     return 0

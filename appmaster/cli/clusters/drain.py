@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from appmaster.adapters.credentials.keyring import user_name
 from appmaster.api.client import ClusterClient
 from appmaster.cli.shared.cluster import add_cluster_options, cluster_of
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.parsers import add_command, add_timeout
 from appmaster.cli.shared.waiting import PollResult, until_leader_says
 from standby.errors import BadConfiguration, StandfastError, Unavailable
@@ -188,8 +188,7 @@ def _admit(arguments: argparse.Namespace) -> int:
         client.change("admit", hosts=hosts)
     known = {each for each in hosts if each in drained}
     left = {host: why for host, why in drained.items() if host not in hosts}
-    if arguments.json:
-        print_json({"admitted": sorted(known), "drained": left})
+    if printed_as_json(arguments, {"admitted": sorted(known), "drained": left}):
         return 0
     for each in hosts:
         print(f"{each} may be used again" if each in known else f"{each} was not drained")
@@ -204,18 +203,6 @@ def _print(
     left: Sequence[RemainingContainer],
     reasons: Mapping[str, list[str]],
 ) -> int:
-    if arguments.json:
-        document = [
-            {
-                "container": each.container,
-                "host": each.host,
-                "state": each.state,
-                "slot": each.slot,
-                "actives": [list(task) for task in each.actives],
-                "standbys": [list(task) for task in each.standbys],
-                "why": reasons.get(each.container, []),
-            }
-            for each in left
-        ]
-        print_json({"hosts": list(hosts), "stays": document})
+    stays = [{**asdict(each), "why": reasons.get(each.container, [])} for each in left]
+    printed_as_json(arguments, {"hosts": list(hosts), "stays": stays})
     return 1 if left else 0

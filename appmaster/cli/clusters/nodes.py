@@ -18,7 +18,7 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_cluster_options, cluster_of
-from appmaster.cli.shared.output import local_time, print_json, print_table
+from appmaster.cli.shared.output import local_time, print_table, printed_as_json
 from appmaster.cli.shared.parsers import add_command
 from standby.errors import BadConfiguration, StandfastError
 from standby.shared.records import MemberRecord
@@ -41,9 +41,7 @@ def _nodes(arguments: argparse.Namespace) -> int:
         members = zookeeper.pool.read(sorted(zookeeper.pool.names())).values()
     leaving = _leaving(cluster, arguments.zookeeper) if any(each.record.claim for each in members) else set()
     found = [described(each.record, leaving) for each in members]
-    if arguments.json:
-        print_json(found)
-    else:
+    if not printed_as_json(arguments, found):
         print_table(_HEADINGS, [_row(each) for each in found])
     return 0 if found else 1
 

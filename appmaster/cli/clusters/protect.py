@@ -14,7 +14,7 @@ import argparse
 from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.shared.cluster import add_job_command, open_zookeeper
-from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.output import Progress, printed_as_json
 from standby.errors import BadConfiguration, StandfastError
 
 
@@ -37,8 +37,7 @@ def _protect(arguments: argparse.Namespace) -> int:
         jobs = zookeeper.jobs.names()
         if count:
             zookeeper.changes.refuse_left("anyone could have queued it")
-    if arguments.json:
-        print_json({"cluster": cluster, "nodes": count, "jobs": list(jobs)})
+    if printed_as_json(arguments, {"cluster": cluster, "nodes": count, "jobs": list(jobs)}):
         return 0
     say = Progress().say
     if not count:

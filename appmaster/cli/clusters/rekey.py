@@ -17,7 +17,7 @@ from appmaster.adapters.credentials.keyring import keyring_in, make_sure
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.clusters.protect import check_stopped
 from appmaster.cli.shared.cluster import add_job_command, servers_of
-from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.output import Progress, printed_as_json
 from standby.errors import BadConfiguration
 
 
@@ -52,8 +52,6 @@ def _rekey(arguments: argparse.Namespace) -> int:
             )
         check_stopped(zookeeper, cluster)
         count = zookeeper.tree.hand_over(present)
-    if arguments.json:
-        print_json({"cluster": cluster, "nodes": count})
-    else:
+    if not printed_as_json(arguments, {"cluster": cluster, "nodes": count}):
         Progress().say(f"{count} nodes of {cluster} belong to the new credentials")
     return 0

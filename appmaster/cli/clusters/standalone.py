@@ -27,7 +27,7 @@ from typing import Final
 
 from appmaster.adapters.credentials.keyring import make_sure
 from appmaster.cli.shared.jobfile import FROM_ENVIRONMENT, add_settings, own_state_directory, settings_of
-from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.parsers import add_command, cluster_name
 from appmaster.config import cluster_config
 from appmaster.supervisor import RESIGNED, supervise
@@ -199,8 +199,7 @@ def _init(arguments: argparse.Namespace) -> int:
             "credentials stay the same"
         )
     files = write_files(config, target)
-    if arguments.json:
-        print_json({"cluster": config.name, "files": [str(target / each) for each in files]})
+    if printed_as_json(arguments, {"cluster": config.name, "files": [str(target / each) for each in files]}):
         return 0
     say = Progress().say
     say(f"cluster {config.name}: {', '.join(files)} are in {target}")
@@ -368,8 +367,7 @@ def _master(arguments: argparse.Namespace) -> int:
 def _ended(arguments: argparse.Namespace, status: int) -> int:
     # The process may not have heeded the signal yet; it was passed on by this command, which only then returns.
     status = 0 if status in _ENDED_BY_SIGNAL else status
-    if arguments.json:
-        print_json({"status": status})
+    printed_as_json(arguments, {"status": status})
     return status
 
 

@@ -30,7 +30,7 @@ from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_job_command, open_client
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import add_job_file, load
-from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.parsers import add_command, add_timeout
 from appmaster.config import job_spec, planner_policy
 from appmaster.records import JobRecord
@@ -189,19 +189,18 @@ def _print(
     change: Update | None,
     status: Mapping[str, Any] | None,
 ) -> int:
-    if arguments.json:
-        changes = [
-            {"key": each.key, "before": before, "after": after, "applies": each.applies}
-            for each in (change.differences if change is not None else ())
-            for before, after in (each.shown,)
-        ]
-        document: dict[str, Any] = {
-            "job": record.definition.name,
-            "revision": record.definition.revision,
-            "former": [each.revision for each in record.former],
-            "changes": changes,
-            "is_new_code": change is not None and change.is_new_code,
-            "is_rolled_out": status is not None,
-        }
-        print_json(document)
+    changes = [
+        {"key": each.key, "before": before, "after": after, "applies": each.applies}
+        for each in (change.differences if change is not None else ())
+        for before, after in (each.shown,)
+    ]
+    document: dict[str, Any] = {
+        "job": record.definition.name,
+        "revision": record.definition.revision,
+        "former": [each.revision for each in record.former],
+        "changes": changes,
+        "is_new_code": change is not None and change.is_new_code,
+        "is_rolled_out": status is not None,
+    }
+    printed_as_json(arguments, document)
     return 0

@@ -21,7 +21,7 @@ from appmaster.api.client import ClusterClient
 from appmaster.cli.reading.observe import spread_in_words
 from appmaster.cli.shared.cluster import add_job_command, known_client
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.parsers import add_timeout
 from appmaster.cli.shared.waiting import PollResult, until_leader_says
 from standby.errors import StandfastError
@@ -75,9 +75,7 @@ def _hand_over(arguments: argparse.Namespace) -> int:
         progress.say(said)
         goal = HandOver(arguments.job, _concerned(before, arguments), before)
         finished = [] if arguments.no_wait else wait(client, goal, Deadline(arguments.timeout), progress)
-    if arguments.json:
-        print_json({"job": arguments.job, "said": said, "handovers": finished})
-    else:
+    if not printed_as_json(arguments, {"job": arguments.job, "said": said, "handovers": finished}):
         for each in finished:
             print(describe(each))
     return 0
@@ -208,9 +206,7 @@ def _rebalance(arguments: argparse.Namespace) -> int:
         if not arguments.no_wait:
             progress.say(said)
             spread = wait_spread(client, arguments.job, Deadline(arguments.timeout), progress)
-    if arguments.json:
-        print_json({"job": arguments.job, "said": said, "spread": spread})
-    else:
+    if not printed_as_json(arguments, {"job": arguments.job, "said": said, "spread": spread}):
         print(said if spread is None else f"{arguments.job}: active processors {spread_in_words(spread)}")
     return 0
 
@@ -239,8 +235,6 @@ def wait_spread(client: ClusterClient, job: str, deadline: Deadline, progress: P
 def _unpark(arguments: argparse.Namespace) -> int:
     with known_client(arguments) as client:
         said = client.call("unpark", job=arguments.job, processor=arguments.processor)["said"]
-    if arguments.json:
-        print_json({"job": arguments.job, "said": said})
-    else:
+    if not printed_as_json(arguments, {"job": arguments.job, "said": said}):
         print(said)
     return 0

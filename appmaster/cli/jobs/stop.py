@@ -26,7 +26,7 @@ from appmaster.cli.launch.undeploy import UndeployOptions, undeploy
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_job_command, open_client, record_of
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.output import Progress, printed_as_json
 from standby.config import kafka_settings, parse_recorded
 from standby.errors import StandfastError, Unavailable
 from standby.shared import naming
@@ -62,9 +62,7 @@ def _kill(arguments: argparse.Namespace) -> int:
         with yarn.driver_of(is_pool=yarn.is_on_pool(client)) as driver:
             how = UndeployOptions(purge=False, is_unfenced=arguments.unfenced)
             undeploy(arguments.job, client, driver, how, progress=progress, deadline=Deadline(math.inf))
-    if arguments.json:
-        print_json({"job": arguments.job, "status": "killed"})
-    else:
+    if not printed_as_json(arguments, {"job": arguments.job, "status": "killed"}):
         progress.say(f"{arguments.job} is killed; its state and offsets are kept")
     return 0
 
@@ -103,9 +101,7 @@ def _delete(arguments: argparse.Namespace) -> int:
             client.zookeeper.tree.drop(_LEFT_SECONDS)
             if topics is not None and not client.zookeeper.jobs.names():
                 topics.delete([naming.event_topic(cluster)])
-    if arguments.json:
-        print_json({"job": arguments.job, "status": "deleted"})
-    else:
+    if not printed_as_json(arguments, {"job": arguments.job, "status": "deleted"}):
         progress.say(f"{arguments.job} is deleted")
     return 0
 

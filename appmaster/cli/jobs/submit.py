@@ -33,7 +33,7 @@ from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended_applications import ApplicationWatch
 from appmaster.cli.shared.jobfile import JobFile, add_job_file, load
-from appmaster.cli.shared.output import Progress, print_json
+from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.parsers import add_command, add_timeout
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import JobRecord
@@ -168,15 +168,14 @@ def _submit(arguments: argparse.Namespace) -> int:
                 return 0
             status, said = starting.final_status(config.job_name, deployed, client)
     seconds = progress.seconds
-    if arguments.json:
-        print_json(
-            {
-                "applications": [each for each in applications if each != naming.POOL],
-                "seconds": round(seconds, 3),
-                **status,
-            }
-        )
-    else:
+    if not printed_as_json(
+        arguments,
+        {
+            "applications": [each for each in applications if each != naming.POOL],
+            "seconds": round(seconds, 3),
+            **status,
+        },
+    ):
         progress.say(said)
         tasks_table(status, config.job_name)
     return 0

@@ -22,7 +22,7 @@ from appmaster.api.client import ClusterClient
 from appmaster.changes.operations import CurrentJob
 from appmaster.changes.revisions import requested_settings
 from appmaster.cli.shared.cluster import add_job_command, open_client
-from appmaster.cli.shared.output import Progress, print_json, print_table
+from appmaster.cli.shared.output import Progress, print_table, printed_as_json
 from appmaster.planning.state.job import JobState
 from appmaster.records import JobRecord
 from appmaster.topics.ids import accept, kinds, with_topics
@@ -61,9 +61,7 @@ def _topics(arguments: argparse.Namespace) -> int:
             _record(client, present.record, topics)
             return _accepted(arguments, definition, config, topics)
     rows = table(definition, config, found)
-    if arguments.json:
-        print_json({"job": definition.name, "run": definition.run, "topics": rows})
-    else:
+    if not printed_as_json(arguments, {"job": definition.name, "run": definition.run, "topics": rows}):
         columns = ("topic", "is", "recorded_id", "topic_id", "state")
         print_table(
             tuple(each.replace("_", " ").upper() for each in columns),
@@ -147,10 +145,9 @@ def _accepted(
             else "continue at the committed offsets"
         ),
     }.get(kind, "the job writes to it")
-    if arguments.json:
-        print_json(
-            {"job": definition.name, "topic": topic, "is": kind, "topic_id": topics[topic].id, "said": said}
-        )
-    else:
+    if not printed_as_json(
+        arguments,
+        {"job": definition.name, "topic": topic, "is": kind, "topic_id": topics[topic].id, "said": said},
+    ):
         Progress().say(f"{kind} {topic} is accepted: when {definition.name} is submitted again, {said}")
     return 0

@@ -24,7 +24,7 @@ from appmaster.adapters.lookups import StateClient
 from appmaster.api.search import Search, SearchAnswer, WantedKey
 from appmaster.cli.shared.cluster import add_job_command, open_client, record_of
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.cli.shared.output import complain, print_json
+from appmaster.cli.shared.output import complain, printed_as_json
 from appmaster.cli.shared.parsers import add_timeout
 from appmaster.cli.shared.waiting import PollResult, until
 from appmaster.topics.partitioners import PARTITIONERS
@@ -161,8 +161,9 @@ def _show(answers: Sequence[SearchAnswer], arguments: argparse.Namespace) -> int
     """Print the answers; return the exit status."""
     shown = [_shown(each, arguments) for each in answers]
     found = [each for each in shown if each["found"]]
-    if arguments.json:
-        print_json({"job": arguments.job, "store": arguments.store, "found": bool(found), "answers": shown})
+    if printed_as_json(
+        arguments, {"job": arguments.job, "store": arguments.store, "found": bool(found), "answers": shown}
+    ):
         return 0 if found else 1
     for each in shown:
         expires = f", expires at {each['expires_ms']}" if "expires_ms" in each else ""

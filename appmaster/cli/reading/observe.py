@@ -27,7 +27,7 @@ from appmaster.cli.shared.ended_applications import (
     ended_application,
     latest_ended,
 )
-from appmaster.cli.shared.output import print_json, print_table
+from appmaster.cli.shared.output import print_table, printed_as_json
 from appmaster.eventlog.entries import EntryKind
 from standby.config import JobConfig, kafka_settings, parse_recorded
 from standby.errors import BadConfiguration, StandfastError, Unavailable
@@ -150,9 +150,7 @@ def applications_of(
 def _status(arguments: argparse.Namespace) -> int:
     status = _snapshot(arguments)
     job = next(each for each in status["jobs"] if each["name"] == arguments.job)
-    if arguments.json:
-        print_json(status)
-    else:
+    if not printed_as_json(arguments, status):
         leader = status["leader"]
         print(f"{job['name']}: {leaderless.status_text(job['status'], is_led=leader is not None)}")
         print(*(f"  {reason}" for reason in job["reasons"]), sep="\n", end="\n" if job["reasons"] else "")
@@ -226,17 +224,14 @@ def tasks_of(status: dict[str, Any], job: str) -> list[dict[str, Any]]:
 
 def _tasks(arguments: argparse.Namespace) -> int:
     status = _snapshot(arguments)
-    if arguments.json:
-        print_json(tasks_of(status, arguments.job))
-    else:
+    if not printed_as_json(arguments, tasks_of(status, arguments.job)):
         tasks_table(status, arguments.job)
     return 0
 
 
 def _containers(arguments: argparse.Namespace) -> int:
     status = _snapshot(arguments)
-    if arguments.json:
-        print_json(status["containers"])
+    if printed_as_json(arguments, status["containers"]):
         return 0
     rows = [
         (
@@ -321,8 +316,7 @@ def _logs(arguments: argparse.Namespace) -> int:
                 "journalctl -u standfast-node, -u standfast-master)"
             )
         found = _logs_of_yarn(arguments, client)
-    if arguments.json:
-        print_json([each.as_json() for each in found])
+    if printed_as_json(arguments, [each.as_json() for each in found]):
         return 0 if found else 1
     for each in found:
         print(f"==> {each.container} on {each.node}: {each.name}")

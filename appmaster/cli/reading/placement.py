@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from appmaster.cli.shared.cluster import add_job_command, known_client, open_zookeeper
-from appmaster.cli.shared.output import print_json, print_table
+from appmaster.cli.shared.output import print_table, printed_as_json
 from appmaster.records import Loaded
 from standby.errors import BadConfiguration
 from standby.shared.model import TaskRecord
@@ -35,8 +35,7 @@ def _model(arguments: argparse.Namespace) -> int:
     if loaded is None:
         raise BadConfiguration(f"there is no job {arguments.job} in its cluster; is --cluster missing?")
     document = as_document(loaded)
-    if arguments.json:
-        print_json(document)
+    if printed_as_json(arguments, document):
         return 0
     kind = f", {document['containers']} mixed containers" if document["mixed"] else ""
     print(
@@ -128,8 +127,7 @@ def _placed(parked: str, replica: Mapping[str, Any] | None) -> str:
 def _explain(arguments: argparse.Namespace) -> int:
     with known_client(arguments) as client:
         answer = client.call("explain", job=arguments.job, partition=arguments.task)
-    if arguments.json:
-        print_json(answer)
+    if printed_as_json(arguments, answer):
         return 0
     print(f"{answer['task']}{', processor ' + answer['processor'] if 'processor' in answer else ''}")
     if "note" in answer:

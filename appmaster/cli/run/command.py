@@ -40,7 +40,7 @@ from appmaster.cli.run.signals import EndSignals
 from appmaster.cli.run.view import RunView
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import JobFile, add_job_file
-from appmaster.cli.shared.output import print_json
+from appmaster.cli.shared.output import printed_as_json
 from appmaster.cli.shared.parsers import add_command, add_timeout
 from appmaster.cli.shared.waiting import PollResult, until
 from standby.code.reserved import check_names
@@ -157,17 +157,15 @@ def _run(arguments: argparse.Namespace) -> int:
             run = _Run(arguments, settings, job, inputs, place, signals, view)
             run.until_asked()
         view.say("ended")
-    if arguments.json:
-        print_json(
-            {
-                "job": config.job_name,
-                "cluster": config.cluster,
-                "status": view.state,
-                "outputs": view.outputs,
-                "first_output_seconds": _rounded(view.first_output_seconds),
-                "seconds": _rounded(view.seconds),
-            }
-        )
+    result = {
+        "job": config.job_name,
+        "cluster": config.cluster,
+        "status": view.state,
+        "outputs": view.outputs,
+        "first_output_seconds": _rounded(view.first_output_seconds),
+        "seconds": _rounded(view.seconds),
+    }
+    printed_as_json(arguments, result)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 import os
@@ -21,9 +22,11 @@ def complain(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def print_json(document: Any) -> None:
-    """Print one JSON document on standard output."""
-    print(json.dumps(document, indent=2))
+def printed_as_json(arguments: argparse.Namespace, document: Any) -> bool:
+    """Print a document on standard output if the command was given ``--json``; return whether it was."""
+    if arguments.json:
+        print(json.dumps(document, indent=2))
+    return bool(arguments.json)
 
 
 def local_time(at_ms: int) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from appmaster.cli import main as command_line
 from appmaster.cli.main import main
-from appmaster.cli.shared.output import Progress, print_json, print_table
+from appmaster.cli.shared.output import Progress, print_table, printed_as_json
 from appmaster.cli.shared.undo import Undo
 from standby.errors import BadConfiguration
 from tests.patience import PATIENCE_SECONDS
@@ -23,7 +23,7 @@ MANY = [f"{each:0100}" for each in range(1_000)]
 
 
 def in_json(_: argparse.Namespace) -> int:
-    print_json(MANY)
+    printed_as_json(argparse.Namespace(json=True), MANY)
     return 0
 
 
