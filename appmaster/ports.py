@@ -1,9 +1,8 @@
-"""The interfaces of the leader's actions and of a rotation of credentials. Each room also has its own ports."""
+"""The interfaces of the leader's actions. Each room also has its own ports."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from appmaster.planning.state.actions import RecordWrite
@@ -11,11 +10,7 @@ from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
 from appmaster.records import JobRecord, StatusRecord
 from locality.fit import Demand
-from standby.security.credentials import Credentials
 from standby.shared import wire
-from standby.shared.roles import PeerRole
-
-# ---- a leader's actions ----
 
 
 class LeaderRecords(Protocol):
@@ -74,36 +69,4 @@ class JobUpdates(Protocol):
 
     def update(self, name: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord | None:
         """Change a job's record by ``change``, retried on conflicts; return it, or None if there is no such job."""
-        ...
-
-
-# ---- a rotation ----
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class ClusterProcess:
-    """A candidate or a container, and the address at which it answers its peers."""
-
-    role: PeerRole
-    name: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.name} on {self.host}"
-
-
-class Processes(Protocol):
-    """Every running process of the cluster, according to ZooKeeper."""
-
-    def given(self, role: PeerRole) -> Credentials | None:
-        """Return the credentials that were last given out to a role."""
-        ...
-
-    def give(self, role: PeerRole, credentials: Credentials) -> None:
-        """Give credentials out to a role."""
-        ...
-
-    def running(self) -> tuple[ClusterProcess, ...]:
-        """Return the registered processes."""
         ...

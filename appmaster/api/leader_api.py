@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from appmaster.api.server import text_in
 from appmaster.effects import Replies
 from appmaster.planning.placement.left_state import histories
 from appmaster.planning.placement.turn import Turn
 from appmaster.planning.requests.needs import Need
 from appmaster.planning.requests.requests import cell_loads, host_loads, placement_question
+from appmaster.planning.state.job import Job
 from appmaster.planning.state.view import ClusterView, Command, Operation
 from locality.judging import explain
 from standby.errors import BadConfiguration
@@ -51,9 +53,9 @@ class LeaderApi:
         view = self._view()
         container, processor, job = "", None, ""
         if operation is Operation.REBALANCE:
-            job = _text(asked, "job")
+            job = text_in(asked, "job")
         elif asked.get("container"):
-            container = _text(asked, "container")
+            container = text_in(asked, "container")
             served = {each.job for each in view.processors_in(container)}
             if asked.get("job") and served and asked["job"] not in served:
                 raise BadConfiguration(f"{container} serves {', '.join(sorted(served))}, not {asked['job']}")
@@ -110,33 +112,27 @@ class LeaderApi:
 
 
 def _task(view: ClusterView, asked: Mapping[str, Any]) -> TaskId:
-    job, partition = _text(asked, "job"), _number(asked, "partition")
-    known = view.jobs.get(job)
-    if known is None:
-        raise BadConfiguration(f"there is no job {job} in this cluster")
-    task = TaskId(job, known.spec.stage, partition)
+    job, partition = _job(view, asked), _number(asked, "partition")
+    task = TaskId(job.name, job.spec.stage, partition)
     if view.processor_of(task) is None:
-        raise BadConfiguration(f"{job} has no task {partition}; it has 0 to {len(known.model.tasks) - 1}")
+        raise BadConfiguration(f"{job.name} has no task {partition}; it has 0 to {len(job.model.tasks) - 1}")
     return task
 
 
 def _processor(view: ClusterView, asked: Mapping[str, Any]) -> ProcessorId:
-    job, number = _text(asked, "job"), _number(asked, "processor")
-    known = view.jobs.get(job)
-    if known is None:
-        raise BadConfiguration(f"there is no job {job} in this cluster")
-    processor = ProcessorId(job, known.spec.stage, number)
-    if processor not in known.model.processors:
-        numbers = ", ".join(str(each.number) for each in sorted(known.model.processors))
-        raise BadConfiguration(f"{job} has no processor {number}; it has {numbers}")
+    job, number = _job(view, asked), _number(asked, "processor")
+    processor = ProcessorId(job.name, job.spec.stage, number)
+    if processor not in job.model.processors:
+        numbers = ", ".join(str(each.number) for each in sorted(job.model.processors))
+        raise BadConfiguration(f"{job.name} has no processor {number}; it has {numbers}")
     return processor
 
 
-def _text(asked: Mapping[str, Any], name: str) -> str:
-    value = asked.get(name)
-    if not isinstance(value, str) or not value:
-        raise BadConfiguration(f"{name}: missing in the question")
-    return value
+def _job(view: ClusterView, asked: Mapping[str, Any]) -> Job:
+    name = text_in(asked, "job")
+    if name not in view.jobs:
+        raise BadConfiguration(f"there is no job {name} in this cluster")
+    return view.jobs[name]
 
 
 def _number(asked: Mapping[str, Any], name: str) -> int:

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from appmaster.api.ports import ClusterQueries
 from appmaster.changes.operations import KEPT_ARGUMENTS
+from appmaster.changes.queue import ChangeQueue
 from appmaster.records import ChangeRecord
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.shared.roles import Caller
@@ -39,7 +39,7 @@ class ApiServer:
         self,
         cluster: str,
         me: str,
-        changes: ClusterQueries,
+        changes: ChangeQueue,
         leads: Callable[[], bool],
         leader_api: ApiCall,
         audit: Audit = lambda caller, operation, about, said: None,
@@ -76,12 +76,12 @@ class ApiServer:
         if operation == "cluster":
             return self._changes.info()
         if operation == "job":
-            present = self._changes.present(_text(asked, "job"), asked.get("with_tasks") is True)
+            present = self._changes.present(text_in(asked, "job"), asked.get("with_tasks") is True)
             return {"present": msgspec.to_builtins(present) if present is not None else None}
         if operation == "queue":
             return self._queue(caller, asked)
         if operation == "result":
-            return change_document(_text(asked, "id"), self._result(asked))
+            return change_document(text_in(asked, "id"), self._result(asked))
         if not self._leads():
             return self._refusal()
         return self._leader_api(asked)
@@ -90,14 +90,16 @@ class ApiServer:
         arguments = asked.get("arguments", {})
         if not isinstance(arguments, Mapping):
             raise BadConfiguration("arguments: not an object")
-        queued = self._changes.queue(_text(asked, "change"), arguments, caller.name, str(asked.get("id", "")))
+        queued = self._changes.queue(
+            text_in(asked, "change"), arguments, caller.name, str(asked.get("id", ""))
+        )
         return {"id": queued, "state": "queued"}
 
     def _result(self, asked: Mapping[str, Any]) -> ChangeRecord:
         wait = asked.get("wait_seconds", 0.0)
         if not isinstance(wait, (int, float)):
             raise BadConfiguration(f"wait_seconds: {wait!r} is not a number")
-        return self._changes.result(_text(asked, "id"), min(float(wait), MOST_WAIT_SECONDS))
+        return self._changes.result(text_in(asked, "id"), min(float(wait), MOST_WAIT_SECONDS))
 
     def _refusal(self) -> Mapping[str, Any]:
         leader = self._changes.leader()
@@ -132,7 +134,8 @@ def _about(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {**asked, **(arguments if isinstance(arguments, Mapping) else {})}
 
 
-def _text(asked: Mapping[str, Any], name: str) -> str:
+def text_in(asked: Mapping[str, Any], name: str) -> str:
+    """Return a text that a question must have; raises `BadConfiguration` if it is missing."""
     value = asked.get(name)
     if not isinstance(value, str) or not value:
         raise BadConfiguration(f"{name}: missing in the question")

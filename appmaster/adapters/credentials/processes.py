@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import http.client
 import socket
+from dataclasses import dataclass
 from typing import Final
 
-from appmaster.adapters.zookeeper.credentials import ZooKeeperCredentials
 from appmaster.adapters.zookeeper.registry import ZooKeeperRegistry
-from appmaster.ports import ClusterProcess
 from standby.adapters.tls import TlsCredentials
 from standby.security.credentials import Credentials
 from standby.shared.roles import PeerRole
@@ -17,34 +16,30 @@ from standby.shared.roles import PeerRole
 _SECONDS: Final = 3.0
 
 
-class RegisteredProcesses:
-    """`appmaster.ports.Processes` for the cluster of an open session."""
+@dataclass(frozen=True, slots=True, order=True)
+class ClusterProcess:
+    """A candidate or a container, and the address at which it answers its peers."""
 
-    def __init__(self, registry: ZooKeeperRegistry, credentials: ZooKeeperCredentials) -> None:
-        self._registry = registry
-        self._credentials = credentials
+    role: PeerRole
+    name: str
+    host: str
+    port: int
 
-    def given(self, role: PeerRole) -> Credentials | None:
-        """Return the credentials that were last given out to a role."""
-        return self._credentials.given(role)
+    def __str__(self) -> str:
+        return f"{self.name} on {self.host}"
 
-    def give(self, role: PeerRole, credentials: Credentials) -> None:
-        """Give credentials out to a role."""
-        self._credentials.give(role, credentials)
 
-    def running(self) -> tuple[ClusterProcess, ...]:
-        """Return the registered processes."""
-        candidates, containers = self._registry.candidates(), self._registry.containers()
-        return (
-            *(
-                ClusterProcess(PeerRole.MASTER, each.candidate, each.host, each.peer_port)
-                for each in candidates
-            ),
-            *(
-                ClusterProcess(PeerRole.CONTAINER, each.container, each.host, each.peer_port)
-                for each in containers
-            ),
-        )
+def running_processes(registry: ZooKeeperRegistry) -> list[ClusterProcess]:
+    """Return every registered process of the cluster."""
+    masters = (
+        ClusterProcess(PeerRole.MASTER, each.candidate, each.host, each.peer_port)
+        for each in registry.candidates()
+    )
+    containers = (
+        ClusterProcess(PeerRole.CONTAINER, each.container, each.host, each.peer_port)
+        for each in registry.containers()
+    )
+    return [*masters, *containers]
 
 
 def handshake_failure(process: ClusterProcess, shown: Credentials) -> str:

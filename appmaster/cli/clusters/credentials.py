@@ -18,7 +18,7 @@ from pathlib import Path
 
 from appmaster.adapters.credentials.certificates import end_of
 from appmaster.adapters.credentials.keyring import require
-from appmaster.adapters.credentials.processes import RegisteredProcesses, handshake_failure
+from appmaster.adapters.credentials.processes import handshake_failure, running_processes
 from appmaster.api.client import ClusterClient
 from appmaster.cli.clusters.rotation import rotate
 from appmaster.cli.shared.cluster import add_job_command, open_zookeeper
@@ -88,7 +88,8 @@ def _rotate(arguments: argparse.Namespace) -> int:
             )
         number = rotate(
             ring,
-            RegisteredProcesses(zookeeper.registry, zookeeper.credentials),
+            zookeeper.credentials,
+            lambda: running_processes(zookeeper.registry),
             handshake_failure,
             progress.say,
             deadline,

@@ -8,13 +8,14 @@ by the same command. Whether a process has followed is found out by connecting t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from appmaster.adapters.credentials.keyring import Keyring
+from appmaster.adapters.credentials.processes import ClusterProcess
+from appmaster.adapters.zookeeper.credentials import ZooKeeperCredentials
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.waiting import PollResult, until
-from appmaster.ports import ClusterProcess, Processes
 from standby.errors import StandfastError
 from standby.security.credentials import Credentials
 from standby.shared.roles import PeerRole
@@ -72,30 +73,35 @@ def steps(ring: Keyring, number: int, talk: Try) -> Iterator[RotationStep]:
 
 def rotate(
     ring: Keyring,
-    processes: Processes,
+    credentials: ZooKeeperCredentials,
+    running: Callable[[], Sequence[ClusterProcess]],
     talk: Try,
     say: Callable[[str], None],
     deadline: Deadline,
 ) -> int:
     """Give a cluster, and ``ring``, other credentials; return the number under which they were given out.
 
-    Raises `StandfastError` naming the processes that have not followed in time; the same call continues from there.
+    ``running`` returns the cluster's processes. Raises `StandfastError` naming those that have not followed in time;
+    the same call continues from there.
     """
-    before = [ring.number, *(each.number for role in _RUNNING if (each := processes.given(role)) is not None)]
+    before = [
+        ring.number,
+        *(each.number for role in _RUNNING if (each := credentials.given(role)) is not None),
+    ]
     number = max(before) + 1
     for step in steps(ring, number, talk):
-        for role, credentials in step.given.items():
-            processes.give(role, credentials)
-        _await(step, processes, deadline)
+        for role, each in step.given.items():
+            credentials.give(role, each)
+        _await(step, running, deadline)
         say(step.said)
     last = number + 2
     ring.finish(last)
     return last
 
 
-def _await(step: RotationStep, processes: Processes, deadline: Deadline) -> None:
+def _await(step: RotationStep, running: Callable[[], Sequence[ClusterProcess]], deadline: Deadline) -> None:
     def look() -> PollResult[dict[ClusterProcess, str]]:
-        late = {each: why for each in sorted(processes.running()) if (why := step.lags(each))}
+        late = {each: why for each in sorted(running()) if (why := step.lags(each))}
         return PollResult(not late, late)
 
     late = until(deadline, look).what

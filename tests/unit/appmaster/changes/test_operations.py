@@ -219,7 +219,9 @@ OPERATOR = Caller(PeerRole.OPERATOR, "ann")
 
 
 def test_any_candidate_answers_what_it_knows_and_refuses_the_rest_by_the_leaders_name() -> None:
-    queue, asked, leads = FakeQueue(), [], False
+    queue: Any = FakeQueue()
+    asked: list[Any] = []
+    leads = False
 
     def answer(question: Any) -> dict[str, Any]:
         asked.append(question["operation"])

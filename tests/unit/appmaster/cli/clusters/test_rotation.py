@@ -8,14 +8,14 @@ import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from appmaster.adapters.credentials.keyring import Keyring
-from appmaster.adapters.credentials.processes import handshake_failure
+from appmaster.adapters.credentials.processes import ClusterProcess, handshake_failure
 from appmaster.cli.clusters.rotation import rotate
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.ports import ClusterProcess
 from standby.adapters.peers.server import PeerServer
 from standby.adapters.tls import TlsCredentials
 from standby.errors import StandfastError
@@ -103,7 +103,8 @@ class Cluster:
             self.assert_talks(each)
 
     def rotate(self, deadline: Deadline) -> int:
-        return rotate(self.ring, self, self.talk, lambda _: None, deadline)
+        giving: Any = self
+        return rotate(self.ring, giving, self.running, self.talk, lambda _: None, deadline)
 
     def close(self) -> None:
         for server, _ in self.servers.values():
