@@ -23,7 +23,6 @@ from appmaster.adapters.credentials.keyring import Keyring, require
 from appmaster.adapters.grpc import CALL
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.operations import CurrentJob
-from appmaster.records import JobRecord
 from standby.adapters.channels import open_channel
 from standby.adapters.tls import channel_options
 from standby.ensemble import Tls
@@ -135,11 +134,6 @@ class ClusterClient:
         except Unavailable:
             return self.zookeeper.changes.present(job, with_tasks=with_tasks)
         return msgspec.convert(found, CurrentJob) if found is not None else None
-
-    def job(self, name: str) -> JobRecord | None:
-        """Return a job's record as it is now; None if there is no such job."""
-        found = self.present(name)
-        return found.record if found is not None else None
 
     def change(
         self, change: str, timeout_seconds: float = DECIDED_SECONDS, **arguments: Any

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
+from appmaster.api.snapshot import job_in, tasks_in
 from standby.errors import Transient
 from standby.shared.model import Role
 from standby.shared.peers import PeerAddress
@@ -123,7 +124,7 @@ class Search:
     def _holders(self, status: Mapping[str, Any]) -> dict[str, list[int]]:
         """Return container → tasks to ask there."""
         holders: dict[str, list[int]] = {}
-        for task in _tasks(status, self._wanted.job):
+        for task in tasks_in(status, self._wanted.job):
             partition = task["task"]["partition"]
             if partition in self._missing:
                 for each in task["replicas"]:
@@ -133,14 +134,14 @@ class Search:
         return holders
 
     def _believe(self, said: Iterable[SearchAnswer], status: Mapping[str, Any]) -> None:
-        run = next((each["run"] for each in status["jobs"] if each["name"] == self._wanted.job), None)
-        current = {each["task"]["partition"]: each for each in _tasks(status, self._wanted.job)}
+        job = job_in(status, self._wanted.job)
+        current = {each["task"]["partition"]: each for each in tasks_in(status, self._wanted.job)}
         for answer in said:
             partition = answer["partition"]
             task = current.get(partition)
             if partition not in self._missing or task is None:
                 continue
-            if answer["run"] != run:
+            if job is None or answer["run"] != job["run"]:
                 self._excuse((partition,), f"{answer['container']} has another run's state")
             elif answer["role"] == Role.ACTIVE.value and (answer["copy"], answer["epoch"]) != (
                 task["active"],
@@ -161,7 +162,3 @@ class Search:
         for each in partitions:
             if each in self._missing:
                 self._missing[each] = ", ".join(filter(None, (self._missing[each], why)))
-
-
-def _tasks(status: Mapping[str, Any], job: str) -> list[Mapping[str, Any]]:
-    return [each for each in status["tasks"] if each["task"]["job"] == job]

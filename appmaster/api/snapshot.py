@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -116,6 +117,16 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
         "drained": dict(view.drained),
         "settled": not view.unsettled,
     }
+
+
+def job_in(status: Mapping[str, Any], job: str) -> dict[str, Any] | None:
+    """Return a job in a snapshot; None if the leader does not know it."""
+    return next((each for each in status["jobs"] if each["name"] == job), None)
+
+
+def tasks_in(status: Mapping[str, Any], job: str) -> list[dict[str, Any]]:
+    """Return the tasks of a job in a snapshot."""
+    return [each for each in status["tasks"] if each["task"]["job"] == job]
 
 
 def requested_document(spec: JobSpec, policy: PlannerPolicy) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Final
 
 from appmaster.api.client import ClusterClient
+from appmaster.api.snapshot import job_in, tasks_in
 from appmaster.cli.reading.observe import spread_in_words
 from appmaster.cli.shared.cluster import add_job_command, known_client
 from appmaster.cli.shared.deadline import Deadline
@@ -84,9 +85,7 @@ def _hand_over(arguments: argparse.Namespace) -> int:
 def _concerned(status: Mapping[str, Any], arguments: argparse.Namespace) -> frozenset[int]:
     """Return the numbers of the processors that the command concerns."""
     found = set()
-    for task in status["tasks"]:
-        if task["task"]["job"] != arguments.job:
-            continue
+    for task in tasks_in(status, arguments.job):
         is_meant = task["task"]["partition"] == arguments.task
         if arguments.processor is not None:
             is_meant = task["processor"] == arguments.processor
@@ -168,11 +167,7 @@ def _finished(status: Mapping[str, Any], job: str) -> dict[int, dict[str, Any]]:
 
 def _epochs(status: Mapping[str, Any], job: str) -> dict[int, tuple[int, int]]:
     """Return task → its processor and its epoch."""
-    return {
-        task["task"]["partition"]: (task["processor"], task["epoch"])
-        for task in status["tasks"]
-        if task["task"]["job"] == job
-    }
+    return {task["task"]["partition"]: (task["processor"], task["epoch"]) for task in tasks_in(status, job)}
 
 
 def gap_ms(times: Mapping[str, int | None]) -> int | None:
@@ -213,9 +208,10 @@ def _rebalance(arguments: argparse.Namespace) -> int:
 
 def spread_out(status: Mapping[str, Any], job: str) -> PollResult[Mapping[str, Any]]:
     """Return how a job's actives are spread, and whether the requested rebalance is over. Pure."""
-    spread = next((each["spread"] for each in status["jobs"] if each["name"] == job), None)
-    if spread is None:
+    known = job_in(status, job)
+    if known is None:
         return PollResult(False, {}, failure=f"the leader no longer leads {job}")
+    spread = known["spread"]
     said = spread_in_words(spread)
     if spread["is_asked"]:
         return PollResult(False, spread, said)

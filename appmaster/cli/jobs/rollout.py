@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appmaster.api.client import ClusterClient
+from appmaster.api.snapshot import job_in, tasks_in
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.waiting import PollResult, until_leader_says
@@ -25,7 +26,7 @@ class Goal:
 
 def rollout_progress(status: dict[str, Any], goal: Goal) -> PollResult[dict[str, Any]]:
     """Return the job's progress according to the leader's status. Pure."""
-    job = next((each for each in status["jobs"] if each["name"] == goal.job), None)
+    job = job_in(status, goal.job)
     if job is None:
         return PollResult(False, status, "the leader has not loaded the job yet")
     if job["status"] == "failed":
@@ -54,9 +55,7 @@ def pending_moves(status: Mapping[str, Any], job: Mapping[str, Any]) -> str:
     The job's status may be a moment old, so the copies themselves are checked.
     """
     name = job["name"]
-    tasks = [
-        each for each in status["tasks"] if each["task"]["job"] == name and each["processor"] is not None
-    ]
+    tasks = [each for each in tasks_in(status, name) if each["processor"] is not None]
     missing = max(0, job["asked"]["tasks"] - len(tasks))
     unfinished = sum(
         len(each["replicas"]) != job["copies"] or not all(copy["in_sync"] for copy in each["replicas"])

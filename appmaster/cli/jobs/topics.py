@@ -21,7 +21,7 @@ from appmaster.adapters.kafka import Topics
 from appmaster.api.client import ClusterClient
 from appmaster.changes.operations import CurrentJob
 from appmaster.changes.revisions import requested_settings
-from appmaster.cli.shared.cluster import add_job_command, open_client
+from appmaster.cli.shared.cluster import add_job_command, open_client, present_job
 from appmaster.cli.shared.output import Progress, print_table, printed_as_json
 from appmaster.planning.state.job import JobState
 from appmaster.records import JobRecord
@@ -52,7 +52,7 @@ def _topics(arguments: argparse.Namespace) -> int:
     if arguments.start and not arguments.accept:
         raise BadConfiguration("--from goes with --accept TOPIC")
     with open_client(arguments) as client:
-        present = client_present(arguments.job, client)
+        present = present_job(arguments.job, client)
         definition, config = present.record.definition, parse_recorded(requested_settings(present.record))
         found = Topics(kafka_settings(config)).ids(kinds(definition, config))
         if arguments.accept:
@@ -90,16 +90,6 @@ def table(definition: JobDefinition, config: JobConfig, found: Mapping[str, str]
             }
         )
     return rows
-
-
-def client_present(job: str, client: ClusterClient) -> CurrentJob:
-    """Return a job as it is; raises `BadConfiguration` if there is no such job."""
-    present = client.present(job)
-    if present is None:
-        raise BadConfiguration(
-            f"there is no job {job} in its cluster; is the name right, or --cluster missing?"
-        )
-    return present
 
 
 def _check_stopped(present: CurrentJob, client: ClusterClient) -> None:

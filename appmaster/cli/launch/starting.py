@@ -13,6 +13,7 @@ import msgspec
 from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import DECIDED_SECONDS, ChangeRefused, ClusterClient, StillQueued
+from appmaster.api.snapshot import job_in, tasks_in
 from appmaster.changes.operations import CurrentJob
 from appmaster.cli.launch import cells
 from appmaster.cli.launch.code import deliver, leave, withdraw
@@ -309,7 +310,7 @@ def deployment(status: dict[str, Any], awaited: SubmittedJob) -> PollResult[dict
 def _mine(status: Mapping[str, Any], awaited: SubmittedJob) -> Mapping[str, Any] | None:
     """Return the job; None before the leader has read it again, since its status is of the last deployment then."""
     definition = awaited.definition
-    found = next((each for each in status["jobs"] if each["name"] == definition.name), None)
+    found = job_in(status, definition.name)
     return found if found is not None and found["revision"] >= definition.revision else None
 
 
@@ -326,7 +327,7 @@ def final_status(job: str, deployed: dict[str, Any], client: ClusterClient) -> t
         if recorded is not None:
             _refuse_ended(job, recorded.state, recorded.reasons)
         return deployed, f"{job} was deployed when a leader last looked: {error}"
-    mine = next((each for each in status["jobs"] if each["name"] == job), None)
+    mine = job_in(status, job)
     if mine is None:
         raise StandfastError(f"{job} was deployed, and is gone now: it has been deleted")
     _refuse_ended(job, mine["status"], mine["reasons"])
@@ -371,8 +372,7 @@ def serves_job(container: Mapping[str, Any], job: str) -> bool:
 
 def _describe(mine: Mapping[str, Any], status: Mapping[str, Any], serving: int, cold: int) -> str:
     wanted = mine["processors"] * mine["copies"]
-    tasks = (each for each in status["tasks"] if each["task"]["job"] == mine["name"])
-    placed = [each for task in tasks for each in task["replicas"]]
+    placed = [each for task in tasks_in(status, mine["name"]) for each in task["replicas"]]
     ready = sum(each["phase"] in ("active", "tailing") for each in placed)
     return (
         f"{serving} of {wanted} containers serve it, {ready} of {len(placed)} replicas restored, "

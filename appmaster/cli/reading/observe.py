@@ -17,6 +17,7 @@ from typing import Any, Final
 from appmaster.adapters import node_logs
 from appmaster.adapters.kafka import read_events
 from appmaster.api.client import ClusterClient
+from appmaster.api.snapshot import job_in, tasks_in
 from appmaster.cli.reading import leaderless
 from appmaster.cli.reading.job_history import JobHistory, read_history
 from appmaster.cli.shared import yarn
@@ -89,10 +90,10 @@ def _snapshot(arguments: argparse.Namespace) -> dict[str, Any]:
             nothing: dict[str, Any] = {"tasks": [], "containers": [], "requests": []}
             return {"cluster": client.cluster, "leader": None, "jobs": [mine], **nothing}
     why = status.get("unreadable", {}).get(arguments.job)
-    known = [each for each in status["jobs"] if each["name"] == arguments.job]
-    for each in known if why else ():
-        each["reasons"] = [*each["reasons"], f"the leader leads it as it was before: {why}"]
-    if not known:
+    known = job_in(status, arguments.job)
+    if known is not None and why:
+        known["reasons"] = [*known["reasons"], f"the leader leads it as it was before: {why}"]
+    if known is None:
         said = f"the leader cannot lead it: {why}" if why else "the leader has not loaded it yet"
         status["jobs"].append({**mine, "status": "unreadable" if why else "submitted", "reasons": [said]})
     return status
@@ -178,7 +179,7 @@ def spread_in_words(spread: Mapping[str, Any]) -> str:
 
 def tasks_table(status: dict[str, Any], job: str) -> None:
     """Print a job's tasks: each copy's role and place, its changelog lag, and an active's input lag."""
-    tasks = tasks_of(status, job)
+    tasks = tasks_in(status, job)
     rows = [
         (
             f"{task['task']['job']}/{task['task']['stage']}.{task['task']['partition']}",
@@ -217,14 +218,9 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def tasks_of(status: dict[str, Any], job: str) -> list[dict[str, Any]]:
-    """Return the tasks of a job in the leader's status."""
-    return [each for each in status["tasks"] if each["task"]["job"] == job]
-
-
 def _tasks(arguments: argparse.Namespace) -> int:
     status = _snapshot(arguments)
-    if not printed_as_json(arguments, tasks_of(status, arguments.job)):
+    if not printed_as_json(arguments, tasks_in(status, arguments.job)):
         tasks_table(status, arguments.job)
     return 0
 

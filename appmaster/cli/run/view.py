@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from appmaster.adapters.kafka_records import TopicRecord
-from appmaster.cli.reading.observe import describe, tasks_of
+from appmaster.api.snapshot import job_in, tasks_in
+from appmaster.cli.reading.observe import describe
 from appmaster.cli.shared.output import complain
 from appmaster.eventlog.entries import EntryKind
 from standby.shared.clock import REAL, Clock
@@ -114,7 +115,7 @@ class RunView:
 
     def show(self, status: Mapping[str, Any] | None) -> None:
         """Show the leader's status; None: no leader answers."""
-        mine = next((each for each in (status or {}).get("jobs", ()) if each["name"] == self._job), None)
+        mine = job_in(status, self._job) if status is not None else None
         reasons = f": {mine['reasons'][0]}" if mine is not None and mine["reasons"] else ""
         state = (
             "waiting for the master"
@@ -172,7 +173,7 @@ def _tasks(status: Mapping[str, Any], job: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for each in ("TASK", "EPOCH", "ACTIVE", "STANDBY", "INPUT/S", "INPUT LAG"):
         table.add_column(each)
-    tasks = tasks_of(dict(status), job)
+    tasks = tasks_in(status, job)
     for task in tasks[:_MOST_TASKS]:
         active = next((each for each in task["replicas"] if each["role"] == "active"), None)
         others = [each for each in task["replicas"] if each["role"] != "active"]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from appmaster.adapters.credentials.keyring import access_to, anonymous_access
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
+from appmaster.changes.operations import CurrentJob
 from appmaster.cli.shared.parsers import Subparsers, add_command, cluster_name
 from appmaster.records import JobRecord
 from standby.errors import BadConfiguration
@@ -65,14 +66,19 @@ def open_client(arguments: argparse.Namespace) -> ClusterClient:
     return ClusterClient(arguments.cluster or arguments.job, servers_of(arguments))
 
 
-def record_of(job: str, client: ClusterClient) -> JobRecord:
-    """Return the job's record; raises `BadConfiguration` if there is no such job."""
-    record = client.job(job)
-    if record is None:
+def present_job(job: str, client: ClusterClient) -> CurrentJob:
+    """Return the job as it is; raises `BadConfiguration` if there is no such job."""
+    present = client.present(job)
+    if present is None:
         raise BadConfiguration(
             f"there is no job {job} in its cluster; is the name right, or --cluster missing?"
         )
-    return record
+    return present
+
+
+def record_of(job: str, client: ClusterClient) -> JobRecord:
+    """Return the job's record; raises as `present_job`."""
+    return present_job(job, client).record
 
 
 def cluster_of(arguments: argparse.Namespace) -> str:

@@ -121,18 +121,14 @@ def load(
                 f"{path}: cluster.name is {named or '(nothing)'}, and the command is about cluster {cluster}; correct "
                 "--cluster, or give this cluster's file"
             )
-    config = parse(flat)
-    assumed = set()
+    config, assumed = parse(flat), {}
     if "job.state.dir" not in flat:
-        flat["job.state.dir"] = environment.get("STANDFAST_STATE_DIR") or own_state_directory()
-        assumed.add("job.state.dir")
-        config = parse(flat)
+        assumed["job.state.dir"] = environment.get("STANDFAST_STATE_DIR") or own_state_directory()
     if not config.python and not config.python_archive:
         # The same path on every host, as on a single machine, or with shared environments.
-        flat["job.python"] = sys.executable
-        assumed.add("job.python")
-        config = parse(flat)
-    return JobFile(path, flat, config, frozenset(assumed))
+        assumed["job.python"] = sys.executable
+    flat |= assumed
+    return JobFile(path, flat, parse(flat), frozenset(assumed))
 
 
 def settings_of(settings: Sequence[str]) -> dict[str, str]:

@@ -183,12 +183,12 @@ def skein_client(deadline: Deadline | None = None) -> Iterator[Any]:
 
 
 @contextmanager
-def driver_of(deadline: Deadline | None = None, *, is_pool: bool) -> Iterator[Any]:
+def driver_of(*, is_pool: bool) -> Iterator[Any]:
     """Yield a Skein client like `skein_client`; None for a cluster on a pool, about which YARN is not asked."""
     if is_pool:
         yield None
         return
-    with skein_client(deadline) as driver:
+    with skein_client() as driver:
         yield driver
 
 

@@ -502,7 +502,7 @@ def test_a_client_reads_a_job_of_any_candidate_and_of_zookeeper_when_there_is_no
     with ClusterClient(name, server.connect, ring, [b.address]) as client:
         assert client.present("j1", with_tasks=True) == found
         assert client.present("j1") == replace(found, active_revisions=())
-        assert client.job("absent") is None
+        assert client.present("absent") is None
         assert not client._is_connected
         a.close()
         b.close()
@@ -532,7 +532,7 @@ def test_a_rollback_is_judged_by_the_task_records_and_a_job_is_deleted_with_all_
         client.change("undeploy", job="j1")
         a.zookeeper.records.write_status("j1", StatusRecord("undeployed"))
         client.change("delete", job="j1")
-        assert client.job("j1") is None
+        assert client.present("j1") is None
     assert zookeeper.jobs.names() == ()
 
 
