@@ -81,11 +81,9 @@ class Candidate:
             self.effects.definitions,
             lambda: self.driver.view,
             self.racks,
-            lambda: self._growth.notes,
+            lambda: self._growth.found,
             self.quarantined,
-            waiting=self.waiting,
-            obstacles=lambda: self._growth.obstacles,
-            risks=lambda: self._growth.risks,
+            self.waiting,
         )
         self.departures = Departures(
             self.zookeeper.registry,

@@ -20,7 +20,7 @@ from appmaster.planning.state.job import JobState
 from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import ClusterView
 from appmaster.records import JobRecord, Loaded, failure_of
-from appmaster.topics.ids import TopicObstacle
+from appmaster.topics.input_growth import TopicState
 from locality.hosts import HostInfo, parse_table
 from standby.config import JobConfig, parse_recorded
 from standby.errors import BadConfiguration
@@ -28,14 +28,8 @@ from standby.shared.wire import JobDefinition
 
 _log: Final = logging.getLogger(__name__)
 
-_Texts = Callable[[], Mapping[str, str]]
-
 #: For a revision that the code service has not looked at yet.
 _NOT_ACTIVE: Final = "its code is not active yet"
-
-
-def _none() -> Mapping[str, str]:
-    return {}
 
 
 @dataclass
@@ -47,15 +41,11 @@ class JobLoading:
     view: Callable[[], ClusterView]
     racks: Mapping[str, str] = field(default_factory=dict)
     """Host → its rack, as YARN reported it when the application was submitted."""
-    notes: _Texts = _none
-    """Returns what operators should know about a job's input."""
-    quarantined: _Texts = _none
+    topics: Callable[[], Mapping[str, TopicState]] = dict
+    """Returns what was found out about the topics of jobs."""
+    quarantined: Callable[[], Mapping[str, str]] = dict
     """Returns the jobs whose code no container can load now, and why."""
-    obstacles: Callable[[], Mapping[str, TopicObstacle]] = dict
-    """Returns the jobs that cannot continue because of a topic."""
-    risks: _Texts = _none
-    """Returns the jobs whose changelogs delete records, and how to correct that."""
-    waiting: _Texts = _none
+    waiting: Callable[[], Mapping[str, str]] = dict
     """Returns the jobs whose present revision is not active yet, and what it waits for."""
     records: Mapping[str, JobRecord] = field(default_factory=dict)
     """The jobs as they are led."""
@@ -96,8 +86,8 @@ class JobLoading:
 
     def _of_job(self, name: str, loaded: Loaded) -> tuple[list[Event], JobRecord, JobConfig]:
         """Return a job as events, and its record as it is led; raises `BadConfiguration` if it cannot be led."""
-        quarantined, notes = self.quarantined().get(name, ""), [self.notes().get(name, "")]
-        obstacle = self.obstacles().get(name)
+        topics = self.topics().get(name, TopicState())
+        quarantined, notes = self.quarantined().get(name, ""), [topics.notes]
         record = effective(loaded.job)
         if record is None:
             # Known from now on, so that it has a status; no container is requested before its code is active.
@@ -135,8 +125,8 @@ class JobLoading:
                 traceback=status.traceback if status is not None and has_failed else "",
                 notes=tuple(each for each in (*notes, problem) if each),
                 quarantined=quarantined,
-                obstacle=obstacle.of(definition) if obstacle is not None else "",
-                changelog_risk=self.risks().get(name, ""),
+                obstacle=topics.obstacle.of(definition) if topics.obstacle is not None else "",
+                changelog_risk=topics.risk,
             )
         ]
         known = self.view().jobs.get(name)

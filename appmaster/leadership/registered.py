@@ -70,10 +70,7 @@ class Departures:
     """Runs calls that may block."""
 
     def follow(self) -> None:
-        """Start; call after the take-over's first turn."""
-        self.later(self._look)
-
-    def _changed(self) -> None:
+        """Start, or look again; call after the take-over's first turn."""
         self.later(self._look)
 
     def _look(self) -> None:
@@ -85,7 +82,7 @@ class Departures:
         if not waited_for:
             return
         try:
-            present = self.registry.container_names(self._changed)
+            present = self.registry.container_names(self.follow)
         except Transient as error:
             # There is no watch from now on: the grace period decides about containers that do not connect.
             _log.warning("the registered containers could not be read: %s", error)

@@ -71,16 +71,23 @@ def growth_note(config: JobConfig, tasks: int, counts: Mapping[str, int]) -> str
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class TopicState:
     """What was found out about a job's topics."""
 
-    run: str
+    run: str = ""
     note: str = ""
     """What operators should know about them, apart from `risk`."""
     obstacle: TopicObstacle | None = None
+    """Why the job cannot continue with them."""
     risk: str = ""
+    """Why its changelog is about to lose the job's state."""
     is_policy_known: bool = False
     """Whether the changelog's policy was checked."""
+
+    @property
+    def notes(self) -> str:
+        """All that operators should know."""
+        return "; ".join(filter(None, (self.note, self.risk)))
 
 
 @dataclass
@@ -96,9 +103,9 @@ class InputGrowth:
     """Makes the connection to a job's brokers."""
     tell: Callable[[TopicNoted], None] = lambda _: None
     """Takes events for the event log."""
-    _looks: int = 0
-    _found: dict[str, _Found] = field(default_factory=dict)
+    found: Mapping[str, TopicState] = field(default_factory=dict)
     """Job → what was last found out about its topics; replaced, never modified, so any thread may read it."""
+    _looks: int = 0
     _told: set[tuple[object, ...]] = field(default_factory=set)
     """Run, topic and id of what was posted already."""
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -115,14 +122,14 @@ class InputGrowth:
 
     def look(self) -> None:
         """Check every job's topics once, and do what follows."""
-        found: dict[str, _Found] = {}
+        found: dict[str, TopicState] = {}
         is_due, self._looks = self._looks % _POLICY_LOOKS == 0, self._looks + 1
         for name, record in self.jobs().items():
             if not record.is_wanted:
                 continue
-            before = self._found.get(name, _Found(record.definition.run))
+            before = self.found.get(name, TopicState())
             if before.run != record.definition.run:
-                before = _Found(record.definition.run)
+                before = TopicState(record.definition.run)
             try:
                 note, obstacle = self._look_at(name, record)
             except Exception as error:
@@ -135,28 +142,11 @@ class InputGrowth:
             risk = before.risk
             if obstacle is None and (is_due or not before.is_policy_known):
                 risk = self._risk(name, record.definition.changelog, before.risk)
-            found[name] = _Found(record.definition.run, note, obstacle, risk, is_policy_known=True)
+            found[name] = TopicState(record.definition.run, note, obstacle, risk, is_policy_known=True)
         self._topics = {name: each for name, each in self._topics.items() if name in found}
-        told_before = (self.notes, self.obstacles, self.risks)
-        self._found = found
-        if (self.notes, self.obstacles, self.risks) != told_before:
+        before_all, self.found = self.found, found
+        if _told(found) != _told(before_all):
             self.reload()
-
-    @property
-    def notes(self) -> dict[str, str]:
-        """Job → what operators should know about its topics. Any thread may use this and the properties below."""
-        found = {name: "; ".join(filter(None, (each.note, each.risk))) for name, each in self._found.items()}
-        return {name: text for name, text in found.items() if text}
-
-    @property
-    def obstacles(self) -> dict[str, TopicObstacle]:
-        """Job → why it cannot continue with its topics."""
-        return {name: each.obstacle for name, each in self._found.items() if each.obstacle is not None}
-
-    @property
-    def risks(self) -> dict[str, str]:
-        """Job → why its changelog is about to lose its state."""
-        return {name: each.risk for name, each in self._found.items() if each.risk}
 
     def _risk(self, name: str, topic: str, before: str) -> str:
         """Return why a job's changelog is about to lose its state; ``before`` if that cannot be found out."""
@@ -226,6 +216,12 @@ class InputGrowth:
             except Exception:  # noqa: BLE001 - this thread's outermost loop
                 # The leader continues without it; a bug here must not end the thread silently.
                 _log.exception("looking at the topics")
+
+
+def _told(found: Mapping[str, TopicState]) -> dict[str, tuple[object, ...]]:
+    """Return what is to be known about the topics of the jobs for which there is anything."""
+    told = {name: (each.note, each.obstacle, each.risk) for name, each in found.items()}
+    return {name: each for name, each in told.items() if any(each)}
 
 
 def prepare(topics: InputTopics, record: JobRecord, config: JobConfig, partitions: int) -> None:

@@ -15,6 +15,7 @@ from appmaster.planning.state.events import Event
 from appmaster.planning.state.view import ClusterView
 from appmaster.records import JobRecord, Loaded, StatusRecord
 from appmaster.topics.ids import TopicObstacle
+from appmaster.topics.input_growth import TopicState
 from standby.errors import BadConfiguration
 from standby.shared.model import TopicIdentity
 from standby.shared.wire import JobDefinition
@@ -46,17 +47,14 @@ class Leader:
         self.view = ClusterView(epoch=1)
         self.waiting: dict[str, str] = {}
         self.quarantined: dict[str, str] = {}
-        self.obstacles: dict[str, TopicObstacle] = {}
-        self.risks: dict[str, str] = {}
+        self.topics = {"j1": TopicState(note="a note")}
         self.loading = JobLoading(
             {},
             lambda: self.view,
             racks,
-            notes=lambda: {"j1": "a note"},
+            topics=lambda: self.topics,
             quarantined=lambda: self.quarantined,
             waiting=lambda: self.waiting,
-            obstacles=lambda: self.obstacles,
-            risks=lambda: self.risks,
         )
 
     def load(self, jobs: Mapping[str, Loaded | Exception], new: Iterable[str] = ()) -> list[Event]:
@@ -165,7 +163,8 @@ def test_a_job_that_was_submitted_when_the_last_one_had_just_ended_keeps_the_clu
 def test_a_topic_that_was_made_again_stops_the_job_until_it_is_accepted() -> None:
     leader = Leader()
     job = record("j1")
-    leader.obstacles["j1"] = TopicObstacle("run1", {}, "input in was deleted and created again")
+    made_again = TopicObstacle("run1", {}, "input in was deleted and created again")
+    leader.topics["j1"] = TopicState(obstacle=made_again)
     leader.load({"j1": loaded(job)}, ["j1"])
     assert leader.view.jobs["j1"].obstacle == "input in was deleted and created again"
     accepted = with_fields(job.definition, topics={"in": TopicIdentity("new", 1, "latest")}, revision=2)

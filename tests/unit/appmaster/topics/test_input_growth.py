@@ -97,7 +97,7 @@ def test_added_partitions_become_tasks_after_the_changelog_has_them(topics: Fake
     assert (records.record.definition.tasks, records.record.definition.revision) == (6, 1)
     assert topics.partitions["changelog"] == 6
     assert topics.committed == [], "a run that begins at the earliest record needs no offset"
-    assert looking.notes == {}
+    assert looking.found["j"].notes == ""
     assert reloads == []
 
 
@@ -110,14 +110,14 @@ def test_added_partitions_that_may_not_be_tasks_are_told_of_once(topics: FakeTop
     assert records.record.definition.tasks == 4
     assert topics.partitions["changelog"] == 4
     assert len(reloads) == 1
-    assert "2 of them are not read" in looking.notes["j"]
+    assert "2 of them are not read" in looking.found["j"].notes
     topics.is_away = True
     looking.look()
-    assert "2 of them are not read" in looking.notes["j"], "what is not known has not changed"
+    assert "2 of them are not read" in looking.found["j"].notes, "what is not known has not changed"
     topics.is_away = False
     topics.partitions["input"] = 4
     looking.look()
-    assert looking.notes == {}
+    assert looking.found["j"].notes == ""
     assert len(reloads) == 2
 
 
@@ -129,19 +129,19 @@ def test_several_inputs_are_adopted_once_all_of_them_have_grown_alike(topics: Fa
     looking.look()
     assert records.record.definition.tasks == 4
     assert topics.partitions["changelog"] == 4
-    assert "(input 6, other 4)" in looking.notes["j"]
+    assert "(input 6, other 4)" in looking.found["j"].notes
     topics.partitions["other"] = 5
     looking.look()
     assert records.record.definition.tasks == 4, "the sixth partition of one would have nothing to go with"
-    assert "(input 6, other 5)" in looking.notes["j"]
+    assert "(input 6, other 5)" in looking.found["j"].notes
     topics.partitions["other"] = 6
     looking.look()
     assert records.record.definition.tasks == 6
     assert topics.committed == [("group", topic, each) for topic in ("input", "other") for each in (4, 5)]
-    assert looking.notes == {}
+    assert looking.found["j"].notes == ""
     topics.partitions["other"] = 3
     looking.look()
-    assert "other has 3 partitions, fewer than the job's 6 tasks" in looking.notes["j"]
+    assert "other has 3 partitions, fewer than the job's 6 tasks" in looking.found["j"].notes
 
 
 @pytest.mark.parametrize(
@@ -176,17 +176,19 @@ def test_ids_are_recorded_once_and_a_topic_that_was_made_again_is_an_obstacle(to
     topics.partitions["input"] = 6
     looking.look()
     looking.look()
-    assert "changelog was deleted and created again" in looking.obstacles["j"].of(records.record.definition)
+    found = looking.found["j"]
+    assert found.obstacle is not None
+    assert "changelog was deleted and created again" in found.obstacle.of(records.record.definition)
     assert len(reloads) == 1
     topics.is_away = True
     looking.look()
-    assert set(looking.obstacles) == {"j"}, "what is not known has not changed"
+    assert looking.found["j"] == found, "what is not known has not changed"
     topics.is_away = False
     topics.topic_ids.clear()
     topics.partitions["changelog"] = 0
     looking.look()
-    assert looking.obstacles == {}
-    assert looking.notes["j"] == "changelog, the changelog, does not exist (any more)"
+    assert looking.found["j"].obstacle is None
+    assert looking.found["j"].notes == "changelog, the changelog, does not exist (any more)"
 
 
 def test_a_changelog_that_deletes_is_told_within_a_minute_and_until_it_is_mended(topics: FakeTopics) -> None:
@@ -194,15 +196,17 @@ def test_a_changelog_that_deletes_is_told_within_a_minute_and_until_it_is_mended
     looking = growth(topics, records, reloads)
     looks = round(60 / input_growth.LOOK_SECONDS)
     looking.look()
-    assert (looking.risks, looking.notes, topics.shapes_asked) == ({}, {}, 1)
+    assert (looking.found["j"].notes, topics.shapes_asked) == ("", 1)
     topics.policy = "compact,delete"
     topics.partitions["input"] = 6
     for _ in range(looks):
         looking.look()
     assert topics.shapes_asked == 2, "not with each look"
-    assert "changelog changelog has cleanup.policy=compact,delete" in looking.risks["j"]
-    assert "--add-config cleanup.policy=compact" in looking.risks["j"]
-    assert looking.notes["j"] == f"{growth_note(parse(FLAT), 4, {'input': 6})}; {looking.risks['j']}"
+    assert "changelog changelog has cleanup.policy=compact,delete" in looking.found["j"].risk
+    assert "--add-config cleanup.policy=compact" in looking.found["j"].risk
+    assert (
+        looking.found["j"].notes == f"{growth_note(parse(FLAT), 4, {'input': 6})}; {looking.found['j'].risk}"
+    )
     told = len(reloads)
     topics.is_away = True
     for _ in range(looks):
@@ -210,12 +214,12 @@ def test_a_changelog_that_deletes_is_told_within_a_minute_and_until_it_is_mended
     topics.is_away, topics.may_describe_settings = False, False
     for _ in range(looks):
         looking.look()
-    assert "j" in looking.risks, "what is not known has not changed"
+    assert looking.found["j"].risk, "what is not known has not changed"
     assert len(reloads) == told
     topics.may_describe_settings, topics.policy = True, "compact"
     for _ in range(looks):
         looking.look()
-    assert looking.risks == {}
+    assert not looking.found["j"].risk
     assert len(reloads) == told + 1
 
 
@@ -224,8 +228,8 @@ def test_a_policy_that_may_not_be_asked_for_keeps_nothing_else_from_being_told(t
     topics.may_describe_settings = False
     topics.partitions["input"] = 6
     looking.look()
-    assert looking.risks == {}
-    assert "2 of them are not read" in looking.notes["j"]
+    assert not looking.found["j"].risk
+    assert "2 of them are not read" in looking.found["j"].notes
 
 
 def test_a_connection_is_made_anew_for_other_settings_and_dropped_with_its_job(topics: FakeTopics) -> None:
