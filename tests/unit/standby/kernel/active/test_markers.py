@@ -484,20 +484,6 @@ def test_a_changelog_that_was_made_again_or_lost_its_end_is_no_state_of_the_comm
     assert "delete the job and submit it again" in found
 
 
-def test_offsets_that_somebody_else_committed_are_no_longer_those_of_the_state(
-    lab: MemoryLab, active: MemoryContainer
-) -> None:
-    active.close()
-    (where,) = lab.kafka.offsets
-    right = lab.kafka.offsets[where].offset
-    lab.kafka.offsets[where] = Committed(5)
-    later = successor(lab, 0)
-    assert f"commit {right} there, without metadata" in failure(later)
-    lab.kafka.offsets[where] = Committed(right)
-    later.activate(0, 3, claimed=True)
-    goes_on(lab, later)
-
-
 def test_a_changelog_without_commit_records_gets_its_first_with_the_claim(
     lab: MemoryLab, active: MemoryContainer
 ) -> None:

@@ -95,24 +95,6 @@ def test_error_of_a_row_names_topic_partition_and_offset_and_not_the_row(start: 
     assert told.endswith("): RowError: the record at offset 10 has no price")
 
 
-@pytest.mark.parametrize("places", [[0, 1, 2, 3, 4, 5, 6], [3, 8, 9, 20]])
-def test_skip_leaves_out_the_poisoned_records_and_no_other(start: Start, places: list[int]) -> None:
-    def fill(lab: MemoryLab) -> None:
-        for number in range(24):
-            if number in places:
-                lab.poison(0)
-            else:
-                lab.kafka.append("in", 0, b"0/%d" % (number % 3), b"v%d" % number)
-        for number in range(24):
-            lab.kafka.append("in", 1, b"1/%d" % (number % 3), b"v%d" % number)
-
-    lab, active = start("skip", fill=fill)
-    active.await_processed()
-    await_skipped(active, {0: len(places), 1: 0})
-    assert all(each.failures is None for each in active.statuses())
-    lab.assert_exact([(0, each) for each in places])
-
-
 def test_dead_letters_carry_the_record_and_why(start: Start) -> None:
     headers = (("trace", b"1"), ("trace", b"2"), ("none", None))
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from standby.errors import Transient
-from standby.shared.model import Phase, Role
+from standby.shared.model import Role
 from tests.meanwhile import Hold
 from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, having
 from tests.patience import PATIENCE_SECONDS
@@ -109,23 +109,6 @@ def test_a_job_that_never_ran_is_prepared_and_deployed(lab: MemoryLab) -> None:
     lab.assert_exact()
 
 
-def test_hand_overs_there_and_back_are_exact(lab: MemoryLab) -> None:
-    one, two = lab.begun(), lab.container("b").want(1, Role.STANDBY, 1)
-    for epoch in range(2, 8):
-        to_two = epoch % 2 == 0
-        active, standby = (one, two) if to_two else (two, one)
-        old, new = (0, 1) if to_two else (1, 0)
-        standby.await_phase(Phase.TAILING)
-        want_next(standby, new, epoch - 1)
-        lab.produce(17)
-        await_prepared(standby)
-        lab.name(new, epoch, claimed=True)
-        active.want(old, Role.STANDBY, epoch)
-        standby.want(new, Role.ACTIVE, epoch)
-        standby.process(17)
-    lab.assert_exact()
-
-
 def test_a_demoted_active_replays_only_what_it_has_not(lab: MemoryLab) -> None:
     active, standby = lab.pair()
     ends = {each.replica.task.partition: each.applied for each in active.statuses()}
@@ -137,20 +120,6 @@ def test_a_demoted_active_replays_only_what_it_has_not(lab: MemoryLab) -> None:
     assert {partition: min(at for each, at in added if each == partition) for partition in ends} == ends
     hand_over(lab, active, standby)
     standby.process(30)
-    lab.assert_exact()
-
-
-def test_a_batch_under_way_is_committed_or_given_up_and_comes_exactly_once(lab: MemoryLab) -> None:
-    active, standby = lab.pair()
-    want_next(standby, 1, 1)
-    await_prepared(standby)
-    lab.kafka.before_commit = hold = Hold()
-    lab.produce(20)
-    hold.await_reached()
-    hand_over(lab, active, standby)
-    hold.let_go()
-    standby.await_processed()
-    active.await_phase(Phase.TAILING)
     lab.assert_exact()
 
 

@@ -338,18 +338,26 @@ def test_a_promotion_does_not_wait_for_a_giver_that_is_silent(lab: MemoryLab, ne
     silent.close()
 
 
+def promoted_by_a_standby(
+    lab: MemoryLab, former: MemoryContainer, new: MemoryContainer, then: Callable[[], None] = lambda: None
+) -> None:
+    """Lose the active, and promote the one in c, which gets its state from the standby in b."""
+    former.close()
+    lab.name(2, 2)
+    lab.placed.placed, lab.placed.in_sync = {1: "b", 2: "c"}, (1, 2)
+    new.want(2, Role.ACTIVE, 2)
+    then()
+    new.process(30)
+    assert sources(new) == {"standby": 1}
+    lab.assert_exact()
+
+
 def test_a_promotion_goes_on_with_what_a_living_standby_gives(lab: MemoryLab, net: PeerNet) -> None:
     active, _ = active_and_standby(lab)
     reached, go_on = net.giver_of("b").hold_files()
     new = new_standby(lab)
     assert reached.wait(PATIENCE_SECONDS)
-    active.close()
-    lab.name(2, 2)
-    lab.placed.placed, lab.placed.in_sync = {1: "b", 2: "c"}, (1, 2)
-    go_on.set()
-    new.want(2, Role.ACTIVE, 2).process(30)
-    lab.assert_exact()
-    assert sources(new) == {"standby": 1}
+    promoted_by_a_standby(lab, active, new, go_on.set)
 
 
 def test_a_promotion_does_not_wait_for_bandwidth(lab: MemoryLab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,12 +371,7 @@ def test_a_promotion_does_not_wait_for_bandwidth(lab: MemoryLab, monkeypatch: py
     monkeypatch.setattr(new.replicas._environment.peers.rate_limiter, "take", take)  # type: ignore[union-attr]
     new.want(2, Role.STANDBY, 1)
     assert reached.wait(PATIENCE_SECONDS)
-    active.close()
-    lab.name(2, 2)
-    lab.placed.placed, lab.placed.in_sync = {1: "b", 2: "c"}, (1, 2)
-    new.want(2, Role.ACTIVE, 2).process(30)
-    assert sources(new) == {"standby": 1}
-    lab.assert_exact()
+    promoted_by_a_standby(lab, active, new)
 
 
 def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet) -> None:
@@ -436,9 +439,4 @@ def test_an_active_that_waits_for_its_state_waits_for_no_other_fetch(lab: Memory
         assert slots.take(2, lambda: False)
     new.want(2, Role.STANDBY, 1)
     new.eventually(lambda: bool(vars(slots._changed)["_waiters"]))
-    active.close()
-    lab.name(2, 2)
-    lab.placed.placed, lab.placed.in_sync = {1: "b", 2: "c"}, (1, 2)
-    new.want(2, Role.ACTIVE, 2).process(30)
-    assert sources(new) == {"standby": 1}
-    lab.assert_exact()
+    promoted_by_a_standby(lab, active, new)
