@@ -19,7 +19,6 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from demo.events import Event
 from demo.scenario import now_ms
 from demo.standing import Replica, Status
 from demo.topics import read_committed
@@ -179,7 +178,7 @@ def failing_record_becomes_one_dead_letter_and_kills_no_replica(job: JobOnPool) 
     job.assert_exact()
     (letter,) = job.dead_letters()
     assert [(letter.key, letter.value)] == POISON
-    (given_up,) = job.wait_for_events(lambda each: each.kind == "record_given_up", begun, "records given up")
+    given_up = job.wait_for_event("record_given_up", begun)
     data = given_up.data or {}
     assert (data["topic"], data["partition"], data["offset"]) == (job.topic, 0, 100)
     assert (data["how"], given_up.reason) == ("dead-letter", "ValueError: a poisoned record")
@@ -189,6 +188,7 @@ def failing_record_becomes_one_dead_letter_and_kills_no_replica(job: JobOnPool) 
     assert sum(each.skipped for each in shown.tasks[0].replicas) == 0
     assert places(job.status) == before
     assert not {"container_lost", "replica_failed"} & job.kinds(begun)
+    assert [each.kind for each in job.events(begun)].count("record_given_up") == 1
 
 
 def processor_that_fails_too_often_is_parked_and_comes_back_when_asked(job: JobOnPool) -> None:
@@ -223,10 +223,6 @@ def container_of(status: Status, partition: int, copy: int) -> str | None:
     return found.container if found.in_sync else None
 
 
-def has_failed(event: Event) -> bool:
-    return event.kind == "job_status" and (event.data or {})["status"] == "failed"
-
-
 # ---- a topic that was made again ----
 
 COMPACTED = {
@@ -249,7 +245,7 @@ def test_a_changelog_made_again_stops_its_job_until_it_is_accepted_and_state_beg
         assert set(states(job).values()) == {"same"}
         make_again(job.kafka, changelog)
         job.produce(0, some(50, 7, 250))
-        failed = job.wait_for_events(has_failed, begun, "the job to fail")[0]
+        failed = job.wait_for_event("job_status", begun, job=job.name, status="failed")
         assert f"{changelog} was deleted and created again" in (failed.reason or "")
         assert f"standfast topics {job.name} --accept {changelog}" in (failed.reason or "")
         assert "was deleted and created again" in job.standfast("status", job.name, status=1)

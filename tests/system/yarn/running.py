@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from appmaster.adapters.credentials.keyring import Keyring, keyring_in
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from demo.command import ROOT
@@ -129,28 +131,24 @@ class RunningJob(ABC):
         """Return the kinds of events since a time."""
         return {each.kind for each in self.events(since_ms)}
 
-    def wait_for_event(self, kind: str, since_ms: int, **fields: object) -> Event:
-        """Return the first event of a kind, since a time, with the given fields."""
+    def wait_for_event(self, kind: str | set[str], since_ms: int, **fields: object) -> Event:
+        """Return the first event of a kind, or of one of some, since a time, with fields, its own or of its data."""
+        kinds = {kind} if isinstance(kind, str) else kind
 
-        def is_it(event: Event) -> bool:
-            return event.kind == kind and all(getattr(event, name) == value for name, value in fields.items())
+        def found(events: Iterable[Event]) -> Event | None:
+            for each in events:
+                if each.at_ms >= since_ms and each.kind in kinds:
+                    said = {**(each.data or {}), **msgspec.structs.asdict(each)}
+                    if all(said.get(name) == value for name, value in fields.items()):
+                        return each
+            return None
 
-        return self.wait_for_events(is_it, since_ms, f"{kind} {fields or ''}")[0]
-
-    def wait_for_events(
-        self, is_one: Callable[[Event], bool], since_ms: int, what: str, least: int = 1
-    ) -> list[Event]:
-        """Return the events of a sort, since a time, as soon as there are ``least`` of them."""
-
-        def matching(events: Iterable[Event]) -> list[Event]:
-            return [each for each in events if each.at_ms >= since_ms and is_one(each)]
-
-        self.log.wait_for(lambda events: len(matching(events)) >= least, PATIENCE_SECONDS)
-        found = matching(self.log.events)
-        assert len(found) >= least, (
-            f"{len(found)} of {least} {what} within {PATIENCE_SECONDS:.0f} s\n{self.story(since_ms)}"
+        self.log.wait_for(lambda events: found(events) is not None, PATIENCE_SECONDS)
+        event = found(self.log.events)
+        assert event is not None, (
+            f"no {kind} {fields or ''} within {PATIENCE_SECONDS:.0f} s\n{self.story(since_ms)}"
         )
-        return found
+        return event
 
     def story(self, since_ms: int = 0) -> str:
         """Return the event log from ``since_ms`` (Unix) on, a line an event, for whoever reads of a failure."""

@@ -107,7 +107,7 @@ def test_dead_am_takes_its_cell_which_fails_over_and_returns_as_a_follower(
     # have been filled elsewhere. An active whose process still runs is handed over as planned when its standby is ready
     # before its end: all that is certain is that it ends.
     ends = {"failover_finished", "handover_finished"} if has_active else {"decided_bind", "decided_moved"}
-    job.wait_for_events(lambda each: each.kind in ends, begun, f"one of {ends}")
+    job.wait_for_event(ends, begun)
 
     def is_back() -> bool:
         candidates = [each for each in zookeeper.registry.candidates() if each.cell == was.cell]

@@ -126,16 +126,11 @@ def test_who_asked_for_what_is_in_the_event_log_by_the_name_in_the_certificate(
         assert client.status()["jobs"]
         with pytest.raises(StandfastError):
             client.change("undeploy", job="absent")
-    told = job.wait_for_events(
-        lambda each: each.kind == "asked" and (each.data or {})["caller"] == "ann", since, "changes of ann's"
-    )
-    assert (told[0].job, (told[0].data or {})["operation"]) == ("absent", "undeploy")
+    hers = job.wait_for_event("asked", since, caller="ann")
+    assert (hers.job, (hers.data or {})["operation"]) == ("absent", "undeploy")
     job.standfast("handover", NAME, "0")
-    mine = job.wait_for_events(
-        lambda each: each.kind == "asked" and (each.data or {})["operation"] == "handover", since, "handover"
-    )
-    assert (mine[0].data or {})["caller"] == user_name()
-    assert (mine[0].data or {})["about"]["partition"] == 0
+    mine = job.wait_for_event("asked", since, operation="handover").data or {}
+    assert (mine["caller"], mine["about"]["partition"]) == (user_name(), 0)
     job.wait_until_settled()
 
 

@@ -31,9 +31,7 @@ def test_failing_record_ends_a_job_that_must_not_go_on_and_its_standby_is_not_tr
     job.assert_exact()
     standby = job.replica(0, active=False)
     job.produce(0, POISON, counts=False)
-    failed = job.wait_for_events(
-        lambda each: each.kind == "job_status" and (each.data or {})["status"] == "failed", begun, "failed"
-    )[0]
+    failed = job.wait_for_event("job_status", begun, status="failed")
     assert "poison" in (failed.reason or "")
     assert "offsets [40, 41)" in (failed.reason or "")
     assert "a poisoned record" in (failed.reason or "")

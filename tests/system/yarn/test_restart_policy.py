@@ -64,14 +64,8 @@ def test_host_that_dies_makes_a_standby_give_way_step_by_step(job: FlightsJob) -
     gone = {each.container for each in job.status.containers if each.host == host}
     with job.flow(), job.lost_host(host, silent=True):
         # The host may have held the other processor's active too, whose standby is displaced elsewhere.
-        (failover,) = job.wait_for_events(
-            lambda event: (
-                event.kind == "decided_failover"
-                and (event.data or {}).get("processor") == partition % job.scenario.shape.processors
-            ),
-            begun,
-            f"failover of task {partition}",
-        )[:1]
+        processor = partition % job.scenario.shape.processors
+        failover = job.wait_for_event("decided_failover", begun, processor=processor)
         job.wait_for_event("failover_finished", begun)
         job.cluster.finish_silent(host)
         assert job.scenario.wait_until_whole(without=gone) is not None
