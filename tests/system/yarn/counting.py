@@ -22,6 +22,7 @@ from demo.events import EventLog
 from demo.standing import Status, parse
 from demo.topics import Stamped, read_committed
 from embedded.cluster import LocalCluster
+from standby.ensemble import tls_of
 from standby.errors import StandfastError
 from standby.replica.store.keys import is_own, split
 from standby.shared import naming
@@ -124,8 +125,8 @@ class CountingJob(RunningJob):
     def client(self) -> ClusterClient:
         """Who asks the leader."""
         if self._client is None:
-            ring = keyring(self.cluster, self.cluster_name)
-            client = ClusterClient(self.cluster_name, self.cluster.zookeeper_connect, ring)
+            ring, tls = keyring(self.cluster, self.cluster_name), tls_of(self.cluster.environment())
+            client = ClusterClient(self.cluster_name, self.cluster.zookeeper_connect, ring, tls=tls)
             self._client = self._open.enter_context(client)
         return self._client
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
+from confluent_kafka.admin import AdminClient
+
 from demo.command import standfast
 from demo.events import EventLog
 from demo.scenario import JOB, JOB_FILE, Scenario, Shape
@@ -15,7 +17,7 @@ from demo.topics import end_offsets
 from demo.traffic import Traffic
 from embedded.cluster import LocalCluster
 from examples.flights.source import flights
-from standby.shared.naming import escape
+from standby.shared.naming import escape, event_topic
 from tests.exactness import OUTPUT_TOPICS, assert_exact, fresh_topics, wait_until_processed
 from tests.patience import PATIENCE_SECONDS, soon
 from tests.system.yarn.running import STEADY, RunningJob
@@ -117,3 +119,8 @@ def deployed(cluster: LocalCluster, **settings: str) -> Iterator[FlightsJob]:
     state = cluster.directory / "state" / JOB
     left = [path for host in hosts for run in runs for path in state.glob(f"{escape(host)}/*/{run}")]
     assert left == [], "a deleted job leaves no state on a host where it ran"
+    kafka = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap})
+    soon(
+        lambda: event_topic(JOB) not in kafka.list_topics(timeout=PATIENCE_SECONDS).topics,
+        "the event log goes with the last job",
+    )

@@ -24,6 +24,7 @@ from demo.standing import Replica, Status
 from embedded.cluster import LocalCluster
 from embedded.web import open_url
 from standby.adapters.zookeeper.access import owner_access
+from standby.ensemble import tls_of
 from tests.patience import PATIENCE_SECONDS, looks
 
 #: Actives stay where a test has moved them.
@@ -53,7 +54,8 @@ NOTICES_SILENCE = {
 
 def session(cluster: LocalCluster, name: str) -> ZooKeeper:
     """Return a session for a cluster's tree, unopened, as the commands have it."""
-    return ZooKeeper(cluster.zookeeper_connect, name, access=owner_access(keyring(cluster, name).secret))
+    access = owner_access(keyring(cluster, name).secret, tls=tls_of(cluster.environment()))
+    return ZooKeeper(cluster.zookeeper_connect, name, access=access)
 
 
 def keyring(cluster: LocalCluster, name: str) -> Keyring:
