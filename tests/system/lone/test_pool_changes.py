@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import signal
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from appmaster.metrics import counters, gauges
+from appmaster.planning.state.view import ClusterView
 from demo.scenario import now_ms
 from demo.standing import shared_hosts
 from embedded.cluster import LocalCluster
+from embedded.machine.ports import free_ports
+from tests.monitoring_files import expressions
 from tests.patience import soon
-from tests.system.lone.pool_job import JobOnPool, pool_of, waiting
+from tests.prometheus import Prometheus
+from tests.system.lone.pool_job import MASTERS, JobOnPool, pool_of, waiting
 from tests.system.lone.pool_lab import host
 from tests.system.yarn.counting import some
+from tests.system.yarn.scraped import all_are_found, scraping, until
 
 #: Two on each of three hosts: room for two standbys of each of two processors.
 NODES = {number: number % 3 for number in range(6)}
@@ -80,11 +87,21 @@ def containers(job: JobOnPool) -> dict[str, int | None]:
 def test_a_job_is_changed_by_command_and_counts_on(cluster: LocalCluster, tmp_path: Path) -> None:
     """Two processors of two tasks, each with a standby."""
     settings = {"job.container.count": "2", "job.hotstandby.mixed": "false"}
-    with pool_of(cluster, tmp_path, NODES) as pool, closing(ChangedJob(pool, "changed", **settings)) as job:
+    (http_port,) = free_ports(1)
+    with (
+        pool_of(cluster, tmp_path, NODES, **{"yarn.am.http.port": str(http_port)}) as pool,
+        closing(ChangedJob(pool, "changed", **settings)) as job,
+    ):
         job.deploy()
         job.wait_whole(4)
         model_and_reasons_are_shown(job)
         state_is_looked_up(job)
+        with scraping(map(host, MASTERS), http_port, tmp_path) as prometheus:
+            leader_and_containers_are_found(prometheus, job)
+            failed_active_and_failed_standby_are_counted_apart(prometheus, job)
+            every_metric_comes_in_and_every_panel_s_expression_is_answered(prometheus, job)
+            alert_rules_are_evaluated_and_a_job_that_is_well_fires_none(prometheus)
+        job.wait_whole(4)
         update_is_no_change_or_refused_all_in_one_message(job)
         more_and_fewer_standbys_leave_every_active_where_it_is(job)
         handover_is_prepared_and_no_failure(job)
@@ -137,6 +154,91 @@ def state_is_looked_up(job: ChangedJob) -> None:
     assert "no store nope" in get("nope", "k", status=2)
     assert "has no task 7" in get("default", "k", "--partition", "7", status=2)
     assert "there is no job" in job.standfast("get", "absent", "default", "k", status=2)
+
+
+# ---- what a real Prometheus finds, set up as the example has it ----
+
+#: Panels of these are empty while nothing of the kind has happened: no hand-over, no replica on its way, no failed
+#: request, nothing released, no source of state that failed, no copy of it for another replica.
+QUIET = (
+    "standfast_handover_seconds_sum",
+    "standfast_replica_phase_since_timestamp_seconds",
+    "standfast_container_requests_total",
+    "standfast_containers_released_total",
+    "standfast_restore_failures_total",
+    "standfast_snapshots_total",
+)
+
+
+def leader_and_containers_are_found(prometheus: Prometheus, job: ChangedJob) -> None:
+    all_are_found(prometheus, job.name)
+    assert {labels["cluster"] for labels, _ in prometheus.query("up")} == {job.cluster_name}
+    hosts = {labels["host"] for labels, _ in prometheus.query('up{component="container"}')}
+    assert hosts == {each.host for each in job.status.containers}
+    until(prometheus, "count(standfast_replica_in_sync == 1)", lambda found: found == {"": 8})
+
+
+def failed_active_and_failed_standby_are_counted_apart(prometheus: Prometheus, job: ChangedJob) -> None:
+    failures = (
+        f'sum by (role) (standfast_container_failures_total{{job="{job.name}", role=~"active|standby"}})'
+    )
+    until(prometheus, failures, lambda found: found == {"active": 0, "standby": 0})
+    begun, standby = now_ms(), job.replica(1, active=False)
+    with job.flow():
+        job.send(job.replica(0, active=True), signal.SIGKILL)
+        job.wait_for_event("failover_finished", begun)
+        until(prometheus, failures, lambda found: found == {"active": 1, "standby": 0})
+        # A fault of its own spends its retry budget; a kill from outside does not.
+        job.send_alone(standby, signal.SIGABRT)
+        job.wait_for_event("container_lost", begun, container=standby.container)
+    until(prometheus, failures, lambda found: found == {"active": 1, "standby": 1})
+    until(prometheus, f'sum(standfast_failovers_total{{job="{job.name}"}})', lambda found: found == {"": 1})
+    until(prometheus, "sum(standfast_failovers_without_standby_total)", lambda found: found == {"": 0})
+    until(
+        prometheus,
+        'sum by (phase) (standfast_failover_seconds_count{phase!="detected"})',
+        lambda found: found == dict.fromkeys((*counters.PHASES, "total"), 2),
+    )
+    # The zero that was there before makes the first failover an increase.
+    until(prometheus, "sum(increase(standfast_failovers_total[5m])) > 0", lambda found: len(found) == 1)
+    # The containers that came for the lost ones are found, on their new ports.
+    all_are_found(prometheus, job.name)
+
+
+def every_metric_comes_in_and_every_panel_s_expression_is_answered(
+    prometheus: Prometheus, job: ChangedJob
+) -> None:
+    names = set(prometheus.ask("label/__name__/values"))
+    expected = {each.metric.name for each in gauges.view_gauges(ClusterView(epoch=1))}
+    expected |= {each.name for each in counters.COUNTERS}
+    expected |= {f"{each.name}_bucket" for each in counters.HISTOGRAMS}
+    assert expected <= names
+    # What Grafana puts in for its variables.
+    variables = {"$cluster": job.cluster_name, "$job": ".*"}
+    variables |= {"$__rate_interval": "5m", "$__range": "5m", "$__interval": "5m"}
+
+    def unanswered() -> list[str]:
+        found = []
+        for template in expressions():
+            expression = template
+            for name, value in variables.items():
+                expression = expression.replace(name, value)
+            if not any(each in expression for each in QUIET) and not prometheus.query(expression):
+                found.append(expression)
+        return found
+
+    # A rate is known when its container was scraped twice.
+    soon(lambda: not unanswered(), lambda: f"{unanswered()} have no answer")
+
+
+def alert_rules_are_evaluated_and_a_job_that_is_well_fires_none(prometheus: Prometheus) -> None:
+    (group,) = prometheus.ask("rules")["groups"]
+    assert {each["health"] for each in group["rules"]} == {"ok"}
+    firing = {each["name"] for each in group["rules"] if each["state"] == "firing"}
+    assert firing == set()
+
+
+# ---- what commands change ----
 
 
 def update_is_no_change_or_refused_all_in_one_message(job: ChangedJob) -> None:

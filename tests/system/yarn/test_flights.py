@@ -20,7 +20,7 @@ from tests.patience import soon
 from tests.prometheus import Prometheus
 from tests.system.yarn.flights_job import FlightsJob, deployed
 from tests.system.yarn.running import NOTICES_SILENCE, session
-from tests.system.yarn.scraped import scraping, until
+from tests.system.yarn.scraped import all_are_found, scraping, until
 from tests.system.yarn.two_cells import AM, has_rejoined, leader, master
 
 
@@ -28,9 +28,9 @@ def test_flights_are_counted_exactly_whatever_fails(cluster: LocalCluster, tmp_p
     (http_port,) = free_ports(1)
     # However short the changelog, a copy that comes to a host without state asks its peers first.
     settings = {**NOTICES_SILENCE, "job.restore.peer.min.records": "1", "yarn.am.http.port": str(http_port)}
-    with deployed(cluster, **settings) as job, scraping(cluster, http_port, tmp_path) as prometheus:
+    with deployed(cluster, **settings) as job, scraping(cluster.hosts, http_port, tmp_path) as prometheus:
         every_copy_is_on_a_host_of_its_own(job)
-        prometheus_finds_all(prometheus)
+        all_are_found(prometheus, JOB)
         killed_active_is_replaced_in_place(job, prometheus)
         zombie_steps_down_and_serves_as_a_standby(job)
         silent_host_is_made_up_for_elsewhere(job)
@@ -45,16 +45,6 @@ def every_copy_is_on_a_host_of_its_own(job: FlightsJob) -> None:
     assert shared_hosts(status) == ()
     assert [len(each.replicas) for each in status.tasks] == [2, 2, 2, 2]
     job.process()
-
-
-def prometheus_finds_all(prometheus: Prometheus) -> None:
-    until(
-        prometheus, "count by (component) (up == 1)", lambda found: found == {"candidate": 2, "container": 4}
-    )
-    until(prometheus, "sum(standfast_is_leader)", lambda found: found == {"": 1})
-    until(prometheus, "min(standfast_in_sync_replicas)", lambda found: found == {"": 2})
-    # The metric's own label, not the scrape's: `honor_labels`.
-    assert {labels["job"] for labels, _ in prometheus.query("standfast_replica_in_sync")} == {JOB}
 
 
 def killed_active_is_replaced_in_place(job: FlightsJob, prometheus: Prometheus) -> None:
@@ -80,7 +70,7 @@ def killed_active_is_replaced_in_place(job: FlightsJob, prometheus: Prometheus) 
     # The zero that was there before makes the first failover an increase.
     until(prometheus, "sum(increase(standfast_failovers_total[5m])) > 0", lambda found: len(found) == 1)
     # The container that came for the lost one is found, on its new port.
-    prometheus_finds_all(prometheus)
+    all_are_found(prometheus, JOB)
 
 
 def zombie_steps_down_and_serves_as_a_standby(job: FlightsJob) -> None:
