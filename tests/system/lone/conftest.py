@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from embedded.cluster import LocalCluster
 from tests.kernel_lab import Child
 from tests.topics import delete_made_topics
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[LocalCluster]:
+    """ZooKeeper and Kafka of the module's own, for tests that damage them, or that have a broker join them."""
+    with LocalCluster.start(f"own-{os.getpid()}", nodes=0, is_temporary=True) as cluster:
+        yield cluster
 
 
 @pytest.fixture(autouse=True)

@@ -38,21 +38,14 @@ OF_MARKERS = re.compile(
 )
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    """Servers of its own: others have a broker that nobody kills."""
-    with LocalCluster.start(f"killed-{os.getpid()}", nodes=0, is_temporary=True) as cluster:
-        yield cluster
-
-
 @pytest.mark.timeout(10 * PATIENCE_SECONDS)
 @pytest.mark.parametrize("away_seconds", [0, 7, pytest.param(120, marks=pytest.mark.soak)])
 def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
-    cluster: LocalCluster, tmp_path: Path, away_seconds: float
+    own_cluster: LocalCluster, tmp_path: Path, away_seconds: float
 ) -> None:
     # Longer than a transaction may take by default, 5 s; a restart is to be over before the open ones time out.
     timeout = {} if away_seconds else {"job.transaction.timeout.ms": "30000"}
-    lab = Lab(cluster.kafka_bootstrap, tmp_path, 2, **timeout)
+    lab = Lab(own_cluster.kafka_bootstrap, tmp_path, 2, **timeout)
     restoring, may_restore = threading.Event(), threading.Event()
     stopping, stopped, held = threading.Event(), threading.Event(), threading.Semaphore(0)
 
@@ -84,7 +77,7 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
             assert restoring.wait(PATIENCE_SECONDS)
             stopping.set()
             assert all(held.acquire(timeout=PATIENCE_SECONDS) for _ in range(lab.tasks))
-            cluster.stop_server(KAFKA)
+            own_cluster.stop_server(KAFKA)
             stopped.set()
             may_restore.set()
             if away_seconds:
@@ -92,7 +85,7 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
                 standby.await_all(lambda each: each.end is None and each.phase is Phase.TAILING)
                 time.sleep(away_seconds - 4)
             before = {each.replica: each.input_committed or 0 for each in active.statuses().values()}
-            cluster.start_server(KAFKA)
+            own_cluster.start_server(KAFKA)
             active.await_all(
                 lambda each: (
                     each.phase is Phase.ACTIVE and (each.input_committed or 0) > before.get(each.replica, 0)
@@ -123,13 +116,13 @@ def three_brokers() -> Iterator[LocalCluster]:
 
 @pytest.mark.soak
 @pytest.mark.timeout((10 + KILLS) * PATIENCE_SECONDS)
-@pytest.mark.parametrize("which", ["cluster", "three_brokers"], ids=["one broker", "any of three"])
+@pytest.mark.parametrize("which", ["own_cluster", "three_brokers"], ids=["one broker", "any of three"])
 def test_whenever_a_broker_is_killed_all_is_exact_or_a_named_failure(
     request: pytest.FixtureRequest, tmp_path: Path, which: str
 ) -> None:
     cluster: LocalCluster = request.getfixturevalue(which)
     # Three brokers start slowly on a small machine.
-    kills = KILLS if which == "cluster" else (KILLS + 1) // 2
+    kills = KILLS if which == "own_cluster" else (KILLS + 1) // 2
     tally = Course(cluster, tmp_path, SEED).run(kills)
     told = f"STANDFAST_BROKER_SEED={SEED} STANDFAST_BROKER_KILLS={KILLS}: {tally}"
     (verdict,) = tally.verdicts

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import struct
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from embedded.cluster import LocalCluster
 from standby.shared.model import Phase, Role
 from tests.kernel_lab import Lab
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    """A broker of its own, whose files are damaged."""
-    with LocalCluster.start(f"damaged-{os.getpid()}", nodes=0, is_temporary=True) as cluster:
-        yield cluster
 
 
 def damage(cluster: LocalCluster, topic: str) -> tuple[int, int]:
@@ -43,16 +32,16 @@ def damage(cluster: LocalCluster, topic: str) -> tuple[int, int]:
 
 
 def test_a_damaged_batch_of_the_changelog_is_named_and_not_passed(
-    cluster: LocalCluster, tmp_path: Path
+    own_cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    lab = Lab(cluster.kafka_bootstrap, tmp_path, 1)
+    lab = Lab(own_cluster.kafka_bootstrap, tmp_path, 1)
     lab.name(0, 1)
     with lab.local("host-a") as active:
         active.want(0, Role.ACTIVE, 1)
         for _ in range(5):
             lab.produce(50)
             active.await_processed()
-        offset, _ = damage(cluster, lab.definition.changelog)
+        offset, _ = damage(own_cluster, lab.definition.changelog)
         with lab.local("host-b") as standby:
             standby.want(1, Role.STANDBY, 1)
             standby.await_phase(Phase.FAILED)
@@ -83,8 +72,10 @@ def damaged_input(cluster: LocalCluster, directory: Path, **config: str) -> tupl
     return lab, *damage(cluster, lab.inputs[0])
 
 
-def test_a_damaged_batch_of_the_input_is_named_and_not_passed(cluster: LocalCluster, tmp_path: Path) -> None:
-    lab, offset, _ = damaged_input(cluster, tmp_path)
+def test_a_damaged_batch_of_the_input_is_named_and_not_passed(
+    own_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    lab, offset, _ = damaged_input(own_cluster, tmp_path)
     with lab.local("host-a") as active:
         active.want(0, Role.ACTIVE, 1)
         active.await_phase(Phase.FAILED)
@@ -95,9 +86,9 @@ def test_a_damaged_batch_of_the_input_is_named_and_not_passed(cluster: LocalClus
 
 
 def test_the_records_of_a_damaged_batch_are_left_out_where_the_job_says_so(
-    cluster: LocalCluster, tmp_path: Path
+    own_cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    lab, first, behind = damaged_input(cluster, tmp_path, **{"task.on.error": "skip"})
+    lab, first, behind = damaged_input(own_cluster, tmp_path, **{"task.on.error": "skip"})
     with lab.local("host-a") as active:
         active.want(0, Role.ACTIVE, 1)
         active.await_processed()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,19 +23,12 @@ class LabOnTwoBrokers(Lab):
     BROKERS = (FIRST, SECOND)
 
 
-@pytest.fixture
-def cluster() -> Iterator[LocalCluster]:
-    """Servers of its own, for a broker that joins them is killed."""
-    with LocalCluster.start(f"leaderless-{os.getpid()}", nodes=0, is_temporary=True) as cluster:
-        yield cluster
-
-
 def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
-    cluster: LocalCluster, tmp_path: Path
+    own_cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    have_coordinators(cluster, tmp_path / "before")
-    with second_broker(cluster, tmp_path / "second") as second:
-        lab = LabOnTwoBrokers(cluster.kafka_bootstrap, tmp_path)
+    have_coordinators(own_cluster, tmp_path / "before")
+    with second_broker(own_cluster, tmp_path / "second") as second:
+        lab = LabOnTwoBrokers(own_cluster.kafka_bootstrap, tmp_path)
         config = parse(lab.definition.config)
         broker = connect(CLUSTER, config, lab.definition)
         bounds = InputBounds(kafka_settings(config), lab.definition.group)

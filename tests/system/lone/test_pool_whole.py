@@ -5,9 +5,7 @@ The tree is closed to others.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -28,18 +26,11 @@ NODES = {number: number for number in range(3)}
 SESSION_MS = 3_000
 
 
-@pytest.fixture
-def cluster() -> Iterator[LocalCluster]:
-    """Servers of the test's own, which it damages."""
-    with LocalCluster.start(f"whole-{os.getpid()}", nodes=0, is_temporary=True) as cluster:
-        yield cluster
-
-
 def test_a_job_goes_on_without_zookeeper_and_after_all_was_killed(
-    cluster: LocalCluster, tmp_path: Path
+    own_cluster: LocalCluster, tmp_path: Path
 ) -> None:
     keys = {"zookeeper.session.timeout.ms": str(SESSION_MS)}
-    with pool_of(cluster, tmp_path, NODES, **keys) as pool, closing(JobOnPool(pool, "whole", 2)) as job:
+    with pool_of(own_cluster, tmp_path, NODES, **keys) as pool, closing(JobOnPool(pool, "whole", 2)) as job:
         job.deploy()
         job.wait_whole()
         only_its_own_read_the_tree(job)
