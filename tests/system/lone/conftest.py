@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from embedded.cluster import LocalCluster
+from tests.fakes.zookeeper import LoneZooKeeper
 from tests.kernel_lab import Child
 from tests.topics import delete_made_topics
 
@@ -17,6 +18,13 @@ def own_cluster() -> Iterator[LocalCluster]:
     """ZooKeeper and Kafka of the module's own, for tests that damage them, or that have a broker join them."""
     with LocalCluster.start(f"own-{os.getpid()}", nodes=0, is_temporary=True) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
+    """A ZooKeeper server that no test damages: each has a cluster of its own name there."""
+    with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

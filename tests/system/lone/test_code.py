@@ -62,12 +62,6 @@ ONE, TWO = bundle("one "), bundle("two ")
 Make = Callable[..., CodeCandidate]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
-    with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
-
-
 @pytest.fixture
 def name() -> str:
     return f"t{uuid.uuid4().hex[:10]}"

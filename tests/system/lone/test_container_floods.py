@@ -22,15 +22,9 @@ pytestmark = pytest.mark.soak
 _DESCRIPTORS = 1_024
 
 
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
-    with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
-
-
 @pytest.fixture
-def stage(zookeeper: LoneZooKeeper, tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(zookeeper, tmp_path, "floods")
+def stage(server: LoneZooKeeper, tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(server, tmp_path, "floods")
     yield stage
     stage.close()
 

@@ -170,15 +170,9 @@ class Stage:
         self.client.close()
 
 
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
-    with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
-
-
 @pytest.fixture
-def stage(zookeeper: LoneZooKeeper, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    stage = Stage(zookeeper, tmp_path, str(request.node.name))
+def stage(server: LoneZooKeeper, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    stage = Stage(server, tmp_path, str(request.node.name))
     yield stage
     stage.close()
     for each in stage.processes:

@@ -67,9 +67,9 @@ _Read = TypeVar("_Read")
 class Member:
     """A membership with what it posted."""
 
-    def __init__(self, zookeeper: LoneZooKeeper, cluster: str, record: ContainerRecord = RECORD) -> None:
+    def __init__(self, server: LoneZooKeeper, cluster: str, record: ContainerRecord = RECORD) -> None:
         self._queue: queue.SimpleQueue[ControlEvent] = queue.SimpleQueue()
-        self.client = make_client(zookeeper.connect, 15_000)
+        self.client = make_client(server.connect, 15_000)
         self.membership = ZooKeeperMembership(self.client, cluster, record, self._queue.put)
         self.membership.start()
 
@@ -89,12 +89,6 @@ class Member:
         return self.next(Registered).incarnation
 
 
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
-    with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
-
-
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """A cluster of the test's own."""
@@ -102,25 +96,25 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def client(zookeeper: LoneZooKeeper) -> Iterator[Any]:
-    client = zookeeper.client()
+def client(server: LoneZooKeeper) -> Iterator[Any]:
+    client = server.client()
     yield client
     client.stop()
     client.close()
 
 
 @pytest.fixture
-def member(zookeeper: LoneZooKeeper, name: str) -> Iterator[Member]:
-    member = Member(zookeeper, name)
+def member(server: LoneZooKeeper, name: str) -> Iterator[Member]:
+    member = Member(server, name)
     member.next(SessionConnected)
     yield member
     member.membership.leave(PATIENCE_SECONDS)
     member.client.close()
 
 
-def end_session(zookeeper: LoneZooKeeper, member: KazooClient) -> None:
+def end_session(server: LoneZooKeeper, member: KazooClient) -> None:
     """End another client's session, as its expiry would."""
-    twin = KazooClient(zookeeper.connect, client_id=member.client_id, timeout=1.5)
+    twin = KazooClient(server.connect, client_id=member.client_id, timeout=1.5)
     twin.start(timeout=PATIENCE_SECONDS)
     twin.stop()
     twin.close()
@@ -139,7 +133,7 @@ def test_registering_twice_is_one_incarnation(member: Member) -> None:
 
 
 def test_what_a_former_session_left_is_replaced(
-    zookeeper: LoneZooKeeper, member: Member, client: Any, name: str
+    server: LoneZooKeeper, member: Member, client: Any, name: str
 ) -> None:
     client.create(container_path(name, RECORD.container), b"old", ephemeral=True, makepath=True)
     old = client.exists(container_path(name, RECORD.container))
@@ -147,7 +141,7 @@ def test_what_a_former_session_left_is_replaced(
 
 
 def test_leaving_deletes_the_registration(
-    zookeeper: LoneZooKeeper, member: Member, client: Any, name: str
+    server: LoneZooKeeper, member: Member, client: Any, name: str
 ) -> None:
     member.registered()
     member.membership.leave(PATIENCE_SECONDS)
@@ -155,10 +149,10 @@ def test_leaving_deletes_the_registration(
 
 
 def test_an_ended_session_is_told_and_the_next_registration_is_a_new_incarnation(
-    zookeeper: LoneZooKeeper, member: Member
+    server: LoneZooKeeper, member: Member
 ) -> None:
     first = member.registered()
-    end_session(zookeeper, member.client)
+    end_session(server, member.client)
     member.until(SessionLost)
     member.until(SessionConnected)
     assert member.registered() > first
@@ -192,8 +186,8 @@ def test_a_leader_record_of_another_program_is_told_as_unknown(
     assert "controller" in member.next(LeaderUnknown).reason
 
 
-def test_a_task_record_is_read_as_it_is_now(zookeeper: LoneZooKeeper, client: Any, name: str) -> None:
-    own = make_client(zookeeper.connect, 5_000)
+def test_a_task_record_is_read_as_it_is_now(server: LoneZooKeeper, client: Any, name: str) -> None:
+    own = make_client(server.connect, 5_000)
     own.start(timeout=PATIENCE_SECONDS)
     records = ZooKeeperRecordReader(own, name)
     assert records.read(TASK) is None
@@ -226,9 +220,9 @@ def test_a_record_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> No
 
 
 def test_a_registered_container_is_found_by_its_peers(
-    zookeeper: LoneZooKeeper, member: Member, client: Any, name: str
+    server: LoneZooKeeper, member: Member, client: Any, name: str
 ) -> None:
-    own = make_client(zookeeper.connect, 5_000)
+    own = make_client(server.connect, 5_000)
     own.start(timeout=PATIENCE_SECONDS)
     peers = ZooKeeperPeers(own, name)
     assert peers.find(RECORD.container) is None
@@ -245,8 +239,8 @@ def test_a_registered_container_is_found_by_its_peers(
 
 
 @pytest.fixture
-def master(zookeeper: LoneZooKeeper, name: str) -> Iterator[ZooKeeper]:
-    with ZooKeeper(zookeeper.connect, name) as master:
+def master(server: LoneZooKeeper, name: str) -> Iterator[ZooKeeper]:
+    with ZooKeeper(server.connect, name) as master:
         yield master
 
 
@@ -366,12 +360,12 @@ def test_a_server_that_restarts_costs_neither_session_nor_registration(tmp_path:
 
 @contextmanager
 def wired(
-    zookeeper: LoneZooKeeper, session_ms: int, ways: int = 1
+    server: LoneZooKeeper, session_ms: int, ways: int = 1
 ) -> Iterator[tuple[tuple[Wire, ...], KazooClient]]:
     """Have a client, not started yet, that reaches the server by wires, and takes them for as many servers."""
     ports = free_ports(ways)
     client = make_client(",".join(f"{LOOPBACK}:{port}" for port in ports), session_ms)
-    to = int(zookeeper.connect.rpartition(":")[2])
+    to = int(server.connect.rpartition(":")[2])
     with ExitStack() as open_wires:
         wires = tuple(open_wires.enter_context(Wire(port, to)) for port in ports)
         yield wires, client
@@ -393,20 +387,20 @@ def outlived(client: KazooClient) -> Iterator[queue.SimpleQueue[str]]:
 
 
 def test_a_server_that_takes_connections_and_does_not_answer_costs_no_session(
-    zookeeper: LoneZooKeeper,
+    server: LoneZooKeeper,
 ) -> None:
     """A server that starts loses what was sent to it too early; one that hangs takes connections all the same."""
-    with wired(zookeeper, 6_000) as ((wire,), client):
+    with wired(server, 6_000) as ((wire,), client):
         with outlived(client):
             wire.break_off(unanswered=2)
         assert wire.unanswered == 0
 
 
 def test_a_server_that_falls_silent_is_left_in_time_however_much_it_is_asked(
-    zookeeper: LoneZooKeeper,
+    server: LoneZooKeeper,
 ) -> None:
     """What is sent counts as a sign of life of ours, and not of the server's."""
-    with wired(zookeeper, 3_000) as ((wire,), client), outlived(client) as states:
+    with wired(server, 3_000) as ((wire,), client), outlived(client) as states:
         wire.hush()
 
         def has_left() -> bool:
@@ -417,10 +411,10 @@ def test_a_server_that_falls_silent_is_left_in_time_however_much_it_is_asked(
 
 
 def test_a_server_that_fell_silent_is_tried_last(
-    zookeeper: LoneZooKeeper, monkeypatch: pytest.MonkeyPatch
+    server: LoneZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever chance says: of the session there may be no more left than to connect once."""
-    with wired(zookeeper, 3_000, ways=2) as (wires, client):
+    with wired(server, 3_000, ways=2) as (wires, client):
         order = [port for _, port in client.hosts]
         monkeypatch.setattr(
             random, "shuffle", lambda hosts: hosts.sort(key=lambda each: order.index(each[-1]))
@@ -436,9 +430,9 @@ def test_a_server_that_fell_silent_is_tried_last(
 
 
 def test_a_server_that_is_slow_to_answer_everybody_is_given_the_time_in_the_end(
-    zookeeper: LoneZooKeeper,
+    server: LoneZooKeeper,
 ) -> None:
     """Whoever gave up too early comes back with more patience."""
-    with wired(zookeeper, 1_000) as ((wire,), client):
+    with wired(server, 1_000) as ((wire,), client):
         wire.hold_back(0.5)
         client.start(timeout=PATIENCE_SECONDS)

@@ -50,6 +50,7 @@ Make = Callable[[str], DeskCandidate]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
+    """A server of the module's own: one test stops it, and another one counts its connections."""
     with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -135,12 +134,6 @@ def test_an_input_that_was_made_again_and_has_grown_past_the_committed_offset(
 # ---- the command that accepts one ----
 
 
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
-    with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
-
-
 @pytest.fixture
 def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have commands be of a user who has submitted before."""
@@ -175,9 +168,9 @@ class Command:
 
 @pytest.mark.usefixtures("credentials")
 def test_an_accepted_input_is_read_from_its_beginning_and_all_else_goes_on(
-    lab: Lab, zookeeper: LoneZooKeeper, capsys: pytest.CaptureFixture[str]
+    lab: Lab, server: LoneZooKeeper, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = Command(lab, zookeeper, capsys)
+    command = Command(lab, server, capsys)
     (topic,) = lab.inputs
     with lab.local("host-a") as active:
         process(lab, active)
@@ -200,9 +193,9 @@ def test_an_accepted_input_is_read_from_its_beginning_and_all_else_goes_on(
 
 @pytest.mark.usefixtures("credentials")
 def test_an_accepted_changelog_with_its_inputs_brings_the_whole_state_back(
-    lab: Lab, zookeeper: LoneZooKeeper, capsys: pytest.CaptureFixture[str]
+    lab: Lab, server: LoneZooKeeper, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = Command(lab, zookeeper, capsys)
+    command = Command(lab, server, capsys)
     with lab.local("host-a") as active:
         process(lab, active)
     make_again(lab, lab.definition.changelog)

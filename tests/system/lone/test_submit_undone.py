@@ -163,12 +163,6 @@ class Submit:
         return found
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
-    with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
-
-
 @pytest.fixture
 def submit(server: LoneZooKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Submit]:
     (tmp_path / "yarn-site.xml").write_text("<configuration/>", encoding="utf-8")

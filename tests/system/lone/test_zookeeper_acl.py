@@ -61,6 +61,7 @@ CHROOT = "/apps/sf"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
+    """A server of the module's own: who creates what is above the trees of clusters matters here."""
     with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
 
