@@ -52,6 +52,23 @@ def make_topics(bootstrap: str, topics: Iterable[NewTopic]) -> None:
     soon(lambda: not _unknown(bootstrap, wanted), lambda: f"the ends of {_unknown(bootstrap, wanted)}")
 
 
+def create_again(bootstrap: str, topic: NewTopic) -> None:
+    """Delete a topic and create it again, as its owner would."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deleted = admin.delete_topics([topic.topic], operation_timeout=PATIENCE_SECONDS)
+    deleted[topic.topic].result(PATIENCE_SECONDS)
+
+    def is_created() -> bool:
+        try:
+            admin.create_topics([topic])[topic.topic].result(PATIENCE_SECONDS)
+        except KafkaException:
+            # It may still be on its way out.
+            return False
+        return True
+
+    soon(is_created, f"{topic.topic} is created again")
+
+
 def _unknown(bootstrap: str, wanted: dict[str, int]) -> dict[str, Exception]:
     """Return which topics do not report their ends, and why.
 

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import psutil
 
-from demo.command import CLI, ROOT
 from demo.standing import Replica, Status
 from embedded.cluster import LocalCluster
 from tests.meanwhile import meanwhile
@@ -38,6 +37,8 @@ STEADY_CLUSTER = {name: STEADY[name] for name in CLUSTER}
 class JobOnPool(CountingJob):
     """A counting job whose commands know nothing of YARN."""
 
+    SUBMIT = ()
+
     def __init__(
         self,
         pool: PoolOnLoopback,
@@ -57,17 +58,6 @@ class JobOnPool(CountingJob):
     @property
     def environment(self) -> dict[str, str]:
         return self.pool.environment
-
-    def submit(self, *more: str) -> subprocess.Popen[str]:
-        self._watch()
-        return subprocess.Popen(
-            [*CLI, "submit", str(self.file), *more],
-            cwd=ROOT,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
 
     def close(self) -> None:
         """Delete the job."""

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 from msgspec.structs import replace
 
@@ -22,7 +21,8 @@ from standby.shared.model import Fault, Phase, Role, TopicIdentity
 from tests.fakes.certificates import user_directory
 from tests.fakes.zookeeper import LoneZooKeeper, record_job
 from tests.kernel_lab import CLUSTER, Container, Lab
-from tests.patience import PATIENCE_SECONDS, soon
+from tests.patience import soon
+from tests.topics import create_again
 
 
 @pytest.fixture
@@ -40,21 +40,8 @@ def lab(kafka_bootstrap: str, tmp_path: Path) -> Lab:
 
 
 def make_again(lab: Lab, topic: str) -> None:
-    for deleted in lab.admin.delete_topics([topic], operation_timeout=PATIENCE_SECONDS).values():
-        deleted.result(PATIENCE_SECONDS)
     policy = "compact" if topic == lab.definition.changelog else "delete"
-    new = NewTopic(topic, lab.tasks, 1, config={"cleanup.policy": policy})
-
-    def is_made() -> bool:
-        try:
-            for made in lab.admin.create_topics([new]).values():
-                made.result(PATIENCE_SECONDS)
-        except KafkaException:
-            # It may still be on its way out.
-            return False
-        return True
-
-    soon(is_made, f"{topic} is made again")
+    create_again(lab.bootstrap, NewTopic(topic, lab.tasks, 1, config={"cleanup.policy": policy}))
 
 
 def process(lab: Lab, container: Container, epoch: int = 1) -> None:

@@ -15,8 +15,6 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from demo.scenario import now_ms
@@ -24,10 +22,11 @@ from demo.standing import Replica, Status
 from demo.topics import read_committed
 from embedded.cluster import LocalCluster
 from standby.shared import naming
-from tests.patience import PATIENCE_SECONDS, looks, soon
+from tests.patience import looks
 from tests.system.lone.pool_job import JobOnPool, pool_of, wait_until_all_wait
 from tests.system.lone.pool_lab import PoolOnLoopback, host
 from tests.system.yarn.counting import Pair, some
+from tests.topics import create_again
 
 #: Two jobs of a processor with a standby each need a process for every copy, half of them in each zone. With one more,
 #: whatever processes the copies of a processor come to, those of another one find two hosts.
@@ -243,7 +242,7 @@ def test_a_changelog_made_again_stops_its_job_until_it_is_accepted_and_state_beg
         run, begun, before = job.run_id, now_ms(), outputs(job)
         changelog = naming.changelog_topic(job.cluster_name, job.name, "main", run)
         assert set(states(job).values()) == {"same"}
-        make_again(job.kafka, changelog)
+        create_again(job.kafka, NewTopic(changelog, 1, 1, config=COMPACTED))
         job.produce(0, some(50, 7, 250))
         failed = job.wait_for_event("job_status", begun, job=job.name, status="failed")
         assert f"{changelog} was deleted and created again" in (failed.reason or "")
@@ -261,23 +260,6 @@ def test_a_changelog_made_again_stops_its_job_until_it_is_accepted_and_state_beg
         anew = counted(some(50, 7, 250))
         assert await_outputs(job, 250) == {key: [*before[key], *anew.get(key, [])] for key in before}
         assert set(states(job).values()) == {"same"}
-
-
-def make_again(kafka: str, topic: str) -> None:
-    """Delete a topic and create it again, as its owner would."""
-    admin = AdminClient({"bootstrap.servers": kafka})
-    for deleted in admin.delete_topics([topic], operation_timeout=PATIENCE_SECONDS).values():
-        deleted.result(PATIENCE_SECONDS)
-
-    def is_made() -> bool:
-        try:
-            for made in admin.create_topics([NewTopic(topic, 1, 1, config=COMPACTED)]).values():
-                made.result(PATIENCE_SECONDS)
-        except KafkaException:
-            return False
-        return True
-
-    soon(is_made, f"{topic} is created again")
 
 
 def outputs(job: JobOnPool) -> dict[bytes, list[bytes]]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -17,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from appmaster.api.client import ClusterClient
-from demo.command import ROOT
+from demo.command import CLI, ROOT
 from demo.events import EventLog
 from demo.standing import Status, parse
 from demo.topics import Stamped, read_committed
@@ -38,6 +37,9 @@ Pair = tuple[bytes, bytes]
 
 class CountingJob(RunningJob):
     """One job with topics of its own: ``topic`` → ``topic-out``, and ``topic-dead`` for dead letters."""
+
+    SUBMIT: ClassVar[tuple[str, ...]] = ("--no-probe",)
+    """Options: each look at a host takes a container of its own; test_submit.py has one."""
 
     def __init__(
         self,
@@ -99,10 +101,9 @@ class CountingJob(RunningJob):
         """Begin to submit; returns the command, which ends when every replica is deployed."""
         self._watch()
         return subprocess.Popen(
-            # Each look at a host takes a container of its own; test_submit.py has one.
-            [sys.executable, "-m", "appmaster.cli.main", "submit", str(self.file), "--no-probe", *more],
+            [*CLI, "submit", str(self.file), *self.SUBMIT, *more],
             cwd=ROOT,
-            env=self.cluster.environment(),
+            env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

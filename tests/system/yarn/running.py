@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ import msgspec
 
 from appmaster.adapters.credentials.keyring import Keyring, keyring_in
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from demo.command import ROOT
+from demo.command import CLI, ROOT
 from demo.events import Event, EventLog
 from demo.standing import Replica, Status
 from embedded.cluster import LocalCluster
@@ -245,7 +244,7 @@ class RunningJob(ABC):
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "appmaster.cli.main", *arguments],
+            [*CLI, *arguments],
             cwd=ROOT,
             env=self.environment,
             capture_output=True,
