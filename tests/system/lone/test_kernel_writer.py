@@ -73,6 +73,22 @@ def opened(broker: Broker) -> Writer:
     return writer
 
 
+def write(writer: Writer, outputs: list[Emitted]) -> None:
+    """Write records in one transaction."""
+    writer.begin(b"record")
+    writer.prepare(outputs, {}, Offsets.of(1), "m")
+    writer.commit()
+
+
+def give_up_and_write(broker: Broker, writer: Writer, outputs: list[Emitted]) -> None:
+    """Abort what a writer has begun; the next one of the task writes records."""
+    writer.abort()
+    writer.close()
+    again = opened(broker)
+    write(again, outputs)
+    again.close()
+
+
 def read(bootstrap: str, topic: str, count: int) -> list[Message]:
     """Return the first ``count`` committed records of the topic's only partition."""
     consumer = Consumer(
@@ -119,9 +135,7 @@ def test_what_is_empty_missing_or_has_headers_comes_as_it_was_sent(
         Emitted(topic, None, b"2", [("h", b"1"), ("h", None)]),
         Emitted(topic, b"k", b"3"),
     ]
-    writer.begin(b"record")
-    writer.prepare(outputs, {}, Offsets.of(1), "m")
-    writer.commit()
+    write(writer, outputs)
     came = read(kafka_bootstrap, topic, len(outputs))
     assert [(each.key(), each.value()) for each in came] == [(each.key, each.value) for each in outputs]
     assert [each.headers() for each in came] == [
@@ -140,7 +154,6 @@ def test_a_record_has_the_time_that_it_is_given_else_that_of_its_sending(
         Emitted(topic, b"k", b"3", {"h": b"x"}, begun - 1),
         Emitted(topic, b"k", b"4", {"h": b"x"}),
     ]
-    writer.begin(b"record")
     write(writer, outputs)
     writer.close()
     first, second, third, fourth = (
@@ -154,15 +167,9 @@ def test_a_time_that_the_topic_refuses_is_a_fault_of_the_record(
     broker: Broker, writer: Writer, name: str, kafka_bootstrap: str
 ) -> None:
     alter(kafka_bootstrap, f"{name}-out", "message.timestamp.before.max.ms", "3600000")
-    writer.begin(b"record")
     with pytest.raises(RecordRefused, match=r"message\.timestamp\.before\.max\.ms"):
         write(writer, [Emitted(f"{name}-out", b"k", b"1", timestamp_ms=1_357_000_000_123)])
-    writer.abort()
-    writer.close()
-    writer = opened(broker)
-    writer.begin(b"record")
-    write(writer, [Emitted(f"{name}-out", b"k", b"1")])
-    writer.close()
+    give_up_and_write(broker, writer, [Emitted(f"{name}-out", b"k", b"1")])
 
 
 def test_a_record_that_is_too_large_is_named_as_the_cause(writer: Writer, name: str) -> None:
@@ -174,9 +181,7 @@ def test_a_record_that_is_too_large_is_named_as_the_cause(writer: Writer, name: 
         writer.prepare([small, large, small], {}, Offsets.of(1), "m")
     # Nothing else is wrong with it: what it had begun can be ended.
     writer.abort()
-    writer.begin(b"record")
-    writer.prepare([small], {}, Offsets.of(1), "m")
-    writer.commit()
+    write(writer, [small])
     writer.close()
 
 
@@ -187,15 +192,9 @@ def test_a_record_that_the_topic_refuses_is_named_and_the_next_transaction_is_we
     bound(kafka_bootstrap, f"{name}-out", 100_000)
     small, large = Emitted(f"{name}-out", b"k", b"1"), Emitted(f"{name}-out", b"k", bytes(size))
     told = rf"{size + 1} bytes, .* {name}-out: the topic's max.message.bytes is 100000"
-    writer.begin(b"record")
     with pytest.raises(RecordTooLarge, match=told):
         write(writer, [small, large, small])
-    writer.abort()
-    writer.close()
-    writer = opened(broker)
-    writer.begin(b"record")
-    write(writer, [small])
-    writer.close()
+    give_up_and_write(broker, writer, [small])
     assert [each.value() for each in read(kafka_bootstrap, f"{name}-out", 1)] == [b"1"]
 
 
@@ -218,7 +217,6 @@ def test_a_record_is_named_that_is_refused_while_offsets_are_sent(
     bound(kafka_bootstrap, f"{name}-out", 100_000)
     monkeypatch.setattr(clients, "WRITER", replace(clients.WRITER, library=Overtaken))
     writer = opened(broker)
-    writer.begin(b"record")
     with pytest.raises(RecordTooLarge, match=r"the topic's max\.message\.bytes is 100000"):
         write(writer, [Emitted(f"{name}-out", b"k", bytes(110_000))])
     writer.abort()
@@ -229,15 +227,9 @@ def test_a_record_without_a_key_is_refused_by_a_compacted_topic_and_is_no_fault_
     broker: Broker, writer: Writer, name: str, kafka_bootstrap: str
 ) -> None:
     alter(kafka_bootstrap, f"{name}-out", "cleanup.policy", "compact")
-    writer.begin(b"record")
     with pytest.raises(RecordRefused, match="accepts none without a key"):
         write(writer, [Emitted(f"{name}-out", None, b"1")])
-    writer.abort()
-    writer.close()
-    writer = opened(broker)
-    writer.begin(b"record")
-    write(writer, [Emitted(f"{name}-out", b"k", b"1")])
-    writer.close()
+    give_up_and_write(broker, writer, [Emitted(f"{name}-out", b"k", b"1")])
 
 
 def test_records_that_are_too_many_for_one_piece_are_sent_in_smaller_ones(
@@ -246,15 +238,9 @@ def test_records_that_are_too_many_for_one_piece_are_sent_in_smaller_ones(
     """librdkafka sends up to a megabyte in one piece, and does not part one that is refused."""
     bound(kafka_bootstrap, f"{name}-out", 20_000)
     outputs = [Emitted(f"{name}-out", b"k", b"%d" % number + bytes(1_000)) for number in range(300)]
-    writer.begin(b"record")
     with pytest.raises(RecordTooLarge, match=rf"the largest records: {name}-out 1004 bytes"):
         write(writer, outputs)
-    writer.abort()
-    writer.close()
-    writer = opened(broker)
-    writer.begin(b"record")
-    write(writer, outputs)
-    writer.close()
+    give_up_and_write(broker, writer, outputs)
     came = read(kafka_bootstrap, f"{name}-out", len(outputs))
     assert [each.value() for each in came] == [each.value for each in outputs]
 
@@ -304,20 +290,13 @@ def alter(bootstrap: str, topic: str, setting: str, value: str) -> None:
         soon(partial(has, name, wanted), f"{name} of {topic}")
 
 
-def write(writer: Writer, outputs: list[Emitted]) -> None:
-    writer.prepare(outputs, {}, Offsets.of(1), "m")
-    writer.commit()
-
-
 def test_a_sweep_ends_in_each_partition_that_a_transaction_may_have_been_in(
     writer: Writer, name: str, kafka_bootstrap: str
 ) -> None:
     topics = ("out", "late", "changelog")
     assert writer.sweep() == {(f"{name}-{topic}", 0): 0 for topic in topics}
     small = Emitted(f"{name}-out", b"k", b"1")
-    writer.begin(b"record")
-    writer.prepare([small], {}, Offsets.of(1), "m")
-    writer.commit()
+    write(writer, [small])
     writer.close()
     (came,) = read(kafka_bootstrap, f"{name}-out", 1)
     assert (came.offset(), came.value()) == (2, b"1"), "a record and a marker come before it"
