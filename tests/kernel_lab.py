@@ -169,9 +169,14 @@ class Lab:
     def jobs(self) -> Mapping[str, JobDefinition]:
         return {self.definition.name: self.definition}
 
+    def promote(self, container: Container | Child, copy: int, epoch: int) -> None:
+        """Make the copies in ``container`` the actives at ``epoch``, which is 1 for the first ones of a run."""
+        self.name(copy, epoch, claimed=epoch > 1)
+        container.want(copy, Role.ACTIVE, epoch)
+
     def settle(self, active: Container | Child, standby: Container | Child) -> None:
         """Wait until ``active``, with copies 0 at epoch 1, has processed some input, and copies 1 tail it."""
-        active.want(0, Role.ACTIVE, 1)
+        self.promote(active, 0, 1)
         standby.want(1, Role.STANDBY, 1)
         self.produce(100)
         active.await_processed()

@@ -29,9 +29,8 @@ def succeed_one_that_dies_in_a_batch(
     Returns how the successor's replicas were when all input was processed.
     """
     point, hit, more = (*death, {})[:3]
-    lab.name(0, 1)
     doomed = start_child(lab, "host-a", kill_at=point, hit=hit, **more)
-    doomed.want(0, Role.ACTIVE, 1)
+    lab.promote(doomed, 0, 1)
     with lab.local("host-b") as successor:
         successor.want(1, Role.STANDBY, 1)
         successor.await_phase(Phase.TAILING)
@@ -39,8 +38,7 @@ def succeed_one_that_dies_in_a_batch(
         assert doomed.await_death() == -signal.SIGKILL
         if more.get("hold_at"):
             assert sorted(offset > 0 for offset in lab.committed_offsets()) == [False, True]
-        lab.name(1, 2, claimed=True)
-        successor.want(1, Role.ACTIVE, 2)
+        lab.promote(successor, 1, 2)
         lab.produce(300)
         successor.await_processed()
         statuses = successor.statuses().values()
@@ -91,8 +89,7 @@ def take_over(lab: Lab, start_child: StartChild, keeper: Container, epoch: int, 
 def succeed(lab: Lab, doomed: Child, keeper: Container, epoch: int) -> None:
     """Have ``keeper`` take over at ``epoch`` from a process that is dying, and commit."""
     assert doomed.await_death() == -signal.SIGKILL
-    lab.name(1, epoch, claimed=True)
-    keeper.want(1, Role.ACTIVE, epoch)
+    lab.promote(keeper, 1, epoch)
     keeper.await_all(lambda each: each.first_commit_ms is not None)
 
 

@@ -182,15 +182,13 @@ def test_kernel_gets_through_everywhere_with_the_rights_that_are_told(
     caplog.set_level(logging.DEBUG)
     lab = lab_of(ways[name], tmp_path)
     allow(lab, ways[name].principal, of_containers(lab).values())
-    lab.name(0, 1)
     with lab.local("host-a") as active, lab.local("host-b") as standby:
-        active.want(0, Role.ACTIVE, 1)
+        lab.promote(active, 0, 1)
         standby.want(1, Role.STANDBY, 1)
         lab.produce(300)
         active.await_processed()
         standby.await_all(lambda each: each.phase is Phase.TAILING and each.lag_records == 0)
-        lab.name(1, 2, claimed=True)
-        standby.want(1, Role.ACTIVE, 2)
+        lab.promote(standby, 1, 2)
         lab.produce(100)
         standby.await_processed()
     lab.assert_exact()
@@ -338,9 +336,8 @@ def said_by_a_fence(lab: Lab, _: str) -> str:
 
 def said_by_a_copy(lab: Lab, why: str) -> str:
     lab.directory.mkdir()
-    lab.name(0, 1)
     with lab.local("host-a") as container:
-        container.want(0, Role.ACTIVE, 1)
+        lab.promote(container, 0, 1)
         container.await_all(lambda each: re.search(why, each.detail) is not None)
         return " ".join(each.detail for each in container.statuses().values())
 
@@ -351,9 +348,8 @@ def test_tokens_are_renewed_while_records_flow(
     way = ways["OAUTHBEARER, short"]
     lab = lab_of(way, tmp_path)
     allow(lab, way.principal, of_containers(lab).values())
-    lab.name(0, 1)
     with lab.local("host-a") as active:
-        active.want(0, Role.ACTIVE, 1)
+        lab.promote(active, 0, 1)
         lab.produce(50)
         active.await_processed()
         # Each client renews its own: those of all others have expired when the last one's is the third.

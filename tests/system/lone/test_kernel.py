@@ -54,13 +54,11 @@ def test_exact_when_a_promotion_dies(lab: Lab, start_child: StartChild, point: s
         lab.produce(300)
         first.await_processed()
         doomed.await_phase(Phase.TAILING)
-        lab.name(1, 2, claimed=True)
-        doomed.want(1, Role.ACTIVE, 2)
+        lab.promote(doomed, 1, 2)
         assert doomed.await_death() == -signal.SIGKILL
         lab.produce(100)
         # The next decision falls back on the first, which may or may not have noticed that it was fenced.
-        lab.name(0, 3, claimed=True)
-        first.want(0, Role.ACTIVE, 3)
+        lab.promote(first, 0, 3)
         first.await_processed()
     lab.assert_exact()
     lab.assert_local_state("host-a")
@@ -74,17 +72,11 @@ def test_a_zombie_writes_nothing_and_steps_down_by_itself(lab: Lab) -> None:
         if point == probes.BEFORE_COMMIT and stop.is_set():
             assert go.wait(PATIENCE_SECONDS)
 
-    lab.name(0, 1)
     with lab.local("host-a", stall) as zombie, lab.local("host-b") as successor:
-        zombie.want(0, Role.ACTIVE, 1)
-        successor.want(1, Role.STANDBY, 1)
-        lab.produce(200)
-        zombie.await_processed()
-        successor.await_phase(Phase.TAILING)
+        lab.settle(zombie, successor)
         stop.set()
         lab.produce(200)
-        lab.name(1, 2, claimed=True)
-        successor.want(1, Role.ACTIVE, 2)
+        lab.promote(successor, 1, 2)
         successor.await_processed()
         go.set()
         # Its own commits tell it, or the newer claim; nobody gives it an order.
@@ -101,17 +93,15 @@ def test_a_zombie_writes_nothing_and_steps_down_by_itself(lab: Lab) -> None:
 
 
 def test_a_stopped_process_wakes_up_fenced(lab: Lab, start_child: StartChild) -> None:
-    lab.name(0, 1)
     zombie = start_child(lab, "host-a")
-    zombie.want(0, Role.ACTIVE, 1)
+    lab.promote(zombie, 0, 1)
     with lab.local("host-b") as successor:
         successor.want(1, Role.STANDBY, 1)
         lab.produce(500)
         zombie.await_phase(Phase.ACTIVE)
         successor.await_phase(Phase.TAILING)
         zombie.send(signal.SIGSTOP)
-        lab.name(1, 2, claimed=True)
-        successor.want(1, Role.ACTIVE, 2)
+        lab.promote(successor, 1, 2)
         lab.produce(500)
         successor.await_processed()
         zombie.send(signal.SIGCONT)
@@ -191,9 +181,8 @@ def test_any_changelog_tail_is_replayed_to_its_end(kafka_bootstrap: str, tmp_pat
 
 
 def test_left_over_state_is_used_and_that_of_another_run_is_not(lab: Lab) -> None:
-    lab.name(0, 1)
     with lab.local("host-a") as container:
-        container.want(0, Role.ACTIVE, 1)
+        lab.promote(container, 0, 1)
         lab.produce(300)
         container.await_processed()
     replayed: list[str] = []
@@ -227,7 +216,6 @@ def test_a_changelog_cut_off_below_the_position_is_never_restored_from(
     # A purely compacted topic cannot be cut; somebody's operations may have made it another.
     lab = Lab(kafka_bootstrap, tmp_path, changelog_policy="compact,delete")
     told = f"changelog {lab.definition.changelog}-0 has lost its beginning: it begins at offset"
-    lab.name(0, 1)
     with lab.local("host-a") as active, lab.local("host-b") as standby:
         lab.settle(active, standby)
         standby.close()
@@ -254,8 +242,7 @@ def test_a_changelog_cut_off_below_the_position_is_never_restored_from(
     outputs = lab.committed_records(f"{lab.definition.name}-out")
     lab.produce(50)
     with lab.local("host-c") as without_state:
-        lab.name(2, 2, claimed=True)
-        without_state.want(2, Role.ACTIVE, 2)
+        lab.promote(without_state, 2, 2)
         without_state.await_all(
             lambda each: (
                 each.phase is Phase.FAILED and told in each.detail

@@ -61,13 +61,12 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
             restoring.set()
             assert may_restore.wait(3 * PATIENCE_SECONDS)
 
-    lab.name(0, 1)
     with (
         lab.local("host-a", hold_open) as active,
         lab.local("host-b") as standby,
         lab.local("host-c", hold) as late,
     ):
-        active.want(0, Role.ACTIVE, 1)
+        lab.promote(active, 0, 1)
         standby.want(1, Role.STANDBY, 1)
         active.await_phase(Phase.ACTIVE)
         standby.await_phase(Phase.TAILING)
@@ -98,8 +97,7 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
             each.await_all(lambda one: one.phase is Phase.TAILING and one.lag_records == 0)
         assert [each.replicas.broken for each in (active, standby, late)] == [None] * 3
         # And the standbys are as good as they say.
-        lab.name(1, 2, claimed=True)
-        standby.want(1, Role.ACTIVE, 2)
+        lab.promote(standby, 1, 2)
         lab.produce(100)
         standby.await_processed()
         late.await_all(lambda one: one.lag_records == 0)

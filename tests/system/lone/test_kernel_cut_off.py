@@ -47,7 +47,6 @@ def test_active_that_is_cut_off_says_so_and_what_it_sent_last_changes_nothing(
     lab: Lab, broker: FarBroker, start_child: StartChild, is_told_first: bool
 ) -> None:
     """It is told to be a standby while it is cut off, or hears of it only after all that waited has arrived."""
-    lab.name(0, 1)
     active = start_child(lab, "host-a", **by_wire(lab, broker))
     with lab.local("host-b") as standby:
         lab.settle(active, standby)
@@ -57,8 +56,7 @@ def test_active_that_is_cut_off_says_so_and_what_it_sent_last_changes_nothing(
             assert all(each.phase is Phase.TAILING for each in standby.statuses().values())
             if is_told_first:
                 active.want(0, Role.STANDBY, 2)
-            lab.name(1, 2, claimed=True)
-            standby.want(1, Role.ACTIVE, 2)
+            lab.promote(standby, 1, 2)
             standby.await_phase(Phase.ACTIVE)
             broker.wire.mend()
             active.await_all(lambda each: not each.is_cut_off)
@@ -77,7 +75,6 @@ def test_promotion_that_is_cut_off_ends_when_another_is_promoted(
     lab: Lab, broker: FarBroker, start_child: StartChild, is_told_first: bool
 ) -> None:
     """What it asked of the coordinator comes late, and fences the one that went on meanwhile: that one claims anew."""
-    lab.name(0, 1)
     active = start_child(lab, "host-a")
     stranded = start_child(lab, "host-b", **by_wire(lab, broker))
     with lab.local("host-c") as other:
@@ -86,15 +83,13 @@ def test_promotion_that_is_cut_off_ends_when_another_is_promoted(
         other.await_phase(Phase.TAILING)
         broker.wire.cut()
         active.end()
-        lab.name(1, 2, claimed=True)
-        stranded.want(1, Role.ACTIVE, 2)
+        lab.promote(stranded, 1, 2)
         stranded.await_all(lambda each: each.role is Role.ACTIVE and each.epoch == 2)
         with lab.load():
             assert all(each.phase is not Phase.ACTIVE for each in stranded.statuses().values())
             if is_told_first:
                 stranded.want(1, Role.STANDBY, 3)
-            lab.name(2, 3, claimed=True)
-            other.want(2, Role.ACTIVE, 3)
+            lab.promote(other, 2, 3)
             other.await_phase(Phase.ACTIVE)
             broker.wire.mend()
             if not is_told_first:

@@ -35,9 +35,8 @@ def test_a_damaged_batch_of_the_changelog_is_named_and_not_passed(
     own_cluster: LocalCluster, tmp_path: Path
 ) -> None:
     lab = Lab(own_cluster.kafka_bootstrap, tmp_path, 1)
-    lab.name(0, 1)
     with lab.local("host-a") as active:
-        active.want(0, Role.ACTIVE, 1)
+        lab.promote(active, 0, 1)
         for _ in range(5):
             lab.produce(50)
             active.await_processed()
@@ -54,8 +53,7 @@ def test_a_damaged_batch_of_the_changelog_is_named_and_not_passed(
         active.await_processed()
     outputs = lab.committed_records(f"{lab.definition.name}-out")
     with lab.local("host-c") as without_state:
-        lab.name(2, 2, claimed=True)
-        without_state.want(2, Role.ACTIVE, 2)
+        lab.promote(without_state, 2, 2)
         lab.produce(50)
         without_state.await_phase(Phase.FAILED)
         (status,) = without_state.statuses().values()

@@ -46,14 +46,12 @@ def test_there_is_one_dead_letter_whichever_side_of_its_commit_is_deadly(
     lab.produce(5)
     lab.poison(b"raise", headers=headers)
     lab.produce(5)
-    lab.name(0, 1)
     doomed = start_child(lab, "host-a", kill_at=point, hit=3)
-    doomed.want(0, Role.ACTIVE, 1)
+    lab.promote(doomed, 0, 1)
     with lab.local("host-b") as successor:
         successor.want(1, Role.STANDBY, 1)
         assert doomed.await_death() == -signal.SIGKILL
-        lab.name(1, 2, claimed=True)
-        successor.want(1, Role.ACTIVE, 2)
+        lab.promote(successor, 1, 2)
         lab.produce(5)
         successor.await_processed()
     (letter,) = lab.messages(dead)

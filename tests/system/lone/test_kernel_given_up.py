@@ -38,21 +38,15 @@ def test_a_write_that_fails_after_a_good_commit_costs_the_replica_and_no_record(
     kafka_bootstrap: str, tmp_path: Path
 ) -> None:
     lab, disk = Lab(kafka_bootstrap, tmp_path), FailingDisk()
-    lab.name(0, 1)
     with lab.local("host-a", databases=disk) as active, lab.local("host-b") as standby:
-        active.want(0, Role.ACTIVE, 1)
-        standby.want(1, Role.STANDBY, 1)
-        lab.produce(200)
-        active.await_processed()
-        standby.await_phase(Phase.TAILING)
+        lab.settle(active, standby)
         disk.is_broken = True
         before = lab.committed_offsets()
         lab.produce(200)
         active.await_phase(Phase.FAILED)
         assert all("the store is not written" in each.detail for each in active.statuses().values())
         assert all(now > then for now, then in zip(lab.committed_offsets(), before, strict=True))
-        lab.name(1, 2, claimed=True)
-        standby.want(1, Role.ACTIVE, 2)
+        lab.promote(standby, 1, 2)
         standby.await_processed()
         # The disk has room again: what it has is older than what it committed, and is brought up to it.
         disk.is_broken = False
@@ -74,19 +68,13 @@ def test_user_code_that_never_returns_is_given_up_within_its_deadline(
         if hangs.is_set():
             assert go.wait(PATIENCE_SECONDS)
 
-    lab.name(0, 1)
     with lab.local("host-a", step=step) as active, lab.local("host-b") as standby:
-        active.want(0, Role.ACTIVE, 1)
-        standby.want(1, Role.STANDBY, 1)
-        lab.produce(200)
-        active.await_processed()
-        standby.await_phase(Phase.TAILING)
+        lab.settle(active, standby)
         hangs.set()
         lab.produce(200)
         active.await_phase(Phase.FAILED)
         assert all("nothing was committed for 5000 ms" in each.detail for each in active.statuses().values())
-        lab.name(1, 2, claimed=True)
-        standby.want(1, Role.ACTIVE, 2)
+        lab.promote(standby, 1, 2)
         standby.await_processed()
         # What it computed comes too late: it may commit nothing, and write nothing to its store.
         go.set()

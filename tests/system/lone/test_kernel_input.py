@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from standby.shared.model import Phase, Role
+from standby.shared.model import Phase
 from tests.kernel_lab import Container, Lab
 from tests.patience import PATIENCE_SECONDS, soon
 
@@ -42,8 +42,7 @@ def delete_input(lab: Lab, partition: int, before: int) -> None:
 
 
 def process_some(lab: Lab, container: Container, epoch: int) -> None:
-    lab.name(0, epoch, claimed=epoch > 1)
-    container.want(0, Role.ACTIVE, epoch)
+    lab.promote(container, 0, epoch)
     container.await_processed()
 
 
@@ -61,8 +60,7 @@ def test_input_deleted_while_the_task_was_down_is_told_or_passed_never_a_stall(
     delete_input(lab, 0, first_left)
     lost = first_left - (lab.input[0][49][0] + 1)
     with lab.local("host-a") as second:
-        lab.name(0, 2, claimed=True)
-        second.want(0, Role.ACTIVE, 2)
+        lab.promote(second, 0, 2)
         if policy == "fail":
             second.await_all(
                 lambda each: (
@@ -101,8 +99,7 @@ def test_an_idle_active_has_its_offset_kept_and_a_vanished_one_is_that_of_the_la
         lab.assert_exact()
     forget_offsets(lab)
     with lab.local("host-a") as again:
-        lab.name(0, 2, claimed=True)
-        again.want(0, Role.ACTIVE, 2)
+        lab.promote(again, 0, 2)
         lab.produce(20)
         again.await_processed()
     lab.assert_exact()

@@ -48,8 +48,7 @@ def test_a_jvm_that_hangs_costs_its_replica_and_no_record(
             jvm.send_signal(signal.SIGSTOP)
             lab.produce(200)
             active.await_phase(Phase.FAILED)
-            lab.name(1, 2, claimed=True)
-            successor.want(1, Role.ACTIVE, 2)
+            lab.promote(successor, 1, 2)
             successor.await_processed()
             assert active.await_death() == exits.BROKEN
             jvm.wait(PATIENCE_SECONDS)

@@ -14,7 +14,7 @@ from standby.config import parse
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
 from standby.replica.store.keys import prefix
-from standby.shared.model import Offsets, Phase, Role
+from standby.shared.model import Offsets, Phase
 from tests.kernel_lab import CLUSTER, Container, Lab
 from tests.patience import PATIENCE_SECONDS, STRIKE_SECONDS, soon
 from tests.system.lone.deaths import StartChild, process_the_rest, take_over_and_die
@@ -60,9 +60,8 @@ def test_exact_however_often_the_active_is_killed(
 ) -> None:
     lab = Lab(kafka_bootstrap, tmp_path)
     ends, moments = Ends(lab), random.Random(7)
-    lab.name(1, 1)
     with lab.local("host-b", ends) as keeper, lab.load(10, per_second=200):
-        keeper.want(1, Role.ACTIVE, 1)
+        lab.promote(keeper, 1, 1)
         # From now on the records say that the tasks were claimed.
         keeper.await_phase(Phase.ACTIVE)
         for epoch in range(2, 2 + 2 * kills, 2):

@@ -32,7 +32,6 @@ def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
         config = parse(lab.definition.config)
         broker = connect(CLUSTER, config, lab.definition)
         bounds = InputBounds(kafka_settings(config), lab.definition.group)
-        lab.name(0, 1)
         with lab.local("host-a") as active, lab.local("host-b") as standby:
             lab.settle(active, standby)
             standby.await_all(lambda each: each.phase is Phase.TAILING and each.lag_records == 0)
@@ -66,9 +65,8 @@ def have_coordinators(cluster: LocalCluster, directory: Path) -> None:
     """Have Kafka make its own topics, for groups and for transactions, while there is one broker to place them on."""
     directory.mkdir()
     lab = Lab(cluster.kafka_bootstrap, directory, 1)
-    lab.name(0, 1)
     with lab.local("host-a") as active:
-        active.want(0, Role.ACTIVE, 1)
+        lab.promote(active, 0, 1)
         active.await_phase(Phase.ACTIVE)
 
 

@@ -82,9 +82,8 @@ def test_a_standby_equals_its_active_whatever_is_in_the_state(
                 model[key or b""] = value
             yield key, value
 
-    lab.name(0, 1)
     with lab.local("host-a") as active, lab.local("host-b") as standby:
-        active.want(0, Role.ACTIVE, 1)
+        lab.promote(active, 0, 1)
         standby.want(1, Role.STANDBY, 1)
         standby.await_phase(Phase.TAILING)
         lab.write(noted(odd_ones()))
@@ -137,9 +136,8 @@ def test_lag_is_what_the_broker_says_at_all_times(kafka_bootstrap: str, tmp_path
             samples.extend(Sample(at, each, end) for each in statuses)
             time.sleep(LOOK_SECONDS)
 
-    lab.name(0, 1)
     with lab.local("host-a") as active, lab.local("host-b") as standby:
-        active.want(0, Role.ACTIVE, 1)
+        lab.promote(active, 0, 1)
         standby.want(1, Role.STANDBY, 1)
         active.await_phase(Phase.ACTIVE)
         standby.await_phase(Phase.TAILING)

@@ -45,8 +45,7 @@ def make_again(lab: Lab, topic: str) -> None:
 
 
 def process(lab: Lab, container: Container, epoch: int = 1) -> None:
-    lab.name(0, epoch, claimed=epoch > 1)
-    container.want(0, Role.ACTIVE, epoch)
+    lab.promote(container, 0, epoch)
     lab.produce(200)
     container.await_processed()
 
@@ -110,8 +109,7 @@ def test_an_input_that_was_made_again_and_has_grown_past_the_committed_offset(
         make_again(lab, topic)
         lab.produce(1_000)
         with lab.local("host-a") as again:
-            lab.name(0, 2, claimed=True)
-            again.want(0, Role.ACTIVE, 2)
+            lab.promote(again, 0, 2)
             assert_told(again, topic)
     assert lab.committed_records(lab.definition.changelog) == changes
     assert lab.committed_records(f"{lab.definition.name}-out") == outputs

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from standby.config import JobConfig
 from standby.feed.make import make_feed
 from standby.ports import Feed
-from standby.shared.model import Phase, Role
+from standby.shared.model import Phase
 from standby.shared.wire import JobDefinition
 from tests.kernel_lab import Lab
 from tests.topics import make_topics
@@ -54,9 +54,8 @@ def test_what_a_plan_fails_on_is_found_by_halves_and_left_out(
     start_lab: Callable[..., tuple[Lab, str]], transform: str
 ) -> None:
     lab, dead = start_lab(transform, "dead-letter")
-    lab.name(0, 1)
     with lab.local("host-a", make_feed=spark) as container:
-        container.want(0, Role.ACTIVE, 1)
+        lab.promote(container, 0, 1)
         lab.produce(300)
         container.await_processed()
         lab.produce(90)
@@ -73,9 +72,8 @@ def test_what_a_plan_fails_on_is_found_by_halves_and_left_out(
 
 def test_a_plan_that_fails_ends_its_task_alone(start_lab: Callable[..., tuple[Lab, str]]) -> None:
     lab, _ = start_lab("raises_in_worker", "fail")
-    lab.name(0, 1)
     with lab.local("host-a", make_feed=spark) as container:
-        container.want(0, Role.ACTIVE, 1)
+        lab.promote(container, 0, 1)
         lab.produce(60)
         container.await_processed()
         lab.poison(b"poison")
@@ -107,9 +105,8 @@ def test_a_backlog_of_large_records_leaves_the_jvm_its_memory(
     """360 MB wait for a heap of 512 MB: as one batch, which their number would allow, they would be called poison."""
     lab, _ = start_lab("refuses_a_value", "fail", **{"task.batch.max.records": "40000"})
     lab.produce(24_000, padding=b"x" * 15_000)
-    lab.name(0, 1)
     with lab.local("host-a", make_feed=spark) as container:
-        container.want(0, Role.ACTIVE, 1)
+        lab.promote(container, 0, 1)
         container.await_processed()
         assert all(each.failures is None for each in container.statuses().values())
     lab.assert_exact()
