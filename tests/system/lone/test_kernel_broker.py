@@ -21,6 +21,7 @@ from embedded.servers import KAFKA
 from standby.kernel import probes
 from standby.shared.model import Phase, Role
 from tests.kernel_lab import Lab
+from tests.meanwhile import Hold
 from tests.patience import PATIENCE_SECONDS
 from tests.system.lone.broker_kills import Course
 
@@ -46,7 +47,8 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
     # Longer than a transaction may take by default, 5 s; a restart is to be over before the open ones time out.
     timeout = {} if away_seconds else {"job.transaction.timeout.ms": "30000"}
     lab = Lab(own_cluster.kafka_bootstrap, tmp_path, 2, **timeout)
-    restoring, may_restore = threading.Event(), threading.Event()
+    # In the midst of its restore when the broker goes.
+    restore = Hold(probes.REPLAYED)
     stopping, stopped, held = threading.Event(), threading.Event(), threading.Semaphore(0)
 
     def hold_open(point: str) -> None:
@@ -55,16 +57,10 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
             held.release()
             assert stopped.wait(PATIENCE_SECONDS)
 
-    def hold(point: str) -> None:
-        # In the midst of its restore when the broker goes.
-        if point == probes.REPLAYED:
-            restoring.set()
-            assert may_restore.wait(3 * PATIENCE_SECONDS)
-
     with (
         lab.local("host-a", hold_open) as active,
         lab.local("host-b") as standby,
-        lab.local("host-c", hold) as late,
+        lab.local("host-c", restore) as late,
     ):
         lab.promote(active, 0, 1)
         standby.want(1, Role.STANDBY, 1)
@@ -73,12 +69,12 @@ def test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on(
         with lab.load(20, per_second=50):
             active.await_all(lambda each: (each.input_committed or 0) > 100)
             late.want(2, Role.STANDBY, 1)
-            assert restoring.wait(PATIENCE_SECONDS)
+            restore.await_reached()
             stopping.set()
             assert all(held.acquire(timeout=PATIENCE_SECONDS) for _ in range(lab.tasks))
             own_cluster.stop_server(KAFKA)
             stopped.set()
-            may_restore.set()
+            restore.let_go()
             if away_seconds:
                 # For longer than the ends count as fresh: the standby's membership is frozen, nothing is lost.
                 standby.await_all(lambda each: each.end is None and each.phase is Phase.TAILING)

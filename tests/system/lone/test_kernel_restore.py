@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -21,6 +20,7 @@ from standby.replica.store.origin import DATABASE
 from standby.shared.model import Phase, Role, TaskId
 from tests.fakes.peers import PeerNet, PlacedRecords, by_source
 from tests.kernel_lab import Container, Lab
+from tests.meanwhile import Hold
 from tests.patience import PATIENCE_SECONDS
 
 STATE_RECORDS = 4000
@@ -195,13 +195,7 @@ def test_a_changelog_cut_off_during_a_restore_reseeds_that_task_from_a_peer(
     records = PlacedRecords(lab.records)
     lab.name(0, 1)
     lab.produce(STATE_RECORDS, keys=500)
-    reached, go_on = threading.Event(), threading.Event()
-
-    def hold(point: str) -> None:
-        if point == probes.REPLAYED:
-            reached.set()
-            go_on.wait(PATIENCE_SECONDS)
-
+    hold = Hold(probes.REPLAYED)
     with lab.local("a", records=records) as active:
         active.want(0, Role.ACTIVE, 1)
         active.await_processed()
@@ -210,7 +204,7 @@ def test_a_changelog_cut_off_during_a_restore_reseeds_that_task_from_a_peer(
         # Its changelog is below the default from which on peers are asked: it replays.
         with lab.local("b", hold, records, peers=net.peers_of("b")) as standby:
             standby.want(1, Role.STANDBY, 1)
-            assert reached.wait(PATIENCE_SECONDS)
+            hold.await_reached()
             lab.produce(STATE_RECORDS, keys=500)
             active.await_processed()
             ends = {each.replica.task.partition: each.applied for each in active.statuses().values()}
@@ -220,7 +214,7 @@ def test_a_changelog_cut_off_during_a_restore_reseeds_that_task_from_a_peer(
             # Its reader may have fetched ahead; what it has in hand is no cut.
             lost = next(each for each in standby.replicas.held() if each.replica.id.task.partition == 0)
             lost._reporting(lost._run)(Signal.STATE_LOST, "the changelog was cut off")
-            go_on.set()
+            hold.let_go()
             standby.await_all(lambda each: bool(sources(standby).get("active")))
             follow(standby, active)
             assert sources(standby) == {"changelog": lab.tasks, "active": 1}
