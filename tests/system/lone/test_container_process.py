@@ -35,7 +35,7 @@ from standby.shared.records import ContainerRecord, decode_container, encode
 from standby.shared.roles import PeerRole
 from standby.shared.wire import Heartbeat, Hello, JobDefinition, Report, decode_end
 from tests.fakes.certificates import keys_of, write_credentials
-from tests.fakes.leader import ScriptedLeader
+from tests.fakes.leader import ScriptedLeader, Session
 from tests.fakes.replicas import BREAKS, SPINS
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.patience import PATIENCE_SECONDS, soon
@@ -62,6 +62,12 @@ JOB = JobDefinition(
 
 def wanted(partition: int = 0, role: Role = Role.ACTIVE, epoch: int = 1) -> Wanted:
     return Wanted(ReplicaId(TaskId("flights", "main", partition), 0), role, epoch)
+
+
+def assign(session: Session, replica: Wanted, *, epoch: int = 1, number: int = 1) -> Report:
+    """Assign a replica to a container; return its report of that."""
+    session.assign(number, epoch=epoch, replicas=(replica,), jobs=(JOB,))
+    return session.wait_for(Report, lambda each: each.number == number)
 
 
 class Process:
@@ -254,8 +260,7 @@ def test_orders_are_obeyed_and_reported_and_deposed_leaders_refused(stage: Stage
     with stage.leader(epoch=2) as leader:
         process = stage.container()
         session = leader.session()
-        session.assign(1, epoch=2, replicas=(wanted(),), jobs=(JOB,))
-        report = session.wait_for(Report, lambda each: each.number == 1)
+        report = assign(session, wanted(), epoch=2)
         assert [(each.role, each.phase, each.epoch) for each in report.replicas] == [
             (Role.ACTIVE, Phase.ACTIVE, 1)
         ]
@@ -277,8 +282,7 @@ def test_heartbeats_go_on_while_user_code_keeps_the_interpreter_busy(stage: Stag
     with stage.leader() as leader:
         stage.container()
         session = leader.session()
-        session.assign(1, replicas=(wanted(SPINS),), jobs=(JOB,))
-        session.wait_for(Report, lambda each: each.number == 1)
+        assign(session, wanted(SPINS))
         session.wait_for(Heartbeat, after=len(session.received) + 30)
 
 
@@ -289,8 +293,7 @@ def test_a_cut_stream_is_opened_again_to_the_successor_with_everything_held(stag
     stage.container()
     with stage.leader(epoch=1) as first:
         session = first.session()
-        session.assign(4, epoch=1, replicas=(wanted(),), jobs=(JOB,))
-        session.wait_for(Report, lambda each: each.number == 4)
+        assign(session, wanted(), number=4)
     with ScriptedLeader(keys_of(PeerRole.MASTER), epoch=2, candidate="b") as second:
         stage.announce(second)
         again = second.session()
@@ -319,16 +322,14 @@ def test_a_successor_is_gone_to_while_the_old_stream_still_stands(stage: Stage) 
         with stage.leader(epoch=2) as new:
             again = new.session()
             assert session.is_over.wait(PATIENCE_SECONDS), "the deposed leader's stream is dropped"
-            again.assign(1, epoch=2, replicas=(wanted(),), jobs=(JOB,))
-            again.wait_for(Report, lambda each: each.number == 1)
+            assign(again, wanted(), epoch=2)
 
 
 def test_without_a_leader_it_ends_as_an_orphan(stage: Stage) -> None:
     with stage.leader() as leader:
         process = stage.container(orphan_ms=1_500)
         session = leader.session()
-        session.assign(1, replicas=(wanted(),), jobs=(JOB,))
-        session.wait_for(Report, lambda each: each.number == 1)
+        assign(session, wanted())
     assert process.ends() == exits.ORPHANED
     assert stage.czxid() is None
     assert not accepts(session.hello)
@@ -342,8 +343,7 @@ def test_it_closes_in_order_says_so_and_leaves_nothing(stage: Stage, how: str) -
     with stage.leader() as leader:
         process = stage.container(session_ms=20_000)
         session = leader.session()
-        session.assign(1, replicas=(wanted(),), jobs=(JOB,))
-        session.wait_for(Report, lambda each: each.number == 1)
+        assign(session, wanted())
         if how == "exit":
             session.exit()
         else:
@@ -399,8 +399,7 @@ def test_a_process_that_stood_still_past_its_session_comes_back_by_itself(stage:
     with ScriptedLeader(keys_of(PeerRole.MASTER), epoch=1) as first:
         stage.announce(first)
         session = first.session()
-        session.assign(1, epoch=1, replicas=(wanted(),), jobs=(JOB,))
-        session.wait_for(Report, lambda each: each.number == 1)
+        assign(session, wanted())
         process.send(signal.SIGSTOP)
         soon(lambda: stage.czxid() is None, "its session ends")
         assert accepts(session.hello), "stopped is not dead"
@@ -413,8 +412,7 @@ def test_a_process_that_stood_still_past_its_session_comes_back_by_itself(stage:
         assert [each.phase for each in again.hello.replicas] == [Phase.ACTIVE], (
             "its inventory, for the leader to judge"
         )
-        again.assign(1, epoch=2, replicas=(wanted(role=Role.STANDBY, epoch=2),), jobs=(JOB,))
-        report = again.wait_for(Report, lambda each: each.number == 1)
+        report = assign(again, wanted(role=Role.STANDBY, epoch=2), epoch=2)
         assert [each.phase for each in report.replicas] == [Phase.TAILING]
     assert process.popen.poll() is None
 
@@ -458,8 +456,7 @@ def test_zookeeper_away_longer_than_the_session_ends_nothing(tmp_path: Path) -> 
             with stage.leader() as leader:
                 process = stage.container(session_ms=session_ms, orphan_ms=session_ms)
                 session = leader.session()
-                session.assign(1, replicas=(wanted(),), jobs=(JOB,))
-                session.wait_for(Report, lambda each: each.number == 1)
+                assign(session, wanted())
                 zookeeper.kill()
                 seen = len(session.received)
                 beats = max(
