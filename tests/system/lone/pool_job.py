@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,13 +16,10 @@ import psutil
 
 from demo.standing import Replica, Status
 from embedded.cluster import LocalCluster
-from tests.meanwhile import meanwhile
 from tests.patience import PATIENCE_SECONDS, soon
 from tests.system.lone.pool_lab import PoolOnLoopback, pool_on_loopback
 from tests.system.yarn.counting import CountingJob
 from tests.system.yarn.running import STEADY, session
-from tests.system.yarn.two_cells import pairs
-from tests.system.yarn.two_inputs import SENDS_PER_SECOND
 
 MASTERS = (11, 12)
 
@@ -112,21 +108,6 @@ class JobOnPool(CountingJob):
     def hosts_of_actives(self) -> set[str | None]:
         """Return where actives are."""
         return {each.host for task in self.status.tasks for each in task.replicas if each.copy == task.active}
-
-    @contextmanager
-    def flow(self) -> Iterator[None]:
-        """Let records flow, to every task, during the block; after it all are processed and all is exact."""
-
-        def work(done: threading.Event) -> None:
-            begin = 0
-            while not done.wait(1 / SENDS_PER_SECOND):
-                for task in range(self.partitions):
-                    self.produce(task, pairs(task, begin, 10))
-                begin += 10
-
-        with meanwhile(work):
-            yield
-        self.assert_exact()
 
     # ---- its processes ----
 

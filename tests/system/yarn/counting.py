@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,11 +26,15 @@ from standby.ensemble import tls_of
 from standby.errors import StandfastError
 from standby.replica.store.keys import is_own, split
 from standby.shared import naming
+from tests.meanwhile import meanwhile
 from tests.patience import PATIENCE_SECONDS, looks
 from tests.system.yarn.running import STEADY, RunningJob, keyring
 from tests.topics import make_topics
 
 _CODE = Path(__file__).with_name("counting_job.py")
+
+#: How often records are sent while input flows.
+SENDS_PER_SECOND = 10
 
 #: Key and value of an input record.
 Pair = tuple[bytes, bytes]
@@ -155,6 +160,27 @@ class CountingJob(RunningJob):
         assert self._producer.flush(PATIENCE_SECONDS) == 0
         if counts:
             self.taken[partition] += pairs
+
+    @contextmanager
+    def flow(self) -> Iterator[None]:
+        """Let records flow to every task during the block, fewer to further inputs; after it all is exact.
+
+        A key keeps to its input and its task.
+        """
+
+        def work(done: threading.Event) -> None:
+            begin = 0
+            while not done.wait(1 / SENDS_PER_SECOND):
+                numbers = range(begin, begin + 10)
+                for task in range(self.partitions):
+                    for topic in self.inputs[: None if begin % 30 == 0 else 1]:
+                        pairs = [(f"{topic} {task} {n % 7}".encode(), b"value %d" % n) for n in numbers]
+                        self.produce(task, pairs, topic=topic)
+                begin += 10
+
+        with meanwhile(work):
+            yield
+        self.assert_exact()
 
     def grow(self, partitions: int) -> None:
         """Add partitions to the inputs, up to so many."""

@@ -12,7 +12,6 @@ from demo.standing import Status, what_is_missing
 from embedded.cluster import LocalCluster
 from tests.patience import PATIENCE_SECONDS
 from tests.system.yarn.counting import CountingJob, submitted
-from tests.system.yarn.two_inputs import flow
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(10 * PATIENCE_SECONDS)]
 
@@ -62,15 +61,13 @@ def kill_the_active(job: CountingJob) -> None:
 
 
 def test_a_killed_active_loses_and_doubles_nothing(job: CountingJob) -> None:
-    with flow(job, ALSO):
+    with job.flow():
         kill_the_active(job)
-    job.assert_exact()
 
 
 def test_inputs_that_have_grown_are_exact_over_a_kill(job: CountingJob) -> None:
     job.grow(job.partitions + 1)
-    with flow(job, ALSO):
+    with job.flow():
         kill_the_active(job)
-    job.assert_exact()
     job.wait(lambda status: is_ready(job, status), "a standby that is ready", SETTLE_SECONDS)
     assert not any(each["failures"] for task in job.client.status()["tasks"] for each in task["replicas"])
