@@ -113,6 +113,7 @@ class SparkTransform:
         #: Whether the thread has set the group of its Spark jobs.
         self._thread = threading.local()
         self._warm_up = WarmUp(self._rehearse)
+        self._has_divided = False
         sweep()
 
     def warm(self, recent: Callable[[], pa.Table | None]) -> None:
@@ -189,8 +190,13 @@ class SparkTransform:
         return () if self._spark is None else (self._spark.process.pid,)
 
     def _rehearse(self, rows: pa.Table | None) -> None:
+        some = self._synthetic() if rows is None else rows
         try:
-            self._run(self._synthetic() if rows is None else rows)
+            self._run(some)
+            if not self._has_divided:
+                # Otherwise the first large batch would wait for a plan and for Python workers of its own.
+                self._run(some, is_divided=True)
+                self._has_divided = True
         except Exception as error:
             if self._spark is None or not self._spark.process.is_alive:
                 raise
@@ -205,13 +211,14 @@ class SparkTransform:
             schema=self._schema,
         )
 
-    def _run(self, rows: pa.Table) -> pa.Table:
+    def _run(self, rows: pa.Table, *, is_divided: bool = False) -> pa.Table:
         self.open()
         spark = self._spark
         assert spark is not None
         try:
             self._join_group(spark)
-            slots = spark.session.sparkContext.defaultParallelism if rows.num_rows >= _DIVIDED_ROWS else 1
+            is_divided = is_divided or rows.num_rows >= _DIVIDED_ROWS
+            slots = spark.session.sparkContext.defaultParallelism if is_divided else 1
             frame = self._frames.get(slots)
             if frame is None:
                 frame = self._planned(spark, slots)

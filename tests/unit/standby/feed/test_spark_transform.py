@@ -293,5 +293,15 @@ def test_a_warm_up_runs_the_transform_and_survives_what_it_raises(make: Make) ->
         assert transform.run(rows([b"a"]))["value"].to_pylist() == [b"a"]
 
 
+def test_a_warm_transform_has_planned_small_and_large_batches(make: Make) -> None:
+    """After a failover the first batch is the input of the gap."""
+    transform = make(spark_runs.measured)
+    transform.warm(lambda: rows([b"v"] * 10))
+    planned = len(APPLIED)
+    for count in (1, DIVIDED):
+        transform.run(rows([b"v"] * count))
+    assert len(APPLIED) == planned
+
+
 def test_archive_of_classes_is_filled_by_batches_that_run(spark: Spark) -> None:
     archive._exercise(spark)
