@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import check_restores
-from appmaster.cli.launch.cells import Claims, Launching, claim, submit
+from appmaster.cli.launch.cells import Claims, Launching, submit
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_job_command, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
@@ -144,5 +144,5 @@ def restore(
     with job_code(job.directory, config.modules) as code, Undo(progress) as undo:
         launch = Launching(Deadline(_RESTORE_SECONDS), progress, undo)
         claims = Claims(zookeeper, config)
-        claim(claims, zookeeper, client, numbers, undo)
+        claims.take(numbers, client, undo)
         return dict(zip(numbers, submit(config, code, topology, claims, client, launch), strict=True))

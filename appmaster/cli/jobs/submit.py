@@ -96,11 +96,6 @@ class _Checked:
     start: starting.JobStart
     cluster: starting.TargetCluster
 
-    @property
-    def present(self) -> JobRecord | None:
-        """The job as it was submitted before; None for a new one."""
-        return self.cluster.present.record if self.cluster.present is not None else None
-
 
 def _submit(arguments: argparse.Namespace) -> int:
     progress = Progress()
@@ -244,8 +239,9 @@ def _check(
         if pool.lack:
             say(f"warning: no process of the pool fits, and the job waits until one comes: {pool.lack}")
         topology: cells.Topology = (pool.hosts, dict.fromkeys(pool.hosts, ""))
-        former = cluster.present.record.definition.config if cluster.present is not None else {}
-        job = job.on_pool(pool.waiting, former)
+        job = job.on_pool(
+            pool.waiting, cluster.record.definition.config if cluster.record is not None else {}
+        )
     else:
         topology = checks.check_yarn(job, servers.driver)
     config = job.config
@@ -259,7 +255,7 @@ def _check(
     if config.code_distributor == "hdfs":
         find_shell()
     bundle = pack(code) if cluster.has_others else bundle_of(code, config.code_distributor)
-    present = cluster.present.record if cluster.present is not None else None
+    present = cluster.record
     definition = define(job, tasks, present, bundle.digest if bundle is not None else "")
     definition = checks.with_topic_ids(config, servers.topics, definition, say, has_run=present is not None)
     checks.check_changelog(job, servers.topics, definition, present)
@@ -277,8 +273,8 @@ def _launch(
     before = starting.state_before(config.job_name, servers.zookeeper)
 
     def make() -> JobDefinition:
-        make_topics(checked.job, servers.topics, definition, checked.present, launch.undo)
-        if checked.present is not None:
+        make_topics(checked.job, servers.topics, definition, cluster.record, launch.undo)
+        if cluster.record is not None:
             # The changelog has partitions for them now: they stay tasks, whatever becomes of the submit.
             servers.zookeeper.jobs.update(config.job_name, lambda record: grown(record, definition.tasks))
         return checks.with_changelog(servers.topics, definition, launch.deadline)

@@ -66,46 +66,33 @@ class Claims:
         cells = self._zookeeper.cells.read_all().items()
         return [each.application for number, each in cells if number not in self._former]
 
-    def take(self, number: int, former: CellRecord | None) -> bool:
-        """Claim a cell in place of an ended one; return False if another submit was quicker."""
-        is_mine = self._zookeeper.cells.claim(number, self._claim, replaces=former)
-        if is_mine:
-            self._former[number] = former
-        return is_mine
+    def take(self, numbers: Iterable[int], client: Any, undo: Undo) -> None:
+        """Claim cells for this process; ``undo`` restores their records.
 
-    def give_back(self) -> None:
-        """Restore the cells' records as they were before."""
+        Raises `BadConfiguration` if one of them runs, or is being submitted by another command.
+        """
+        undo.on_failure("the cells' records", self._give_back)
+        for number in numbers:
+            former = self._zookeeper.cells.read(number)
+            if former is not None and yarn.is_running(client, former.application):
+                raise BadConfiguration(f"cell {number} of the cluster runs as {former.application}")
+            if not self._zookeeper.cells.claim(number, self._claim, replaces=former):
+                raise BadConfiguration(
+                    f"another command is submitting cell {number} of the cluster at this moment"
+                )
+            self._former[number] = former
+
+    def _give_back(self) -> None:
         for number, former in self._former.items():
             if former is None:
                 self._zookeeper.cells.drop(number)
             else:
                 self._zookeeper.cells.put(number, former)
 
-    def submitted(self, number: int, started: str) -> str:
-        """Store a cell's application; return it."""
-        self.started[number] = started
-        return started
-
     def complete(self, number: int) -> None:
         """Record a cell's application, for which its candidate waits."""
         record = msgspec.structs.replace(self._claim, application=self.started[number])
         self._zookeeper.cells.put(number, record)
-
-
-def claim(claims: Claims, zookeeper: ZooKeeper, client: Any, numbers: Iterable[int], undo: Undo) -> None:
-    """Claim cells for this process; ``undo`` restores them.
-
-    Raises `BadConfiguration` if one of them runs, or is being submitted by another command.
-    """
-    undo.on_failure("the cells' records", claims.give_back)
-    for number in numbers:
-        former = zookeeper.cells.read(number)
-        if former is not None and yarn.is_running(client, former.application):
-            raise BadConfiguration(f"cell {number} of the cluster runs as {former.application}")
-        if not claims.take(number, former):
-            raise BadConfiguration(
-                f"another command is submitting cell {number} of the cluster at this moment"
-            )
 
 
 def check(config: JobConfig, code: Path, topology: Topology) -> None:
@@ -128,7 +115,8 @@ def submit(
     def start(number: int) -> str:
         with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
             spec = _specification(config, code, topology, number, Path(scratch))
-            return claims.submitted(number, str(client.submit(spec)))
+            claims.started[number] = str(client.submit(spec))
+            return claims.started[number]
 
     def end_all() -> None:
         started = tuple(claims.started.values())

@@ -23,6 +23,7 @@ from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended_applications import ApplicationWatch
 from appmaster.cli.shared.waiting import PollResult, until, until_leader_says
 from appmaster.planning.state.job import JobState
+from appmaster.records import JobRecord
 from standby.code.bundles import Bundle
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
@@ -54,6 +55,11 @@ class TargetCluster:
     """
     is_pool: bool = False
     """Whether its containers are processes of a pool; ``applications`` are then only a name for it."""
+
+    @property
+    def record(self) -> JobRecord | None:
+        """The job as it was submitted before; None for a new one."""
+        return self.present.record if self.present is not None else None
 
     @property
     def in_words(self) -> str:
@@ -191,7 +197,7 @@ def start(
             zookeeper.tree.drop()
 
     undo.on_failure("the cluster's tree in ZooKeeper", drop_tree)
-    cells.claim(claims, zookeeper, driver, numbers, undo)
+    claims.take(numbers, driver, undo)
     zookeeper.tree.prepare()
     for number, left in zookeeper.cells.read_all().items():
         if number not in numbers:  # of a submit with more cells; nothing of it runs

@@ -14,7 +14,7 @@ from appmaster.adapters.credentials import keyring
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import cluster_settings
 from appmaster.cli.clusters.cells import restore
-from appmaster.cli.launch.cells import Claims, Launching, claim, master_on_other_host, submit
+from appmaster.cli.launch.cells import Claims, Launching, master_on_other_host, submit
 from appmaster.cli.main import build_parser, main
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import load
@@ -175,7 +175,7 @@ def test_masters_start_and_wait_until_the_last_check_has_passed(home: Path, *, i
     zookeeper: Any = SimpleNamespace(cells=cluster.cells, tree=SimpleNamespace(is_closed=False))
     claims, progress = Claims(zookeeper, config), Progress(is_quiet=True)
     with pytest.raises(BadConfiguration) if is_refused else nullcontext(), Undo(progress) as undo:
-        claim(claims, zookeeper, cluster.yarn, (1, 2), undo)
+        claims.take((1, 2), cluster.yarn, undo)
         launch = Launching(Deadline(60.0, WaitClock()), progress, undo, check)
         submit(config, home, (("h1",), {"h1": "/a"}), claims, cluster.yarn, launch)
     assert recorded[0] == ["", ""]
