@@ -20,7 +20,7 @@ from skein.model import ContainerState
 from appmaster.adapters.skein_library import ApplicationClient
 from appmaster.blame import describe_error, going_on, is_of_job, traceback_of
 from appmaster.leadership.cells import SILENT_SECONDS
-from appmaster.leadership.port_probe import host_of, port_of, refuses
+from appmaster.leadership.port_probe import refuses
 from appmaster.leadership.yarn_ids import grant_id
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
@@ -270,7 +270,7 @@ class SkeinCell:
             # An answer that cannot be read counts as none; the other cells are led.
             exc_info = traceback_of(error, SkeinError)
             _log.warning("the Skein AM of cell %d: %s", self.cell.number, error, exc_info=exc_info)
-            if refuses(host_of(self.cell.address), port_of(self.cell.address)):
+            if refuses(self.cell.address):
                 self._lose("its AM is dead: its port refuses")
             elif self.clock.monotonic() - self._answered > SILENT_SECONDS:
                 self._lose(f"its AM does not answer: {error}")

@@ -36,17 +36,6 @@ _AGAIN_SECONDS: Final = 0.1
 _RELOAD_SECONDS: Final = 1.0
 
 
-@dataclass(frozen=True)
-class _Read:
-    """The records of jobs and hosts as read."""
-
-    jobs: Mapping[str, Loaded | Exception]
-    """All jobs, each with its record or with the error that prevented reading it."""
-    new: frozenset[str]
-    """Jobs whose tasks were read, too."""
-    drained: Mapping[str, str]
-
-
 @dataclass
 class Candidate:
     """One application master's part in the election, and its leadership."""
@@ -186,12 +175,12 @@ class Candidate:
         registered = self.zookeeper.registry.registrations()
         for each in registered:
             self.effects.control.learn(each.record.container, each.record.host, each.record.port)
-        read = self._read()
+        recorded = self._read()
         found = with_registered(self.cells.take_over(), registered, self.clock.monotonic_ms())
-        return [*found, *self._events(read)]
+        return [*found, *recorded]
 
-    def _read(self) -> _Read:
-        """Return what is recorded; `reload` is called when it changes.
+    def _read(self) -> list[Event]:
+        """Return what is recorded, as events; `reload` is called when it changes.
 
         Task records are read only of jobs that the leader does not know yet: it alone writes those of the others.
         """
@@ -209,7 +198,7 @@ class Candidate:
                 continue
             if loaded is not None:
                 found[name] = loaded
-        return _Read(found, new, drained)
+        return [HostsDrained(drained), *self.loading.events(found, new)]
 
     def _drained(self) -> Mapping[str, str]:
         """Return the drained hosts, or the last known ones if they cannot be read: leading is more important."""
@@ -221,10 +210,6 @@ class Candidate:
             _log.error("the drained hosts cannot be read; those last known stay drained: %s", error)
             return self.driver.view.drained
 
-    def _events(self, read: _Read) -> list[Event]:
-        """Return what was read as events."""
-        return [HostsDrained(read.drained), *self.loading.events(read.jobs, read.new)]
-
     def reload(self) -> None:
         """Read the jobs again, on the writer's thread, because a watcher must not make calls itself.
 
@@ -235,7 +220,7 @@ class Candidate:
 
         def read() -> None:
             try:
-                events = self._events(self._read())
+                events = self._read()
             except Transient as error:
                 _log.warning("jobs could not be read: %s", error)
                 self.clock.later(_RELOAD_SECONDS, self.reload)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from appmaster.blame import describe_error, is_of_job, is_of_record
-from appmaster.leadership.port_probe import host_of, port_of, refuses
+from appmaster.leadership.port_probe import host_of, refuses
 from appmaster.leadership.ports import CellConnection, CellRecords
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
@@ -72,7 +72,7 @@ class Cells:
     clock: Clock
     own: int
     """The cell of this candidate; its application ends last, because that ends this process, too."""
-    is_dead: Callable[[str, int], bool] = refuses
+    is_dead: Callable[[str], bool] = refuses
     """Returns whether an AM's port refuses."""
     _held: dict[int, _Held] = field(default_factory=dict)
     _owed: set[str] = field(default_factory=set)
@@ -349,12 +349,9 @@ class Cells:
 
     def _silent(self, number: int, held: _Held, why: str) -> list[Event]:
         """Return the loss of a cell once its AM's port refuses or it has been silent for long enough; else nothing."""
-        address = held.record.address
         if held.is_lost:
             return []  # its loss was posted already
-        if self.clock.monotonic() - held.since < SILENT_SECONDS and not self.is_dead(
-            host_of(address), port_of(address)
-        ):
+        if self.clock.monotonic() - held.since < SILENT_SECONDS and not self.is_dead(held.record.address):
             return []
         held.is_lost = True
         return [happened.CellLost(number, held.record.attempt, why, self.clock.monotonic_ms())]

@@ -94,7 +94,8 @@ class Election:
         self._left = threading.Event()
         self._declined: Sequence[str] = ()
         self._epoch = 0
-        self._why = ""
+        self.why = ""
+        """Why this candidate has left; empty while it has not."""
         self.deposed: str | None = None
         """The candidate that this one found lost and deposed in order to lead; None: there was no leader to depose."""
 
@@ -122,11 +123,11 @@ class Election:
                 return epoch
             is_silent = self._answer is PortAnswer.NONE
             self._changed.wait(self._pace(_WATCH_SILENT_SECONDS if is_silent else WATCH_SECONDS))
-        raise Fenced(self._why)
+        raise Fenced(self.why)
 
     def leave(self, reason: str) -> None:
         """Leave the election and stop leading (any thread); the first reason counts."""
-        self._why = self._why or reason
+        self.why = self.why or reason
         self._left.set()
         self._changed.set()
         self._renewed()
@@ -139,11 +140,6 @@ class Election:
     def has_left(self) -> bool:
         """Whether this candidate has left."""
         return self._left.is_set()
-
-    @property
-    def why(self) -> str:
-        """Why it has left; empty while it has not."""
-        return self._why
 
     @property
     def is_leader(self) -> bool:

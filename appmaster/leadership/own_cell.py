@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from appmaster.leadership.port_probe import host_of, port_of, refuses
+from appmaster.leadership.port_probe import host_of, refuses
 from appmaster.leadership.ports import OwnCellRecords, Registry
 from appmaster.leadership.yarn_ids import number_of
 from appmaster.records import CellRecord
@@ -74,7 +74,6 @@ def enter(cells: OwnCellRecords, registry: Registry, mine: Attempt, clock: Clock
                 if isinstance(each, CellRecord)  # the record of another cell may be invalid
             },
             lambda: (each.record.host for each in registry.registrations()),
-            _is_up,
         )
         if other is not None:
             raise MadeWay(
@@ -97,7 +96,7 @@ def cell_sharing_host(
     mine: Attempt,
     cells: Mapping[int, CellRecord],
     alive: Callable[[], Iterable[str]],
-    is_up: Callable[[str], bool],
+    is_dead: Callable[[str], bool] = refuses,
 ) -> int | None:
     """Return the cell whose host a new attempt shares, if it is worth another attempt to avoid that; else None.
 
@@ -105,14 +104,15 @@ def cell_sharing_host(
     master. But an attempt that has just begun can be given up cheaply: it costs one of YARN's attempts, and a few
     seconds. The first attempt is left to the submit's judgement, and the last ones are kept. ``alive`` gives the hosts
     on which containers run, and is asked last: if there is no other host, the next attempt would start on this one
-    again. ``is_up`` tells whether an AM listens at an address.
+    again. ``is_dead`` returns whether an AM's port refuses.
     """
     number = number_of(mine.attempt)
     host = host_of(mine.address)
     if number < 2 or mine.most - number < _KEPT_ATTEMPTS:
         return None
     for cell, record in sorted(cells.items()):
-        if cell != mine.cell and record.address and host_of(record.address) == host and is_up(record.address):
+        is_here = cell != mine.cell and record.address and host_of(record.address) == host
+        if is_here and not is_dead(record.address):
             return cell if set(alive()) - {host} else None
     return None
 
@@ -152,8 +152,3 @@ def _recorded(cells: OwnCellRecords, mine: Attempt, clock: Clock) -> CellRecord:
                 f"{mine.application} was not recorded as cell {mine.cell}; its submit has failed"
             )
         clock.sleep(_LOOK_SECONDS)
-
-
-def _is_up(address: str) -> bool:
-    """Return whether a process may listen at an address."""
-    return not refuses(host_of(address), port_of(address))

@@ -16,11 +16,6 @@ def host_of(address: str) -> str:
     return address.rpartition(":")[0]
 
 
-def port_of(address: str) -> int:
-    """Return the port of ``host:port``."""
-    return int(address.rpartition(":")[2])
-
-
 def probe(host: str, port: int, timeout_seconds: float = _SECONDS) -> PortAnswer:
     """Return how a port answers an attempt to connect."""
     try:
@@ -34,6 +29,6 @@ def probe(host: str, port: int, timeout_seconds: float = _SECONDS) -> PortAnswer
         return PortAnswer.NONE
 
 
-def refuses(host: str, port: int) -> bool:
-    """Return whether a port refuses connections; False while that is not certain."""
-    return probe(host, port) is PortAnswer.REFUSED
+def refuses(address: str) -> bool:
+    """Return whether the port of ``host:port`` refuses connections; False while that is not certain."""
+    return probe(host_of(address), int(address.rpartition(":")[2])) is PortAnswer.REFUSED

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from appmaster.leadership.cells import SILENT_SECONDS, Cells
+from appmaster.leadership.port_probe import host_of
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.records import CellRecord
@@ -123,8 +124,8 @@ class Lab:
         self.clock.hold()
         return found
 
-    def _is_dead(self, host: str, port: int) -> bool:
-        return int(host[1:]) in self.dead
+    def _is_dead(self, address: str) -> bool:
+        return int(host_of(address)[1:]) in self.dead
 
     def read_each(
         self, watch: Callable[[], None] | None = None

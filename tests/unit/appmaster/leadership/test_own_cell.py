@@ -48,19 +48,19 @@ def test_a_new_attempt_makes_way_when_that_may_help(
     mine: Attempt, other: str, alive: set[str], found: int | None
 ) -> None:
     cells = {1: cell(1, other), 2: cell(2, "h1:60")}
-    assert cell_sharing_host(mine, cells, lambda: alive, lambda _: True) == found
+    assert cell_sharing_host(mine, cells, lambda: alive, lambda _: False) == found
 
 
 def test_a_dead_master_is_in_nobody_s_way() -> None:
     assert number_of("container_e01_1700000000000_0002_11") == 11, "attempts are counted by YARN"
     asked: list[str] = []
 
-    def is_up(address: str) -> bool:
+    def is_dead(address: str) -> bool:
         asked.append(address)
-        return False
+        return True
 
     assert (
-        cell_sharing_host(attempt(2), {1: cell(1, "h1:71"), 3: cell(3, "h2:72")}, lambda: {"h2"}, is_up)
+        cell_sharing_host(attempt(2), {1: cell(1, "h1:71"), 3: cell(3, "h2:72")}, lambda: {"h2"}, is_dead)
         is None
     )
     assert asked == ["h1:71"]
