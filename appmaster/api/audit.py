@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from appmaster.eventlog.entries import AuditData, EntryKind, LogEntry, entry_document
@@ -13,38 +14,33 @@ from standby.shared.roles import Caller, PeerRole
 
 _log: Final = logging.getLogger("appmaster.audit")
 
-#: Minimum between two entries about refusals of one role, seconds: a caller that is refused could keep asking.
+#: Minimum between two entries about refusals of containers, seconds: a caller that is refused could keep asking.
 _REFUSED_SECONDS: Final = 10.0
 
 
+@dataclass
 class Auditor:
     """Appends an entry for each call that asks for a change, and for some calls that were refused for their role.
 
-    ``append`` takes an entry (docs/events.md), ``epoch`` returns that of this candidate's leadership. Any thread may
-    call.
+    Any thread may call.
     """
 
-    def __init__(
-        self,
-        append: Callable[[dict[str, Any]], None],
-        clock: Clock,
-        epoch: Callable[[], int],
-        candidate: str,
-        host: str,
-    ) -> None:
-        self._append = append
-        self._clock = clock
-        self._epoch = epoch
-        self._candidate = candidate
-        self._host = host
-        self._lock = threading.Lock()
-        self._refused: dict[PeerRole, tuple[float, int]] = {}
+    append: Callable[[dict[str, Any]], None]
+    """Takes an entry (docs/events.md)."""
+    clock: Clock
+    epoch: Callable[[], int]
+    """Returns that of this candidate's leadership."""
+    candidate: str
+    host: str
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _refused: tuple[float, int] = (-_REFUSED_SECONDS, 0)
+    """When the last entry about a refusal was made, monotonic seconds, and how many refusals were skipped since."""
 
     def __call__(self, caller: Caller, operation: str, about: Mapping[str, Any], said: str) -> None:
         """Log that ``caller`` asked for ``operation``, and the answer ``said``; ``about`` must contain no secret."""
         before = None
         if caller.role is PeerRole.CONTAINER:
-            before = self._refused_before(caller.role)
+            before = self._refused_before()
             if before is None:
                 return
         details = AuditData(
@@ -53,21 +49,21 @@ class Auditor:
             operation,
             {name: value for name, value in about.items() if name != "job"},
             said,
-            self._candidate,
+            self.candidate,
             before,
         )
         job = about.get("job")
         _log.info("%s asked for %s of %s: %s", caller, operation, job or "the cluster", said)
-        entry = LogEntry(EntryKind.ASKED, details, job=job if isinstance(job, str) else None, host=self._host)
-        self._append(entry_document(entry, self._clock.now_ms(), self._epoch()))
+        entry = LogEntry(EntryKind.ASKED, details, job=job if isinstance(job, str) else None, host=self.host)
+        self.append(entry_document(entry, self.clock.now_ms(), self.epoch()))
 
-    def _refused_before(self, role: PeerRole) -> int | None:
+    def _refused_before(self) -> int | None:
         """Return how many refusals were skipped since the last entry; None: this one is skipped, too."""
         with self._lock:
-            at, count = self._refused.get(role, (-_REFUSED_SECONDS, 0))
-            now = self._clock.monotonic()
+            at, count = self._refused
+            now = self.clock.monotonic()
             if now - at < _REFUSED_SECONDS:
-                self._refused[role] = (at, count + 1)
+                self._refused = (at, count + 1)
                 return None
-            self._refused[role] = (now, 0)
+            self._refused = (now, 0)
             return count

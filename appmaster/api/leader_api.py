@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from appmaster.api.server import text_in
@@ -28,29 +29,27 @@ _COMMANDS: Final = {
 }
 
 
+@dataclass(frozen=True)
 class LeaderApi:
     """Answers questions; any thread may call it."""
 
-    def __init__(
-        self, view: Callable[[], ClusterView], status: Callable[[], Mapping[str, Any]], replies: Replies
-    ) -> None:
-        self._view = view
-        self._status = status
-        self._replies = replies
+    view: Callable[[], ClusterView]
+    status: Callable[[], Mapping[str, Any]]
+    replies: Replies
 
     def __call__(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the answer to one question; errors are raised as `StandfastError` or are in the answer."""
         operation = asked.get("operation")
         if operation == "status":
-            return self._status()
+            return self.status()
         if operation == "explain":
-            return self._explain(_task(self._view(), asked))
+            return self._explain(_task(self.view(), asked))
         if operation in _COMMANDS:
             return self._command(_COMMANDS[operation], asked)
         return {"error": f"no such operation: {operation}", "status": 2}
 
     def _command(self, operation: Operation, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        view = self._view()
+        view = self.view()
         container, processor, job = "", None, ""
         if operation is Operation.REBALANCE:
             job = text_in(asked, "job")
@@ -65,7 +64,7 @@ class LeaderApi:
             task = _task(view, asked)
             processor = view.processor_of(task)
         copy = _number(asked, "copy") if asked.get("copy") is not None else None
-        answer = self._replies.ask(
+        answer = self.replies.ask(
             lambda number: Command(number, operation, processor, container, copy, job), _DECISION_SECONDS
         )
         if answer.is_refused:
@@ -74,7 +73,7 @@ class LeaderApi:
 
     def _explain(self, task: TaskId) -> Mapping[str, Any]:
         """Return why each copy of a task is where it is, and why no other location is better."""
-        view = self._view()
+        view = self.view()
         processor = view.processor_of(task)
         if processor is None:
             raise BadConfiguration(f"there is no task {task}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from appmaster.api.snapshot import job_in, tasks_in
@@ -43,6 +43,7 @@ class WantedKey:
         return query
 
 
+@dataclass
 class Search:
     """Asks until every task has answered, or one of them has the key.
 
@@ -53,20 +54,14 @@ class Search:
     answer says how old it may be.
     """
 
-    def __init__(
-        self,
-        wanted: WantedKey,
-        status: Callable[[], Mapping[str, Any]],
-        containers: Callable[[], Iterable[PeerAddress]],
-        look_up: LookUp,
-    ) -> None:
-        """``status`` returns the leader's present snapshot, ``containers`` the registered ones."""
-        self._wanted = wanted
-        self._status = status
-        self._containers = containers
-        self._look_up = look_up
-        self._answers: dict[int, SearchAnswer] = {}
-        self._missing: dict[int, str] = {}
+    wanted: WantedKey
+    status: Callable[[], Mapping[str, Any]]
+    """Returns the leader's present snapshot."""
+    containers: Callable[[], Iterable[PeerAddress]]
+    """Returns the registered ones."""
+    look_up: LookUp
+    _answers: dict[int, SearchAnswer] = field(default_factory=dict)
+    _missing: dict[int, str] = field(default_factory=dict)
 
     def answers(self) -> list[SearchAnswer]:
         """Return the answers that have the key; if none has, the answer of every task."""
@@ -82,16 +77,16 @@ class Search:
 
         Raises `Unavailable` if there is no leader.
         """
-        wanted = self._wanted
+        wanted = self.wanted
         self._missing = dict.fromkeys(wanted.partitions - set(self._answers), "")
-        status = self._status()
+        status = self.status()
         holders = self._holders(status)
-        addresses = {each.container: each for each in self._containers()}
+        addresses = {each.container: each for each in self.containers()}
         said: list[SearchAnswer] = []
         with ThreadPoolExecutor(max_workers=_THREADS) as pool:
             asked = {
                 container: pool.submit(
-                    self._look_up, addresses[container], wanted.job, wanted.store, wanted.query()
+                    self.look_up, addresses[container], wanted.job, wanted.store, wanted.query()
                 )
                 for container in holders
                 if container in addresses
@@ -124,18 +119,18 @@ class Search:
     def _holders(self, status: Mapping[str, Any]) -> dict[str, list[int]]:
         """Return container → tasks to ask there."""
         holders: dict[str, list[int]] = {}
-        for task in tasks_in(status, self._wanted.job):
+        for task in tasks_in(status, self.wanted.job):
             partition = task["task"]["partition"]
             if partition in self._missing:
                 for each in task["replicas"]:
                     is_active = each["copy"] == task["active"]
-                    if each["container"] and is_active == (self._wanted.role is Role.ACTIVE):
+                    if each["container"] and is_active == (self.wanted.role is Role.ACTIVE):
                         holders.setdefault(each["container"], []).append(partition)
         return holders
 
     def _believe(self, said: Iterable[SearchAnswer], status: Mapping[str, Any]) -> None:
-        job = job_in(status, self._wanted.job)
-        current = {each["task"]["partition"]: each for each in tasks_in(status, self._wanted.job)}
+        job = job_in(status, self.wanted.job)
+        current = {each["task"]["partition"]: each for each in tasks_in(status, self.wanted.job)}
         for answer in said:
             partition = answer["partition"]
             task = current.get(partition)

@@ -7,6 +7,7 @@ only the leader can answer or carry out are refused by the others, with the lead
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -32,25 +33,19 @@ ApiCall = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 Audit = Callable[[Caller, str, Mapping[str, Any], str], None]
 
 
+@dataclass(frozen=True)
 class ApiServer:
-    """Answers questions on any thread; ``leads`` returns whether this candidate, called ``me``, is the leader."""
+    """Answers questions on any thread."""
 
-    def __init__(
-        self,
-        cluster: str,
-        me: str,
-        changes: ChangeQueue,
-        leads: Callable[[], bool],
-        leader_api: ApiCall,
-        audit: Audit = lambda caller, operation, about, said: None,
-    ) -> None:
-        """``audit`` is called for each call that asks for a change: caller, operation, what it is about, answer."""
-        self._audit = audit
-        self._cluster = cluster
-        self._me = me
-        self._changes = changes
-        self._leads = leads
-        self._leader_api = leader_api
+    cluster: str
+    me: str
+    """The id of this candidate."""
+    changes: ChangeQueue
+    leads: Callable[[], bool]
+    """Returns whether this candidate is the leader."""
+    leader_api: ApiCall
+    audit: Audit = lambda caller, operation, about, said: None
+    """Called for each call that asks for a change: caller, operation, what it is about, answer."""
 
     def __call__(self, caller: Caller, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the answer to one question; errors are raised as `StandfastError` or are in the answer."""
@@ -61,36 +56,36 @@ class ApiServer:
         try:
             answer = self._answered(caller, asked)
         except StandfastError as error:
-            self._audit(caller, str(asked.get("change", operation)), about, str(error))
+            self.audit(caller, str(asked.get("change", operation)), about, str(error))
             raise
         if not answer.get("is_other") and answer.get("is_leader") is not False:
             said = str(answer.get("error") or answer.get("said") or answer.get("state") or "")
-            self._audit(caller, str(asked.get("change", operation)), about, said)
+            self.audit(caller, str(asked.get("change", operation)), about, said)
         return answer
 
     def _answered(self, caller: Caller, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        if asked.get("cluster", self._cluster) != self._cluster:
-            said = f"this is cluster {self._cluster}, not {asked['cluster']}"
+        if asked.get("cluster", self.cluster) != self.cluster:
+            said = f"this is cluster {self.cluster}, not {asked['cluster']}"
             return {"error": said, "status": Unavailable.exit_status, "is_other": True}
         operation = asked.get("operation")
         if operation == "cluster":
-            return self._changes.info()
+            return self.changes.info()
         if operation == "job":
-            present = self._changes.present(text_in(asked, "job"), asked.get("with_tasks") is True)
+            present = self.changes.present(text_in(asked, "job"), asked.get("with_tasks") is True)
             return {"present": msgspec.to_builtins(present) if present is not None else None}
         if operation == "queue":
             return self._queue(caller, asked)
         if operation == "result":
             return change_document(text_in(asked, "id"), self._result(asked))
-        if not self._leads():
+        if not self.leads():
             return self._refusal()
-        return self._leader_api(asked)
+        return self.leader_api(asked)
 
     def _queue(self, caller: Caller, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         arguments = asked.get("arguments", {})
         if not isinstance(arguments, Mapping):
             raise BadConfiguration("arguments: not an object")
-        queued = self._changes.queue(
+        queued = self.changes.queue(
             text_in(asked, "change"), arguments, caller.name, str(asked.get("id", ""))
         )
         return {"id": queued, "state": "queued"}
@@ -99,18 +94,18 @@ class ApiServer:
         wait = asked.get("wait_seconds", 0.0)
         if not isinstance(wait, (int, float)):
             raise BadConfiguration(f"wait_seconds: {wait!r} is not a number")
-        return self._changes.result(text_in(asked, "id"), min(float(wait), MOST_WAIT_SECONDS))
+        return self.changes.result(text_in(asked, "id"), min(float(wait), MOST_WAIT_SECONDS))
 
     def _refusal(self) -> Mapping[str, Any]:
-        leader = self._changes.leader()
+        leader = self.changes.leader()
         if leader is None:
-            said = f"candidate {self._me} does not lead, and there is no leader at the moment"
-        elif leader["candidate"] == self._me:
+            said = f"candidate {self.me} does not lead, and there is no leader at the moment"
+        elif leader["candidate"] == self.me:
             # At either end of a leadership: it has not taken over yet, or its lease is over.
-            said = f"candidate {self._me} is recorded as leader, but cannot act as one at the moment"
+            said = f"candidate {self.me} is recorded as leader, but cannot act as one at the moment"
         else:
             at = f"{leader['host']}:{leader['port']}"
-            said = f"candidate {self._me} does not lead; {leader['candidate']} at {at} does"
+            said = f"candidate {self.me} does not lead; {leader['candidate']} at {at} does"
         return {"error": said, "status": Unavailable.exit_status, "is_leader": False, "leader": leader}
 
 

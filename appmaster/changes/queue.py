@@ -73,30 +73,23 @@ class _Held:
     """When the same reason is logged again."""
 
 
+@dataclass
 class ChangeQueue:
-    """The queue of one candidate; ``tree`` has the nodes of `PATTERNS`, and is started and closed here.
+    """The queue of one candidate."""
 
-    ``fenced`` is called, on the queue's thread, when another candidate leads. ``more`` gives further parts of the
-    cluster's info, as JSON-ready data.
-    """
+    tree: ClusterTree
+    """It has the nodes of `PATTERNS`, and is started and closed here."""
+    records: ChangeRecords
+    cluster: str
+    me: str
+    """The candidate's id."""
+    clock: Clock
+    fenced: Callable[[str], None]
+    """Called, on the queue's thread, when another candidate leads."""
+    more: Callable[[], Mapping[str, Any]] = dict
+    """Returns further parts of the cluster's info, as JSON-ready data."""
 
-    def __init__(
-        self,
-        tree: ClusterTree,
-        records: ChangeRecords,
-        cluster: str,
-        me: str,
-        clock: Clock,
-        fenced: Callable[[str], None],
-        more: Callable[[], Mapping[str, Any]] = dict,
-    ) -> None:
-        self._more = more
-        self._cluster = cluster
-        self._me = me
-        self._clock = clock
-        self._fenced = fenced
-        self._tree = tree
-        self._records = records
+    def __post_init__(self) -> None:
         self._worker = Worker("changes", self._turn, failed=going_on(_log.error, "changes"))
         self._epoch = 0
         self._held: dict[str, _Held] = {}
@@ -105,17 +98,17 @@ class ChangeQueue:
 
     def info(self) -> dict[str, Any]:
         """Return the cluster's info (`appmaster.changes.cluster_info`); raises `Transient` before the first read."""
-        nodes = self._tree.nodes
-        if not nodes and not self._tree.is_complete:
+        nodes = self.tree.nodes
+        if not nodes and not self.tree.is_complete:
             raise Transient("ZooKeeper has not been read yet")
         found = cluster_info.info(
-            self._cluster, {path: each.data for path, each in nodes.items()}, self._clock.now_ms()
+            self.cluster, {path: each.data for path, each in nodes.items()}, self.clock.now_ms()
         )
-        return {**found, **self._more(), "answered_by": self._me, "is_fresh": self._tree.is_complete}
+        return {**found, **self.more(), "answered_by": self.me, "is_fresh": self.tree.is_complete}
 
     def leader(self) -> Mapping[str, Any] | None:
         """Return id, host and port of the candidate that leads; None while none is known to lead."""
-        return cluster_info.leader({path: each.data for path, each in self._tree.nodes.items()})
+        return cluster_info.leader({path: each.data for path, each in self.tree.nodes.items()})
 
     def queue(
         self, operation: str, arguments: Mapping[str, Any], submitter: str = "", change: str = ""
@@ -126,19 +119,19 @@ class ChangeQueue:
         """
         change = change or uuid.uuid4().hex
         operations.check(change, operation, arguments)
-        self._records.put(change, ChangeRecord(operation, arguments, submitter, self._clock.now_ms()))
+        self.records.put(change, ChangeRecord(operation, arguments, submitter, self.clock.now_ms()))
         return change
 
     def present(self, job: str, with_tasks: bool) -> CurrentJob | None:
         """Return a job as it is now, read with a sync; None if there is no such job. Raises `Transient`."""
-        return self._records.present(job, with_tasks=with_tasks)
+        return self.records.present(job, with_tasks=with_tasks)
 
     def seen(self, change: str) -> ChangeRecord:
         """Return a change as this candidate last saw it; nothing is asked of ZooKeeper.
 
         For callers without credentials. Raises `BadConfiguration` if it has not seen the change.
         """
-        found = change_of(self._tree.nodes, change)
+        found = change_of(self.tree.nodes, change)
         if found is None:
             raise BadConfiguration(
                 "there is no such change, or it was settled long ago, or it is not known here yet"
@@ -155,11 +148,11 @@ class ChangeQueue:
             found = change_of(nodes, change)
             return found is not None and found.state != "queued"
 
-        self._tree.wait(is_settled, wait_seconds)
-        found = change_of(self._tree.nodes, change)
+        self.tree.wait(is_settled, wait_seconds)
+        found = change_of(self.tree.nodes, change)
         if found is None:
             # Another candidate may have queued it a moment ago; a sync shows it.
-            found = change_of(self._tree.fresh(_FRESH_SECONDS), change)
+            found = change_of(self.tree.fresh(_FRESH_SECONDS), change)
         if found is None:
             raise BadConfiguration(f"there is no change {change}, or it was settled long ago")
         return found
@@ -168,8 +161,8 @@ class ChangeQueue:
 
     def start(self) -> None:
         """Start reading, and the queue's thread."""
-        self._tree.listen(self._worker.wake)
-        self._tree.start()
+        self.tree.listen(self._worker.wake)
+        self.tree.start()
         self._worker.start()
 
     def lead(self, epoch: int) -> None:
@@ -188,7 +181,7 @@ class ChangeQueue:
         """Stop, and wait for the thread's end."""
         self._worker.close()
         self._worker.join()
-        self._tree.close()
+        self.tree.close()
 
     def _take_lead(self, epoch: int) -> None:
         if self._epoch and not epoch:
@@ -196,17 +189,17 @@ class ChangeQueue:
         self._epoch, self._held = epoch, {}
 
     def _turn(self) -> None:
-        is_woken = self._worker.wait(self._clock.pace(self._pause_seconds()))
+        is_woken = self._worker.wait(self.clock.pace(self._pause_seconds()))
         self._worker.catch_up()
         if self._epoch and not self._worker.is_closed:
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             self._settle_all(lambda held: held.again <= now or (is_woken and held.is_awaited))
 
     def _pause_seconds(self) -> float:
         """Return the time until something is to be tried again."""
         if not self._epoch or not self._held:
             return _IDLE_SECONDS
-        return max(0.0, min(each.again for each in self._held.values()) - self._clock.monotonic())
+        return max(0.0, min(each.again for each in self._held.values()) - self.clock.monotonic())
 
     def _settle_all(self, is_due: Callable[[_Held], bool]) -> None:
         """Make the waiting changes, oldest first; of those that failed before, only the ones that are due.
@@ -219,7 +212,7 @@ class ChangeQueue:
             held = self._held.get(what)
             return held is None or is_due(held)
 
-        nodes = self._tree.nodes
+        nodes = self.tree.nodes
         changes = queued_changes(nodes)
         known = {_REMOVAL, *(change for change, _ in changes)}
         self._held = {what: held for what, held in self._held.items() if what in known}
@@ -232,12 +225,12 @@ class ChangeQueue:
                 self._remove(expired_changes(nodes))
         except Fenced as error:
             self._epoch = 0
-            self._fenced(str(error))
+            self.fenced(str(error))
 
     def _is_settled(self, change: str) -> bool:
         """Return whether a change is settled now; one that cannot be made does not delay those of other jobs."""
         try:
-            self._records.settle(change, self._epoch)
+            self.records.settle(change, self._epoch)
         except Unavailable as error:
             self._hold(change, str(error), is_awaited=isinstance(error, NotYet))
             return False
@@ -255,7 +248,7 @@ class ChangeQueue:
         """Remove settled changes; what fails now is tried again later."""
         try:
             for change, version in changes:
-                self._records.forget(change, version)
+                self.records.forget(change, version)
         except Unavailable as error:
             self._hold(_REMOVAL, str(error))
         else:
@@ -265,7 +258,7 @@ class ChangeQueue:
         self, what: str, why: str, error: BaseException | None = None, *, is_awaited: bool = False
     ) -> bool:
         """Schedule another attempt, later each time; return whether the reason was logged now."""
-        now, before = self._clock.monotonic(), self._held.get(what)
+        now, before = self.clock.monotonic(), self._held.get(what)
         tries = before.tries + 1 if before is not None else 1
         again = now + doubled_seconds(tries, _RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
         if before is not None and before.why == why and now < before.said_again:
@@ -287,7 +280,7 @@ class ChangeQueue:
     def _tell(self, change: str, why: str) -> None:
         """Record why a change waits, for clients that ask for it."""
         try:
-            self._records.hold_up(change, self._epoch, why)
+            self.records.hold_up(change, self._epoch, why)
         except Exception as error:
             if not is_of_job(error):
                 raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from appmaster.blame import describe_error, is_of_job
@@ -30,41 +30,38 @@ SYNC_SECONDS: Final = 30.0
 _TICK_SECONDS: Final = 0.25
 
 
+@dataclass
 class CodeService:
     """Fetches what this candidate lacks, announces what it has, and says whether it may lead. Every candidate runs one.
 
-    Both callbacks run on the service's thread: ``fenced`` when another candidate leads, ``troubled`` when `quarantined`
-    or `waiting` have changed.
+    Both callbacks run on the service's thread.
     """
 
-    def __init__(
-        self,
-        me: BundleSource,
-        store: BundleStore,
-        directory: CodeDirectory,
-        distributor: CodeDistributor,
-        clock: Clock,
-        *,
-        sync_seconds: float,
-        delete_delay_ms: int,
-        fenced: Callable[[str], None],
-        troubled: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._me = me
-        self._store = store
-        self._directory = directory
-        self._distributor = distributor
-        self._clock = clock
-        self._fenced = fenced
-        self._troubled = troubled
+    me: BundleSource
+    store: BundleStore
+    directory: CodeDirectory
+    distributor: CodeDistributor
+    clock: Clock
+    sync_seconds: float = field(kw_only=True)
+    delete_delay_ms: int = field(kw_only=True)
+    fenced: Callable[[str], None] = field(kw_only=True)
+    """Called when another candidate leads."""
+    troubled: Callable[[], None] = field(default=lambda: None, kw_only=True)
+    """Called when `quarantined` or `waiting` have changed."""
+
+    def __post_init__(self) -> None:
         self._troubles: tuple[Mapping[str, CodeTrouble], ...] = ()
         self._epoch = 0
         self._worker = Worker("code", self._turn, failed=fatal)
         self._carrier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="carrier")
-        self._tick_seconds = min(_TICK_SECONDS, sync_seconds)
+        self._tick_seconds = min(_TICK_SECONDS, self.sync_seconds)
         #: Replaced by the service's thread, never modified: any thread may read it.
         self.view = CodeView(
-            me.candidate, int(sync_seconds * 1000), delete_delay_ms, clock.monotonic_ms(), held=store.load()
+            self.me.candidate,
+            int(self.sync_seconds * 1000),
+            self.delete_delay_ms,
+            self.clock.monotonic_ms(),
+            held=self.store.load(),
         )
 
     # ---- for the election, and for the leader ----
@@ -76,11 +73,11 @@ class CodeService:
         ZooKeeper takes to answer.
         """
         try:
-            directory = self._directory.fresh(_FRESH_SECONDS)
+            directory = self.directory.fresh(_FRESH_SECONDS)
         except Transient as error:
             _log.warning("not standing for leader: %s", error)
             return (rules.UNKNOWN,)
-        lacked = rules.missing(rules.learned(self.view, directory, self._clock.monotonic_ms()))
+        lacked = rules.missing(rules.learned(self.view, directory, self.clock.monotonic_ms()))
         if lacked:
             _log.info("not standing for leader: code of active jobs is missing: %s", ", ".join(lacked))
         return lacked
@@ -107,32 +104,32 @@ class CodeService:
 
     def start(self) -> None:
         """Start."""
-        self._directory.start(lambda: self._worker.put(self._look))
+        self.directory.start(lambda: self._worker.put(self._look))
         self._worker.put(self._look)
         self._worker.start()
 
     def close(self) -> None:
         """Stop; returns when both threads have ended."""
-        self._distributor.interrupt()
+        self.distributor.interrupt()
         self._worker.close()
         self._worker.join()
         self._carrier.shutdown(wait=True, cancel_futures=True)
-        self._directory.close()
+        self.directory.close()
 
     # ---- the service's thread ----
 
     def _turn(self) -> None:
-        self._worker.wait(self._clock.pace(self._tick_seconds))
+        self._worker.wait(self.clock.pace(self._tick_seconds))
         self._worker.catch_up()
         if self._worker.is_closed:
             return
-        self.view = rules.ticked(self.view, self._clock.monotonic_ms())
+        self.view = rules.ticked(self.view, self.clock.monotonic_ms())
         for step in steps.plan(self.view):
             try:
                 self._carry_out(step)
             except Fenced as error:
                 self._led(0)
-                self._fenced(str(error))
+                self.fenced(str(error))
             except Exception as error:
                 if not is_of_job(error):
                     raise
@@ -143,29 +140,29 @@ class CodeService:
         troubles = self.quarantined(), self.waiting()
         if troubles != self._troubles:
             self._troubles = troubles
-            self._troubled()
+            self.troubled()
 
     def _look(self) -> None:
-        directory = self._directory.read()
+        directory = self.directory.read()
         if directory is not None:
-            self.view = rules.learned(self.view, directory, self._clock.monotonic_ms())
+            self.view = rules.learned(self.view, directory, self.clock.monotonic_ms())
 
     def _led(self, epoch: int) -> None:
         self._epoch = epoch
-        self.view = rules.led(replace(self.view, now_ms=self._clock.monotonic_ms()), leads=epoch > 0)
+        self.view = rules.led(replace(self.view, now_ms=self.clock.monotonic_ms()), leads=epoch > 0)
 
     def _came(self, bundle: str, fold: Callable[[CodeView, str, int], CodeView]) -> None:
-        if self._store.has(bundle):
-            self.view = fold(self.view, bundle, self._clock.monotonic_ms())
+        if self.store.has(bundle):
+            self.view = fold(self.view, bundle, self.clock.monotonic_ms())
         else:
             # This thread also removes deleted bundles: it removed this one after the uploader had checked.
             self._failed(bundle, "it was removed just after it had arrived")
 
     def _published(self, bundle: str) -> None:
-        self.view = rules.published(self.view, bundle, self._clock.monotonic_ms())
+        self.view = rules.published(self.view, bundle, self.clock.monotonic_ms())
 
     def _failed(self, bundle: str, why: str) -> None:
-        self.view = rules.failed(self.view, bundle, why, self._clock.monotonic_ms())
+        self.view = rules.failed(self.view, bundle, why, self.clock.monotonic_ms())
 
     def _carry_out(self, step: steps.CodeStep) -> None:
         if isinstance(step, steps.Fetch):
@@ -175,33 +172,33 @@ class CodeService:
             self.view = steps.began(self.view, step)
             self._carrier.submit(self._publish, step.bundle)
         elif isinstance(step, steps.Announce):
-            self._directory.announce(step.bundle, self._me)
+            self.directory.announce(step.bundle, self.me)
         elif isinstance(step, steps.Revive):
-            self._directory.revive(step.bundle)
+            self.directory.revive(step.bundle)
         elif isinstance(step, steps.Condemn):
-            self._directory.condemn(step.bundle, self._epoch)
+            self.directory.condemn(step.bundle, self._epoch)
         elif isinstance(step, steps.Remove):
             # Removed from the directory first, so that no candidate is sent here for a bundle that is gone.
-            self._directory.withdraw(step.bundle, self._me)
-            self._store.remove(step.bundle)
+            self.directory.withdraw(step.bundle, self.me)
+            self.store.remove(step.bundle)
             self.view = rules.dropped(self.view, step.bundle)
             _log.info("bundle %s was deleted and not needed since; removed", step.bundle)
         elif isinstance(step, steps.Bury):
             # Forgotten first: a later upload publishes the bundle again, in that order.
-            self._distributor.forget(step.bundle)
-            self._directory.bury(step.bundle, step.version)
+            self.distributor.forget(step.bundle)
+            self.directory.bury(step.bundle, step.version)
         elif isinstance(step, steps.Activate):
-            self._directory.activate(step.job, step.revision, self._epoch)
+            self.directory.activate(step.job, step.revision, self._epoch)
             _log.info("revision %d of %s is active: %s", step.revision, step.job, step.said)
 
     # ---- the carrier's thread ----
 
     def _fetch(self, step: steps.Fetch) -> None:
         try:
-            if not self._store.has(step.bundle):
-                part = self._store.fetched(step.bundle)
-                self._distributor.fetch(step.bundle, step.sources, part)
-                self._store.complete(step.bundle, part)
+            if not self.store.has(step.bundle):
+                part = self.store.fetched(step.bundle)
+                self.distributor.fetch(step.bundle, step.sources, part)
+                self.store.complete(step.bundle, part)
         except Exception as error:  # noqa: BLE001 - without an outcome the job would wait for this fetch for ever
             why = describe_error(error)
             _log.info("bundle %s: %s", step.bundle, why)
@@ -212,7 +209,7 @@ class CodeService:
 
     def _publish(self, bundle: str) -> None:
         try:
-            self._distributor.publish(bundle, self._store.path(bundle))
+            self.distributor.publish(bundle, self.store.path(bundle))
         except Exception as error:  # noqa: BLE001 - as with a fetch
             why = describe_error(error)
             _log.warning("bundle %s could not be published: %s", bundle, why)

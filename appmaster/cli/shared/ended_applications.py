@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from appmaster.adapters import node_logs
@@ -19,7 +19,6 @@ class EndedApplication:
     """An application that has ended."""
 
     application: str
-    name: str
     state: str
     """YARN's: FINISHED (its master ended it), FAILED (YARN could not run it) or KILLED."""
     final_status: str
@@ -65,7 +64,6 @@ def latest_ended(client: Any, cluster: str) -> list[EndedApplication]:
 def _of(report: Any) -> EndedApplication:
     return EndedApplication(
         report.id,
-        report.name,
         str(report.state),
         str(report.final_status),
         report.diagnostics or "",
@@ -76,16 +74,14 @@ def _of(report: Any) -> EndedApplication:
     )
 
 
+@dataclass
 class ApplicationWatch:
     """Reports each application of a job that ends: once, as progress output and in the cluster's event log."""
 
-    def __init__(
-        self, job: str, say: Callable[[str], None], append: Callable[[Mapping[str, object]], None]
-    ) -> None:
-        self._job = job
-        self._say = say
-        self._append = append
-        self._found: dict[str, EndedApplication] = {}
+    job: str
+    say: Callable[[str], None]
+    append: Callable[[Mapping[str, object]], None]
+    _found: dict[str, EndedApplication] = field(default_factory=dict)
 
     def look(self, client: Any, applications: Sequence[str]) -> list[EndedApplication]:
         """Return those of ``applications`` that have ended, after reporting the new ones among them."""
@@ -93,8 +89,8 @@ class ApplicationWatch:
             end = ended_application(client, each) if each not in self._found else None
             if end is not None:
                 self._found[each] = end
-                self._say(f"{each} has ended")
-                self._append(end_entry(end, self._job))
+                self.say(f"{each} has ended")
+                self.append(end_entry(end, self.job))
         return list(self._found.values())
 
 

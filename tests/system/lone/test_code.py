@@ -345,7 +345,7 @@ def test_nobody_condemns_what_a_job_names_now_or_under_an_old_epoch(
     a = make("a", ONE)
     assert a.stand() == 1
     soon(lambda: ONE[0] in zookeeper.code.names(), "it is announced")
-    directory = a.service._directory
+    directory = a.service.directory
     # Seen by ZooKeeper, and perhaps not yet by this candidate.
     put(zookeeper, "j1", ONE[0])
     directory.condemn(ONE[0], 1)
@@ -374,7 +374,7 @@ def test_a_deposed_leader_activates_nothing_and_hears_of_it(make: Make, zookeepe
     soon(lambda: a.resigned, "the write is refused")
     assert recorded(zookeeper, "j1").activated == 0
     with pytest.raises(Fenced):
-        a.service._directory.activate("j1", 1, epoch=1)
+        a.service.directory.activate("j1", 1, epoch=1)
 
 
 def test_a_bundle_is_announced_again_after_the_session_was_lost(

@@ -333,7 +333,7 @@ def test_a_change_is_made_once_whatever_is_repeated_and_never_by_a_deposed_leade
     assert zookeeper.jobs.ask("j1", is_wanted=False)
     a.zookeeper.records.write_status("j1", StatusRecord("undeployed"))
     assert b.changes.queue("submit", arguments, change="r-1") == "r-1"
-    a.changes._records.settle("r-1", 1)
+    a.changes.records.settle("r-1", 1)
     job = zookeeper.jobs.read("j1")
     assert job is not None
     assert not job.is_wanted
@@ -365,7 +365,7 @@ def test_a_candidate_that_is_cut_off_is_passed_over_even_if_it_led(
     a, b = make("a"), make("b")
     b.lead()
     for each in (a, b):
-        each.changes._tree.fresh(PATIENCE_SECONDS)
+        each.changes.tree.fresh(PATIENCE_SECONDS)
     soon(lambda: leaders(b.changes.info()) == ["b"], "it knows that it leads")
     b.client.stop()
     soon(lambda: not b.changes.info()["is_fresh"], "it is cut off")
@@ -392,7 +392,7 @@ def test_calls_that_wait_for_zookeeper_do_not_keep_cluster_info_from_being_answe
             zookeeper.tree.prepare()
         a = DeskCandidate("a", own.connect, name)
         try:
-            a.changes._tree.fresh(PATIENCE_SECONDS)
+            a.changes.tree.fresh(PATIENCE_SECONDS)
             own.kill()
             soon(lambda: not a.changes.info()["is_fresh"], "it notices")
             with ClusterClient(name, own.connect, ring, [a.address]) as client:
@@ -417,7 +417,7 @@ def test_without_zookeeper_the_last_picture_is_given_and_says_that_it_is_old(
             zookeeper.tree.prepare()
         a = DeskCandidate("a", own.connect, name)
         try:
-            a.changes._tree.fresh(PATIENCE_SECONDS)
+            a.changes.tree.fresh(PATIENCE_SECONDS)
             own.kill()
             soon(lambda: not a.changes.info()["is_fresh"], "it notices")
             assert [each["candidate"] for each in a.changes.info()["candidates"]] == ["a"]
@@ -627,7 +627,7 @@ def test_status_is_the_leader_s_or_what_is_recorded_and_names_a_job_that_cannot_
     a.zookeeper.records.write_status("j1", StatusRecord("deployed", ("as it was",)))
     a.close()
     b = make("b")
-    b.changes._tree.fresh(PATIENCE_SECONDS)
+    b.changes.tree.fresh(PATIENCE_SECONDS)
     assert main(["status", "j1", *where]) == 1
     assert capsys.readouterr().out.startswith("j1: deployed when a leader last looked\n  as it was\n  ")
     b.close()
@@ -676,7 +676,7 @@ def test_a_key_is_looked_up_without_a_session_with_zookeeper(
     client.create(container_path(name, "container_9"), encode_container(registered), ephemeral=True)
     a = make("a")
     a.lead()
-    a.changes._tree.fresh(PATIENCE_SECONDS)
+    a.changes.tree.fresh(PATIENCE_SECONDS)
     soon(lambda: a.changes.info()["containers"], "the container is seen")
     task = {"task": {"job": "j1", "stage": "main", "partition": 0}, "epoch": 1, "active": 0}
     a.status = {"jobs": [], "tasks": [{**task, "replicas": [{"copy": 0, "container": "container_9"}]}]}
@@ -714,7 +714,7 @@ def test_an_update_that_changes_nothing_brings_code_that_the_candidates_lack(
     a.lead()
     assert main(["update", str(file)]) == 0
     assert not zookeeper.code.has(digest), "nobody lacks it"
-    a.changes._more = lambda: {"waiting": {}, "quarantined": {"j1": {"why": "gone", "since_ms": 0}}}
+    a.changes.more = lambda: {"waiting": {}, "quarantined": {"j1": {"why": "gone", "since_ms": 0}}}
     assert main(["update", str(file), "--check"]) == 0
     assert not zookeeper.code.has(digest), "nothing was to be done"
     assert main(["update", str(file)]) == 0
