@@ -9,8 +9,8 @@ from typing import Any
 from appmaster.planning.jobs.spreading import spread_of
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.model import JobSpec
-from appmaster.planning.state.view import ClusterView, Container
-from standby.shared.model import ReplicaId, ReplicaStatus, Role, TaskRecord
+from appmaster.planning.state.view import ClusterView
+from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, TaskRecord
 
 
 def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[str, Any]:
@@ -168,40 +168,35 @@ def _task(view: ClusterView, record: TaskRecord) -> dict[str, Any]:
 
 def _replica(view: ClusterView, record: TaskRecord, copy: int) -> dict[str, Any]:
     container = view.containers.get(record.placed.get(copy, ""))
-    status = _status(container, record, copy)
     role = Role.ACTIVE if record.active == copy else Role.STANDBY
+    replica = ReplicaId(record.task, copy)
+    known = container.statuses.get(replica) if container is not None else None
+    # A copy that was not reported yet has nothing to show.
+    status = known or ReplicaStatus(replica, role, Phase.CLOSED, record.epoch)
     return {
         "copy": copy,
         "role": role.value,
-        "phase": status.phase.value if status is not None else None,
+        "phase": known.phase.value if known is not None else None,
         "container": container.id if container is not None else None,
         "host": container.host if container is not None else record.hosts.get(copy),
         "pid": container.pid if container is not None else None,
         "in_sync": copy in record.in_sync and container is not None,
-        "applied": status.applied if status is not None else None,
-        "end": status.end if status is not None else None,
-        "changelog_lag_records": status.lag_records if status is not None else None,
-        "changelog_lag_ms": status.lag_ms if status is not None else None,
-        "input_committed": status.input_committed if status is not None else None,
-        "input_end": status.input_end if status is not None else None,
-        "input_lag_records": status.input_lag if status is not None else None,
-        "input_lag_ms": status.input_lag_ms if status is not None else None,
-        "input_rate": (
-            round(status.input_rate, 1) if status is not None and status.input_rate is not None else None
-        ),
-        "failures": status.failures.count if status is not None and status.failures is not None else 0,
-        "skipped": status.skipped - status.dead_lettered if status is not None else 0,
-        "dead_lettered": status.dead_lettered if status is not None else 0,
+        "applied": status.applied,
+        "end": status.end,
+        "changelog_lag_records": status.lag_records,
+        "changelog_lag_ms": status.lag_ms,
+        "input_committed": status.input_committed,
+        "input_end": status.input_end,
+        "input_lag_records": status.input_lag,
+        "input_lag_ms": status.input_lag_ms,
+        "input_rate": round(status.input_rate, 1) if status.input_rate is not None else None,
+        "failures": status.failures.count if status.failures is not None else 0,
+        "skipped": status.skipped - status.dead_lettered,
+        "dead_lettered": status.dead_lettered,
         # With several inputs the two above are sums.
-        "input_offsets": dict(status.input_offsets) if status is not None else {},
+        "input_offsets": dict(status.input_offsets),
         "warm": container.is_warm if container is not None else False,
-        "start_ms": status.start_ms if status is not None else None,
-        "detail": status.detail if status is not None else "",
-        "traceback": status.traceback if status is not None else "",
+        "start_ms": status.start_ms,
+        "detail": status.detail,
+        "traceback": status.traceback,
     }
-
-
-def _status(container: Container | None, record: TaskRecord, copy: int) -> ReplicaStatus | None:
-    if container is None:
-        return None
-    return container.statuses.get(ReplicaId(record.task, copy))

@@ -25,31 +25,11 @@ def info(cluster: str, nodes: Mapping[str, bytes], now_ms: int) -> dict[str, Any
     candidates = [
         {
             "candidate": each.candidate,
-            "host": each.host,
-            "port": each.port,
-            "http_port": each.http_port,
-            "peer_port": each.peer_port,
-            "cell": each.cell,
-            "pid": each.pid,
-            "container": each.container,
+            **_process(each),
             "uptime_seconds": max(0, now_ms - each.started_ms) // 1000,
-            "version": each.standfast,
             "is_leader": led_by is not None and each.candidate == led_by.candidate,
         }
         for _, each in _decoded(nodes, "candidates", CandidateRecord)
-    ]
-    containers = [
-        {
-            "container": each.container,
-            "host": each.host,
-            "port": each.port,
-            "http_port": each.http_port,
-            "peer_port": each.peer_port,
-            "cell": each.cell,
-            "pid": each.pid,
-            "version": each.standfast,
-        }
-        for _, each in _decoded(nodes, "containers", ContainerRecord)
     ]
     jobs = []
     for name, job in _decoded(nodes, "jobs", JobRecord):
@@ -62,10 +42,10 @@ def info(cluster: str, nodes: Mapping[str, bytes], now_ms: int) -> dict[str, Any
                 "active_revision": job.activated if job.definition.code else job.definition.revision,
                 "code": job.definition.code,
                 "is_wanted": job.is_wanted,
-                "status": status.state if status is not None else "",
-                "reasons": list(status.reasons) if status is not None else [],
-                "traceback": status.traceback if status is not None else "",
-                "is_unfenceable": status is not None and status.is_unfenceable,
+                "status": status.state,
+                "reasons": list(status.reasons),
+                "traceback": status.traceback,
+                "is_unfenceable": status.is_unfenceable,
             }
         )
     cells = [
@@ -80,8 +60,21 @@ def info(cluster: str, nodes: Mapping[str, bytes], now_ms: int) -> dict[str, Any
         "candidates": candidates,
         "cells": cells,
         "jobs": jobs,
-        "containers": containers,
+        "containers": [_process(each) for _, each in _decoded(nodes, "containers", ContainerRecord)],
         "drained": dict(_drained(nodes)),
+    }
+
+
+def _process(record: CandidateRecord | ContainerRecord) -> dict[str, Any]:
+    return {
+        "container": record.container,
+        "host": record.host,
+        "port": record.port,
+        "http_port": record.http_port,
+        "peer_port": record.peer_port,
+        "cell": record.cell,
+        "pid": record.pid,
+        "version": record.standfast,
     }
 
 
@@ -103,9 +96,10 @@ def _drained(nodes: Mapping[str, bytes]) -> Mapping[str, str]:
     return bodies.decode(data, "drained", DrainedRecord).hosts if data is not None else {}
 
 
-def _status(nodes: Mapping[str, bytes], job: str) -> StatusRecord | None:
+def _status(nodes: Mapping[str, bytes], job: str) -> StatusRecord:
+    """Return a job's status; an empty one before a leader has written any."""
     path = f"jobs/{job}/status"
-    return bodies.decode(nodes[path], path, StatusRecord) if path in nodes else None
+    return bodies.decode(nodes[path], path, StatusRecord) if path in nodes else StatusRecord("")
 
 
 def _decoded(nodes: Mapping[str, bytes], parent: str, kind: type[_Body]) -> Iterator[tuple[str, _Body]]:

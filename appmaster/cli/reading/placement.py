@@ -82,7 +82,8 @@ def as_document(loaded: Loaded) -> dict[str, Any]:
                 "copies": list(each.copies),
                 "parked": str(each.parked or ""),
                 "tasks": [
-                    _task(task.partition, each.copies, records.get(task.partition)) for task in each.tasks
+                    _task(each.copies, records.get(task.partition, TaskRecord(task, None, 0)))
+                    for task in each.tasks
                 ],
             }
             for processor, each in (model.processors.items() if model is not None else ())
@@ -90,24 +91,22 @@ def as_document(loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def _task(partition: int, copies: Iterable[int], record: TaskRecord | None) -> dict[str, Any]:
+def _task(copies: Iterable[int], record: TaskRecord) -> dict[str, Any]:
     def copy(number: int) -> dict[str, Any]:
         return {
             "copy": number,
-            "host": record.hosts.get(number) if record is not None else None,
-            "container": record.placed.get(number) if record is not None else None,
-            "in_sync": record is not None and number in record.in_sync,
+            "host": record.hosts.get(number),
+            "container": record.placed.get(number),
+            "in_sync": number in record.in_sync,
         }
 
-    active = record.active if record is not None else None
-    placed = record.placed if record is not None else {}
     return {
-        "task": partition,
-        "changelog_partition": partition,
-        "epoch": record.epoch if record is not None else 0,
-        "active": copy(active) if active is not None else None,
-        "standbys": [copy(each) for each in sorted({*copies, *placed}) if each != active],
-        "moving": {str(number): to for number, to in (record.moving if record is not None else {}).items()},
+        "task": record.task.partition,
+        "changelog_partition": record.task.partition,
+        "epoch": record.epoch,
+        "active": copy(record.active) if record.active is not None else None,
+        "standbys": [copy(each) for each in sorted({*copies, *record.placed}) if each != record.active],
+        "moving": {str(number): to for number, to in record.moving.items()},
     }
 
 
