@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import msgspec
@@ -81,9 +80,7 @@ class HostProbe:
     def __enter__(self) -> HostProbe:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._cancelled.set()
 
     def begin(self, config: JobConfig, client: Any, deadline: Deadline, progress: Progress) -> None:

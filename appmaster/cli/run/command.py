@@ -105,33 +105,21 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     parser.add_argument("--json", action="store_true", help="print the result as JSON at the end")
 
 
-@dataclass(frozen=True, slots=True)
-class _Inputs:
-    """What is to be written to topics: pairs of a topic and a file."""
-
-    pairs: tuple[tuple[str, str], ...]
-
-    @property
-    def is_typed(self) -> bool:
-        """Whether somebody types records."""
-        return any(source == "-" for _, source in self.pairs) and sys.stdin.isatty()
-
-    @staticmethod
-    def of(arguments: Sequence[str], config: JobConfig) -> _Inputs:
-        """Return the inputs of ``--input``; raises `BadConfiguration`."""
-        pairs = []
-        for each in arguments:
-            topic, equals, source = each.partition("=")
-            if not equals or not source or topic not in config.inputs:
-                raise BadConfiguration(
-                    f"--input {each}: not of the form TOPIC=FILE with one of the job's inputs, "
-                    f"{', '.join(config.inputs)}"
-                )
-            if source != "-":
-                with records.opened(source):
-                    pass
-            pairs.append((topic, source))
-        return _Inputs(tuple(pairs))
+def _inputs(arguments: Sequence[str], config: JobConfig) -> list[tuple[str, str]]:
+    """Return the topics of ``--input``, each with the file to be written to it; raises `BadConfiguration`."""
+    pairs = []
+    for each in arguments:
+        topic, equals, source = each.partition("=")
+        if not equals or not source or topic not in config.inputs:
+            raise BadConfiguration(
+                f"--input {each}: not of the form TOPIC=FILE with one of the job's inputs, "
+                f"{', '.join(config.inputs)}"
+            )
+        if source != "-":
+            with records.opened(source):
+                pass
+        pairs.append((topic, source))
+    return pairs
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -142,7 +130,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise BadConfiguration(f"--partitions {arguments.partitions}: it is at least 1")
     job, missing = servers.read_job(arguments.job, settings, arguments.cluster)
     config = job.config
-    inputs = _Inputs.of(arguments.input, config)
+    inputs = _inputs(arguments.input, config)
+    is_typed = any(source == "-" for _, source in inputs) and sys.stdin.isatty()
     # What is wrong with the job is found before anything is started.
     pool_of(config)
     check_names(job.directory, config.modules)
@@ -150,7 +139,7 @@ def _run(arguments: argparse.Namespace) -> int:
         step_of(config)
     if missing or config.needs_spark:
         servers.require_java()
-    with EndSignals() as signals, RunView(config.job_name, is_typed=inputs.is_typed) as view:
+    with EndSignals() as signals, RunView(config.job_name, is_typed=is_typed) as view:
         with servers.place_of(job, missing, arguments.name, arguments.keep, view) as place:
             os.environ.update(place.variables)
             job, _ = servers.read_job(arguments.job, settings, arguments.cluster)
@@ -180,7 +169,7 @@ class _Run:
     arguments: argparse.Namespace
     settings: Sequence[str]
     job: JobFile
-    inputs: _Inputs
+    inputs: Sequence[tuple[str, str]]
     place: RunPlace
     signals: EndSignals
     view: RunView
@@ -224,7 +213,7 @@ class _Run:
                 stack.enter_context(records.in_background(work, name, say))
             stack.callback(self._end_job, client)
             self._submit()
-            for topic, source in self.inputs.pairs:
+            for topic, source in self.inputs:
                 work = records.write_input(settings, topic, source, say)
                 stack.enter_context(records.in_background(work, f"input {topic}", say))
             self.signals.begun()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final
 
 from rich.console import Console, Group, RenderableType
@@ -59,8 +58,10 @@ class RunView:
         self._story: deque[str] = deque(maxlen=_STORY_LINES)
         self._events: deque[str] = deque(maxlen=_EVENT_LINES)
         self._outputs: deque[str] = deque(maxlen=_OUTPUT_LINES)
-        self._count = 0
-        self._state = "starting"
+        #: How many committed records of the job's outputs were seen.
+        self.outputs = 0
+        #: The job's last known status.
+        self.state = "starting"
         self._step = ""
         self._step_said = float("-inf")
         self._status: Mapping[str, Any] | None = None
@@ -75,9 +76,7 @@ class RunView:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -86,16 +85,6 @@ class RunView:
     def seconds(self) -> float:
         """The time since the start of the run."""
         return self._clock.monotonic() - self._begun
-
-    @property
-    def outputs(self) -> int:
-        """How many committed records of the job's outputs were seen."""
-        return self._count
-
-    @property
-    def state(self) -> str:
-        """The job's last known status."""
-        return self._state
 
     def say(self, text: str) -> None:
         """Add a line."""
@@ -126,8 +115,8 @@ class RunView:
         )
         if status is not None:
             self._status = status
-        if state != self._state:
-            self._state = state
+        if state != self.state:
+            self.state = state
             self.say(f"{self._job}: {state}")
 
     def event(self, entry: Mapping[str, Any]) -> None:
@@ -143,7 +132,7 @@ class RunView:
         if not records:
             return
         with self._lock:
-            self._count += len(records)
+            self.outputs += len(records)
             self._outputs.extend(map(_in_words, records))
         if self.first_output_seconds is None:
             self.first_output_seconds = self.seconds
@@ -157,12 +146,12 @@ class RunView:
         with self._lock:
             story, events, outputs = map("\n".join, (self._story, self._events, self._outputs))
         parts: list[RenderableType] = [
-            Text(f"{self._job} · {self._state} · {self.seconds:.0f} s · Ctrl-C ends it", style="bold")
+            Text(f"{self._job} · {self.state} · {self.seconds:.0f} s · Ctrl-C ends it", style="bold")
         ]
         if self._status is not None:
             parts.append(_tasks(self._status, self._job))
         if outputs:
-            parts.append(Panel(Text(outputs), title=f"outputs, {self._count:,} records"))
+            parts.append(Panel(Text(outputs), title=f"outputs, {self.outputs:,} records"))
         if events:
             parts.append(Panel(Text(events), title="event log"))
         parts.append(Panel(Text(story), title="run"))
