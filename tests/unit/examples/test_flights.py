@@ -78,15 +78,6 @@ def _model() -> Expected:
     return expected(sample())
 
 
-def test_a_late_arrival_is_inherited_by_the_next_departure() -> None:
-    first, second = outputs(
-        flight(1, arr_delay="40", dep_delay="30"),
-        flight(2, dep_delay="50", arr_delay="10", time_hour="2013-01-01T14:00:00Z"),
-    )
-    assert (first["inherited"], first["carried"], first["late_in_a_row"]) == (0, 40, 1)
-    assert (second["inherited"], second["carried"], second["late_in_a_row"]) == (40, 10, 0)
-
-
 def test_no_more_is_inherited_than_the_departure_was_late_and_nothing_over_night() -> None:
     night = {"dep_delay": "60", "time_hour": "2013-01-01T22:00:00Z"}
     for later, inherited in (
@@ -96,35 +87,6 @@ def test_no_more_is_inherited_than_the_departure_was_late_and_nothing_over_night
         ({**night, "minute": "1"}, 0),
     ):
         assert outputs(flight(1, arr_delay="40"), flight(2, **later))[1]["inherited"] == inherited, later
-
-
-def test_a_cancelled_flight_is_counted_and_passes_the_chain_on() -> None:
-    _, cancelled, third = outputs(
-        flight(1, arr_delay="40"),
-        flight(2, dep_delay="NA", arr_delay="NA", air_time="NA"),
-        flight(3, dep_delay="60", time_hour="2013-01-01T15:00:00Z"),
-    )
-    assert cancelled["status"] == "cancelled"
-    assert (cancelled["flights"], cancelled["cancelled"], cancelled["carried"]) == (1, 1, 40)
-    assert third["inherited"] == 40
-
-
-def test_a_diverted_flight_adds_no_distance_and_leaves_its_departure_delay() -> None:
-    (diverted,) = outputs(flight(1, dep_delay="33", arr_delay="NA", air_time="NA"))
-    assert diverted["status"] == "diverted"
-    assert (diverted["distance"], diverted["air_time"], diverted["carried"]) == (0, 0, 33)
-
-
-def test_a_flight_without_tail_number_goes_to_the_other_topic_and_counts_for_its_carrier() -> None:
-    job = Job()
-    records = [flight(1, "NA"), flight(2), flight(3, "NA"), flight(4, "NA", carrier="B6")]
-    job.run(records)
-    assert_same(job, expected(records))
-    assert [(key, value["unassigned"]) for key, value in job.outputs["unassigned-flights"]] == [
-        (b"?UA", 1),
-        (b"?UA", 2),
-        (b"?B6", 1),
-    ]
 
 
 def test_no_input_means_no_output() -> None:

@@ -9,13 +9,6 @@ HOUR = 3_600_000
 TASK, OTHER, EMPTY = (TaskId("job", "main", each) for each in range(3))
 
 
-def test_the_latest_host_comes_first_and_is_there_once() -> None:
-    history = remember((), "h1", 1_000, 10, expiry_ms=HOUR)
-    history = remember(history, "h2", 2_000, 20, expiry_ms=HOUR)
-    history = remember(history, "h1", 3_000, 30, expiry_ms=HOUR)
-    assert history == (Held("h1", 3_000, 30), Held("h2", 2_000, 20))
-
-
 def test_a_position_that_nobody_reported_keeps_the_one_before_and_one_that_fell_is_believed() -> None:
     assert remember((Held("h1", 1_000, 10),), "h1", 2_000, None, expiry_ms=HOUR) == (Held("h1", 2_000, 10),)
     assert remember((), "h1", 2_000, None, expiry_ms=HOUR) == (Held("h1", 2_000, None),)

@@ -49,16 +49,6 @@ def test_a_first_deployment_goes_by_load_and_name() -> None:
     assert names(PlacementQuestion(), numbered) == ["h9", "h9", "h10"], "as people sort them"
 
 
-def test_no_copy_goes_to_a_host_with_a_sibling_whatever_speaks_for_it() -> None:
-    question = PlacementQuestion(
-        siblings=(near(H1),), preferred="h1", histories={TASK: (Held("h1", 5, 100),)}, loads={"h2": (9, 9)}
-    )
-    verdicts = judge(question, (H1, H2))
-    assert [(each.host, each.is_allowed) for each in verdicts] == [("h2", True), ("h1", False)]
-    assert verdicts[1].reasons == ("holds copy 0, a copy of the same tasks",)
-    assert best(question, (H1,)) is None
-
-
 def test_every_reason_to_refuse_is_told_in_the_order_of_the_rules() -> None:
     question = PlacementQuestion(
         siblings=(near(H1), near(H4, 1)),
