@@ -1,12 +1,12 @@
-"""The code distributors of a candidate, combined according to the configuration."""
+"""How a candidate gets bundles of code, according to the configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from appmaster.adapters.code.hadoop import HadoopCode, code_directory, find_shell
+from appmaster.adapters.code.hadoop import hadoop_code
 from appmaster.code.ports import CodeDistributor
 from appmaster.code.store import checksum
 from standby.adapters.peers.code import PeerCode
@@ -17,78 +17,43 @@ from standby.errors import BadConfiguration, CorruptState, Transient, Unavailabl
 from standby.shared.peers import BundleSource
 
 
-class LocalCode:
-    """Candidates fetch from each other; a bundle is published by its announcement, which the code service makes."""
-
-    def __init__(self, peers: PeerCode) -> None:
-        self._peers = peers
-
-    def publish(self, bundle: str, path: Path) -> None:
-        """Do nothing: sources serve the bundle."""
-
-    def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
-        """Fetch from the sources, one after another."""
-        self._peers.fetch(bundle, sources, part)
-
-    def forget(self, bundle: str) -> None:
-        """Do nothing: each source removes its own copy."""
-
-    def interrupt(self) -> None:
-        """Cut off the fetch that is under way."""
-        self._peers.interrupt()
-
-
-class LeftInZooKeeper:
-    """Small bundles that a submit left in ZooKeeper before there was a candidate to upload them to."""
-
-    def __init__(self, code: ZooKeeperCode) -> None:
-        self._code = code
-
-    def publish(self, bundle: str, path: Path) -> None:
-        """Do nothing: only submits leave bundles there."""
-
-    def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
-        """Read the bundle, if a submit left it there."""
-        try:
-            data = self._code.read_code(bundle)
-        except BadConfiguration as error:
-            raise Transient(str(error)) from error
-        try:
-            part.write_bytes(data)
-        except OSError as error:
-            raise Unavailable(f"{part}: {error.strerror}") from error
-
-    def forget(self, bundle: str) -> None:
-        """Do nothing: it is removed with the bundle's node."""
-
-    def interrupt(self) -> None:
-        """Do nothing: the client's own time-outs end a read."""
-
-
 class DistributorChain:
-    """Several distributors: all of them publish, and the first that has a bundle serves the fetch."""
+    """A `CodeDistributor` that fetches from one place after another: a file system, other candidates, ZooKeeper.
 
-    def __init__(self, *ways: CodeDistributor) -> None:
-        self._ways = ways
+    Only the file system is published to. For other candidates a bundle is published by its announcement, which the code
+    service makes. In ZooKeeper a submit leaves small bundles before there is a candidate to upload them to; they are
+    removed with the bundle's node.
+    """
+
+    def __init__(
+        self, peers: PeerCode, left: Callable[[str], bytes], file_system: CodeDistributor | None = None
+    ) -> None:
+        """``left`` returns a bundle that a submit left; raises `BadConfiguration` if there is none."""
+        self._peers = peers
+        self._left = left
+        self._file_system = file_system
 
     def publish(self, bundle: str, path: Path) -> None:
-        """Publish with every distributor."""
-        for each in self._ways:
-            each.publish(bundle, path)
+        """Publish in the file system."""
+        if self._file_system is not None:
+            self._file_system.publish(bundle, path)
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
-        """Fetch with one distributor after another until the checksum is right; raises `Transient` with all errors.
+        """Fetch from one place after another until the checksum is right; raises `Transient` with all errors.
 
         A damaged copy in one place must not hide a good one in another, since the first place is always asked first.
         """
+        ways = {"other candidates": self._peers.fetch, "ZooKeeper": self._fetch_left}
+        if self._file_system is not None:
+            ways = {"the file system": self._file_system.fetch, **ways}
         said: list[str] = []
-        for each in self._ways:
+        for place, fetch in ways.items():
             try:
-                each.fetch(bundle, sources, part)
+                fetch(bundle, sources, part)
                 if checksum(part) == bundle:
                     return
                 part.unlink()
-                said.append(f"bundle {bundle}: the data from {type(each).__name__} has another checksum")
+                said.append(f"bundle {bundle}: the data from {place} has another checksum")
             except (Transient, CorruptState) as error:
                 said.append(str(error))
             except OSError as error:
@@ -96,14 +61,21 @@ class DistributorChain:
         raise Transient("; ".join(said))
 
     def forget(self, bundle: str) -> None:
-        """Forget with every distributor."""
-        for each in self._ways:
-            each.forget(bundle)
+        """Forget in the file system: each source removes its own copy."""
+        if self._file_system is not None:
+            self._file_system.forget(bundle)
 
     def interrupt(self) -> None:
-        """Interrupt every distributor."""
-        for each in self._ways:
-            each.interrupt()
+        """Cut off the fetch that is under way; a read of ZooKeeper is ended by the client's own time-outs."""
+        self._peers.interrupt()
+        if self._file_system is not None:
+            self._file_system.interrupt()
+
+    def _fetch_left(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
+        try:
+            part.write_bytes(self._left(bundle))
+        except BadConfiguration as error:
+            raise Transient(str(error)) from error
 
 
 def code_distributor(config: ClusterConfig, client: Any, context: Context) -> CodeDistributor:
@@ -111,10 +83,7 @@ def code_distributor(config: ClusterConfig, client: Any, context: Context) -> Co
 
     ``context`` gives the credentials for requests to other candidates, ``client`` is a started kazoo client.
     """
-    ways: list[CodeDistributor] = [
-        LocalCode(PeerCode(context)),
-        LeftInZooKeeper(ZooKeeperCode(client, config.name)),
-    ]
+    file_system = None
     if config.code_distributor == "hdfs":
-        ways.insert(0, HadoopCode(find_shell(), code_directory(config.code_hdfs_directory, config.name)))
-    return DistributorChain(*ways)
+        file_system = hadoop_code(config.code_hdfs_directory, config.name)
+    return DistributorChain(PeerCode(context), ZooKeeperCode(client, config.name).read_code, file_system)

@@ -58,11 +58,6 @@ def find_shell(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     return java, *options, "-cp", classpath, _MAIN
 
 
-def code_directory(directory: str, cluster: str) -> str:
-    """Return the directory of a cluster's bundles, below ``code.hdfs.directory``."""
-    return f"{directory.rstrip('/')}/{escape(cluster)}/code"
-
-
 class HadoopCode:
     """Keeps bundles as ``<directory>/<digest>.zip``; a file is either complete or absent."""
 
@@ -148,3 +143,8 @@ class HadoopCode:
                 self._running.discard(process)
         lines = [each for each in said.splitlines() if each.strip() and " WARN " not in each]
         return process.returncode, lines[-1] if lines else ""
+
+
+def hadoop_code(directory: str, cluster: str) -> HadoopCode:
+    """Return a cluster's bundles below ``code.hdfs.directory``; raises as `find_shell`."""
+    return HadoopCode(find_shell(), f"{directory.rstrip('/')}/{escape(cluster)}/code")

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from appmaster.adapters.code.hadoop import HadoopCode, code_directory, find_shell
+from appmaster.adapters.code.hadoop import hadoop_code
 from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
@@ -75,16 +75,15 @@ def leave(bundle: Bundle, config: JobConfig, zookeeper: ZooKeeper) -> None:
 def withdraw(bundle: Bundle, config: JobConfig, zookeeper: ZooKeeper) -> None:
     """Remove a bundle that `leave` stored, unless a job names it; nothing of the cluster may run."""
     if zookeeper.code.withdraw(bundle.digest) and config.code_distributor == "hdfs":
-        directory = code_directory(config.code_hdfs_directory, config.cluster)
-        HadoopCode(find_shell(), directory).forget(bundle.digest)
+        hadoop_code(config.code_hdfs_directory, config.cluster).forget(bundle.digest)
 
 
 def _publish(bundle: Bundle, config: JobConfig) -> None:
-    directory = code_directory(config.code_hdfs_directory, config.cluster)
+    file_system = hadoop_code(config.code_hdfs_directory, config.cluster)
     with tempfile.NamedTemporaryFile(prefix="standfast-", suffix=".zip") as file:
         file.write(bundle.data)
         file.flush()
-        HadoopCode(find_shell(), directory).publish(bundle.digest, Path(file.name))
+        file_system.publish(bundle.digest, Path(file.name))
 
 
 def _sources(client: ClusterClient) -> list[BundleSource]:

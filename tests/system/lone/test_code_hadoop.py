@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.adapters.code.distributors import DistributorChain, LocalCode
+from appmaster.adapters.code.distributors import DistributorChain
 from appmaster.adapters.code.hadoop import HadoopCode, find_shell
 from embedded.jars.cache import open_cache
 from embedded.java import find_java
@@ -90,8 +90,9 @@ def test_without_the_file_system_candidates_fetch_from_each_other(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     way = DistributorChain(
+        PeerCode(keys_of(PeerRole.MASTER).client_context),
+        lambda _: b"",
         HadoopCode(find_shell(environment), "/nowhere/at/all", environment),
-        LocalCode(PeerCode(keys_of(PeerRole.MASTER).client_context)),
     )
     with pytest.raises(Transient, match=f"(?s)nowhere.*; no known holder of bundle {DIGEST}"):
         way.fetch(DIGEST, (), tmp_path / "part")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from appmaster.code.activation import effective, needs
 from appmaster.code.rules import CodeView, Directory, JobNeeds
 from appmaster.code.store import BundleStore
 from appmaster.records import JobRecord
+from standby.adapters.peers.code import PeerCode
 from standby.code import bundles
 from standby.errors import BadConfiguration, CorruptState, Transient, Unavailable
 from standby.shared.peers import BundleSource
@@ -225,7 +227,7 @@ def test_what_takes_long_and_nobody_waits_for_comes_last() -> None:
 
 
 class Way:
-    """A distributor that gives what it has."""
+    """A file system that gives what it has."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -246,11 +248,17 @@ class Way:
 
 def test_damage_in_one_place_does_not_hide_what_is_whole_in_another(tmp_path: Path) -> None:
     part = tmp_path / "part"
-    DistributorChain(Way(b"damaged in the file system"), Way(DATA)).fetch(DIGEST, (), part)
+    peers = PeerCode(ssl.create_default_context)
+    damaged = Way(b"damaged in the file system")
+    DistributorChain(peers, lambda _: DATA, damaged).fetch(DIGEST, (), part)
     assert part.read_bytes() == DATA
     part.unlink()
-    with pytest.raises(Transient, match=f"bundle {DIGEST}: the data from Way has another checksum; bundle"):
-        DistributorChain(Way(b"damaged"), Way(b"here, too")).fetch(DIGEST, (), part)
+    said = (
+        f"bundle {DIGEST}: the data from the file system has another checksum; no known holder of bundle {DIGEST}; "
+        f"bundle {DIGEST}: the data from ZooKeeper has another checksum"
+    )
+    with pytest.raises(Transient, match=f"^{said}$"):
+        DistributorChain(peers, lambda _: b"here, too", damaged).fetch(DIGEST, (), part)
     assert not part.exists(), "nothing goes on from it"
 
 
