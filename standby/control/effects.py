@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from standby.control.events import Leader
-from standby.shared.model import ReplicaStatus, Wanted
-from standby.shared.wire import Hello, JobDefinition
+from standby.shared.model import Wanted
+from standby.shared.records import ControllerRecord
+from standby.shared.wire import Hello, JobDefinition, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class OpenStream:
     """Connect to the leader and introduce the container; the stream's events carry its number."""
 
     stream: int
-    leader: Leader
+    leader: ControllerRecord
     hello: Hello
 
 
@@ -49,11 +49,7 @@ class SendReport:
     """Report the replicas' statuses to the leader; the loop adds the memory in use."""
 
     stream: int
-    number: int
-    replicas: tuple[ReplicaStatus, ...]
-    is_warm: bool
-    revisions: Mapping[str, int] = field(default_factory=dict)
-    is_leaving: bool = False
+    report: Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from standby.shared.model import Leftover, ReplicaId, ReplicaStatus
+from standby.shared.records import ControllerRecord
 from standby.shared.wire import Assignment, Exit
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """The leader of the cluster, as recorded in ``/controller``."""
-
-    candidate: str
-    host: str
-    port: int
-    epoch: int
-
-    def __str__(self) -> str:
-        return f"{self.candidate} at {self.host}:{self.port}, epoch {self.epoch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +54,7 @@ class LeaderMoved:
 class LeaderChanged:
     """The leader's znode was read; it may name the same leader as before."""
 
-    leader: Leader | None
+    leader: ControllerRecord | None
     """None: there is no leader."""
 
 

@@ -7,6 +7,8 @@ import random
 import threading
 from typing import Final
 
+from msgspec import structs
+
 from standby.control.core import step
 from standby.control.effects import (
     Assign,
@@ -26,7 +28,6 @@ from standby.control.state import ControlState
 from standby.control.turn import due_in_ms
 from standby.errors import BrokenInvariant
 from standby.shared.clock import REAL, Clock
-from standby.shared.wire import Report
 from standby.threads.inbox import Inbox
 
 _LOG: Final = logging.getLogger("standby.control")
@@ -124,16 +125,7 @@ class ControlLoop:
             case SendReport():
                 if self._stream is None:
                     raise BrokenInvariant(f"a report for stream {effect.stream}, and there is none")
-                self._stream.send(
-                    Report(
-                        effect.number,
-                        effect.replicas,
-                        effect.is_warm,
-                        rss_bytes=self._ports.rss_bytes(),
-                        revisions=effect.revisions,
-                        is_leaving=effect.is_leaving,
-                    )
-                )
+                self._stream.send(structs.replace(effect.report, rss_bytes=self._ports.rss_bytes()))
             case Assign(assignment, jobs):
                 self._ports.replicas.obey(assignment, jobs)
             case CloseReplicas(deadline_ms):

@@ -7,22 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from standby.control.events import Leader
 from standby.shared.model import InputFailures, Leftover, Phase, ReplicaId, ReplicaStatus, Role
+from standby.shared.records import ContainerRecord, ControllerRecord
 from standby.shared.wire import PROTOCOL, Hello, JobDefinition
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerIdentity:
-    """Properties that do not change during the process's life; see the fields of `standby.shared.wire.Hello`."""
-
-    container: str
-    skein_id: str
-    cell: int
-    host: str
-    port: int
-    http_port: int
-    pid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +75,7 @@ class Stream:
     """A stream to a leader, connected or being connected."""
 
     number: int
-    leader: Leader
+    leader: ControllerRecord
     attempt: int
     opened_at_ms: int
     is_connected: bool = False
@@ -126,7 +113,7 @@ class Closing:
 class ControlState:
     """Everything that the next decision depends on."""
 
-    identity: ContainerIdentity
+    identity: ContainerRecord
     policy: ControlPolicy
     now_ms: int | None = None
     """Time of the last turn; None before the first."""
@@ -141,7 +128,7 @@ class ControlState:
     register_at_ms: int | None = None
     """When to try again after `RegistrationState.FAILED`; None: the next turn sets it."""
 
-    leader: Leader | None = None
+    leader: ControllerRecord | None = None
     """As last read; kept while it cannot be read."""
     is_leader_unread: bool = False
     """Whether the last read failed, and so set no watch."""

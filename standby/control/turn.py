@@ -27,6 +27,7 @@ from standby.control.state import (
     statuses_told,
 )
 from standby.shared import exits
+from standby.shared.wire import Report
 
 ControlStep = tuple[ControlState, tuple[ControlEffect, ...]]
 
@@ -189,15 +190,14 @@ def _report(state: ControlState, event: InboxDrained) -> ControlStep:
     if not is_news and event.now_ms - link.told_at_ms < state.policy.report_interval_ms:
         return state, ()
     told = replace(link, told=present, told_number=link.applied, told_at_ms=event.now_ms)
-    report = SendReport(
-        link.number,
+    report = Report(
         link.applied,
         statuses_told(state),
         state.is_warm,
-        state.revisions,
+        revisions=state.revisions,
         is_leaving=state.leaving is not None,
     )
-    return replace(state, link=told), (report,)
+    return replace(state, link=told), (SendReport(link.number, report),)
 
 
 def _close(state: ControlState, event: InboxDrained) -> ControlStep:

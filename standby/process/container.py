@@ -39,7 +39,7 @@ from standby.control.effects import Quit
 from standby.control.events import ControlEvent, Released, ReplicasChanged, Terminated
 from standby.control.loop import ControlLoop
 from standby.control.ports import FindLeftoverState, Ports
-from standby.control.state import ContainerIdentity, ControlPolicy, ControlState, RegistrationState
+from standby.control.state import ControlPolicy, ControlState, RegistrationState
 from standby.control.watchdog import Watchdog
 from standby.errors import BadConfiguration, StandfastError
 from standby.kernel.loaded_code import LoadCode
@@ -197,8 +197,12 @@ def run(
     liveness = LivenessPort(place.host, witnessed.port)
     server = MetricsServer(place.host)
     peers = PeerServer(place.host, keys)
-    identity = ContainerIdentity(
-        place.container, place.skein_id, cluster.cell, place.host, liveness.port, server.port, os.getpid()
+    record = ContainerRecord(
+        *(place.container, place.skein_id, cluster.cell, place.host, liveness.port, server.port, os.getpid()),
+        protocol=PROTOCOL,
+        standfast=_version(),
+        log_dirs=place.log_dirs,
+        peer_port=peers.port,
     )
     _LOG.info(
         "container %s (%s) of %s on %s, port %d, http port %d, peer port %d, pid %d",
@@ -206,7 +210,6 @@ def run(
         *(liveness.port, server.port, peers.port, os.getpid()),
     )
     code = JobCode(directory, CodeReader(client, cluster.name, keys.client_context).read_code)
-    record = _record(identity, place, peers.port)
     membership = ZooKeeperMembership(client, cluster.name, record, inbox.post, probe)
     marks = Marks(lambda *entry: witnessed.note.leave(encode_entry(*entry)))
     kernel = make_kernel(
@@ -226,7 +229,7 @@ def run(
     meter = ProcessMeter()
     loop = ControlLoop(
         ControlState(
-            identity,
+            record,
             ControlPolicy(cluster.orphan_timeout_ms, leave_timeout_ms=_LEAVE_MS if place.is_in_pool else 0),
         ),
         inbox,
@@ -299,22 +302,6 @@ class Health:
             "closing": state.closing.reason if state.closing else None,
         }
         return turns_on and state.closing is None, facts
-
-
-def _record(identity: ContainerIdentity, place: ContainerPlace, peer_port: int) -> ContainerRecord:
-    return ContainerRecord(
-        container=identity.container,
-        skein_id=identity.skein_id,
-        cell=identity.cell,
-        host=identity.host,
-        port=identity.port,
-        http_port=identity.http_port,
-        pid=identity.pid,
-        protocol=PROTOCOL,
-        standfast=_version(),
-        log_dirs=place.log_dirs,
-        peer_port=peer_port,
-    )
 
 
 def _member(place: ContainerPlace) -> MemberRecord:

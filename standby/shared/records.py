@@ -29,6 +29,9 @@ class ControllerRecord(msgspec.Struct, frozen=True):
     epoch: int
     version: int = VERSION
 
+    def __str__(self) -> str:
+        return f"{self.candidate} at {self.host}:{self.port}, epoch {self.epoch}"
+
 
 class ContainerRecord(msgspec.Struct, frozen=True):
     """``/containers/<container>``: a container as it registered itself (ephemeral)."""

@@ -12,7 +12,6 @@ from standby.control.events import (
     ControlEvent,
     ExitReceived,
     InboxDrained,
-    Leader,
     LeaderChanged,
     LeaderMoved,
     LeftoversFound,
@@ -26,8 +25,9 @@ from standby.control.events import (
     StreamBroken,
     StreamConnected,
 )
-from standby.control.state import ContainerIdentity, ControlPolicy, ControlState, Stream
-from standby.shared.wire import Assignment, Exit
+from standby.control.state import ControlPolicy, ControlState, Stream
+from standby.shared.records import ContainerRecord, ControllerRecord
+from standby.shared.wire import PROTOCOL, Assignment, Exit
 
 SMALL = st.integers(0, 4)
 ORDERS = st.builds(
@@ -36,7 +36,8 @@ ORDERS = st.builds(
     st.builds(Assignment, SMALL, SMALL, SMALL, replicas=st.just(()), jobs=st.just(())),
 )
 EXITS = st.builds(ExitReceived, SMALL, st.builds(Exit, SMALL, st.just("told")))
-LEADERS = st.builds(Leader, st.sampled_from("ab"), st.just("h"), st.just(1), SMALL)
+CONTAINER = ContainerRecord("c", "s", 1, "h", 1, 2, 3, PROTOCOL, "1")
+LEADERS = st.builds(ControllerRecord, st.sampled_from("ab"), st.just("h"), st.just(1), SMALL)
 EVENTS: st.SearchStrategy[ControlEvent] = st.one_of(
     ORDERS,
     ORDERS,
@@ -65,7 +66,9 @@ TURNS = st.lists(st.tuples(st.lists(EVENTS, max_size=4), st.integers(1, 3_000)),
 def test_no_order_of_a_deposed_leader_or_a_former_incarnation_is_ever_obeyed(
     turns: list[tuple[list[ControlEvent], int]],
 ) -> None:
-    state = ControlState(ContainerIdentity("c", "s", 1, "h", 1, 2, 3), ControlPolicy(orphan_timeout_ms=5_000))
+    state = ControlState(
+        ContainerRecord("c", "s", 1, "h", 1, 2, 3, PROTOCOL, "1"), ControlPolicy(orphan_timeout_ms=5_000)
+    )
     now = 0
     highest = 0
     incarnation: int | None = None
@@ -107,9 +110,7 @@ def test_no_order_of_a_deposed_leader_or_a_former_incarnation_is_ever_obeyed(
 def test_whatever_happened_before_a_container_with_zookeeper_and_a_leader_gets_a_stream(
     turns: list[tuple[list[ControlEvent], int]],
 ) -> None:
-    state = ControlState(
-        ContainerIdentity("c", "s", 1, "h", 1, 2, 3), ControlPolicy(orphan_timeout_ms=10_000_000)
-    )
+    state = ControlState(CONTAINER, ControlPolicy(orphan_timeout_ms=10_000_000))
     now = 0
     for events, pause in turns:
         now += pause
@@ -117,7 +118,7 @@ def test_whatever_happened_before_a_container_with_zookeeper_and_a_leader_gets_a
             if not isinstance(event, ExitReceived):
                 state, _ = step(state, event)
         state, _ = step(state, InboxDrained(now, 0.3, {}, False, None))
-    leader = Leader("z", "h", 9, 9)
+    leader = ControllerRecord("z", "h", 9, 9)
     for event in (SessionConnected(), Registered(5), LeftoversFound(()), LeaderChanged(leader)):
         state, _ = step(state, event)
     state, _ = step(state, InboxDrained(now + 1, 0.3, {}, False, None))

@@ -19,13 +19,13 @@ from standby.control.effects import (
     SendReport,
     WriteLog,
 )
-from standby.control.state import ContainerIdentity, ControlPolicy, ControlState
+from standby.control.state import ControlPolicy, ControlState
 from standby.control.turn import due_in_ms
 from standby.errors import StandfastError
 from standby.shared import exits, wire
 from standby.shared.exits import ProcessEnd
 from standby.shared.model import Leftover, ReplicaId, TaskId, TaskRecord, Wanted
-from standby.shared.records import ContainerRecord
+from standby.shared.records import ContainerRecord, ControllerRecord
 from tests.simulation.clock import WALL_MS
 from tests.simulation.kafka import Log
 from tests.simulation.kernel import Kernel
@@ -73,7 +73,7 @@ class Container(Process):
             lambda step: world.passed(self, step),
             lambda: self.post(told.ReplicasChanged()),
         )
-        identity = ContainerIdentity(container, skein_id, listed.cell, host.name, 1, 2, 3)
+        identity = ContainerRecord(container, skein_id, listed.cell, host.name, 1, 2, 3, wire.PROTOCOL, "1")
         leave_ms = LEAVE_MS if world.is_pool else 0
         self.state = ControlState(identity, ControlPolicy(ORPHAN_MS, leave_timeout_ms=leave_ms))
         self._inbox: list[told.ControlEvent] = []
@@ -146,15 +146,7 @@ class Container(Process):
             self._stream.break_("dropped by the container")
             self._stream = None
         elif isinstance(effect, SendReport) and self._stream is not None:
-            self._stream.say(
-                wire.Report(
-                    effect.number,
-                    effect.replicas,
-                    effect.is_warm,
-                    revisions=effect.revisions,
-                    is_leaving=effect.is_leaving,
-                )
-            )
+            self._stream.say(effect.report)
         elif isinstance(effect, Assign):
             self.obey(effect.assignment, effect.jobs)
         elif isinstance(effect, CloseReplicas):
@@ -218,7 +210,7 @@ class Container(Process):
     def _registered(self, czxid: int, error: StandfastError | None) -> None:
         self.post(told.Registered(czxid) if error is None else told.RegistrationFailed(str(error)))
 
-    def _looked_up(self, leader: told.Leader | None, error: StandfastError | None) -> None:
+    def _looked_up(self, leader: ControllerRecord | None, error: StandfastError | None) -> None:
         self.post(told.LeaderChanged(leader) if error is None else told.LeaderUnknown(str(error)))
 
     def _read_record(self, task: TaskId) -> TaskRecord | None:

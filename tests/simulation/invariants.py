@@ -10,10 +10,10 @@ from appmaster.eventlog.entries import EntryKind, LogEntry
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.reasons import HandoverMotive, Loss, Reason
 from appmaster.planning.state.view import ClusterView
-from standby.control.events import Leader
 from standby.replica.lifecycle import ENDED as LIFE_ENDED
 from standby.shared.exits import ProcessEnd, Ran
 from standby.shared.model import Phase, ReplicaId, Role, TaskId, TaskRecord, Wanted
+from standby.shared.records import ControllerRecord
 from tests.simulation.leader import LEASE_MS
 from tests.simulation.replica import WAY_MS
 from tests.simulation.yarn import RUNNING
@@ -113,7 +113,7 @@ class Invariants:
 
     # ---- leaders ----
 
-    def deposed(self, leader: Leader) -> None:
+    def deposed(self, leader: ControllerRecord) -> None:
         """Check that a leader whose record another candidate has just seized may not act any more."""
         former = next((each for each in self.world.candidates if each.name == leader.candidate), None)
         self.world.clock.check(

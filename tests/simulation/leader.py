@@ -27,11 +27,11 @@ from appmaster.planning.state.events import Event
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import ClusterView, Recorded
 from locality.fit import PoolProcess
-from standby.control.events import Leader
 from standby.errors import Fenced, StandfastError, Transient
 from standby.shared import wire
 from standby.shared.exits import ProcessEnd
 from standby.shared.model import TaskId
+from standby.shared.records import ControllerRecord
 from standby.threads.inbox import Inbox
 from tests.simulation.clock import WALL_MS
 from tests.simulation.network import Stream
@@ -166,7 +166,9 @@ class Candidate(Process):
             asked = self._now()
             answer, beat = PortAnswer.REFUSED, None
             try:
-                leader: Leader | None = yield Call(ZOOKEEPER_HOP, lambda: zookeeper.read_leader(session))
+                leader: ControllerRecord | None = yield Call(
+                    ZOOKEEPER_HOP, lambda: zookeeper.read_leader(session)
+                )
                 if leader is not None:
                     answer = self.world.answer_of(self, leader.port)
                 is_lost = answer is PortAnswer.REFUSED
@@ -235,8 +237,8 @@ class Candidate(Process):
         for each in events:
             self.post(each)
 
-    def _lead_after(self, leader: Leader | None, last: Beat | None) -> Callable[[], int | None]:
-        me = Leader(self.name, self.host.name, self.port, 0)
+    def _lead_after(self, leader: ControllerRecord | None, last: Beat | None) -> Callable[[], int | None]:
+        me = ControllerRecord(self.name, self.host.name, self.port, 0)
 
         def lead() -> int | None:
             epoch = self.world.zookeeper.lead(self._session, me, leader, last)

@@ -11,10 +11,10 @@ from typing import Final
 
 from appmaster.leadership.suspicion import PortAnswer
 from appmaster.planning.plan import plan
-from standby.control.events import Leader
 from standby.errors import BrokenInvariant
 from standby.shared.exits import ProcessEnd
 from standby.shared.model import Phase, ReplicaId, TaskRecord
+from standby.shared.records import ControllerRecord
 from tests.simulation.clock import Clock
 from tests.simulation.container import Container
 from tests.simulation.invariants import Invariants
@@ -352,11 +352,11 @@ class World:
             return True, None, is_answered, is_answered and process.is_running, is_still
         return False, process.end, True, False, False
 
-    def connect(self, stream: Stream, leader: Leader) -> None:
+    def connect(self, stream: Stream, leader: ControllerRecord) -> None:
         """Connect a container's stream to the leader that it names."""
         stream.container.send(self.clock.between(2, 15), self._connect, stream, leader)
 
-    def _connect(self, stream: Stream, leader: Leader) -> None:
+    def _connect(self, stream: Stream, leader: ControllerRecord) -> None:
         if self.deaf_until_ms.get(stream.container.name, 0) > self.clock.now_ms:
             return
         candidate = next((each for each in self.candidates if each.port == leader.port), None)

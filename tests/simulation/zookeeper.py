@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from appmaster.leadership.ports import RegisteredContainer
 from appmaster.leadership.suspicion import Beat
 from appmaster.planning.state.actions import RecordWrite
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
-from standby.control.events import Leader
 from standby.errors import Fenced, Transient
 from standby.shared.model import TaskId, TaskRecord
-from standby.shared.records import ContainerRecord
+from standby.shared.records import ContainerRecord, ControllerRecord
 from tests.simulation.clock import Clock
 from tests.simulation.process import Process
 
@@ -50,7 +51,7 @@ class ZooKeeper:
     """Called with the record before and after each write: where the invariants of records are checked."""
     records: dict[TaskId, Recorded] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
-    leader: Leader | None = None
+    leader: ControllerRecord | None = None
     leader_session: Session | None = None
     epoch: int = 0
     beat: Beat | None = None
@@ -133,7 +134,11 @@ class ZooKeeper:
     # ---- who leads ----
 
     def lead(
-        self, session: Session, me: Leader, depose: Leader | None, last: Beat | None = None
+        self,
+        session: Session,
+        me: ControllerRecord,
+        depose: ControllerRecord | None,
+        last: Beat | None = None,
     ) -> int | None:
         """Return the new epoch; None when somebody else was quicker, or the leader left a beat after ``last``.
 
@@ -147,7 +152,7 @@ class ZooKeeper:
         self.epoch += 1
         self.elected_ms = self.clock.now_ms
         candidate = me.candidate
-        self._set_leader(replace(me, epoch=self.epoch), session)
+        self._set_leader(structs.replace(me, epoch=self.epoch), session)
         self._beats(self.epoch)
         self.clock.tell("zookeeper: {} leads, epoch {}", candidate, self.epoch)
         return self.epoch
@@ -161,13 +166,13 @@ class ZooKeeper:
         self._set_leader(None, None)
         self.clock.tell("zookeeper: the epoch is {}", self.epoch)
 
-    def read_leader(self, session: Session) -> Leader | None:
+    def read_leader(self, session: Session) -> ControllerRecord | None:
         """Return who leads and leave a watch."""
         self.answer()
         session.watches = True
         return self.leader
 
-    def _set_leader(self, leader: Leader | None, session: Session | None) -> None:
+    def _set_leader(self, leader: ControllerRecord | None, session: Session | None) -> None:
         self.leader, self.leader_session = leader, session
         for each in self.sessions:
             if each.watches:

@@ -18,7 +18,6 @@ from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 from standby.code import bundles
 from standby.control.events import (
     ControlEvent,
-    Leader,
     LeaderChanged,
     LeaderMoved,
     LeaderUnknown,
@@ -172,8 +171,7 @@ class ZooKeeperMembership:
         data = read_or_watch(self._client, self._controller_path, self._leader_moved)
         if data is None:
             return LeaderChanged(None)
-        record = decode_controller(data, self._controller_path)
-        return LeaderChanged(Leader(record.candidate, record.host, record.port, record.epoch))
+        return LeaderChanged(decode_controller(data, self._controller_path))
 
 
 def read_or_watch(client: KazooClient, path: str, watch: Callable[[WatchedEvent], None]) -> bytes | None:

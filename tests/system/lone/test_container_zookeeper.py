@@ -28,7 +28,6 @@ from standby.adapters.zookeeper.membership import (
 from standby.code import bundles
 from standby.control.events import (
     ControlEvent,
-    Leader,
     LeaderChanged,
     LeaderMoved,
     LeaderUnknown,
@@ -161,7 +160,7 @@ def test_an_ended_session_is_told_and_the_next_registration_is_a_new_incarnation
 def test_the_leader_is_followed_through_every_change(member: Member, client: Any, name: str) -> None:
     path = controller_path(name)
 
-    def look_up() -> Leader | None:
+    def look_up() -> ControllerRecord | None:
         member.membership.look_up_leader()
         return member.next(LeaderChanged).leader
 
@@ -169,10 +168,10 @@ def test_the_leader_is_followed_through_every_change(member: Member, client: Any
     for epoch in range(1, 4):
         client.create(path, encode(ControllerRecord("a", "h", 5, epoch)), ephemeral=True, makepath=True)
         member.next(LeaderMoved)
-        assert look_up() == Leader("a", "h", 5, epoch)
+        assert look_up() == ControllerRecord("a", "h", 5, epoch)
         client.set(path, encode(ControllerRecord("b", "h", 6, epoch)))
         member.next(LeaderMoved)
-        assert look_up() == Leader("b", "h", 6, epoch)
+        assert look_up() == ControllerRecord("b", "h", 6, epoch)
         client.delete(path)
         member.next(LeaderMoved)
         assert look_up() is None

@@ -18,13 +18,13 @@ from standby.control.events import (
     AssignmentReceived,
     ControlEvent,
     ExitReceived,
-    Leader,
     StreamBroken,
     StreamConnected,
 )
 from standby.errors import BadConfiguration
 from standby.security.credentials import FILE, load
 from standby.shared.clock import REAL
+from standby.shared.records import ControllerRecord
 from standby.shared.roles import PeerRole
 from standby.shared.wire import Exit, Heartbeat, Hello, Report
 from tests.fakes.certificates import keys_of, new_keyring, shared_keyring, write_credentials
@@ -77,7 +77,7 @@ def connect(
 ) -> ControlStream:
     port = leader if isinstance(leader, int) else leader.record.port
     streams = ControlStreams(keys or keys_of(PeerRole.CONTAINER), interval_ms, clock)
-    return streams.open(OpenStream(3, Leader("a", "127.0.0.1", port, 1), HELLO), news.post)
+    return streams.open(OpenStream(3, ControllerRecord("a", "127.0.0.1", port, 1), HELLO), news.post)
 
 
 def test_missing_credentials_are_named_and_none_shows_its_key(tmp_path: Path) -> None:

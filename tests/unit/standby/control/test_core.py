@@ -24,7 +24,6 @@ from standby.control.events import (
     ControlEvent,
     ExitReceived,
     InboxDrained,
-    Leader,
     LeaderChanged,
     LeaderMoved,
     LeaderUnknown,
@@ -41,7 +40,7 @@ from standby.control.events import (
     StreamConnected,
     Terminated,
 )
-from standby.control.state import ContainerIdentity, ControlPolicy, ControlState, Stream, hello
+from standby.control.state import ControlPolicy, ControlState, Stream, hello
 from standby.control.turn import due_in_ms
 from standby.shared import exits
 from standby.shared.model import (
@@ -54,13 +53,14 @@ from standby.shared.model import (
     TaskId,
     Wanted,
 )
-from standby.shared.wire import Assignment, Exit, JobDefinition
+from standby.shared.records import ContainerRecord, ControllerRecord
+from standby.shared.wire import PROTOCOL, Assignment, Exit, JobDefinition, Report
 from tests.fakes import jobs as job_keys
 
-IDENTITY = ContainerIdentity("container_1", "anywhere_0", 1, "127.0.0.11", 4001, 4002, 77)
+IDENTITY = ContainerRecord("container_1", "anywhere_0", 1, "127.0.0.11", 4001, 4002, 77, PROTOCOL, "1")
 POLICY = ControlPolicy(orphan_timeout_ms=10_000)
-LEADER = Leader("a", "127.0.0.12", 5000, 3)
-ANOTHER = Leader("b", "127.0.0.13", 5001, 4)
+LEADER = ControllerRecord("a", "127.0.0.12", 5000, 3)
+ANOTHER = ControllerRecord("b", "127.0.0.13", 5001, 4)
 TASK = TaskId("flights", "main", 0)
 REPLICA = ReplicaId(TASK, 0)
 JOB = JobDefinition(
@@ -116,7 +116,7 @@ def registered() -> Played:
     return played
 
 
-def led(leader: Leader = LEADER) -> Played:
+def led(leader: ControllerRecord = LEADER) -> Played:
     """Return a container with a standing stream, number 1."""
     played = registered()
     played.turn(LeaderChanged(leader))
@@ -203,7 +203,7 @@ def test_an_assignment_goes_to_the_kernel_each_time_and_its_number_is_reported_o
     wanted = (Wanted(REPLICA, Role.ACTIVE, 4),)
     order = AssignmentReceived(1, assign(number=5, replicas=wanted, jobs=(JOB,)))
     obeyed = Assign(wanted, {"flights": JOB})
-    assert played.turn(order) == [obeyed, SendReport(1, 5, (), False)]
+    assert played.turn(order) == [obeyed, SendReport(1, Report(5, ()))]
     assert played.turn(order) == [obeyed], "a leader sends again what may have been lost"
     assert (played.state.epoch, played.state.refused) == (3, 0)
 
@@ -235,7 +235,7 @@ def test_a_number_starts_anew_on_each_stream() -> None:
     played.turns(200)
     assert played.stream.number == 2
     owed = played.turn(AssignmentReceived(2, assign(number=1)))
-    assert owed == [Assign((), {}), SendReport(2, 1, (), False)]
+    assert owed == [Assign((), {}), SendReport(2, Report(1, ()))]
 
 
 # ---- the stream ----
@@ -281,7 +281,7 @@ def test_a_leader_without_its_znode_keeps_its_stream() -> None:
     played = led()
     assert played.turn(LeaderMoved(), LeaderChanged(None)) == [LookUpLeader()]
     assert played.stream.number == 1
-    assert played.turn(AssignmentReceived(1, assign())) == [Assign((), {}), SendReport(1, 1, (), False)]
+    assert played.turn(AssignmentReceived(1, assign())) == [Assign((), {}), SendReport(1, Report(1, ()))]
 
 
 def test_a_leader_that_cannot_be_read_is_read_again_even_while_its_stream_stands() -> None:
@@ -365,7 +365,7 @@ def test_a_change_of_phase_is_told_at_once_and_only_once() -> None:
     assert kinds(played.turn(ReplicasChanged())) == [SendReport]
     assert played.turn(ReplicasChanged()) == []
     played.statuses = {REPLICA: status(phase=Phase.TAILING)}
-    assert played.turn(ReplicasChanged()) == [SendReport(1, 0, (status(),), False)]
+    assert played.turn(ReplicasChanged()) == [SendReport(1, Report(0, (status(),)))]
 
 
 def test_what_others_decide_by_is_told_at_once_and_offsets_with_the_next_regular_report() -> None:
@@ -394,7 +394,7 @@ def test_what_others_decide_by_is_told_at_once_and_offsets_with_the_next_regular
     moved = status(lag_ms=1_999, applied=2, end=3)
     played.statuses = {REPLICA: moved}
     assert played.turn() == []
-    assert played.turns(POLICY.report_interval_ms) == [SendReport(1, 1, (moved,), False)]
+    assert played.turns(POLICY.report_interval_ms) == [SendReport(1, Report(1, (moved,)))]
 
 
 def test_a_message_has_only_a_few_tracebacks_those_of_failed_replicas_first() -> None:
@@ -406,7 +406,7 @@ def test_a_message_has_only_a_few_tracebacks_those_of_failed_replicas_first() ->
         )
         for replica, number in many.items()
     }
-    (report,) = (each for each in played.turn() if isinstance(each, SendReport))
+    (report,) = (each.report for each in played.turn() if isinstance(each, SendReport))
     told = {many[each.replica]: each.traceback for each in report.replicas if each.traceback}
     assert told == {7: "of 7", 8: "of 8", 0: "of 0", 1: "of 1"}
     assert hello(played.state, 7).replicas == report.replicas
@@ -415,10 +415,10 @@ def test_a_message_has_only_a_few_tracebacks_those_of_failed_replicas_first() ->
 def test_a_warm_pipeline_and_a_change_of_revisions_are_told_at_once() -> None:
     played = led()
     played.is_warm = True
-    assert played.turn() == [SendReport(1, 0, (), True)]
+    assert played.turn() == [SendReport(1, Report(0, (), warm=True))]
     for revisions in ({"flights": 3}, {"flights": 3, "delays": 1}):
         played.revisions = revisions
-        assert played.turn() == [SendReport(1, 0, (), True, revisions)]
+        assert played.turn() == [SendReport(1, Report(0, (), warm=True, revisions=revisions))]
     assert played.turn() == []
 
 
@@ -486,7 +486,7 @@ def test_told_to_exit_it_closes_reports_a_last_time_and_ends_for_the_first_reaso
     closed = status(phase=Phase.CLOSED)
     played.statuses = {REPLICA: closed}
     assert played.turn(ReplicasClosed(in_time=True)) == [
-        SendReport(1, 0, (closed,), False),
+        SendReport(1, Report(0, (closed,))),
         Quit(exits.ORDERLY, "told to exit: released"),
     ]
 
@@ -525,9 +525,9 @@ def of_pool() -> Played:
 def test_a_process_that_is_asked_to_end_says_so_and_waits_for_the_order_to_exit() -> None:
     played = of_pool()
     played.statuses = {REPLICA: status(role=Role.ACTIVE, phase=Phase.ACTIVE)}
-    (report,) = played.turn(Terminated("SIGTERM"))
-    assert isinstance(report, SendReport)
-    assert report.is_leaving
+    (told,) = played.turn(Terminated("SIGTERM"))
+    assert isinstance(told, SendReport)
+    assert told.report.is_leaving
     assert Assign in kinds(played.turn(AssignmentReceived(1, assign()))), "it obeys as before"
     assert CloseReplicas not in kinds(played.turns(4_000))
     assert CloseReplicas in kinds(played.turn(ExitReceived(1, Exit(3, "handed over"))))

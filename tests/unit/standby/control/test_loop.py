@@ -9,7 +9,6 @@ from standby.control.effects import OpenStream
 from standby.control.events import (
     AssignmentReceived,
     ControlEvent,
-    Leader,
     LeaderChanged,
     Registered,
     SessionConnected,
@@ -19,11 +18,12 @@ from standby.control.events import (
 )
 from standby.control.loop import ControlLoop
 from standby.control.ports import OpenedStream, Ports, PostEvent
-from standby.control.state import ContainerIdentity, ControlPolicy, ControlState
+from standby.control.state import ControlPolicy, ControlState
 from standby.shared import exits
 from standby.shared.clock import REAL, Clock
 from standby.shared.model import Leftover, Phase, ReplicaId, Role, TaskId, Wanted
-from standby.shared.wire import Assignment, JobDefinition, Report
+from standby.shared.records import ContainerRecord, ControllerRecord
+from standby.shared.wire import PROTOCOL, Assignment, JobDefinition, Report
 from standby.threads.inbox import Inbox
 from tests.fakes.clock import held
 from tests.fakes.replicas import BREAKS, NEVER_CLOSES, FakeReplicas
@@ -62,7 +62,7 @@ class Surrounded:
         self.has_left = False
         self.loop = ControlLoop(
             ControlState(
-                ContainerIdentity("container_1", "anywhere_0", 1, "h", 1, 2, 3),
+                ContainerRecord("container_1", "anywhere_0", 1, "h", 1, 2, 3, PROTOCOL, "1"),
                 ControlPolicy(orphan_timeout_ms=60_000, close_deadline_ms=50),
             ),
             self.inbox,
@@ -80,7 +80,7 @@ class Surrounded:
         self.inbox.post(Registered(7))
 
     def look_up_leader(self) -> None:
-        self.inbox.post(LeaderChanged(Leader("a", "h", 5, 1)))
+        self.inbox.post(LeaderChanged(ControllerRecord("a", "h", 5, 1)))
 
     def leave(self, timeout_seconds: float) -> None:
         self.has_left = True

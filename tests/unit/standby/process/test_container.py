@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from standby.adapters.liveness import LivenessPort
-from standby.control.state import ContainerIdentity, ControlPolicy, ControlState
+from standby.control.state import ControlPolicy, ControlState
 from standby.errors import BadConfiguration, Unavailable
 from standby.process.container import Health, read_place
 from standby.shared.model import NodeOffer
+from standby.shared.records import ContainerRecord
+from standby.shared.wire import PROTOCOL
 from tests.cases import case
 from tests.fakes.clock import held
 from tests.patience import PATIENCE_SECONDS
@@ -41,7 +43,7 @@ def test_the_place_is_what_yarn_and_skein_say_and_what_is_missing_is_named() -> 
 def test_a_loop_that_does_not_turn_for_five_seconds_is_not_healthy() -> None:
     clock = held()
     state = ControlState(
-        ContainerIdentity("c", "anywhere_0", 1, "h", 1, 2, 3), ControlPolicy(orphan_timeout_ms=1)
+        ContainerRecord("c", "anywhere_0", 1, "h", 1, 2, 3, PROTOCOL, "1"), ControlPolicy(orphan_timeout_ms=1)
     )
     loop: Any = SimpleNamespace(turns=7, state=state)
     health = Health(loop, clock)

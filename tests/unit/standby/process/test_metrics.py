@@ -12,13 +12,15 @@ import pytest
 from embedded.web import open_url
 from standby.adapters.processes import ProcessFigures
 from standby.adapters.prometheus import OF_PROCESS, MetricsServer
-from standby.control.state import ContainerIdentity, ControlPolicy, ControlState
+from standby.control.state import ControlPolicy, ControlState
 from standby.errors import Unavailable
 from standby.kernel.restore.counters import RestoreCounters
 from standby.process.metrics import container_metrics
 from standby.replica.store.sources import StateSource
 from standby.shared.metric import Samples
 from standby.shared.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId
+from standby.shared.records import ContainerRecord
+from standby.shared.wire import PROTOCOL
 from tests.cases import case
 from tests.patience import PATIENCE_SECONDS
 
@@ -48,7 +50,7 @@ STANDBY = ReplicaStatus(
 
 def state(*statuses: ReplicaStatus) -> ControlState:
     return ControlState(
-        ContainerIdentity("container_1", "anywhere_0", 1, "h", 1, 2, 3),
+        ContainerRecord("container_1", "anywhere_0", 1, "h", 1, 2, 3, PROTOCOL, "1"),
         ControlPolicy(orphan_timeout_ms=1),
         statuses={each.replica: each for each in statuses},
         lag_bounds_ms={"flights": 2_000},
