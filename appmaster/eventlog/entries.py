@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 from appmaster.planning.state.actions import DecisionKind, Facts, FailoverPolicy, Outcome
 from appmaster.planning.state.job import EffectKind, JobState
@@ -93,11 +93,8 @@ DECIDED: Final[Mapping[DecisionKind, EntryKind]] = {
 
 
 # ---- the fields of single kinds, in addition to the common ones ----
-
-
-def _doc(text: str) -> dict[str, str]:
-    """Return the description of a field; a field with its default value is left out of an entry."""
-    return {"doc": text}
+#
+# Each is annotated with its description for docs/events.md. One with its default value is left out of an entry.
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,233 +128,219 @@ def _plain(value: object) -> object:
 class LeaderElectedData(EntryData):
     """A leadership begins."""
 
-    candidate: str = field(metadata=_doc("the candidate that leads"))
-    pid: int = field(metadata=_doc("its process"))
-    deposed: str | None = field(
-        metadata=_doc(
-            "the candidate that was found dead by its closed port, and whose record was "
-            "seized; null when that record was gone already"
-        )
-    )
+    candidate: Annotated[str, "the candidate that leads"]
+    pid: Annotated[int, "its process"]
+    deposed: Annotated[
+        str | None,
+        "the candidate that was found dead by its closed port, and whose record was seized; null when that record was "
+        "gone already",
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatusData(EntryData):
     """The status of a job."""
 
-    status: JobState = field(metadata=_doc("as `standfast status` shows it"))
-    traceback: str = field(
-        default="", metadata=_doc("where the code of a job that has failed raised, if it did")
-    )
+    status: Annotated[JobState, "as `standfast status` shows it"]
+    traceback: Annotated[str, "where the code of a job that has failed raised, if it did"] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChangedData(EntryData):
     """A job's next model."""
 
-    version: int = field(metadata=_doc("of the model"))
-    processors: int = field(metadata=_doc("how many it has"))
-    tasks: int = field(metadata=_doc("how many"))
-    copies: int = field(metadata=_doc("of each task, the active included"))
+    version: Annotated[int, "of the model"]
+    processors: Annotated[int, "how many it has"]
+    tasks: Annotated[int, "how many"]
+    copies: Annotated[int, "of each task, the active included"]
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorData(EntryData):
     """About one processor."""
 
-    processor: int = field(metadata=_doc("its number"))
+    processor: Annotated[int, "its number"]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicData(EntryData):
     """A topic of a job."""
 
-    topic: str = field(metadata=_doc("its name"))
-    is_: str = field(metadata=_doc("`input`, `changelog`, `output` or `dead letters`"))
-    recorded_id: str | None = field(metadata=_doc("Kafka's id of it as recorded; null: none"))
-    topic_id: str = field(metadata=_doc("Kafka's id of the existing topic"))
+    topic: Annotated[str, "its name"]
+    is_: Annotated[str, "`input`, `changelog`, `output` or `dead letters`"]
+    recorded_id: Annotated[str | None, "Kafka's id of it as recorded; null: none"]
+    topic_id: Annotated[str, "Kafka's id of the existing topic"]
 
 
 @dataclass(frozen=True, slots=True)
 class CellFoundData(EntryData):
     """A cell's Skein application master answers."""
 
-    cell: int = field(metadata=_doc("its number"))
-    attempt: str = field(metadata=_doc("of its application"))
-    hosts: int = field(metadata=_doc("how many can be requested by name"))
+    cell: Annotated[int, "its number"]
+    attempt: Annotated[str, "of its application"]
+    hosts: Annotated[int, "how many can be requested by name"]
 
 
 @dataclass(frozen=True, slots=True)
 class CellLostData(EntryData):
     """A cell's Skein application master is gone."""
 
-    cell: int = field(metadata=_doc("its number"))
-    attempt: str = field(metadata=_doc("of its application"))
-    containers: int = field(metadata=_doc("how many it holds"))
+    cell: Annotated[int, "its number"]
+    attempt: Annotated[str, "of its application"]
+    containers: Annotated[int, "how many it holds"]
 
 
 @dataclass(frozen=True, slots=True)
 class RequestData(EntryData):
     """A request for a container."""
 
-    slot: str = field(
-        metadata=_doc(
-            "what it is for: `job/stage:processor#copy`, or `job:mixed-number`, a mixed job's shared container"
-        )
-    )
-    kind: RequestKind = field(metadata=_doc("`preferred`, `named`, `any` or `reservation`"))
-    cell: int | None = field(default=None, metadata=_doc("the cell that is asked"))
-    waited_ms: int | None = field(default=None, metadata=_doc("from the request to the grant"))
-    outcome: Outcome | None = field(default=None, metadata=_doc("why it is cancelled"))
+    slot: Annotated[
+        str,
+        "what it is for: `job/stage:processor#copy`, or `job:mixed-number`, a mixed job's shared container",
+    ]
+    kind: Annotated[RequestKind, "`preferred`, `named`, `any` or `reservation`"]
+    cell: Annotated[int | None, "the cell that is asked"] = None
+    waited_ms: Annotated[int | None, "from the request to the grant"] = None
+    outcome: Annotated[Outcome | None, "why it is cancelled"] = None
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredData(EntryData):
     """A container that has registered."""
 
-    skein_id: str = field(metadata=_doc("its id in its cell"))
-    pid: int = field(metadata=_doc("its process"))
-    holds: int = field(metadata=_doc("how many replicas it has"))
-    slot: str | None = field(metadata=_doc("what it was requested for; null: not known"))
+    skein_id: Annotated[str, "its id in its cell"]
+    pid: Annotated[int, "its process"]
+    holds: Annotated[int, "how many replicas it has"]
+    slot: Annotated[str | None, "what it was requested for; null: not known"]
 
 
 @dataclass(frozen=True, slots=True)
 class LostData(EntryData):
     """A container that is lost."""
 
-    role: str | None = field(
-        metadata=_doc("`active` when it had any active, else `standby`; null: it held nothing")
-    )
-    actives: int = field(metadata=_doc("for how many tasks it was active"))
-    replicas: int = field(metadata=_doc("how many it held"))
-    silent_ms: int | None = field(default=None, metadata=_doc("from its last message to the verdict"))
+    role: Annotated[str | None, "`active` when it had any active, else `standby`; null: it held nothing"]
+    actives: Annotated[int, "for how many tasks it was active"]
+    replicas: Annotated[int, "how many it held"]
+    silent_ms: Annotated[int | None, "from its last message to the verdict"] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedData(EntryData):
     """A container that is given back."""
 
-    outcome: Outcome = field(metadata=_doc("why: see the metric `standfast_containers_released_total`"))
-    slot: str | None = field(metadata=_doc("what it was requested for; null: not known"))
+    outcome: Annotated[Outcome, "why: see the metric `standfast_containers_released_total`"]
+    slot: Annotated[str | None, "what it was requested for; null: not known"]
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionData(EntryData):
     """A decision about task records."""
 
-    processor: int = field(metadata=_doc("the processor whose tasks it is about"))
-    tasks: Sequence[int] = field(metadata=_doc("their numbers"))
-    facts: Facts = field()
+    processor: Annotated[int, "the processor whose tasks it is about"]
+    tasks: Annotated[Sequence[int], "their numbers"]
+    facts: Facts
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseData(EntryData):
     """A replica that entered a phase."""
 
-    since_ms: int = field(metadata=_doc("when it did, by the container's clock"))
-    applied: int | None = field(metadata=_doc("changelog position of its state"))
-    traceback: str = field(default="", metadata=_doc("where the job's code raised, if it did"))
+    since_ms: Annotated[int, "when it did, by the container's clock"]
+    applied: Annotated[int | None, "changelog position of its state"]
+    traceback: Annotated[str, "where the job's code raised, if it did"] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordGivenUpData(EntryData):
     """Input that was given up."""
 
-    topic: str = field(metadata=_doc("of the input"))
-    partition: int = field(metadata=_doc("of the input"))
-    offset: int = field(metadata=_doc("the first one that was given up"))
-    offsets: int = field(metadata=_doc("how many, from there on; more than one only if input was lost"))
-    how: LeftOut = field(metadata=_doc("`skipped`, `dead-letter`, or `lost` (`task.input.lost`)"))
-    error: str = field(
-        metadata=_doc("the exception's type; `ProcessEnded` when a process ended; empty when input was lost")
-    )
-    given_up_ms: int = field(metadata=_doc("when, by the container's clock"))
-    unnamed: int = field(
-        default=0, metadata=_doc("how many more were given up without an entry of their own")
-    )
+    topic: Annotated[str, "of the input"]
+    partition: Annotated[int, "of the input"]
+    offset: Annotated[int, "the first one that was given up"]
+    offsets: Annotated[int, "how many, from there on; more than one only if input was lost"]
+    how: Annotated[LeftOut, "`skipped`, `dead-letter`, or `lost` (`task.input.lost`)"]
+    error: Annotated[
+        str, "the exception's type; `ProcessEnded` when a process ended; empty when input was lost"
+    ]
+    given_up_ms: Annotated[int, "when, by the container's clock"]
+    unnamed: Annotated[int, "how many more were given up without an entry of their own"] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class FailoverStartedData(EntryData):
     """A lost active is being replaced."""
 
-    tasks: Sequence[int] = field(metadata=_doc("their numbers"))
-    processor: int = field(metadata=_doc("its number"))
-    from_: str = field(metadata=_doc("the container that was active before"))
-    to: str = field(metadata=_doc("the container that becomes active"))
-    from_copy: int = field(metadata=_doc("the copy that was active"))
-    to_copy: int = field(metadata=_doc("the copy that becomes active"))
-    detected_ms: int = field(metadata=_doc("when the loss was noticed"))
-    to_in_sync: bool = field(metadata=_doc("whether that copy was in sync"))
-    policy: FailoverPolicy = field(metadata=_doc("`promote` or `restart`"))
+    tasks: Annotated[Sequence[int], "their numbers"]
+    processor: Annotated[int, "its number"]
+    from_: Annotated[str, "the container that was active before"]
+    to: Annotated[str, "the container that becomes active"]
+    from_copy: Annotated[int, "the copy that was active"]
+    to_copy: Annotated[int, "the copy that becomes active"]
+    detected_ms: Annotated[int, "when the loss was noticed"]
+    to_in_sync: Annotated[bool, "whether that copy was in sync"]
+    policy: Annotated[FailoverPolicy, "`promote` or `restart`"]
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedData(EntryData):
     """A failover or hand-over that has finished."""
 
-    tasks: Mapping[str, Mapping[str, int | None]] = field(
-        metadata=_doc(
-            "task → Unix milliseconds: loss detected (`detected_ms`), record durable (`recorded_ms`), order sent "
-            "(`ordered_ms`), writer fenced (`fenced_ms`), changelog drained (`drained_ms`), epoch claimed "
-            "(`active_ms`), task joined the pipeline (`joined_ms`), feed started (`started_ms`), batch delivered "
-            "(`delivered_ms`), computed (`computed_ms`), begun (`begun_ms`) and committed (`first_commit_ms`)"
-        )
-    )
-    from_: str = field(metadata=_doc("the container that was active before"))
-    processor: int = field(metadata=_doc("its number"))
+    tasks: Annotated[
+        Mapping[str, Mapping[str, int | None]],
+        "task → Unix milliseconds: loss detected (`detected_ms`), record durable (`recorded_ms`), order sent "
+        "(`ordered_ms`), writer fenced (`fenced_ms`), changelog drained (`drained_ms`), epoch claimed (`active_ms`), "
+        "task joined the pipeline (`joined_ms`), feed started (`started_ms`), batch delivered (`delivered_ms`), "
+        "computed (`computed_ms`), begun (`begun_ms`) and committed (`first_commit_ms`)",
+    ]
+    from_: Annotated[str, "the container that was active before"]
+    processor: Annotated[int, "its number"]
 
 
 @dataclass(frozen=True, slots=True)
 class CommandAnsweredData(EntryData):
     """The outcome of a command."""
 
-    is_refused: bool = field(metadata=_doc("whether the command was refused"))
+    is_refused: Annotated[bool, "whether the command was refused"]
 
 
 @dataclass(frozen=True, slots=True)
 class FencingData(EntryData):
     """The writers of a job are being fenced."""
 
-    tasks: int = field(metadata=_doc("how many"))
+    tasks: Annotated[int, "how many"]
 
 
 @dataclass(frozen=True, slots=True)
 class EffectData(EntryData):
     """An effect that is carried out for a job."""
 
-    effect: EffectKind = field(metadata=_doc("which"))
+    effect: Annotated[EffectKind, "which"]
 
 
 @dataclass(frozen=True, slots=True)
 class AuditData(EntryData):
     """The audit: who asked for a change."""
 
-    caller: str = field(
-        metadata=_doc("the name in the certificate; of an operator the one for which it was issued")
-    )
-    role: str = field(metadata=_doc("of the caller"))
-    operation: str = field(metadata=_doc("what was asked for"))
-    about: Mapping[str, Any] = field(metadata=_doc("its arguments, without settings"))
-    said: str = field(metadata=_doc("the answer"))
-    candidate: str = field(metadata=_doc("the candidate that answered"))
-    before: int | None = field(
-        default=None,
-        metadata=_doc(
-            "refusals of a container for its role are logged once in 10 s: how many there were before"
-        ),
-    )
+    caller: Annotated[str, "the name in the certificate; of an operator the one for which it was issued"]
+    role: Annotated[str, "of the caller"]
+    operation: Annotated[str, "what was asked for"]
+    about: Annotated[Mapping[str, Any], "its arguments, without settings"]
+    said: Annotated[str, "the answer"]
+    candidate: Annotated[str, "the candidate that answered"]
+    before: Annotated[
+        int | None, "refusals of a container for its role are logged once in 10 s: how many there were before"
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationEndedData(EntryData):
     """YARN's report about an application."""
 
-    application: str = field(metadata=_doc("YARN's id of it"))
-    state: str = field(metadata=_doc("as reported by YARN"))
-    final_status: str = field(metadata=_doc("as reported by YARN"))
-    diagnostics: str = field(metadata=_doc("as reported by YARN"))
-    output: str = field(metadata=_doc("the last lines of its master's output, if still available"))
+    application: Annotated[str, "YARN's id of it"]
+    state: Annotated[str, "as reported by YARN"]
+    final_status: Annotated[str, "as reported by YARN"]
+    diagnostics: Annotated[str, "as reported by YARN"]
+    output: Annotated[str, "the last lines of its master's output, if still available"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Final, get_type_hints
 
 from appmaster.eventlog.entries import CATALOGUE, DECIDED, DecisionData, Described, EntryData
 from appmaster.planning.state.actions import Facts
@@ -63,7 +63,7 @@ def _kinds() -> Iterator[str]:
 def _data(described: Described) -> str:
     if described.details is DecisionData:
         return "[of a decision](#decisions)"
-    return ", ".join(_name(each) for each in _all(described.details)) or "–"
+    return ", ".join(name for name, _ in _all(described.details)) or "–"
 
 
 def _fields() -> Iterator[str]:
@@ -71,7 +71,7 @@ def _fields() -> Iterator[str]:
     yield ""
     yield "Every entry `decided_…` may have these fields."
     yield ""
-    yield from _table((*_all(DecisionData), *dataclasses.fields(Facts)))
+    yield from _table((*_all(DecisionData), *_all(Facts)))
     seen: set[type[EntryData]] = {DecisionData, EntryData}
     for kind, each in CATALOGUE.items():
         if each.details in seen or kind in DECIDED.values():
@@ -84,17 +84,17 @@ def _fields() -> Iterator[str]:
         yield from _table(_all(each.details))
 
 
-def _table(fields: tuple[dataclasses.Field[Any], ...]) -> Iterator[str]:
+def _table(fields: Iterable[tuple[str, str]]) -> Iterator[str]:
     yield "| field | meaning |"
     yield "|---|---|"
-    for each in fields:
-        yield f"| {_name(each)} | {each.metadata['doc']} |"
+    for name, meaning in fields:
+        yield f"| {name} | {meaning} |"
 
 
-def _all(details: type[EntryData]) -> tuple[dataclasses.Field[Any], ...]:
-    return tuple(each for each in dataclasses.fields(details) if each.metadata)
-
-
-def _name(field: dataclasses.Field[Any]) -> str:
-    optional = "°" if field.default is not dataclasses.MISSING else ""
-    return f"`{field.name.rstrip('_')}`{optional}"
+def _all(details: type[EntryData | Facts]) -> Iterator[tuple[str, str]]:
+    """Yield name and meaning of each described field."""
+    annotated = get_type_hints(details, include_extras=True)
+    for each in dataclasses.fields(details):
+        for meaning in getattr(annotated[each.name], "__metadata__", ()):
+            optional = "°" if each.default is not dataclasses.MISSING else ""
+            yield f"`{each.name.rstrip('_')}`{optional}", meaning

@@ -6,7 +6,8 @@ Durable actions come first in every plan: no container is informed of a decision
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 from appmaster.planning.state.job import Lack
 from appmaster.planning.state.model import JobModel, Slot
@@ -90,10 +91,6 @@ class FailoverPolicy(str, enum.Enum):
     RESTART = "restart"
 
 
-def _doc(text: str) -> dict[str, str]:
-    return {"doc": text}
-
-
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Facts about a decision in addition to its records, for the event log and the metrics.
@@ -101,27 +98,25 @@ class Facts:
     None: the fact does not apply. Each field is described for the event log's documentation.
     """
 
-    rule: str | None = field(
-        default=None, metadata=_doc("the rule of [failover.md](failover.md#the-rules) that decided")
-    )
-    host: str | None = field(default=None, metadata=_doc("where the copy goes"))
-    from_copy: int | None = field(default=None, metadata=_doc("the copy that was active"))
-    to_copy: int | None = field(default=None, metadata=_doc("the copy that becomes active"))
-    in_sync: bool | None = field(
-        default=None, metadata=_doc("whether the copy that becomes active, or is displaced, was in sync")
-    )
-    in_place: bool | None = field(
-        default=None, metadata=_doc("whether a lost active is started again on its own host")
-    )
-    without: Reason[NoStandbyReason] | None = field(
-        default=None, metadata=_doc("why no standby in sync took the place of a lost active")
-    )
-    policy: FailoverPolicy | None = field(default=None, metadata=_doc("`promote` or `restart`"))
-    count: int | None = field(
-        default=None, metadata=_doc("failures of the job's code at `offset`; absent once they are overcome")
-    )
-    offset: int | None = field(default=None, metadata=_doc("of the input, the sum of all inputs"))
-    traceback: str | None = field(default=None, metadata=_doc("where the job's code raised, if it did"))
+    rule: Annotated[str | None, "the rule of [failover.md](failover.md#the-rules) that decided"] = None
+    host: Annotated[str | None, "where the copy goes"] = None
+    from_copy: Annotated[int | None, "the copy that was active"] = None
+    to_copy: Annotated[int | None, "the copy that becomes active"] = None
+    in_sync: Annotated[
+        bool | None,
+        "whether the copy that becomes active, or is displaced, was in sync",
+    ] = None
+    in_place: Annotated[bool | None, "whether a lost active is started again on its own host"] = None
+    without: Annotated[
+        Reason[NoStandbyReason] | None, "why no standby in sync took the place of a lost active"
+    ] = None
+    policy: Annotated[FailoverPolicy | None, "`promote` or `restart`"] = None
+    count: Annotated[
+        int | None,
+        "failures of the job's code at `offset`; absent once they are overcome",
+    ] = None
+    offset: Annotated[int | None, "of the input, the sum of all inputs"] = None
+    traceback: Annotated[str | None, "where the job's code raised, if it did"] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Annotated, get_origin, get_type_hints
 
 from appmaster.eventlog.entries import (
     CATALOGUE,
@@ -26,8 +27,10 @@ def test_every_kind_of_entry_is_described_with_every_field_of_it() -> None:
     for each in CATALOGUE.values():
         assert each.meaning.endswith(".")
         assert set(each.about) <= {known.name for known in fields(LogEntry)}
-        told = [field for field in fields(each.details) if field.name != "facts"]
-        assert all(field.metadata["doc"] for field in (*told, *fields(Facts)))
+        for details in (each.details, Facts):
+            described = get_type_hints(details, include_extras=True)
+            told = {field.name for field in fields(details)} - {"facts"}
+            assert all(get_origin(described[name]) is Annotated for name in told)
 
 
 def test_entries_that_rules_waits_and_scenarios_name_are_in_the_catalogue() -> None:
