@@ -6,18 +6,11 @@ import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NoAnswer
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
     ConfigEntry,
@@ -26,9 +19,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
+from appmaster.adapters.kafka_release import shape_of
 from appmaster.topics.ports import TopicShape
 from standby.adapters.kafka import clients
-from standby.adapters.kafka.clients import ClientNames
+from standby.adapters.kafka.clients import ClientNames, answer_of
 from standby.adapters.kafka.offsets import EARLIEST, offset_in
 from standby.adapters.kafka.refusals import Refusals
 from standby.config import JobConfig, KafkaSettings, kafka_settings, parse_recorded
@@ -39,22 +33,12 @@ from standby.shared.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
 
-_ALREADY_EXISTS = KafkaError.TOPIC_ALREADY_EXISTS
-
 #: Time after which every broker knows of a topic that was created or changed.
 _NEW_TOPIC_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
 
 #: Default time to wait for an answer.
 ANSWER_SECONDS = 30.0
-
-
-def _answer(future: Future[Any], timeout_seconds: float | None = None) -> Any:
-    """Return the broker's answer; raises `KafkaException`, also if there is no answer at all."""
-    try:
-        return future.result(ANSWER_SECONDS if timeout_seconds is None else timeout_seconds)
-    except NoAnswer as error:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer")) from error  # noqa: SLF001
 
 
 class EventLog:
@@ -128,6 +112,15 @@ class Topics:
         self._refusals.explain(error, self._admin)
         return str(error.args[0].str())
 
+    @contextmanager
+    def _or_unavailable(self, what: str, *expected: int) -> Iterator[None]:
+        """Raise `Unavailable`, which begins with ``what``, for Kafka's errors; ``expected`` ones just end the block."""
+        try:
+            yield
+        except KafkaException as error:
+            if error.args[0].code() not in expected:
+                raise Unavailable(f"{what}: {self._said(error)}") from error
+
     def partitions(self, timeout_seconds: float = 10.0) -> dict[str, int]:
         """Return every topic with its number of partitions; raises `Unavailable` if no broker answers."""
         try:
@@ -144,9 +137,9 @@ class Topics:
         """Create a topic and wait until every broker knows it; return False if it exists already."""
         topic = NewTopic(name, partitions, replication, config=dict(config))
         try:
-            _answer(self._admin.create_topics([topic])[name])
+            answer_of(self._admin.create_topics([topic])[name], ANSWER_SECONDS)
         except KafkaException as error:
-            if error.args[0].code() == _ALREADY_EXISTS:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
             raise Unavailable(f"topic {name} cannot be created: {self._said(error)}") from error
         return True
@@ -158,7 +151,7 @@ class Topics:
         """
         asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)
         try:
-            return len(_answer(asked[name], timeout_seconds + 5).partitions)
+            return len(answer_of(asked[name], timeout_seconds + 5).partitions)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return 0
@@ -169,11 +162,8 @@ class Topics:
         asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=timeout_seconds)
         found = {}
         for name, described in asked.items():
-            try:
-                found[name] = str(_answer(described, timeout_seconds + 5).topic_id)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise Unavailable(f"topic {name} cannot be described: {self._said(error)}") from error
+            with self._or_unavailable(f"topic {name} cannot be described", KafkaError.UNKNOWN_TOPIC_OR_PART):
+                found[name] = str(answer_of(described, timeout_seconds + 5).topic_id)
         return found
 
     def grow(self, name: str, partitions: int) -> None:
@@ -182,11 +172,12 @@ class Topics:
             return
         done = self._admin.create_partitions([NewPartitions(name, partitions)], operation_timeout=30)[name]
         try:
-            _answer(done, 40.0)
-        except KafkaException as error:
+            with self._or_unavailable(f"topic {name} cannot be enlarged"):
+                answer_of(done, 40.0)
+        except Unavailable:
             # Another client may have enlarged it meanwhile.
             if self.count(name) < partitions:
-                raise Unavailable(f"topic {name} cannot be enlarged: {self._said(error)}") from error
+                raise
 
     def commit_first(self, group: str, topic: str, partitions: Sequence[int]) -> None:
         """Commit the first offset of those partitions for which the group has committed none; raises `Unavailable`."""
@@ -195,31 +186,20 @@ class Topics:
         # coordinator can end the process (librdkafka 2.16, when a broker goes away at that moment).
         member = clients.OFFSETS.make(self._settings, {"group.id": group}, logger=clients.LIBRARY_LOG)
         try:
-            new = [each for each in self._committed(member, asked) if each.offset < 0]
-            asked = [TopicPartition(topic, each.partition, EARLIEST) for each in new]
-            found = member.offsets_for_times(asked, ANSWER_SECONDS) if asked else []
-            first = [
-                TopicPartition(topic, each.partition, offset_in(each, f"{topic}-{each.partition}"))
-                for each in found
-            ]
-            if first:
-                for each in member.commit(offsets=first, asynchronous=False) or ():
-                    if each.error is not None:
-                        raise KafkaException(each.error)
-        except KafkaException as error:
-            raise Unavailable(
-                f"offsets of {topic} cannot be committed for {group}: {self._said(error)}"
-            ) from error
+            with self._or_unavailable(f"offsets of {topic} cannot be committed for {group}"):
+                known = clients.committed_offsets(member, asked, ANSWER_SECONDS)
+                asked = [TopicPartition(topic, each.partition, EARLIEST) for each in known if each.offset < 0]
+                found = member.offsets_for_times(asked, ANSWER_SECONDS) if asked else []
+                first = [
+                    TopicPartition(topic, each.partition, offset_in(each, f"{topic}-{each.partition}"))
+                    for each in found
+                ]
+                if first:
+                    for each in member.commit(offsets=first, asynchronous=False) or ():
+                        if each.error is not None:
+                            raise KafkaException(each.error)
         finally:
             clients.close_consumer(member)
-
-    @staticmethod
-    def _committed(member: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
-        found = member.committed(asked, timeout=ANSWER_SECONDS)
-        for each in found:
-            if each.error is not None:
-                raise KafkaException(each.error)
-        return found
 
     def shape(self, name: str, timeout_seconds: float = 30.0) -> TopicShape:
         """Return the settings and partitions of an existing topic; raises `Unavailable`.
@@ -239,10 +219,8 @@ class Topics:
     def _described(self, name: str, timeout_seconds: float) -> TopicShape:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)
-        found = _answer(self._admin.describe_configs([resource])[resource], timeout_seconds)
-        partitions = _answer(asked[name], timeout_seconds + 5).partitions
-        settings = {key: str(entry.value) for key, entry in found.items()}
-        return TopicShape(len(partitions), min(len(each.replicas) for each in partitions), settings)
+        settings = answer_of(self._admin.describe_configs([resource])[resource], timeout_seconds)
+        return shape_of(answer_of(asked[name], timeout_seconds + 5), settings)
 
     def alter(self, name: str, config: Mapping[str, str]) -> None:
         """Change settings of a topic and keep the others; returns when the change is visible. Raises `Unavailable`."""
@@ -251,12 +229,8 @@ class Topics:
             for key, value in config.items()
         ]
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=changes)
-        try:
-            _answer(self._admin.incremental_alter_configs([resource])[resource])
-        except KafkaException as error:
-            raise Unavailable(
-                f"the settings of topic {name} cannot be changed: {self._said(error)}"
-            ) from error
+        with self._or_unavailable(f"the settings of topic {name} cannot be changed"):
+            answer_of(self._admin.incremental_alter_configs([resource])[resource], ANSWER_SECONDS)
         give_up = time.monotonic() + _NEW_TOPIC_SECONDS
         while not config.items() <= self.shape(name).settings.items():
             if time.monotonic() > give_up:
@@ -266,21 +240,15 @@ class Topics:
     def delete(self, names: list[str]) -> None:
         """Delete topics; those that do not exist are skipped."""
         for name, done in self._admin.delete_topics(names, operation_timeout=30).items():
-            try:
-                _answer(done)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise Unavailable(f"topic {name} cannot be deleted: {self._said(error)}") from error
+            with self._or_unavailable(f"topic {name} cannot be deleted", KafkaError.UNKNOWN_TOPIC_OR_PART):
+                answer_of(done, ANSWER_SECONDS)
 
     def delete_group(self, group: str) -> None:
         """Delete a consumer group with its committed offsets; one that does not exist is skipped."""
         gone = (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID)
         for done in self._admin.delete_consumer_groups([group]).values():
-            try:
-                _answer(done)
-            except KafkaException as error:
-                if error.args[0].code() not in gone:
-                    raise Unavailable(f"group {group} cannot be deleted: {self._said(error)}") from error
+            with self._or_unavailable(f"group {group} cannot be deleted", *gone):
+                answer_of(done, ANSWER_SECONDS)
 
 
 def fence(config: JobConfig, transactional_ids: tuple[str, ...], timeout_seconds: float = 30.0) -> None:

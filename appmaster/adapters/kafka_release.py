@@ -8,15 +8,20 @@ import ssl
 import struct
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NoAnswer
 from typing import Any, BinaryIO, Final
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigEntry,
+    ConfigResource,
+    TopicDescription,
+)
 
 from appmaster.topics.brokers import Brokers
 from appmaster.topics.ports import TopicShape
 from standby.adapters.kafka import clients
+from standby.adapters.kafka.clients import answer_of
 from standby.errors import BadConfiguration
 
 #: Kafka's own topics that are part of every transaction.
@@ -57,9 +62,9 @@ def inspect_brokers(settings: Mapping[str, Any], topics: Sequence[str]) -> Broke
 
 def _default_replicas(admin: AdminClient, broker: int) -> int | None:
     resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
-    with contextlib.suppress(KafkaException, NoAnswer, KeyError, ValueError):
-        asked = admin.describe_configs([resource], request_timeout=_ANSWER_SECONDS)
-        return int(asked[resource].result(_ANSWER_SECONDS)["default.replication.factor"].value)
+    with contextlib.suppress(KafkaException, KeyError, ValueError):
+        asked = admin.describe_configs([resource], request_timeout=_ANSWER_SECONDS)[resource]
+        return int(answer_of(asked, _ANSWER_SECONDS)["default.replication.factor"].value)
     return None
 
 
@@ -71,15 +76,19 @@ def _shapes(admin: AdminClient, names: Sequence[str]) -> dict[str, TopicShape]:
     settings = admin.describe_configs(list(resources.values()), request_timeout=_ANSWER_SECONDS)
     found: dict[str, TopicShape] = {}
     for name, resource in resources.items():
-        with contextlib.suppress(KafkaException, NoAnswer):
-            partitions = described[name].result(_ANSWER_SECONDS).partitions
-            entries = settings[resource].result(_ANSWER_SECONDS)
-            found[name] = TopicShape(
-                len(partitions),
-                min(len(each.replicas) for each in partitions),
-                {key: str(entry.value) for key, entry in entries.items()},
-            )
+        with contextlib.suppress(KafkaException):
+            told = answer_of(described[name], _ANSWER_SECONDS)
+            found[name] = shape_of(told, answer_of(settings[resource], _ANSWER_SECONDS))
     return found
+
+
+def shape_of(described: TopicDescription, settings: Mapping[str, ConfigEntry]) -> TopicShape:
+    """Return a topic's shape from Kafka's answers."""
+    return TopicShape(
+        len(described.partitions),
+        min(len(each.replicas) for each in described.partitions),
+        {key: str(entry.value) for key, entry in settings.items()},
+    )
 
 
 def feature_level(settings: Mapping[str, Any], host: str, port: int) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -75,8 +76,8 @@ class KafkaBroker:
         def answer() -> Mapping[str, str]:
             # Used again, so that errors here count as failures of the client.
             with self._admin.use():
-                found = {topic: _topic_id(future, topic) for topic, future in asked.items()}
-            return {topic: topic_id for topic, topic_id in found.items() if topic_id}
+                found = {topic: _described(each, topic, is_needed=False) for topic, each in asked.items()}
+            return {topic: str(each.topic_id) for topic, each in found.items() if each is not None}
 
         return answer
 
@@ -116,30 +117,12 @@ class KafkaBroker:
     ) -> Sequence[bytes]:
         """Return the values of the changelog's commit records in [start, end), in order, aborted ones included."""
         place = TopicPartition(self._definition.changelog, partition, start)
-        found: list[bytes] = []
         reader = self._of_group(clients.STABLE_RECORDS if is_stable else clients.RECORDS)
-        try:
-            reader.assign([place])
-            position, silent_at = start, time.monotonic() + ANSWER_SECONDS
-            while position < end:
-                messages = reader.consume(1_000, 0.1)
-                for error in (each.error() for each in messages):
-                    # librdkafka skips what it cannot read. Other errors are retried until the time-out.
-                    if error is not None and error.code() in DAMAGED | REFUSED:
-                        raise translate(error, f"reading {place.topic}-{partition} from {position} to {end}")
-                records = [each for each in messages if each.error() is None and (each.offset() or 0) < end]
-                found.extend(value for each in records if each.key() == COMMIT and (value := each.value()))
-                # The position includes markers; it is negative until something was read.
-                (now,) = reader.position([place])
-                if now.offset > position:
-                    position, silent_at = now.offset, time.monotonic() + ANSWER_SECONDS
-                elif time.monotonic() > silent_at:
-                    raise Transient(f"reading {place.topic}-{partition} from {position} to {end}: no answer")
-        except KafkaException as error:
-            raise translate(error.args[0], f"reading {place.topic}-{partition}") from error
-        finally:
-            clients.close_consumer(reader)
-        return found
+        # librdkafka skips what it cannot read. Other errors are retried until the time-out.
+        final = DAMAGED | REFUSED
+        with _read_by(reader, f"reading {place.topic}-{partition} from {start} to {end}"):
+            records = transaction_log.records_until(reader, place, end, final.__contains__)
+            return [value for each in records if each.key() == COMMIT and (value := each.value())]
 
     def ended(self, partition: int, count: int) -> Sequence[TransactionOutcome]:
         """Return how the last transactions of a task ended, newest first; none if reading is not permitted."""
@@ -163,7 +146,7 @@ class KafkaBroker:
             return {}
         with self._admin.use() as admin:
             asked = admin.describe_topics(TopicCollection(topics), request_timeout=ANSWER_SECONDS)
-            described = {topic: _answer(asked[topic], f"describing {topic}") for topic in topics}
+            described = {topic: _described(asked[topic], topic) for topic in topics}
         places = [(topic, each.id) for topic, found in described.items() for each in found.partitions]
         found, failure = self._offsets.ask(places, IsolationLevel.READ_UNCOMMITTED, (LATEST,))
         if failure is not None:
@@ -177,32 +160,15 @@ class KafkaBroker:
 
     def is_visible(self, place: Place, offset: int) -> bool:
         """Return whether a committed record is at this offset, or the offset has been deleted by retention."""
-        at = TopicPartition(*place, offset)
-        what = f"reading {at.topic}-{at.partition} at {offset}, to check whether the committed record there is visible"
         ((first, end),) = self._bounds([place], IsolationLevel.READ_COMMITTED)
         if not first <= offset < end:
             return offset < first
         # Rare: a reader of its own is simpler than one that is kept.
         reader = self._of_group(clients.INPUT)
-        try:
-            reader.assign([at])
-            deadline = time.monotonic() + ANSWER_SECONDS
-            while time.monotonic() < deadline:
-                message = reader.poll(0.1)
-                if message is not None:
-                    failure = message.error()
-                    if failure is not None:
-                        raise KafkaException(failure)
-                    return message.offset() == offset
-                # Negative until something was read.
-                (now,) = reader.position([at])
-                if now.offset > offset:
-                    return False
-        except KafkaException as error:
-            raise translate(error.args[0], what) from error
-        finally:
-            clients.close_consumer(reader)
-        raise Transient(f"{what}: no answer")
+        at = TopicPartition(*place, offset)
+        what = f"reading {at.topic}-{at.partition} at {offset}, to check whether the committed record there is visible"
+        with _read_by(reader, what):
+            return any(True for _ in transaction_log.records_until(reader, at, offset + 1, at_once=1))
 
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
         """Return the stable committed offset of each partition of each input; None where there is none."""
@@ -214,11 +180,12 @@ class KafkaBroker:
             # segmentation fault. A consumer that reads committed requests stable offsets, and retries by itself
             # while a commit is still being written to the offsets topic.
             with self._member.use() as member:
-                found = _told_offsets(member, asked, ANSWER_SECONDS)
+                told = clients.committed_offsets(member, asked, ANSWER_SECONDS)
         except KafkaException as error:
             if error.args[0].code() == KafkaError._TIMED_OUT and self._is_unstable(asked):  # noqa: SLF001
                 raise OffsetsUnstable(f"{what}: a transaction is open among them") from error
             raise translate(error.args[0], what) from error
+        found = {(each.topic, each.partition): each for each in told}
         return {
             partition: tuple(_committed(found[topic, partition]) for topic in self._inputs)
             for partition in partitions
@@ -233,16 +200,16 @@ class KafkaBroker:
         """
         hasty = self._of_group(clients.HASTY_MEMBER)
         try:
-            _told_offsets(hasty, asked, ANSWER_SECONDS)
+            clients.committed_offsets(hasty, asked, ANSWER_SECONDS)
             try:
                 with self._member.use() as member:
-                    _told_offsets(member, asked, _UNSTABLE_SECONDS)
+                    clients.committed_offsets(member, asked, _UNSTABLE_SECONDS)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001
                     return False
             else:
                 return False
-            _told_offsets(hasty, asked, _UNSTABLE_SECONDS)
+            clients.committed_offsets(hasty, asked, _UNSTABLE_SECONDS)
         except KafkaException:
             return False
         finally:
@@ -346,27 +313,28 @@ class KafkaBroker:
         return tuple((first, end) for first, end in (found[each] for each in places))
 
 
-def _told_offsets(
-    member: Consumer, asked: list[TopicPartition], seconds: float
-) -> dict[InputPartition, TopicPartition]:
-    """Return the group's offsets by partition. Raises `KafkaException`, also when only one has no answer."""
-    found = member.committed(asked, seconds)
-    for each in found:
-        if each.error is not None:
-            raise KafkaException(each.error)
-    return {(each.topic, each.partition): each for each in found}
-
-
-def _topic_id(described: concurrent.futures.Future[Any], topic: str) -> str:
-    """Return a topic's id; empty when the topic does not exist."""
+@contextmanager
+def _read_by(reader: Consumer, what: str) -> Iterator[None]:
+    """Translate Kafka's errors while ``what`` is done, then close the reader."""
     try:
-        return str(described.result(ANSWER_SECONDS + 1).topic_id)
+        yield
     except KafkaException as error:
-        if error.args[0].code() in MISSING:
-            return ""
+        raise translate(error.args[0], what) from error
+    except TimeoutError as error:
+        raise Transient(f"{what}: no answer") from error
+    finally:
+        clients.close_consumer(reader)
+
+
+def _described(future: Future[Any], topic: str, *, is_needed: bool = True) -> Any:
+    """Return a topic's description; None for a missing one, unless it ``is_needed``."""
+    try:
+        # The time-out only covers an answer that never arrives.
+        return clients.answer_of(future, ANSWER_SECONDS + 1)
+    except KafkaException as error:
+        if not is_needed and error.args[0].code() in MISSING:
+            return None
         raise translate(error.args[0], f"describing {topic}") from error
-    except concurrent.futures.TimeoutError as error:
-        raise Transient(f"describing {topic}: no answer") from error
 
 
 def _committed(found: TopicPartition) -> Committed | None:
@@ -384,18 +352,6 @@ def _record(message: Message) -> InputRecord:
 def _bytes(value: Any) -> bytes | None:
     """Return bytes; the client's type hints allow other types, which only a deserializer would return."""
     return value if value is None or isinstance(value, bytes) else str(value).encode()
-
-
-def _answer(
-    future: concurrent.futures.Future[Any], what: str, timeout_seconds: float = ANSWER_SECONDS
-) -> Any:
-    """Return the future's result; the time-out only covers an answer that never arrives."""
-    try:
-        return future.result(timeout_seconds + 1)
-    except KafkaException as error:
-        raise translate(error.args[0], what) from error
-    except concurrent.futures.TimeoutError as error:
-        raise Transient(f"{what}: no answer") from error
 
 
 def connect(cluster: str, config: JobConfig, definition: JobDefinition) -> KafkaBroker:

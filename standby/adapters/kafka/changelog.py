@@ -57,7 +57,7 @@ class KafkaChangelog:
         """Stop reading a partition."""
         if self._positions.pop(partition, None) is not None:
             # librdkafka remembers a pause even after the assignment has ended.
-            self._resume(partition)
+            self.resume(partition)
             self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
 
     def pause(self, partition: int) -> None:
@@ -68,7 +68,9 @@ class KafkaChangelog:
 
     def resume(self, partition: int) -> None:
         """Resume a paused partition where it was."""
-        self._resume(partition)
+        if partition in self._paused:
+            self._paused.discard(partition)
+            self._consumer.resume([TopicPartition(self._topic, partition)])
 
     def read(self, limit: int, timeout_seconds: float) -> Mapping[int, Chunk]:
         """Return available records, at most ``limit``, after at most the timeout."""
@@ -106,11 +108,6 @@ class KafkaChangelog:
     def close(self) -> None:
         """End the consumer."""
         clients.close_consumer(self._consumer)
-
-    def _resume(self, partition: int) -> None:
-        if partition in self._paused:
-            self._paused.discard(partition)
-            self._consumer.resume([TopicPartition(self._topic, partition)])
 
     def _changes(self, messages: Sequence[Message]) -> Mapping[int, Sequence[ChangelogRecord]]:
         """Return the records by their partition."""

@@ -11,10 +11,12 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, KafkaSettings, kafka_settings
@@ -195,6 +197,25 @@ def close_consumer(consumer: Consumer) -> None:
         LIBRARY_LOG.warning(
             "a consumer has not ended within %g s; its threads stay until the process ends", _CLOSE_SECONDS
         )
+
+
+def answer_of(future: Future[Any], timeout_seconds: float) -> Any:
+    """Return an admin client's result. Raises `KafkaException`, also when there is no answer at all."""
+    try:
+        return future.result(timeout_seconds)
+    except NoAnswer as error:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer")) from error  # noqa: SLF001
+
+
+def committed_offsets(
+    member: Consumer, asked: list[TopicPartition], timeout_seconds: float
+) -> list[TopicPartition]:
+    """Return the offsets of the consumer's group. Raises `KafkaException`, also when only one has no answer."""
+    found = member.committed(asked, timeout=timeout_seconds)
+    for each in found:
+        if each.error is not None:
+            raise KafkaException(each.error)
+    return found
 
 
 def end_client(client: Producer | Consumer | AdminClient) -> None:

@@ -54,7 +54,8 @@ class InputBounds:
         A partition without a timely answer, such as one without a leader or an unknown one, is left out. Raises
         `Transient` when no partition is left.
         """
-        found = self._list(list(partitions), IsolationLevel.READ_COMMITTED, EARLIEST, LATEST)
+        level = IsolationLevel.READ_COMMITTED
+        found, _ = self._offsets.ask(list(partitions), level, (EARLIEST, LATEST), self._timeout_seconds)
         return {each: (first, end) for each, (first, end) in found.items()}
 
     def check(self, positions: Mapping[InputPartition, int]) -> dict[InputPartition, tuple[int, int]]:
@@ -76,20 +77,12 @@ class InputBounds:
             what = f"input {partition[0]}[{partition[1]}]: position {position}"
             if position < first:
                 raise CorruptState(f"{what} is below the first record, {first}")
-            (high,) = self._list([partition], IsolationLevel.READ_UNCOMMITTED, LATEST)[partition]
+            level = IsolationLevel.READ_UNCOMMITTED
+            ends, _ = self._offsets.ask([partition], level, (LATEST,), self._timeout_seconds)
+            (high,) = ends[partition]
             if position > high:
                 raise CorruptState(f"{what} is past the end, {high}")
             raise Transient(f"{what} is above the last stable offset, {end}: a transaction is open below it")
-        return found
-
-    def _list(
-        self, partitions: Sequence[InputPartition], isolation: IsolationLevel, *specs: int
-    ) -> dict[InputPartition, tuple[int, ...]]:
-        """Return each partition's offsets for ``specs``; a partition without an answer is left out.
-
-        Raises `Transient` when none has an answer.
-        """
-        found, _ = self._offsets.ask(partitions, isolation, specs, self._timeout_seconds)
         return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
+from standby.adapters.kafka.clients import answer_of
 from standby.adapters.kafka.renewable_client import RenewableClient
 from standby.config import CHANGELOG_RECORD_BYTES, JobConfig
 from standby.kernel.ports import ANSWER_SECONDS
@@ -45,8 +45,8 @@ class WriteRights:
                         include_authorized_operations=True,
                         request_timeout=ANSWER_SECONDS,
                     )[topic]
-                    allowed = asked.result(ANSWER_SECONDS + 1).authorized_operations
-            except (KafkaException, concurrent.futures.TimeoutError) as error:
+                    allowed = answer_of(asked, ANSWER_SECONDS + 1).authorized_operations
+            except KafkaException as error:
                 _log.warning("the permissions on %s are not known: %s", topic, error)
                 continue
             # None: the broker does not report it.
@@ -99,8 +99,8 @@ class RecordSizes:
         try:
             with self._admin.use() as admin:
                 answer = admin.describe_configs([asked], request_timeout=ANSWER_SECONDS)[asked]
-                return int(answer.result(ANSWER_SECONDS + 1)[_OF_TOPIC].value)
-        except (KafkaException, concurrent.futures.TimeoutError, KeyError, ValueError) as error:
+                return int(answer_of(answer, ANSWER_SECONDS + 1)[_OF_TOPIC].value)
+        except (KafkaException, KeyError, ValueError) as error:
             _log.warning("%s of %s is not known: %s", _OF_TOPIC, topic, error)
             return None
 

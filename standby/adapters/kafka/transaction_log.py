@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from standby.adapters.kafka import clients
 from standby.kernel.ports import ANSWER_SECONDS, Place, TransactionOutcome
@@ -53,8 +53,9 @@ def ended(reader: Consumer, name: str, count: int) -> Sequence[TransactionOutcom
             start = max(low, end - look)
             states = [
                 state
-                for key, value in _read(reader, TopicPartition(_TOPIC, partition, start), end)
-                if _name_in(key) == name and (state := _state_in(value)) is not None
+                for each in records_until(reader, TopicPartition(_TOPIC, partition, start), end)
+                if (key := each.key()) is not None and _name_in(key) == name
+                if (state := _state_in(each.value())) is not None
             ]
             found = list(_endings(states))
             if len(found) >= count or start <= low:
@@ -75,18 +76,29 @@ def _endings(states: Iterable[_State]) -> Iterator[TransactionOutcome]:
             writer = None
 
 
-def _read(reader: Consumer, start: TopicPartition, end: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield key and value of the records from ``start`` to ``end`` of a partition."""
+def records_until(
+    reader: Consumer,
+    start: TopicPartition,
+    end: int,
+    is_final: Callable[[int], bool] = lambda _: True,
+    at_once: int = 1_000,
+) -> Iterator[Message]:
+    """Yield the records from ``start`` to ``end`` of a partition; waits for ``at_once``, or a moment, each time.
+
+    Raises `KafkaException` for an error whose code ``is_final``; others are retried. Raises `TimeoutError` when that
+    takes too long.
+    """
     reader.assign([start])
     position, silent_at = start.offset, time.monotonic() + ANSWER_SECONDS
     while position < end:
-        for message in reader.consume(1_000, 0.1):
+        for message in reader.consume(at_once, 0.1):
             failure = message.error()
             if failure is not None:
-                raise KafkaException(failure)
-            if (message.offset() or 0) < end and (key := message.key()) is not None:
-                yield key, message.value()
-        # The position includes offsets removed by compaction; it is negative until something was read.
+                if is_final(failure.code()):
+                    raise KafkaException(failure)
+            elif (message.offset() or 0) < end:
+                yield message
+        # The position includes markers, and offsets removed by compaction; it is negative until something was read.
         (now,) = reader.position([start])
         if now.offset > position:
             position, silent_at = now.offset, time.monotonic() + ANSWER_SECONDS
