@@ -81,6 +81,17 @@ def read_or_watch(client: Any, path: str, watch: Callable[[], None] | None = Non
         # It was deleted between the two reads.
 
 
+def children(client: Any, path: str, watch: Callable[[], None] | None = None) -> list[str]:
+    """Return the names of a node's children, sorted; none if there is no such node.
+
+    ``watch`` is called once when a child of an existing node comes or goes. Raises kazoo's errors.
+    """
+    try:
+        return sorted(client.get_children(path, watch=watcher(watch)))
+    except NoNodeError:
+        return []
+
+
 # ---- many nodes in one request ----
 #
 # ZooKeeper's ``multiRead`` (since 3.6), which kazoo does not implement. Ten thousand pipelined reads take kazoo two

@@ -9,7 +9,7 @@ from typing import Any
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from appmaster import records as bodies
-from appmaster.adapters.zookeeper.calls import read_or_watch, translated, watcher
+from appmaster.adapters.zookeeper.calls import children, read_or_watch, translated
 from appmaster.records import CellRecord
 from standby.errors import BadConfiguration
 from standby.shared import naming
@@ -44,10 +44,7 @@ class ZooKeeperCells:
         ``watch`` is called when one changes, comes or goes.
         """
         with translated("reading the cells"):
-            try:
-                names = self._client.get_children(naming.cells_path(self._cluster), watch=watcher(watch))
-            except NoNodeError:
-                return {}
+            names = children(self._client, naming.cells_path(self._cluster), watch)
         found: dict[int, CellRecord | BadConfiguration] = {}
         for number in sorted(int(each) for each in names if each.isdecimal()):
             try:

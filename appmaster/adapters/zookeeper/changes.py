@@ -12,7 +12,7 @@ from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, N
 from msgspec import structs
 
 from appmaster import records as bodies
-from appmaster.adapters.zookeeper.calls import AWAY, read_many, read_or_watch, translated
+from appmaster.adapters.zookeeper.calls import AWAY, children, read_many, read_or_watch, translated
 from appmaster.adapters.zookeeper.election import checked, commit, deposed_by, has_failed, transaction_of
 from appmaster.blame import describe_error, is_of_job
 from appmaster.changes import operations
@@ -85,11 +85,8 @@ class ZooKeeperChanges:
         """Return whether there is a change that no leader has settled yet."""
         path = naming.changes_path(self._cluster)
         with translated("reading what is queued"):
-            try:
-                names = self._client.get_children(path)
-            except NoNodeError:
-                return False
-            found = list(read_many(self._client, [f"{path}/{each}" for each in names]))
+            queued = [f"{path}/{each}" for each in children(self._client, path)]
+            found = list(read_many(self._client, queued))
         return any(bodies.decode(data, at, ChangeRecord).state == "queued" for at, data, _ in found)
 
     def drained(self, watch: Callable[[], None] | None = None) -> dict[str, str]:

@@ -19,7 +19,7 @@ import msgspec
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from appmaster import records as bodies
-from appmaster.adapters.zookeeper.calls import read, translated
+from appmaster.adapters.zookeeper.calls import children, read, translated
 from appmaster.adapters.zookeeper.election import commit, deposed_by, has_failed, transaction_of
 from appmaster.adapters.zookeeper.watched_tree import WatchedTree
 from appmaster.changes.ports import Nodes, Znode
@@ -86,8 +86,8 @@ class ZooKeeperBundles:
         """Return the digests of all bundles that are not deleted, including incomplete ones."""
         found = []
         root = naming.code_root_path(self._cluster)
-        with translated("listing the bundles of code"), suppress(NoNodeError):
-            for each in sorted(self._client.get_children(root)):
+        with translated("listing the bundles of code"):
+            for each in children(self._client, root):
                 with suppress(NoNodeError):
                     if not self._client.get(f"{root}/{each}")[0]:
                         found.append(each)

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from kazoo.exceptions import BadVersionError, NoNodeError
+from kazoo.exceptions import BadVersionError
 
 from appmaster import records as bodies
-from appmaster.adapters.zookeeper.calls import read, read_many, translated, watcher
+from appmaster.adapters.zookeeper.calls import children, read, read_many, translated
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
 from appmaster.records import JobRecord, Loaded, ModelRecord, StatusRecord
@@ -27,13 +27,8 @@ class ZooKeeperJobs:
 
     def names(self, watch: Callable[[], None] | None = None) -> tuple[str, ...]:
         """Return the names of all jobs; ``watch`` is called once when a job comes or goes."""
-        path = f"{naming.cluster_path(self._cluster)}/jobs"
-
         with translated("listing jobs"):
-            try:
-                return tuple(sorted(self._client.get_children(path, watch=watcher(watch))))
-            except NoNodeError:
-                return ()
+            return tuple(children(self._client, naming.jobs_path(self._cluster), watch))
 
     def read(self, name: str, watch: Callable[[], None] | None = None) -> JobRecord | None:
         """Return a job's record; ``watch`` is called once when it changes."""
@@ -88,13 +83,9 @@ class ZooKeeperJobs:
             self._client.delete(naming.job_path(self._cluster, name), recursive=True)
 
     def _tasks(self, name: str) -> tuple[Recorded, ...]:
-        path = f"{naming.job_path(self._cluster, name)}/tasks"
+        path = naming.tasks_path(self._cluster, name)
         with translated("loading task records"):
-            try:
-                names = self._client.get_children(path)
-            except NoNodeError:
-                return ()
-            found = read_many(self._client, [f"{path}/{each}" for each in names])
+            found = read_many(self._client, [f"{path}/{each}" for each in children(self._client, path)])
             return tuple(Recorded(shared.decode_task(data, at), stat.version) for at, data, stat in found)
 
     def _model(self, job: str) -> JobModel | None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.exceptions import NodeExistsError
 
 from appmaster import records as bodies
-from appmaster.adapters.zookeeper.calls import read_many, translated, watcher
+from appmaster.adapters.zookeeper.calls import children, read_many, translated
 from appmaster.adapters.zookeeper.election import ZooKeeperElection, has_failed
 from appmaster.leadership.ports import PoolMember, RegisteredContainer
 from appmaster.records import CandidateRecord
@@ -34,10 +34,7 @@ class ZooKeeperRegistry:
     def clusters(self) -> tuple[str, ...]:
         """Return the names of all clusters on these servers, not only this session's."""
         with translated("listing clusters"):
-            try:
-                return tuple(sorted(self._client.get_children(naming.ROOT)))
-            except NoNodeError:
-                return ()
+            return tuple(children(self._client, naming.ROOT))
 
     def register(self, record: CandidateRecord) -> None:
         """Register this candidate; the node lasts as long as the session."""
@@ -73,10 +70,7 @@ class ZooKeeperRegistry:
     def container_names(self, watch: Callable[[], None] | None = None) -> frozenset[str]:
         """Return the ids of the registered containers; ``watch`` is called once when one comes or goes."""
         with translated("listing containers"):
-            try:
-                return frozenset(self._client.get_children(f"{self._root}/containers", watch=watcher(watch)))
-            except NoNodeError:
-                return frozenset()
+            return frozenset(children(self._client, f"{self._root}/containers", watch))
 
 
 class ZooKeeperPool:
@@ -95,11 +89,7 @@ class ZooKeeperPool:
     def names(self, watch: Callable[[], None] | None = None) -> frozenset[str]:
         """Return the ids of the registered processes; ``watch`` is called once when one comes or goes."""
         with translated("listing the pool"):
-            try:
-                found = self._client.get_children(naming.pool_path(self._cluster), watch=watcher(watch))
-            except NoNodeError:
-                return frozenset()
-            return frozenset(found)
+            return frozenset(children(self._client, naming.pool_path(self._cluster), watch))
 
     def read(self, names: Sequence[str]) -> dict[str, PoolMember]:
         """Return those of the processes that are still registered, and whose record can be read."""
@@ -134,11 +124,7 @@ def _readable(client: Any, path: str, decode: Callable[[bytes, str], _Body]) -> 
     A child that is deleted meanwhile is left out, and so is one that cannot be read: every candidate reads all of them
     before it leads, and a single bad one would prevent all of them from leading.
     """
-    try:
-        names = client.get_children(path)
-    except NoNodeError:
-        return
-    for child, data, stat in read_many(client, [f"{path}/{each}" for each in sorted(names)]):
+    for child, data, stat in read_many(client, [f"{path}/{each}" for each in children(client, path)]):
         try:
             yield decode(data, child), stat.czxid
         except BadConfiguration as error:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError, NotEmptyError
 from kazoo.security import ACL, Id, Permissions, make_acl
 
-from appmaster.adapters.zookeeper.calls import translated
+from appmaster.adapters.zookeeper.calls import children, translated
 from standby.adapters.zookeeper.access import Access
 from standby.errors import BadConfiguration
 from standby.shared import naming
@@ -96,15 +96,9 @@ class ZooKeeperTree:
         root = naming.cluster_path(self._cluster)
         leader, epoch = naming.controller_path(self._cluster), naming.controller_epoch_path(self._cluster)
         with translated("removing the cluster's tree"):
-            try:
-                if self._client.get_children(f"{root}/jobs"):
-                    return
-            except NoNodeError:
-                pass  # it was not created completely
-            try:
-                others = [f"{root}/{each}" for each in self._client.get_children(root)]
-            except NoNodeError:
+            if children(self._client, f"{root}/jobs"):
                 return
+            others = [f"{root}/{each}" for each in children(self._client, root)]
             # The epoch is removed last: a leader that is still there fails its next write.
             for each in (*(each for each in others if each not in (leader, epoch)), epoch):
                 self._drop(each)
