@@ -35,9 +35,6 @@ _LOG: Final = logging.getLogger(__name__)
 #: Errors of a call into the JVM, whether Spark refuses it or the JVM is gone.
 FAILURES: Final = (PySparkException, Py4JError, OSError)
 
-#: The columns that every transform gets, from those of a Kafka record.
-_COLUMNS: Final = ("key", "value", "timestamp", "partition as _task", "offset as _offset")
-
 #: Time-out of a call into the JVM that does not run the user's code.
 CALL_SECONDS: Final = 60.0
 
@@ -112,8 +109,8 @@ class Spark:
         with cls._guard:
             if cls._shared is None:
                 cls._shared = cls(settings, log=log, within_seconds=within_seconds)
-                return cls._shared
-            cls._shared.join(settings)
+            else:
+                cls._shared.join(settings)
             return cls._shared
 
     def join(self, settings: Mapping[str, str]) -> None:
@@ -207,23 +204,19 @@ class Spark:
 
     def synthetic_rows(self, inputs: Sequence[str], *, has_headers: bool = False) -> DataFrame:
         """Return a streaming DataFrame with the columns that transforms get, to check a transform's plan with it."""
-        several = ("topic as _topic",) if len(inputs) > 1 else ()
-        headers = ("headers",) if has_headers else ()
-        return (
-            self.session.readStream.format("rate-micro-batch")
-            .option("rowsPerBatch", 1)
-            .load()
-            .selectExpr(
-                "cast(null as binary) as key",
-                "cast('' as binary) as value",
-                "timestamp",
-                "0 as partition",
-                "value as offset",
-                f"'{inputs[0]}' as topic",
-                "cast(null as array<struct<key: string, value: binary>>) as headers",
-            )
-            .selectExpr(*_COLUMNS, *several, *headers)
-        )
+        columns = [
+            "cast(null as binary) as key",
+            "cast('' as binary) as value",
+            "timestamp",
+            "0 as _task",
+            "value as _offset",
+        ]
+        if len(inputs) > 1:
+            columns.append(f"'{inputs[0]}' as _topic")
+        if has_headers:
+            columns.append("cast(null as array<struct<key: string, value: binary>>) as headers")
+        rows = self.session.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+        return rows.selectExpr(*columns)
 
 
 def operators(frame: DataFrame) -> list[Operator]:
