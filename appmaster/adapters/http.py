@@ -12,9 +12,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from appmaster.adapters.prometheus import Metrics
-from standby.adapters import http_port
 from standby.adapters.acceptor import Acceptor
-from standby.adapters.http_port import HttpPages, HttpResponse
+from standby.adapters.http_port import HttpPages, HttpRequest, HttpResponse
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 
 Status = Callable[[], Mapping[str, Any]]
@@ -25,13 +24,14 @@ ChangeStatus = Callable[[str], Mapping[str, Any]]
 #: Returns the targets to scrape; raises `StandfastError` if they are not known at the moment.
 Targets = Callable[[], Sequence[Mapping[str, Any]]]
 
-#: Maps the request's ``Accept``, or a name, to content type and body.
-_Page = Callable[[str], tuple[str, bytes]]
+#: Returns content type and body.
+_Page = Callable[[HttpRequest], tuple[str, bytes]]
 
 _JSON: Final = "application/json"
 
 _API: Final = "/api/"
 _CHANGES: Final = f"{_API}v1/changes/"
+_CHANGE: Final = f"{_CHANGES}<id>"
 
 
 class HttpPort:
@@ -58,14 +58,16 @@ class HttpPort:
         self._http = _listening(host, wanted_port)
         pages: dict[str, _Page] = {
             "/healthz": lambda _: ("text/plain", b"ok\n"),
-            "/metrics": metrics.render,
+            "/metrics": lambda request: metrics.render(request.accept),
             "/api/v1/status": lambda _: (_JSON, json.dumps(status()).encode()),
             "/api/v1/cluster": lambda _: (_JSON, json.dumps(info()).encode()),
             "/sd": lambda _: (_JSON, json.dumps(targets()).encode()),
+            _CHANGE: lambda request: (
+                _JSON,
+                json.dumps(change(request.path.removeprefix(_CHANGES))).encode(),
+            ),
         }
-        below: dict[str, _Page] = {_CHANGES: lambda name: (_JSON, json.dumps(change(name)).encode())}
         self._pages = {path: each for path, each in pages.items() if shows_all or _API not in path}
-        self._below = below if shows_all else {}
         self.gate: Acceptor = self._http.gate
         self.port: int = self._http.port
         self._http.start(self._answer)
@@ -74,17 +76,13 @@ class HttpPort:
         """Stop serving."""
         self._http.close()
 
-    def _answer(self, request: http_port.HttpRequest) -> HttpResponse:
+    def _answer(self, request: HttpRequest) -> HttpResponse:
         """Answer with a page; 503 if its content is not known now, so that Prometheus keeps what it has."""
-        page, asked = self._pages.get(request.path), request.accept
-        for beginning, answer in self._below.items():
-            if request.path.startswith(beginning):
-                page, asked = answer, request.path[len(beginning) :]
+        page = self._pages.get(_CHANGE if request.path.startswith(_CHANGES) else request.path)
         if page is None:
-            known = " ".join((*self._pages, *(f"{each}<id>" for each in self._below)))
-            return HttpResponse(HTTPStatus.NOT_FOUND, "text/plain", known.encode() + b"\n")
+            return HttpResponse(HTTPStatus.NOT_FOUND, "text/plain", " ".join(self._pages).encode() + b"\n")
         try:
-            content_type, body = page(asked)
+            content_type, body = page(request)
         except BadConfiguration as error:
             return HttpResponse(HTTPStatus.NOT_FOUND, "text/plain", f"{error}\n".encode())
         except StandfastError as error:

@@ -88,12 +88,16 @@ class Acceptor:
     """Accepts connections on one port of a host, on a thread of its own, from `start` to `close`."""
 
     def __init__(self, host: str, port: int, limits: Limits, name: str, clock: Clock = REAL) -> None:
-        """Listen on ``port``, 0: any free one; ``name`` is for the log. Raises OSError when this fails."""
+        """Listen on ``port``, 0: any free one; ``name`` is for the log. Raises `Unavailable` when this fails."""
         self.limits = limits
         self.name = name
         self._clock = clock
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        try:
+            self._listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            said = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
+            raise Unavailable(f"NM_HOST: cannot listen on {host}: {said}") from error
         self._listening.setblocking(False)
         self.port: int = self._listening.getsockname()[1]
         self._selector = selectors.DefaultSelector()
@@ -318,15 +322,6 @@ class Acceptor:
         _log.warning("port %d (%s): refused connections: %s", self.port, self.name, told)
         self._untold.clear()
         self._tell_from = now + _TOLD_SECONDS
-
-
-def listening(host: str, port: int, limits: Limits, name: str, clock: Clock = REAL) -> Acceptor:
-    """Return a gate on ``port`` of ``host``, 0: any free one. Raises `Unavailable`."""
-    try:
-        return Acceptor(host, port, limits, name, clock)
-    except OSError as error:
-        said = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
-        raise Unavailable(f"NM_HOST: cannot listen on {host}: {said}") from error
 
 
 #: The refused connections of a process's ports; exported by candidates and containers.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
-from standby.adapters.acceptor import Acceptor, Connection, Limits, MalformedRequest, listening
+from standby.adapters.acceptor import Acceptor, Connection, Limits, MalformedRequest
 from standby.shared.clock import REAL, Clock
 
 _log: Final = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class HttpPages:
     """Serves pages on one port of a host. Raises `Unavailable` when it cannot be opened."""
 
     def __init__(self, host: str, port: int = 0, limits: Limits = LIMITS, clock: Clock = REAL) -> None:
-        self.gate: Acceptor = listening(host, port, limits, "http", clock)
+        self.gate = Acceptor(host, port, limits, "http", clock)
         self._clock = clock
         self.port = self.gate.port
         self._answer: Respond = lambda _: HttpResponse(HTTPStatus.NOT_FOUND, "text/plain", b"")

@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from standby.adapters.http_port import HttpPages, HttpRequest, HttpResponse
+from standby.adapters.http_port import HttpRequest, HttpResponse, Respond
 from standby.adapters.processes import ProcessFigures
 from standby.shared.metric import Metric, MetricKind, Samples, single
 
@@ -63,32 +63,20 @@ class MetricsCollector(Collector):
             yield family
 
 
-class MetricsServer:
-    """Serves on a free port of the host."""
+def metrics_and_health(metrics: Callable[[], Iterable[Samples]], health: HealthCheck) -> Respond:
+    """Return the function that answers with these; it calls both on the port's threads."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    registry.register(MetricsCollector(metrics))
 
-    def __init__(self, host: str) -> None:
-        self._pages = HttpPages(host)
-        self.gate = self._pages.gate
-        self.port: int = self._pages.port
+    def answer(request: HttpRequest) -> HttpResponse:
+        if request.path == "/metrics":
+            encode, content_type = choose_encoder(request.accept)
+            return HttpResponse(HTTPStatus.OK, content_type, encode(registry))
+        if request.path == "/healthz":
+            is_well, facts = health()
+            status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
+            return HttpResponse(status, "application/json", json.dumps(facts).encode() + b"\n")
+        return HttpResponse(HTTPStatus.NOT_FOUND, "text/plain", b"/metrics or /healthz\n")
 
-    def start(self, metrics: Callable[[], Iterable[Samples]], health: HealthCheck) -> None:
-        """Start serving; both functions are called on threads of the server."""
-        registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        registry.register(MetricsCollector(metrics))
-
-        def answer(request: HttpRequest) -> HttpResponse:
-            if request.path == "/metrics":
-                encode, content_type = choose_encoder(request.accept)
-                return HttpResponse(HTTPStatus.OK, content_type, encode(registry))
-            if request.path == "/healthz":
-                is_well, facts = health()
-                status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
-                return HttpResponse(status, "application/json", json.dumps(facts).encode() + b"\n")
-            return HttpResponse(HTTPStatus.NOT_FOUND, "text/plain", b"/metrics or /healthz\n")
-
-        self._pages.start(answer)
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._pages.close()
+    return answer

@@ -17,12 +17,13 @@ from typing import Final, NoReturn
 
 from standby.adapters.acceptor import REFUSED_CONNECTIONS
 from standby.adapters.grpc import ControlStreams
+from standby.adapters.http_port import HttpPages
 from standby.adapters.liveness import LivenessPort
 from standby.adapters.logfiles import LogFiles
 from standby.adapters.peers.code_reader import CodeReader
 from standby.adapters.peers.server import PeerServer
 from standby.adapters.processes import ProcessMeter, collect_garbage_rarely, end_children
-from standby.adapters.prometheus import OF_PROCESS, MetricsServer
+from standby.adapters.prometheus import OF_PROCESS, metrics_and_health
 from standby.adapters.tls import TlsCredentials
 from standby.adapters.zookeeper.access import container_access, make_client
 from standby.adapters.zookeeper.credentials import Renewal
@@ -195,7 +196,7 @@ def run(
             return exits.ORDERLY
         place = replace(place, skein_id=claim)
     liveness = LivenessPort(place.host, witnessed.port)
-    server = MetricsServer(place.host)
+    server = HttpPages(place.host)
     peers = PeerServer(place.host, keys)
     record = ContainerRecord(
         *(place.container, place.skein_id, cluster.cell, place.host, liveness.port, server.port, os.getpid()),
@@ -243,7 +244,11 @@ def run(
     )
     meter.start()
     gates = (server.gate, peers.gate)
-    server.start(lambda: (*_metrics(loop, meter, kernel), REFUSED_CONNECTIONS.of(gates)), Health(loop).look)
+    server.start(
+        metrics_and_health(
+            lambda: (*_metrics(loop, meter, kernel), REFUSED_CONNECTIONS.of(gates)), Health(loop).look
+        )
+    )
     peers.start(kernel.routes)
     watchdog = Watchdog(lambda: loop.turns, partial(_stuck, loop, witnessed.note))
     watchdog.start()

@@ -16,7 +16,7 @@ from standby.errors import BadConfiguration
 from standby.kernel.reads import Declined, LookupRequest, LookupResult, look_up
 from standby.kernel.replica.runner import ReplicaRunner
 from standby.shared.model import Role
-from standby.shared.peers import PeerAnswer, PeerRequest
+from standby.shared.peers import PeerAnswer, PeerRequest, refusal
 
 
 class Lookups:
@@ -30,15 +30,15 @@ class Lookups:
     def answer(self, request: PeerRequest) -> PeerAnswer:
         """Return the answers of the replicas here; on the connection's thread."""
         if request.method != "GET":
-            return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "state can only be read here")
+            return refusal(HTTPStatus.METHOD_NOT_ALLOWED, "state can only be read here")
         try:
             question = _question(request)
         except BadConfiguration as error:
-            return _problem(HTTPStatus.BAD_REQUEST, str(error))
+            return refusal(HTTPStatus.BAD_REQUEST, str(error))
         ours = [each for each in self._held() if each.replica.id.task.job == question.job]
         stores = ours[0].job.config.stores if ours else ()
         if ours and question.store not in stores:
-            return _problem(
+            return refusal(
                 HTTPStatus.NOT_FOUND,
                 f"{question.job} has no store {question.store}; it has {', '.join(stores)}",
             )
@@ -101,7 +101,3 @@ def _found(said: LookupResult) -> dict[str, Any]:
         "found": said.value is not None,
         "value": None if said.value is None else base64.b64encode(said.value).decode(),
     }
-
-
-def _problem(status: HTTPStatus, text: str) -> PeerAnswer:
-    return PeerAnswer(status, text.encode() + b"\n", "text/plain")

@@ -76,13 +76,18 @@ class PeerAnswer:
 PeerRoute = Callable[[PeerRequest], PeerAnswer]
 
 
+def refusal(status: HTTPStatus, text: str) -> PeerAnswer:
+    """Return the answer that says in words why there is no other."""
+    return PeerAnswer(status, text.encode() + b"\n", "text/plain")
+
+
 def only(roles: Collection[PeerRole], route: PeerRoute) -> PeerRoute:
     """Return the route for callers of these roles; others are refused."""
 
     def answer(request: PeerRequest) -> PeerAnswer:
         if request.caller.role not in roles:
-            said = f"not for {request.caller}: {', '.join(sorted(each.value for each in roles))} only\n"
-            return PeerAnswer(HTTPStatus.FORBIDDEN, said.encode(), "text/plain")
+            allowed = ", ".join(sorted(each.value for each in roles))
+            return refusal(HTTPStatus.FORBIDDEN, f"not for {request.caller}: {allowed} only")
         return route(request)
 
     return answer

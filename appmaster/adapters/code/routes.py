@@ -9,7 +9,7 @@ from typing import Final
 
 from appmaster.code.store import BundleStore
 from standby.errors import BadConfiguration, CorruptState
-from standby.shared.peers import PeerAnswer, PeerRequest, PeerRoute
+from standby.shared.peers import PeerAnswer, PeerRequest, PeerRoute, refusal
 from standby.shared.roles import Caller, PeerRole
 
 #: Roles that may have code run by the cluster: a container's credentials are accessible to users' code.
@@ -29,26 +29,26 @@ def code_route(
 
     def answer(request: PeerRequest) -> PeerAnswer:
         if len(request.path) != 2 or request.method not in ("GET", "POST"):
-            return _refusal(HTTPStatus.NOT_FOUND, "GET or POST code/<digest>")
+            return refusal(HTTPStatus.NOT_FOUND, "GET or POST code/<digest>")
         bundle = request.path[1]
         try:
             if request.method == "GET":
                 return _give(store, bundle, request.start)
             if request.caller.role not in _UPLOADS:
                 audit(request.caller, bundle, True)
-                return _refusal(HTTPStatus.FORBIDDEN, f"{request.caller} may not upload code")
+                return refusal(HTTPStatus.FORBIDDEN, f"{request.caller} may not upload code")
             return _take(store, bundle, request, received, audit)
         except BadConfiguration as error:
-            return _refusal(HTTPStatus.BAD_REQUEST, str(error))
+            return refusal(HTTPStatus.BAD_REQUEST, str(error))
         except CorruptState as error:
-            return _refusal(HTTPStatus.CONFLICT, str(error))
+            return refusal(HTTPStatus.CONFLICT, str(error))
 
     return answer
 
 
 def _give(store: BundleStore, bundle: str, start: int) -> PeerAnswer:
     if not store.has(bundle):
-        return _refusal(HTTPStatus.NOT_FOUND, f"bundle {bundle} is not here")
+        return refusal(HTTPStatus.NOT_FOUND, f"bundle {bundle} is not here")
     return PeerAnswer(
         HTTPStatus.PARTIAL_CONTENT if start else HTTPStatus.OK,
         store.read(bundle, start),
@@ -78,7 +78,3 @@ def _take(
         audit(request.caller, bundle, False)
     body = json.dumps({"size": present, "complete": is_complete}).encode()
     return PeerAnswer(HTTPStatus.OK, body)
-
-
-def _refusal(status: HTTPStatus, text: str) -> PeerAnswer:
-    return PeerAnswer(status, text.encode() + b"\n", "text/plain")

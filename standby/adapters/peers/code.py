@@ -43,15 +43,9 @@ class PeerCode:
                 said.append(str(error))
         raise Transient("; ".join(said) or f"no known holder of bundle {bundle}")
 
-    def read(self, bundle: str, sources: Sequence[BundleSource]) -> bytes:
-        """Return a bundle from the first source that delivers it. Raises `Transient` with the error of each source."""
-        said: list[str] = []
-        for source in sources:
-            try:
-                return b"".join(self._get(bundle, source, 0))
-            except Transient as error:
-                said.append(str(error))
-        raise Transient("; ".join(said) or f"no known holder of bundle {bundle}")
+    def read(self, bundle: str, source: BundleSource) -> bytes:
+        """Return a bundle. Raises `Transient`."""
+        return b"".join(self._get(bundle, source, 0))
 
     def upload(self, bundle: str, data: bytes, to: BundleSource, progress: Callable[[int], None]) -> None:
         """Upload a bundle to a candidate; ``progress`` is called with the number of bytes that it has.

@@ -46,7 +46,7 @@ class CodeReader:
         said = []
         for source in sources:
             try:
-                data = PeerCode(self._context).read(digest, [source])
+                data = PeerCode(self._context).read(digest, source)
                 bundles.check(digest, data)
                 return data
             except (Transient, CorruptState) as error:

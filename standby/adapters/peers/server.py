@@ -13,10 +13,10 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Final
 
-from standby.adapters.acceptor import Connection, Limits, MalformedRequest, listening
+from standby.adapters.acceptor import Acceptor, Connection, Limits, MalformedRequest
 from standby.adapters.tls import TlsCredentials
 from standby.errors import StandfastError, Transient
-from standby.shared.peers import PeerAnswer, PeerRequest, Routes
+from standby.shared.peers import PeerAnswer, PeerRequest, Routes, refusal
 from standby.shared.roles import Caller, caller_of_peer
 
 _log: Final = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class PeerServer:
 
     def __init__(self, host: str, keys: TlsCredentials) -> None:
         self._keys = keys
-        self.gate = listening(host, 0, LIMITS, "peers")
+        self.gate = Acceptor(host, 0, LIMITS, "peers")
         self.port: int = self.gate.port
         self._pool = ThreadPoolExecutor(_ANSWERED, thread_name_prefix="peer")
         self._routes: Routes = {}
@@ -116,18 +116,6 @@ class _Requests(BaseHTTPRequestHandler):
         """Return the Server header, without versions, which would only help attackers."""
         return "standfast"
 
-    def do_GET(self) -> None:
-        """Answer by the route."""
-        self._route()
-
-    def do_POST(self) -> None:
-        """Answer by the route."""
-        self._route()
-
-    def do_DELETE(self) -> None:
-        """Answer by the route."""
-        self._route()
-
     def _route(self) -> None:
         path, _, query = self.path.partition("?")
         parts = tuple(urllib.parse.unquote(each) for each in path.strip("/").split("/"))
@@ -135,10 +123,10 @@ class _Requests(BaseHTTPRequestHandler):
         start = _start_of(self.headers.get("Range"))
         length = self.headers.get("Content-Length", "0")
         if route is None:
-            answer = _problem(HTTPStatus.NOT_FOUND, "one of: " + ", ".join(sorted(self.server.routes)))
+            answer = refusal(HTTPStatus.NOT_FOUND, "one of: " + ", ".join(sorted(self.server.routes)))
         elif start is None or not length.isdecimal() or int(length) > _MOST_BODY_BYTES:
             self.close_connection = True
-            answer = _problem(
+            answer = refusal(
                 HTTPStatus.BAD_REQUEST, "the only supported range is bytes=<start>-, and bodies must be small"
             )
         else:
@@ -148,10 +136,12 @@ class _Requests(BaseHTTPRequestHandler):
             try:
                 answer = route(request)
             except Transient as error:
-                answer = _problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+                answer = refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
             except StandfastError as error:
-                answer = _problem(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+                answer = refusal(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
         self._answer(answer)
+
+    do_GET = do_POST = do_DELETE = _route  # noqa: N815 - the parent class has it so
 
     def _answer(self, answer: PeerAnswer) -> None:
         body = answer.body
@@ -185,10 +175,6 @@ class _Requests(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent class has it so
         """Log nothing: requests are logged by the routes."""
-
-
-def _problem(status: HTTPStatus, text: str) -> PeerAnswer:
-    return PeerAnswer(status, text.encode() + b"\n", "text/plain")
 
 
 def _start_of(text: str | None) -> int | None:

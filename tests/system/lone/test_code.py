@@ -214,7 +214,7 @@ def test_an_upload_is_taken_up_spread_and_goes_on_where_it_broke_off(
     assert told[0] == begun, "the first answer says how much is there"
     soon(lambda: digest in b.service.view.held, "the other one fetches it")
     assert (b.disk / digest).read_bytes() == data
-    assert client.read(digest, [b.me]) == data
+    assert client.read(digest, b.me) == data
     with pytest.raises(CorruptState, match="another checksum"):
         client.upload(TWO[0], b"something else", a.me, told.append)
     assert a.store.size(TWO[0]) == 0

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from embedded.web import open_url
+from standby.adapters.http_port import HttpPages
 from standby.adapters.processes import ProcessFigures
-from standby.adapters.prometheus import OF_PROCESS, MetricsServer
+from standby.adapters.prometheus import OF_PROCESS, metrics_and_health
 from standby.control.state import ControlPolicy, ControlState
 from standby.errors import Unavailable
 from standby.kernel.restore.counters import RestoreCounters
@@ -109,13 +110,13 @@ def test_restores_are_counted_by_source_and_what_is_lent_by_job() -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[MetricsServer]:
-    server = MetricsServer("127.0.0.1")
+def server() -> Iterator[HttpPages]:
+    server = HttpPages("127.0.0.1")
     yield server
     server.close()
 
 
-def get(server: MetricsServer, path: str) -> tuple[int, str, str]:
+def get(server: HttpPages, path: str) -> tuple[int, str, str]:
     try:
         with open_url(f"http://127.0.0.1:{server.port}{path}", timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
@@ -123,13 +124,13 @@ def get(server: MetricsServer, path: str) -> tuple[int, str, str]:
         return error.code, error.headers["Content-Type"], error.read().decode()
 
 
-def test_a_scrape_is_prometheus_text(server: MetricsServer) -> None:
+def test_a_scrape_is_prometheus_text(server: HttpPages) -> None:
     def metrics() -> Iterator[Samples]:
         yield from container_metrics(state(ACTIVE))
         figures = ProcessFigures(rss_bytes=5, children_rss_bytes=6)
         yield from (each.of(figures) for each in OF_PROCESS)
 
-    server.start(metrics, lambda: (True, {}))
+    server.start(metrics_and_health(metrics, lambda: (True, {})))
     status, kind, text = get(server, "/metrics")
     assert (status, kind.split(";")[0]) == (200, "text/plain")
     assert "# TYPE standfast_refused_orders_total counter\nstandfast_refused_orders_total 3.0\n" in text
@@ -139,9 +140,9 @@ def test_a_scrape_is_prometheus_text(server: MetricsServer) -> None:
     assert "process_cpu_seconds_total" in text
 
 
-def test_health_is_a_status_and_its_facts(server: MetricsServer) -> None:
+def test_health_is_a_status_and_its_facts(server: HttpPages) -> None:
     is_well = True
-    server.start(lambda: (), lambda: (is_well, {"led": True}))
+    server.start(metrics_and_health(lambda: (), lambda: (is_well, {"led": True})))
     for is_well, expected in ((True, 200), (False, 503)):
         status, _, text = get(server, "/healthz")
         assert (status, json.loads(text)) == (expected, {"led": True}), is_well
@@ -150,14 +151,14 @@ def test_health_is_a_status_and_its_facts(server: MetricsServer) -> None:
 
 def test_a_host_that_is_not_this_one_is_named() -> None:
     with pytest.raises(Unavailable, match=r"192\.0\.2\.1"):
-        MetricsServer("192.0.2.1")
+        HttpPages("192.0.2.1")
 
 
 def test_a_closed_server_refuses_whether_it_was_started_or_not() -> None:
     for has_started in (True, False):
-        server = MetricsServer("127.0.0.1")
+        server = HttpPages("127.0.0.1")
         if has_started:
-            server.start(lambda: (), lambda: (True, {}))
+            server.start(metrics_and_health(lambda: (), lambda: (True, {})))
         server.close()
         with case(has_started), pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS)
