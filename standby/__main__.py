@@ -22,19 +22,15 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
 
     from pathlib import Path
 
-    from standby.adapters.kafka.broker import connect
-    from standby.adapters.peers.client import open_sources
-    from standby.adapters.rocksdict import open_database
+    from standby.cluster import ClusterConfig
     from standby.config import parse_recorded
-    from standby.feed.functions import step_of
     from standby.kernel.environment import Environment
     from standby.kernel.replicas import LocalReplicas
-    from standby.kernel.restore.fetch import Peers
     from standby.kernel.restore.snapshots import Snapshots
     from standby.kernel.store.directories import tighten_below
     from standby.kernel.store.leftovers import find_leftovers, purge_run
     from standby.kernel.strays import Roots, Strays
-    from standby.process.container import Kernel, Surroundings, main
+    from standby.process.container import Kernel, main
     from standby.process.lookup import Lookups
     from standby.shared.clock import REAL
     from standby.shared.model import Leftover
@@ -43,25 +39,11 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
     from standby.shared.roles import PeerRole
     from standby.shared.wire import JobDefinition
 
-    def make_kernel(around: Surroundings) -> Kernel:
-        cluster, host = around.cluster, around.host
-        environment = Environment(
-            cluster.name,
-            host,
-            around.records,
-            around.make_feed,
-            connect,
-            open_database,
-            step_of,
-            clock=REAL,
-            load_code=around.load_code,
-            peers=Peers(around.container, around.peers, open_sources(around.keys)),
-            marks=around.marks,
-            probe=probe or no_probe,
-            # A node has its state directories to itself, which those that a job names may not be.
-            state_dirs=cluster.state_dirs if cluster.is_pool else (),
-        )
-        replicas = LocalReplicas(environment, around.on_change)
+    def make_kernel(
+        cluster: ClusterConfig, environment: Environment, on_change: Callable[[], None]
+    ) -> Kernel:
+        host = environment.host
+        replicas = LocalReplicas(environment, on_change)
         snapshots = Snapshots(replicas.offer, environment.restores)
         lookups = Lookups(replicas.held, REAL.now_ms)
         routes = {

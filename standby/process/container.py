@@ -18,12 +18,15 @@ from typing import Final, NoReturn
 from standby.adapters.acceptor import REFUSED_CONNECTIONS
 from standby.adapters.grpc import ControlStreams
 from standby.adapters.http_port import HttpPages
+from standby.adapters.kafka.broker import connect
 from standby.adapters.liveness import LivenessPort
 from standby.adapters.logfiles import LogFiles
+from standby.adapters.peers.client import open_sources
 from standby.adapters.peers.code_reader import CodeReader
 from standby.adapters.peers.server import PeerServer
 from standby.adapters.processes import ProcessMeter, collect_garbage_rarely, end_children
 from standby.adapters.prometheus import OF_PROCESS, metrics_and_health
+from standby.adapters.rocksdict import open_database
 from standby.adapters.tls import TlsCredentials
 from standby.adapters.zookeeper.access import container_access, make_client
 from standby.adapters.zookeeper.credentials import Renewal
@@ -43,9 +46,11 @@ from standby.control.ports import FindLeftoverState, Ports
 from standby.control.state import ControlPolicy, ControlState, RegistrationState
 from standby.control.watchdog import Watchdog
 from standby.errors import BadConfiguration, StandfastError
-from standby.kernel.loaded_code import LoadCode
+from standby.feed.functions import step_of
+from standby.kernel.environment import Environment
 from standby.kernel.marks import Marks
-from standby.ports import Feed, MakeFeed, PeerDirectory, RecordReader, Replicas
+from standby.kernel.restore.fetch import Peers
+from standby.ports import Feed, Replicas
 from standby.process.metrics import container_metrics
 from standby.process.witness import IN_POOL, Witnessed, WitnessNote
 from standby.security import credentials
@@ -86,27 +91,6 @@ class ContainerPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The parameters of the kernel."""
-
-    cluster: ClusterConfig
-    host: str
-    records: RecordReader
-    make_feed: MakeFeed
-    load_code: LoadCode
-    """Makes a job's modules importable; blocks, so it is never called on the control thread."""
-    on_change: Callable[[], None]
-    """To be called whenever a phase has changed. Thread-safe."""
-    container: str
-    """The container's own id."""
-    peers: PeerDirectory
-    keys: TlsCredentials
-    """The credentials for peers."""
-    marks: Marks
-    """Records which code of the jobs is running."""
-
-
-@dataclass(frozen=True, slots=True)
 class Kernel:
     """The replicas, and the functions for state that earlier containers left on the host's disks."""
 
@@ -122,7 +106,8 @@ class Kernel:
     """Its metrics beyond the replicas' statuses."""
 
 
-MakeKernel = Callable[[Surroundings], Kernel]
+#: Makes the kernel for a cluster; calls the function whenever a phase has changed.
+MakeKernel = Callable[[ClusterConfig, Environment, Callable[[], None]], Kernel]
 
 
 def read_place(environment: Mapping[str, str]) -> ContainerPlace:
@@ -213,20 +198,22 @@ def run(
     code = JobCode(directory, CodeReader(client, cluster.name, keys.client_context).read_code)
     membership = ZooKeeperMembership(client, cluster.name, record, inbox.post, probe)
     marks = Marks(lambda *entry: witnessed.note.leave(encode_entry(*entry)))
-    kernel = make_kernel(
-        Surroundings(
-            cluster=cluster,
-            host=place.host,
-            records=ZooKeeperRecordReader(client, cluster.name),
-            make_feed=partial(_make_feed, code, marks),
-            load_code=code.load,
-            on_change=partial(inbox.post, ReplicasChanged()),
-            container=place.container,
-            peers=ZooKeeperPeers(client, cluster.name),
-            keys=keys,
-            marks=marks,
-        )
+    outside = Environment(
+        cluster.name,
+        place.host,
+        ZooKeeperRecordReader(client, cluster.name),
+        partial(_make_feed, code, marks),
+        connect,
+        open_database,
+        step_of,
+        load_code=code.load,
+        peers=Peers(place.container, ZooKeeperPeers(client, cluster.name), open_sources(keys)),
+        marks=marks,
+        probe=probe,
+        # A node has its state directories to itself, which those that a job names may not be.
+        state_dirs=cluster.state_dirs if cluster.is_pool else (),
     )
+    kernel = make_kernel(cluster, outside, partial(inbox.post, ReplicasChanged()))
     meter = ProcessMeter()
     loop = ControlLoop(
         ControlState(
