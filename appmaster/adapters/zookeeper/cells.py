@@ -61,10 +61,10 @@ class ZooKeeperCells:
 
         With ``replaces``, the record of an application that has ended is replaced, if it is still that one.
         """
+        if replaces is not None:
+            return self.change(number, lambda present: record if present == replaces else None)
         path = naming.cell_path(self._cluster, number)
         with translated("claiming a cell"):
-            if replaces is not None:
-                return self._change(number, lambda present: record if present == replaces else None)
             try:
                 self._client.create(path, bodies.encode(record), makepath=True)
             except NodeExistsError:
@@ -73,8 +73,20 @@ class ZooKeeperCells:
 
     def change(self, number: int, edit: Callable[[CellRecord], CellRecord | None]) -> bool:
         """Change a cell's record by ``edit``; False if there is none, or if ``edit`` returns None."""
+        path = naming.cell_path(self._cluster, number)
         with translated("recording the cell"):
-            return self._change(number, edit)
+            while True:
+                try:
+                    data, stat = self._client.get(path)
+                    changed = edit(bodies.decode(data, path, CellRecord))
+                    if changed is None:
+                        return False
+                    self._client.set(path, bodies.encode(changed), version=stat.version)
+                except BadVersionError:
+                    continue
+                except NoNodeError:
+                    return False
+                return True
 
     def put(self, number: int, record: CellRecord) -> None:
         """Complete a cell's record that this process has claimed."""
@@ -84,18 +96,3 @@ class ZooKeeperCells:
         """Remove a cell's record."""
         with translated("removing a cell"), suppress(NoNodeError):
             self._client.delete(naming.cell_path(self._cluster, number))
-
-    def _change(self, number: int, edit: Callable[[CellRecord], CellRecord | None]) -> bool:
-        path = naming.cell_path(self._cluster, number)
-        while True:
-            try:
-                data, stat = self._client.get(path)
-                changed = edit(bodies.decode(data, path, CellRecord))
-                if changed is None:
-                    return False
-                self._client.set(path, bodies.encode(changed), version=stat.version)
-            except BadVersionError:
-                continue
-            except NoNodeError:
-                return False
-            return True

@@ -46,7 +46,7 @@ class ZooKeeperBundles:
     def has(self, digest: str) -> bool:
         """Return whether the bundle exists, completely."""
         with translated("looking for a bundle of code"):
-            return self._has(digest)
+            return self._client.exists(naming.code_complete_path(self._cluster, digest)) is not None
 
     def put(self, digest: str, data: bytes) -> None:
         """Write a bundle (`standby.code.bundles`) part by part, and the marker last; nothing if it exists already.
@@ -60,8 +60,8 @@ class ZooKeeperBundles:
                 "them now; use code.distributor=hdfs, or put data and large libraries into job.python.archive"
             )
         with translated("writing a bundle of code"):
-            self._revive(digest)
-            if self._has(digest):
+            self.revive(digest)
+            if self.has(digest):
                 return
             parts = bundles.chunks(data)
             self._client.ensure_path(naming.code_parts_path(self._cluster, digest))
@@ -79,8 +79,15 @@ class ZooKeeperBundles:
 
     def revive(self, digest: str) -> None:
         """Ensure that the bundle has a node, and no tombstone."""
+        path = naming.code_path(self._cluster, digest)
         with translated("reviving a bundle"):
-            self._revive(digest)
+            while True:
+                self._client.ensure_path(path)
+                # If it is removed between the two calls: once more. After `set` its new version prevents a removal.
+                with suppress(NoNodeError):
+                    if self._client.get(path)[0]:
+                        self._client.set(path, b"")
+                    return
 
     def names(self) -> tuple[str, ...]:
         """Return the digests of all bundles that are not deleted, including incomplete ones."""
@@ -95,14 +102,20 @@ class ZooKeeperBundles:
 
     def is_named(self, digest: str) -> bool:
         """Return whether a job names a bundle; raises `BadConfiguration` if a job's record cannot be read."""
+        root = naming.jobs_path(self._cluster)
         with translated("looking for jobs that name a bundle"):
-            return self._is_named(digest)
+            for each in self._client.get_children(root):
+                path = f"{root}/{each}"
+                with suppress(NoNodeError):
+                    if digest in codes(bodies.decode(self._client.get(path)[0], path, JobRecord)):
+                        return True
+        return False
 
     def withdraw(self, digest: str) -> bool:
         """Remove a bundle while nothing of the cluster runs; return False if a job names it, and it stays."""
         with translated("withdrawing a bundle of code"):
             with suppress(NoNodeError):
-                if self._is_named(digest):
+                if self.is_named(digest):
                     return False
             with suppress(NoNodeError):
                 self._client.delete(naming.code_path(self._cluster, digest), recursive=True)
@@ -122,28 +135,6 @@ class ZooKeeperBundles:
                 return True
             transaction.delete(path, version=version)
             return not has_failed(transaction.commit())
-
-    def _has(self, digest: str) -> bool:
-        return self._client.exists(naming.code_complete_path(self._cluster, digest)) is not None
-
-    def _revive(self, digest: str) -> None:
-        path = naming.code_path(self._cluster, digest)
-        while True:
-            self._client.ensure_path(path)
-            # If it is removed between the two calls: once more. After `set` its new version prevents a removal.
-            with suppress(NoNodeError):
-                if self._client.get(path)[0]:
-                    self._client.set(path, b"")
-                return
-
-    def _is_named(self, digest: str) -> bool:
-        root = naming.jobs_path(self._cluster)
-        for each in self._client.get_children(root):
-            path = f"{root}/{each}"
-            with suppress(NoNodeError):
-                if digest in codes(bodies.decode(self._client.get(path)[0], path, JobRecord)):
-                    return True
-        return False
 
 
 def tombstone() -> DeletedRecord:
