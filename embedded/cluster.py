@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -407,23 +407,17 @@ class LocalCluster:
         waiting = {name: servers for name, servers in kinds.items() if servers}
         cancelled = threading.Event()
         with ThreadPoolExecutor(max_workers=len(waiting)) as pool:
-            futures = {
-                name: pool.submit(self._wait, servers, self._probe(*servers), timeout_seconds, cancelled)
+            names = {
+                pool.submit(self._wait, servers, self._probe(*servers), timeout_seconds, cancelled): name
                 for name, servers in waiting.items()
             }
+            left = set(names)
             try:
-                while not all(each.done() for each in futures.values()):
-                    show(
-                        f"waiting for {', '.join(name for name, each in futures.items() if not each.done())}"
-                    )
-                    failed = next(
-                        (each for each in futures.values() if each.done() and each.exception()), None
-                    )
-                    if failed is not None:
-                        failed.result()
-                    time.sleep(0.05)
-                for each in futures.values():
-                    each.result()
+                while left:
+                    show(f"waiting for {', '.join(name for each, name in names.items() if each in left)}")
+                    done, left = wait(left, 0.05, FIRST_EXCEPTION)
+                    for each in done:
+                        each.result()
             finally:
                 cancelled.set()
 
