@@ -258,4 +258,4 @@ def encode(
 
 def decode(data: bytes, path: str, kind: type[_Body]) -> _Body:
     """Return the record in ``data``; raises `BadConfiguration` naming ``path`` if it is not one."""
-    return decoded(data, path, kind, VERSION)
+    return decoded(data, path, kind)

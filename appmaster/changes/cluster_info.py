@@ -88,7 +88,7 @@ def leader(nodes: Mapping[str, bytes]) -> dict[str, Any] | None:
 
 def _controller(nodes: Mapping[str, bytes]) -> shared.ControllerRecord | None:
     data = nodes.get("controller")
-    return shared.decode_controller(data, "controller") if data is not None else None
+    return shared.decoded(data, "controller", shared.ControllerRecord) if data is not None else None
 
 
 def _drained(nodes: Mapping[str, bytes]) -> Mapping[str, str]:

@@ -127,31 +127,16 @@ def encode_source(source: BundleSource) -> bytes:
 
 
 def decode_source(data: bytes, path: str) -> BundleSource:
-    """Return a candidate that holds a bundle. Raises `BadConfiguration` like `decode_controller`."""
+    """Return a candidate that holds a bundle. Raises like `decoded`."""
     return decoded(data, path, _BundleSource).source
 
 
-def decode_controller(data: bytes, path: str) -> ControllerRecord:
-    """Return the leader. Raises `BadConfiguration` with ``path`` when ``data`` is not such a record."""
-    return decoded(data, path, ControllerRecord)
-
-
-def decode_container(data: bytes, path: str) -> ContainerRecord:
-    """Return a container's registration. Raises `BadConfiguration` like `decode_controller`."""
-    return decoded(data, path, ContainerRecord)
-
-
-def decode_member(data: bytes, path: str) -> MemberRecord:
-    """Return a process of a pool. Raises `BadConfiguration` like `decode_controller`."""
-    return decoded(data, path, MemberRecord)
-
-
 def decode_task(data: bytes, path: str) -> TaskRecord:
-    """Return a task record. Raises `BadConfiguration` like `decode_controller`."""
+    """Return a task record. Raises like `decoded`."""
     return decoded(data, path, _Task).record
 
 
-def decoded(data: bytes, path: str, kind: type[_Body], version: int = VERSION) -> _Body:
+def decoded(data: bytes, path: str, kind: type[_Body]) -> _Body:
     """Return the ``kind`` in ``data``. Raises `BadConfiguration` with ``path`` when it is invalid. Thread-safe.
 
     msgspec collects a dataclass's fields at its first use, and two threads that do this concurrently crash the
@@ -165,4 +150,4 @@ def decoded(data: bytes, path: str, kind: type[_Body], version: int = VERSION) -
     try:
         return cast("_Body", decoder.decode(data))
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise BadConfiguration(f"{path}: not a record of version {version}: {error}") from error
+        raise BadConfiguration(f"{path}: not a record of version {VERSION}: {error}") from error

@@ -42,7 +42,7 @@ class ZooKeeperElection:
         path = naming.controller_path(self._cluster)
         with translated("reading the leader's record"):
             data = read_or_watch(self._client, path, watch)
-        return None if data is None else shared.decode_controller(data, path)
+        return None if data is None else shared.decoded(data, path, shared.ControllerRecord)
 
     def lead(
         self, record: ControllerRecord, depose: ControllerRecord | None = None, last: Beat | None = None
@@ -67,7 +67,7 @@ class ZooKeeperElection:
                     present, present_stat = self._client.get(path)
                 except NoNodeError:
                     return None  # its session has ended meanwhile: the record is absent
-                if shared.decode_controller(present, path) != depose:
+                if shared.decoded(present, path, shared.ControllerRecord) != depose:
                     return None
                 transaction.delete(path, version=present_stat.version)
             transaction.set_data(epoch_path, str(epoch).encode(), version=stat.version)

@@ -63,7 +63,7 @@ class ZooKeeperRegistry:
             return tuple(
                 RegisteredContainer(each, created)
                 for each, created in _readable(
-                    self._client, f"{self._root}/containers", shared.decode_container
+                    self._client, f"{self._root}/containers", partial(shared.decoded, kind=ContainerRecord)
                 )
             )
 
@@ -100,7 +100,7 @@ class ZooKeeperPool:
             paths = [naming.member_path(self._cluster, each) for each in names]
             for path, data, stat in read_many(self._client, paths):
                 try:
-                    record = shared.decode_member(data, path)
+                    record = shared.decoded(data, path, shared.MemberRecord)
                 except BadConfiguration as error:
                     _log.error("left out: %s", error)
                     continue

@@ -39,7 +39,7 @@ from standby.shared.naming import (
 )
 from standby.shared.peers import PeerAddress
 from standby.shared.probes import REGISTERING, Probe, no_probe
-from standby.shared.records import ContainerRecord, decode_container, decode_controller, decode_task, encode
+from standby.shared.records import ContainerRecord, ControllerRecord, decode_task, decoded, encode
 from standby.threads.worker import Worker
 
 #: Time-out of a request to ZooKeeper; a suspended connection answers none.
@@ -171,7 +171,7 @@ class ZooKeeperMembership:
         data = read_or_watch(self._client, self._controller_path, self._leader_moved)
         if data is None:
             return LeaderChanged(None)
-        return LeaderChanged(decode_controller(data, self._controller_path))
+        return LeaderChanged(decoded(data, self._controller_path, ControllerRecord))
 
 
 def read_or_watch(client: KazooClient, path: str, watch: Callable[[WatchedEvent], None]) -> bytes | None:
@@ -229,7 +229,7 @@ class ZooKeeperPeers:
             return None
         except (KazooException, KazooTimeoutError) as error:
             raise Transient(f"{path} cannot be read from ZooKeeper now: {_text(error)}") from error
-        record = decode_container(data, path)
+        record = decoded(data, path, ContainerRecord)
         return PeerAddress(record.container, record.host, record.peer_port)
 
 

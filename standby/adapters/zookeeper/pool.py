@@ -16,7 +16,7 @@ from kazoo.protocol.states import EventType, WatchedEvent
 from standby.adapters.zookeeper.membership import read_or_watch
 from standby.errors import StandfastError
 from standby.shared.naming import member_path
-from standby.shared.records import MemberRecord, decode_member, encode
+from standby.shared.records import MemberRecord, decoded, encode
 from standby.threads.worker import Worker
 
 _log: Final = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class PoolMembership:
                 self._create()
                 data = read_or_watch(self._client, self._path, self._changed)
             if data is not None:
-                self._seen(decode_member(data, self._path))
+                self._seen(decoded(data, self._path, MemberRecord))
                 self._said = ""
         except StandfastError as error:
             _log.error("%s", error)

@@ -36,7 +36,7 @@ from standby.cluster import ClusterConfig, dump
 from standby.code import bundles
 from standby.shared import exits, naming
 from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
-from standby.shared.records import decode_container, encode, encode_task
+from standby.shared.records import ContainerRecord, decoded, encode, encode_task
 from standby.shared.roles import PeerRole
 from standby.shared.wire import JobDefinition, Report
 from tests.fakes.certificates import keys_of, write_credentials
@@ -307,7 +307,7 @@ def test_a_killed_active_is_replaced_in_place_and_nothing_is_lost_or_doubled(pla
 
 def operators_alone_look_keys_up(play: Play) -> None:
     path = naming.container_path(play.job.cluster, play.containers[0].id)
-    record = decode_container(play.zookeeper.get(path)[0], path)
+    record = decoded(play.zookeeper.get(path)[0], path, ContainerRecord)
 
     def ask(context: ssl.SSLContext) -> tuple[int, str]:
         context.check_hostname = False

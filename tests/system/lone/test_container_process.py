@@ -31,7 +31,7 @@ from standby.shared import exits
 from standby.shared.exits import ProcessEnd
 from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 from standby.shared.naming import container_path, controller_path
-from standby.shared.records import ContainerRecord, decode_container, encode
+from standby.shared.records import ContainerRecord, decoded, encode
 from standby.shared.roles import PeerRole
 from standby.shared.wire import Heartbeat, Hello, JobDefinition, Report, decode_end
 from tests.fakes.certificates import keys_of, write_credentials
@@ -165,7 +165,7 @@ class Stage:
 
     def record(self) -> ContainerRecord:
         """Return what the container has registered."""
-        return decode_container(self.client.get(container_path(self.name, CONTAINER))[0], "")
+        return decoded(self.client.get(container_path(self.name, CONTAINER))[0], "", ContainerRecord)
 
     def close(self) -> None:
         for each in self.processes:
@@ -230,7 +230,7 @@ def test_it_introduces_itself_and_is_what_it_says(stage: Stage) -> None:
         assert (hello.pid, hello.incarnation) == (process.pid, stage.czxid())
         assert (hello.replicas, hello.leftovers, hello.controller_epoch) == ((), (), 0)
         data, _ = stage.client.get(container_path(stage.name, CONTAINER))
-        record = decode_container(data, "")
+        record = decoded(data, "", ContainerRecord)
         assert (record.port, record.http_port, record.pid) == (hello.port, hello.http_port, hello.pid)
         assert all(accepts(hello) for _ in range(300)), "more connections than any backlog holds"
         session.wait_for(Heartbeat, lambda each: each.sequence == 5)

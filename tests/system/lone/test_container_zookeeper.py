@@ -47,7 +47,7 @@ from standby.shared.naming import (
     task_path,
 )
 from standby.shared.peers import PeerAddress
-from standby.shared.records import ContainerRecord, ControllerRecord, decode_container, encode, encode_task
+from standby.shared.records import ContainerRecord, ControllerRecord, decoded, encode, encode_task
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, looks, soon
 from tests.wire import Wire
@@ -122,7 +122,7 @@ def end_session(server: LoneZooKeeper, member: KazooClient) -> None:
 def test_the_registration_says_where_the_container_is(member: Member, client: Any, name: str) -> None:
     incarnation = member.registered()
     data, stat = client.get(container_path(name, RECORD.container))
-    assert decode_container(data, "") == RECORD
+    assert decoded(data, "", ContainerRecord) == RECORD
     assert stat.czxid == incarnation
     assert stat.ephemeralOwner == member.client.client_id[0]
 

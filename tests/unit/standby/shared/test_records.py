@@ -13,9 +13,8 @@ from standby.shared.model import TaskId, TaskRecord
 from standby.shared.records import (
     ContainerRecord,
     ControllerRecord,
-    decode_container,
-    decode_controller,
     decode_task,
+    decoded,
     encode,
     encode_task,
 )
@@ -27,8 +26,8 @@ TASK = TaskRecord(TaskId("fl\u00fcge", "main", 3), 1, 9, {0: "c0", 1: "c1"}, {0:
 
 
 def test_each_record_comes_back_as_it_was() -> None:
-    assert decode_controller(encode(CONTROLLER), "p") == CONTROLLER
-    assert decode_container(encode(CONTAINER), "p") == CONTAINER
+    assert decoded(encode(CONTROLLER), "p", ControllerRecord) == CONTROLLER
+    assert decoded(encode(CONTAINER), "p", ContainerRecord) == CONTAINER
     assert decode_task(encode_task(TASK), "p") == TASK
 
 
@@ -52,7 +51,7 @@ def test_many_threads_may_be_the_first_to_decode() -> None:
     """All tasks of a container do when it is promoted; nearly each such process was ended by SIGSEGV."""
     for expression in (
         f"records.decode_task({encode_task(TASK)!r}, 'p')",
-        f"records.decode_controller({encode(CONTROLLER)!r}, 'p')",
+        f"records.decoded({encode(CONTROLLER)!r}, 'p', records.ControllerRecord)",
         "desired.decode(b'{\"hosts\": {}}', 'p', desired.DrainedRecord)",
     ):
         script = _AT_ONCE.replace("{expression}", expression)
@@ -64,10 +63,10 @@ def test_every_body_has_a_version_and_a_later_ones_fields_are_passed_over() -> N
     for data in (encode(CONTROLLER), encode(CONTAINER), encode_task(TASK)):
         assert json.loads(data)["version"] == 1
     body = json.loads(encode(CONTROLLER)) | {"version": 2, "mood": "good"}
-    assert decode_controller(json.dumps(body).encode(), "p").epoch == 3
+    assert decoded(json.dumps(body).encode(), "p", ControllerRecord).epoch == 3
 
 
 def test_what_is_no_record_is_named_with_its_path() -> None:
     for data in (b"", b"{}", b"[]", b'{"candidate": 1}', b"\xff"):
         with case(data), pytest.raises(BadConfiguration, match=r"^/standfast/x/controller: "):
-            decode_controller(data, "/standfast/x/controller")
+            decoded(data, "/standfast/x/controller", ControllerRecord)
