@@ -41,25 +41,6 @@ _OPTIONS: Final = (
 )
 
 
-class ControlStreams:
-    """Opens streams to leaders."""
-
-    def __init__(
-        self, keys: TlsCredentials, heartbeat_interval_ms: int, clock: Callable[[], float] = REAL.monotonic
-    ) -> None:
-        """``clock`` returns seconds; it times the heartbeats."""
-        self._keys = keys
-        self._interval_seconds = heartbeat_interval_ms / 1000
-        self._clock = clock
-
-    def open(self, order: OpenStream, post: PostEvent) -> ControlStream:
-        """Return a stream that is connecting; see `standby.control.ports.ConnectStream` for what it posts."""
-        leader = order.leader
-        address = f"{leader.host}:{leader.port}"
-        channel = open_channel(address, self._keys.channel_credentials(), _OPTIONS)
-        return ControlStream(channel, order, self._interval_seconds, post, self._clock)
-
-
 class ControlStream:
     """One stream, with two threads: gRPC's thread takes outgoing messages, and our own reads incoming ones.
 
@@ -69,22 +50,24 @@ class ControlStream:
 
     def __init__(
         self,
-        channel: grpc.Channel,
+        keys: TlsCredentials,
+        heartbeat_interval_ms: int,
         order: OpenStream,
-        interval_seconds: float,
         post: PostEvent,
-        clock: Callable[[], float],
+        clock: Callable[[], float] = REAL.monotonic,
     ) -> None:
+        """Start connecting; see `standby.control.ports.ConnectStream`. ``clock`` (seconds) times the heartbeats."""
         self._number = order.stream
-        self._channel = channel
-        self._interval_seconds = interval_seconds
+        address = f"{order.leader.host}:{order.leader.port}"
+        self._channel = open_channel(address, keys.channel_credentials(), _OPTIONS)
+        self._interval_seconds = heartbeat_interval_ms / 1000
         self._post = post
         self._clock = clock
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._is_dropped = threading.Event()
         self._ended = threading.Event()
-        channel.subscribe(self._connectivity)
-        call = channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
+        self._channel.subscribe(self._connectivity)
+        call = self._channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
         # The library's own stubs leave a call's methods untyped.
         self._call: Any = call(self._messages(encode(order.hello)))
         threading.Thread(target=self._read, name=f"stream-{self._number}", daemon=True).start()

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from standby.adapters.acceptor import REFUSED_CONNECTIONS
-from standby.adapters.grpc import ControlStreams
+from standby.adapters.grpc import ControlStream
 from standby.adapters.http_port import HttpPages
 from standby.adapters.kafka.broker import connect
 from standby.adapters.liveness import LivenessPort
@@ -223,7 +223,7 @@ def run(
         inbox,
         Ports(
             membership=membership,
-            connect=ControlStreams(keys, cluster.heartbeat_interval_ms).open,
+            connect=partial(ControlStream, keys, cluster.heartbeat_interval_ms),
             replicas=kernel.replicas,
             find_leftovers=kernel.find_leftovers,
             rss_bytes=lambda: meter.figures.total_rss_bytes,

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from standby.adapters.grpc import ControlStream, ControlStreams
+from standby.adapters.grpc import ControlStream
 from standby.adapters.tls import TlsCredentials
 from standby.control.effects import OpenStream
 from standby.control.events import (
@@ -76,8 +76,8 @@ def connect(
     clock: Callable[[], float] = REAL.monotonic,
 ) -> ControlStream:
     port = leader if isinstance(leader, int) else leader.record.port
-    streams = ControlStreams(keys or keys_of(PeerRole.CONTAINER), interval_ms, clock)
-    return streams.open(OpenStream(3, ControllerRecord("a", "127.0.0.1", port, 1), HELLO), news.post)
+    order = OpenStream(3, ControllerRecord("a", "127.0.0.1", port, 1), HELLO)
+    return ControlStream(keys or keys_of(PeerRole.CONTAINER), interval_ms, order, news.post, clock)
 
 
 def test_missing_credentials_are_named_and_none_shows_its_key(tmp_path: Path) -> None:
