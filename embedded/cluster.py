@@ -111,7 +111,7 @@ class LocalCluster:
         host_vcores: int = HOST_VCORES,
         address: str = LOOPBACK,
         is_temporary: bool = False,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] = os.environ,
         show: Callable[[str], None] = _silent,
         timeout_seconds: float = START_SECONDS,
     ) -> LocalCluster:
@@ -123,7 +123,6 @@ class LocalCluster:
         ended counts as left behind, see :func:`end_abandoned`. Raises :class:`BadConfiguration` for a bad argument
         and if the cluster is up, and :class:`Unavailable` if a server does not start; then nothing is left behind.
         """
-        environment = os.environ if environment is None else environment
         directory = cluster_directory(name, environment)
         if not 0 <= nodes <= _MOST_HOSTS:
             raise BadConfiguration(
@@ -175,9 +174,8 @@ class LocalCluster:
         return cluster
 
     @classmethod
-    def attach(cls, name: str = "default", *, environment: Mapping[str, str] | None = None) -> LocalCluster:
+    def attach(cls, name: str = "default", *, environment: Mapping[str, str] = os.environ) -> LocalCluster:
         """Return the started cluster of that name. Raises :class:`BadConfiguration` if there is none."""
-        environment = os.environ if environment is None else environment
         directory = cluster_directory(name, environment)
         state = load(directory)
         if state is None or state.boot_id != boot_id():

@@ -31,32 +31,30 @@ PATIENCE_SECONDS: Final = 10.0
 _NAME: Final = re.compile("[a-z0-9][a-z0-9-]{0,30}")
 
 
-def names(environment: Mapping[str, str] | None = None) -> list[str]:
+def names(environment: Mapping[str, str] = os.environ) -> list[str]:
     """Return the names of the clusters that were started and not ended."""
-    directory = clusters_directory(os.environ if environment is None else environment)
+    directory = clusters_directory(environment)
     found = (each.parent.name for each in directory.glob(f"*/{ID_FILE}"))
     # While a cluster is being removed, its directory has a name that no cluster can have.
     return sorted(name for name in found if _NAME.fullmatch(name))
 
 
-def end(name: str, environment: Mapping[str, str] | None = None) -> bool:
+def end(name: str, environment: Mapping[str, str] = os.environ) -> bool:
     """End the cluster of that name, even if it is incomplete; return whether anything existed."""
-    directory = cluster_directory(name, os.environ if environment is None else environment)
+    directory = cluster_directory(name, environment)
     with locked(directory, PATIENCE_SECONDS):
         return remove(directory)
 
 
-def end_own(name: str, environment: Mapping[str, str] | None = None) -> None:
+def end_own(name: str, environment: Mapping[str, str] = os.environ) -> None:
     """End the cluster of that name if this process has started it."""
-    environment = os.environ if environment is None else environment
     state, own = load(cluster_directory(name, environment)), process_info(os.getpid())
     if state is not None and own is not None and state.owner == own.identity:
         end(name, environment)
 
 
-def end_abandoned(environment: Mapping[str, str] | None = None) -> None:
+def end_abandoned(environment: Mapping[str, str] = os.environ) -> None:
     """End the temporary clusters whose starters have ended without doing so."""
-    environment = os.environ if environment is None else environment
     for name in names(environment):
         state = load(cluster_directory(name, environment))
         if state is not None and state.is_temporary and not is_alive(state.owner):

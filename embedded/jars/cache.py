@@ -189,9 +189,8 @@ class JarCache:
         made.rename(final)
 
 
-def open_cache(environment: Mapping[str, str] | None = None) -> JarCache:
+def open_cache(environment: Mapping[str, str] = os.environ) -> JarCache:
     """Return the cache of ``environment`` (default: of this process)."""
-    environment = os.environ if environment is None else environment
     conf = yarn_conf()
     return JarCache(
         sets=read_lock(conf / "jars.lock"),
