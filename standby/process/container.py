@@ -30,11 +30,7 @@ from standby.adapters.rocksdict import open_database
 from standby.adapters.tls import TlsCredentials
 from standby.adapters.zookeeper.access import container_access, make_client
 from standby.adapters.zookeeper.credentials import Renewal
-from standby.adapters.zookeeper.membership import (
-    ZooKeeperMembership,
-    ZooKeeperPeers,
-    ZooKeeperRecordReader,
-)
+from standby.adapters.zookeeper.membership import ZooKeeperMembership, ZooKeeperReader
 from standby.adapters.zookeeper.pool import PoolMembership
 from standby.cluster import FILE, OFFER, ClusterConfig, load
 from standby.code.jobcode import JobCode
@@ -198,16 +194,17 @@ def run(
     code = JobCode(directory, CodeReader(client, cluster.name, keys.client_context).read_code)
     membership = ZooKeeperMembership(client, cluster.name, record, inbox.post, probe)
     marks = Marks(lambda *entry: witnessed.note.leave(encode_entry(*entry)))
+    reader = ZooKeeperReader(client, cluster.name)
     outside = Environment(
         cluster.name,
         place.host,
-        ZooKeeperRecordReader(client, cluster.name),
+        reader,
         partial(_make_feed, code, marks),
         connect,
         open_database,
         step_of,
         load_code=code.load,
-        peers=Peers(place.container, ZooKeeperPeers(client, cluster.name), open_sources(keys)),
+        peers=Peers(place.container, reader, open_sources(keys)),
         marks=marks,
         probe=probe,
         # A node has its state directories to itself, which those that a job names may not be.

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from appmaster.adapters.code.hadoop import hadoop_code
 from appmaster.code.ports import CodeDistributor
 from appmaster.code.store import checksum
 from standby.adapters.peers.code import PeerCode
 from standby.adapters.tls import Context
-from standby.adapters.zookeeper.membership import ZooKeeperCode
+from standby.adapters.zookeeper.membership import ZooKeeperReader
 from standby.cluster import ClusterConfig
 from standby.errors import BadConfiguration, CorruptState, Transient, Unavailable
 from standby.shared.peers import BundleSource
+
+#: Time-out of a request to ZooKeeper, seconds.
+_ANSWER_SECONDS: Final = 5.0
 
 
 class DistributorChain:
@@ -86,4 +89,5 @@ def code_distributor(config: ClusterConfig, client: Any, context: Context) -> Co
     file_system = None
     if config.code_distributor == "hdfs":
         file_system = hadoop_code(config.code_hdfs_directory, config.name)
-    return DistributorChain(PeerCode(context), ZooKeeperCode(client, config.name).read_code, file_system)
+    left = ZooKeeperReader(client, config.name, _ANSWER_SECONDS).read_code
+    return DistributorChain(PeerCode(context), left, file_system)

@@ -12,7 +12,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from standby.adapters.peers.code import PeerCode
 from standby.adapters.tls import Context
-from standby.adapters.zookeeper.membership import ZooKeeperCode
+from standby.adapters.zookeeper.membership import ZooKeeperReader
 from standby.code import bundles
 from standby.errors import BadConfiguration, CorruptState, Transient
 from standby.shared import naming
@@ -31,7 +31,7 @@ class CodeReader:
     def __init__(self, client: KazooClient, cluster: str, context: Context) -> None:
         self._client = client
         self._cluster = cluster
-        self._left = ZooKeeperCode(client, cluster)
+        self._left = ZooKeeperReader(client, cluster, _ANSWER_SECONDS)
         self._context = context
 
     def read_code(self, digest: str) -> bytes:

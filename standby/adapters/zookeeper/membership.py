@@ -188,8 +188,8 @@ def read_or_watch(client: KazooClient, path: str, watch: Callable[[WatchedEvent]
             return data
 
 
-class ZooKeeperRecordReader:
-    """Reads task records for takeovers; see `standby.ports.RecordReader`. Thread-safe."""
+class ZooKeeperReader:
+    """Reads a cluster's tree for a container: a `standby.ports.RecordReader` and `PeerDirectory`. Thread-safe."""
 
     def __init__(self, client: KazooClient, cluster: str, timeout_seconds: float = 2.0) -> None:
         self._client = client
@@ -197,76 +197,54 @@ class ZooKeeperRecordReader:
         self._timeout_seconds = timeout_seconds
 
     def read(self, task: TaskId) -> TaskRecord | None:
-        """Return the current record: the server is synced with its leader first (rule `one-way`)."""
+        """Return the current record of a task: the server is synced with its leader first (rule `one-way`)."""
         path = task_path(self._cluster, task)
-        try:
-            # Both are sent at once: a server processes a client's requests in order.
-            synced: Any = self._client.sync_async(path)
-            got: Any = self._client.get_async(path)
-            synced.get(timeout=self._timeout_seconds)
-            data, _ = got.get(timeout=self._timeout_seconds)
-        except NoNodeError:
-            return None
-        except (KazooException, KazooTimeoutError) as error:
-            raise Transient(f"{path} cannot be read from ZooKeeper now: {_text(error)}") from error
-        return decode_task(data, path)
-
-
-class ZooKeeperPeers:
-    """Finds registered containers; see `standby.ports.PeerDirectory`. Thread-safe."""
-
-    def __init__(self, client: KazooClient, cluster: str, timeout_seconds: float = 2.0) -> None:
-        self._client = client
-        self._cluster = cluster
-        self._timeout_seconds = timeout_seconds
+        data = self._read(path, is_synced=True)
+        return None if data is None else decode_task(data, path)
 
     def find(self, container: str) -> PeerAddress | None:
-        """Return the container's address for peers; a stale address only leads to a refused connection."""
+        """Return a container's address for peers; a stale address only leads to a refused connection."""
         path = container_path(self._cluster, container)
-        try:
-            data, _ = self._client.get_async(path).get(timeout=self._timeout_seconds)
-        except NoNodeError:
+        data = self._read(path)
+        if data is None:
             return None
-        except (KazooException, KazooTimeoutError) as error:
-            raise Transient(f"{path} cannot be read from ZooKeeper now: {_text(error)}") from error
         record = decoded(data, path, ContainerRecord)
         return PeerAddress(record.container, record.host, record.peer_port)
 
-
-class ZooKeeperCode:
-    """Reads code bundles. Thread-safe, but too slow for the control thread."""
-
-    def __init__(self, client: KazooClient, cluster: str, timeout_seconds: float = _ANSWER_SECONDS) -> None:
-        self._client = client
-        self._cluster = cluster
-        self._timeout_seconds = timeout_seconds
-
     def read_code(self, digest: str) -> bytes:
-        """Return the bundle, its checksum verified.
+        """Return a code bundle, its checksum verified. Too slow for the control thread.
 
         Raises `Transient` when ZooKeeper does not answer, `BadConfiguration` when the bundle is missing or
         incomplete, `CorruptState` when it does not match its checksum.
         """
         marker = code_complete_path(self._cluster, digest)
-        try:
-            # The server may lag behind the one that received the bundle.
-            synced: Any = self._client.sync_async(marker)
-            got: Any = self._client.get_async(marker)
-            synced.get(timeout=self._timeout_seconds)
-            count, _ = got.get(timeout=self._timeout_seconds)
-            parts = [
-                self._client.get_async(code_part_path(self._cluster, digest, each))
-                for each in range(int(count))
-            ]
-            data = b"".join(each.get(timeout=self._timeout_seconds)[0] for each in parts)
-        except NoNodeError as error:
-            raise BadConfiguration(
-                f"the code bundle {digest} is not in ZooKeeper (there is no {error or marker}): it was removed, "
-                "or never written completely; submit the job's code again"
-            ) from error
-        except (KazooException, KazooTimeoutError) as error:
-            raise Transient(f"{marker} cannot be read from ZooKeeper now: {_text(error)}") from error
+        # The server may lag behind the one that received the bundle.
+        count = self._read(marker, is_synced=True)
+        paths = [code_part_path(self._cluster, digest, each) for each in range(int(count or 0))]
+        parts = [self._read(each) for each in paths]
+        for path, found in zip((marker, *paths), (count, *parts), strict=True):
+            if found is None:
+                raise BadConfiguration(
+                    f"the code bundle {digest} is not in ZooKeeper (there is no {path}): it was removed, or never "
+                    "written completely; submit the job's code again"
+                )
+        data = b"".join(each or b"" for each in parts)
         bundles.check(digest, data)
+        return data
+
+    def _read(self, path: str, *, is_synced: bool = False) -> bytes | None:
+        """Return a node's data, None if there is none; ``is_synced``: as it was at this call or later."""
+        try:
+            # Both are sent at once: a server processes a client's requests in order.
+            synced: Any = self._client.sync_async(path) if is_synced else None
+            got: Any = self._client.get_async(path)
+            if synced is not None:
+                synced.get(timeout=self._timeout_seconds)
+            data: bytes = got.get(timeout=self._timeout_seconds)[0]
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError) as error:
+            raise Transient(f"{path} cannot be read from ZooKeeper now: {_text(error)}") from error
         return data
 
 

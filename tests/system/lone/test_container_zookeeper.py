@@ -20,10 +20,8 @@ from embedded.machine.ports import free_ports
 from embedded.servers import LOOPBACK
 from standby.adapters.zookeeper.access import make_client
 from standby.adapters.zookeeper.membership import (
-    ZooKeeperCode,
     ZooKeeperMembership,
-    ZooKeeperPeers,
-    ZooKeeperRecordReader,
+    ZooKeeperReader,
 )
 from standby.code import bundles
 from standby.control.events import (
@@ -188,7 +186,7 @@ def test_a_leader_record_of_another_program_is_told_as_unknown(
 def test_a_task_record_is_read_as_it_is_now(server: LoneZooKeeper, client: Any, name: str) -> None:
     own = make_client(server.connect, 5_000)
     own.start(timeout=PATIENCE_SECONDS)
-    records = ZooKeeperRecordReader(own, name)
+    records = ZooKeeperReader(own, name)
     assert records.read(TASK) is None
     record = TaskRecord(TASK, 0, 3, {0: "container_1", 1: "container_2"}, {0: "h1"}, (0, 1), True, "d1")
     client.create(task_path(name, TASK), encode_task(record), makepath=True)
@@ -207,7 +205,7 @@ def test_a_record_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> No
     with LoneZooKeeper(tmp_path) as server:
         client = make_client(server.connect, 2_000)
         client.start(timeout=PATIENCE_SECONDS)
-        records = ZooKeeperRecordReader(client, "c", timeout_seconds=A_MOMENT_SECONDS)
+        records = ZooKeeperReader(client, "c", timeout_seconds=A_MOMENT_SECONDS)
         assert records.read(TASK) is None
         server.kill()
         with pytest.raises(Transient):
@@ -223,7 +221,7 @@ def test_a_registered_container_is_found_by_its_peers(
 ) -> None:
     own = make_client(server.connect, 5_000)
     own.start(timeout=PATIENCE_SECONDS)
-    peers = ZooKeeperPeers(own, name)
+    peers = ZooKeeperReader(own, name)
     assert peers.find(RECORD.container) is None
     member.registered()
     assert peers.find(RECORD.container) == PeerAddress(RECORD.container, "127.0.0.11", 4003)
@@ -258,7 +256,7 @@ def test_a_bundle_of_code_comes_back_as_it_was_written(
     master.code.put(digest, data)
     assert master.code.has(digest)
     assert master.code.names() == (digest,)
-    assert ZooKeeperCode(client, name).read_code(digest) == data
+    assert ZooKeeperReader(client, name).read_code(digest) == data
     sizes = [
         len(client.get(code_part_path(name, digest, each))[0]) for each in range(-(-size // (512 << 10)))
     ]
@@ -268,7 +266,7 @@ def test_a_bundle_of_code_comes_back_as_it_was_written(
     delete(client, name, digest)
     assert master.code.names() == ()
     # Deleted is not gone at once: who is just starting with it still gets it.
-    assert ZooKeeperCode(client, name).read_code(digest) == data
+    assert ZooKeeperReader(client, name).read_code(digest) == data
     version = client.get(code_path(name, digest))[1].version
     master.code.put(digest, data)
     assert master.code.names() == (digest,)
@@ -276,7 +274,7 @@ def test_a_bundle_of_code_comes_back_as_it_was_written(
     delete(client, name, digest)
     assert ZooKeeperBundles(client, name).bury(digest, client.get(code_path(name, digest))[1].version)
     with pytest.raises(BadConfiguration, match=f"{digest} is not in ZooKeeper"):
-        ZooKeeperCode(client, name).read_code(digest)
+        ZooKeeperReader(client, name).read_code(digest)
 
 
 def test_a_bundle_that_was_half_written_is_none_and_is_completed_by_the_next_writer(
@@ -287,9 +285,9 @@ def test_a_bundle_that_was_half_written_is_none_and_is_completed_by_the_next_wri
     client.create(code_part_path(name, digest, 0), b"half of a pa", makepath=True)
     assert not master.code.has(digest)
     with pytest.raises(BadConfiguration, match="submit the job's code again"):
-        ZooKeeperCode(client, name).read_code(digest)
+        ZooKeeperReader(client, name).read_code(digest)
     master.code.put(digest, data)
-    assert ZooKeeperCode(client, name).read_code(digest) == data
+    assert ZooKeeperReader(client, name).read_code(digest) == data
 
 
 def test_a_bundle_that_is_not_what_its_name_says_is_neither_written_nor_read(
@@ -305,7 +303,7 @@ def test_a_bundle_that_is_not_what_its_name_says_is_neither_written_nor_read(
     client.create(code_part_path(name, digest, 0), b"wrong", makepath=True)
     client.create(code_complete_path(name, digest), b"1")
     with pytest.raises(CorruptState, match=digest):
-        ZooKeeperCode(client, name).read_code(digest)
+        ZooKeeperReader(client, name).read_code(digest)
 
 
 def retried(read: Callable[[], _Read]) -> _Read:
@@ -324,10 +322,10 @@ def test_a_bundle_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> No
         client.start(timeout=PATIENCE_SECONDS)
         server.kill()
         with pytest.raises(Transient):
-            ZooKeeperCode(client, "c", timeout_seconds=A_MOMENT_SECONDS).read_code("0" * 64)
+            ZooKeeperReader(client, "c", timeout_seconds=A_MOMENT_SECONDS).read_code("0" * 64)
         server.start()
         with pytest.raises(BadConfiguration):
-            retried(lambda: ZooKeeperCode(client, "c").read_code("0" * 64))
+            retried(lambda: ZooKeeperReader(client, "c").read_code("0" * 64))
         client.stop()
         client.close()
 

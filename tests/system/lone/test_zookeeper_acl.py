@@ -27,7 +27,7 @@ from standby.adapters.zookeeper.access import (
     owner_access,
     owner_digest,
 )
-from standby.adapters.zookeeper.membership import ZooKeeperMembership, ZooKeeperRecordReader
+from standby.adapters.zookeeper.membership import ZooKeeperMembership, ZooKeeperReader
 from standby.code import bundles
 from standby.control.events import ControlEvent, Registered, SessionConnected
 from standby.errors import BadConfiguration, Transient
@@ -136,7 +136,7 @@ def test_every_node_that_any_part_creates_is_closed_to_others(
         membership.register()
         while not any(isinstance(each, Registered) for each in inbox.drain(10)):
             pass
-        assert ZooKeeperRecordReader(container, name).read(TASK.task) == TASK
+        assert ZooKeeperReader(container, name).read(TASK.task) == TASK
         found = list(nodes_of(candidate.client, naming.cluster_path(name)))
         assert naming.container_path(name, "container_1") in found
         assert f"{naming.task_path(name, TASK.task)}" in found
