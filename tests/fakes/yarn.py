@@ -100,6 +100,13 @@ class Process:
     is_leaving: bool = False
     """It is asked to end, and has said so."""
 
+    def report(self, partition: int | None = None, **changes: Any) -> None:
+        """Have its replicas, or that of one task, report so from now on, whatever it is told."""
+        self.is_scripted = True
+        for name, each in self.replicas.items():
+            if partition in (None, each.replica.task.partition):
+                self.replicas[name] = replace(each, **changes)
+
 
 def in_time(process: Process, wanted: Wanted) -> Phase:
     """Return the phase of a replica that has done what was wanted of it."""
@@ -505,6 +512,11 @@ class FakeCluster:
         self.frozen.discard(host)
         for process in [each for each in self.processes.values() if each.host == host]:
             self.kill(process.skein_id)
+
+    def add_hosts(self, *hosts: str) -> None:
+        """Have the cluster grow by empty hosts."""
+        self.hosts += hosts
+        self.up.update(hosts)
 
     def return_host(self, host: str) -> None:
         """Give the host back, empty."""

@@ -16,10 +16,10 @@ from appmaster.planning.state.actions import DecisionKind
 from appmaster.planning.state.job import EVERY_HOST, JobState, OnExhausted, PlannerPolicy
 from appmaster.planning.state.model import JobSpec, propose
 from appmaster.planning.state.view import Operation, Presence, Recorded, RequestState
-from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd, Ran
 from standby.shared.model import Fault, InputFailures, Phase, Role, TaskId, TaskRecord, Wanted
 from tests.fakes.yarn import FakeCluster, Process, deployed, in_time
+from tests.scenarios.flights import until
 
 
 def actives(cluster: FakeCluster) -> dict[int, str]:
@@ -50,11 +50,10 @@ def loses_the_active_s_host(cluster: FakeCluster) -> None:
     cluster.lose_host(cluster.active_process(0).host, silent=False)
 
 
-def until(cluster: FakeCluster, kind: DecisionKind) -> None:
+def until_decided(cluster: FakeCluster, kind: DecisionKind) -> None:
     """Let time pass until such a decision is made once more."""
     before = decided(cluster).count(kind)
-    while decided(cluster).count(kind) == before:
-        cluster.run(100)
+    until(cluster, lambda: decided(cluster).count(kind) > before)
 
 
 # ---- the job model changes (SEP-23, part 2) ----
@@ -205,9 +204,7 @@ def test_nothing_is_placed_beside_a_container_that_the_new_leader_has_not_heard(
     cluster.processes.pop(cluster.active_process(0).skein_id)
     cluster.elect(2)
     cluster.actions.clear()
-    while DecisionKind.BIND not in decided(cluster):
-        assert cluster.now_ms < 60_000
-        cluster.run(100)
+    until_decided(cluster, DecisionKind.BIND)
     assert unheard.container not in cluster.view.containers, "given back: what it had open is closed"
     settles(cluster)
 
@@ -392,8 +389,7 @@ def test_request_that_yarn_has_lost_is_made_anew_whatever_host_it_was_for() -> N
     )
     cluster.grants_nothing = True
     cluster.kill(standby.skein_id)
-    while not any(each.kind == "container_requested" and each.host is None for each in cluster.entries):
-        cluster.run(100)
+    until(cluster, lambda: any(each.host is None for each in cluster.news("container_requested")))
     cluster.waiting.clear()
     cluster.grants_nothing = False
     settles(cluster, 60_000)
@@ -448,7 +444,7 @@ def test_host_of_an_active_whose_standby_was_restored_in_place_is_not_known() ->
     cluster.lose_host(standby.host, silent=False)
     cluster.run(10_000)
     cluster.return_host(active.host)
-    until(cluster, DecisionKind.BIND)
+    until_decided(cluster, DecisionKind.BIND)
     beside = [each.record for each in cluster.versions.values() if active.host in each.record.hosts.values()]
     assert beside
     assert all(active.container not in each.placed.values() for each in beside)
@@ -460,7 +456,7 @@ def test_standby_counts_as_in_sync_although_what_the_lost_active_left_open_hides
     loses_the_active_s_host(cluster)
     cluster.run(200)
     cluster.lag_ms = 10 * RESTART.lag_time_ms
-    until(cluster, DecisionKind.FAILOVER)
+    until_decided(cluster, DecisionKind.FAILOVER)
     cluster.lag_ms = 0
     assert "failover_without_standby" not in [each.kind for each in cluster.entries]
     settles(cluster, 60_000)
@@ -471,7 +467,7 @@ def test_host_of_a_standby_that_makes_way_is_asked_for_as_long_as_the_actives_ow
     cluster = deployed(policy=replace(RESTART, request_timeout_ms=200), hosts=("h1", "h2"))
     loses_the_active_s_host(cluster)
     cluster.capacity = 2
-    until(cluster, DecisionKind.DISPLACE)
+    until_decided(cluster, DecisionKind.DISPLACE)
     cluster.run(RESTART.samehost_timeout_ms - 1_000)
     assert DecisionKind.RESTORE not in decided(cluster)
     cluster.capacity = 8
@@ -485,10 +481,10 @@ def test_host_of_a_standby_that_makes_way_is_asked_for_at_once_whatever_was_in_v
     cluster = deployed(policy=patient, hosts=("h1", "h2"))
     loses_the_active_s_host(cluster)
     cluster.capacity = 2
-    until(cluster, DecisionKind.DISPLACE)
+    until_decided(cluster, DecisionKind.DISPLACE)
     cluster.run(RESTART.samehost_timeout_ms + 1_000)
     assert DecisionKind.RESTORE in decided(cluster)
-    until(cluster, DecisionKind.DISPLACE)
+    until_decided(cluster, DecisionKind.DISPLACE)
     cluster.capacity = 8
     cluster.run(500)
     assert DecisionKind.FAILOVER in decided(cluster)
@@ -500,9 +496,10 @@ def test_lost_active_that_the_model_has_no_place_for_is_not_started_again_but_su
     settles(cluster)
     task = next(each for each, found in cluster.versions.items() if found.record.active == 1)
     cluster.load(containers=1, standbys=0)
-
-    while 0 not in cluster.versions[task].record.placed or cluster.versions[task].record.moving:
-        cluster.run(100)
+    until(
+        cluster,
+        lambda: 0 in cluster.versions[task].record.placed and not cluster.versions[task].record.moving,
+    )
     assert cluster.versions[task].record.active == 1
     cluster.lose_host(cluster.active_process(task.partition).host, silent=False)
     cluster.actions.clear()
@@ -515,24 +512,16 @@ def test_lost_active_that_the_model_has_no_place_for_is_not_started_again_but_su
 # ---- retry budgets, parking, poison ----
 
 
-def fail_at(process: Process, detail: str, count: int) -> None:
+def fail_of_poison(process: Process) -> None:
     """Have every replica of a process fail of its input."""
-    process.is_scripted = True
-    process.replicas = {
-        name: replace(
-            status,
-            phase=Phase.FAILED,
-            detail=detail,
-            fault=Fault.POISON,
-            failures=InputFailures(10, count, "ValueError: no number"),
-        )
-        for name, status in process.replicas.items()
-    }
+    failures = InputFailures(10, 3, "ValueError: no number")
+    detail = "poison: in-0@10: ValueError: no number"
+    process.report(phase=Phase.FAILED, detail=detail, fault=Fault.POISON, failures=failures)
 
 
 def test_poison_fails_the_job_and_kills_no_other_replica() -> None:
     cluster = deployed()
-    fail_at(cluster.active_process(0), "poison: in-0@10: ValueError: no number", 3)
+    fail_of_poison(cluster.active_process(0))
     cluster.run(5_000)
     job = cluster.view.jobs["job"]
     assert job.state is JobState.FAILED
@@ -543,7 +532,7 @@ def test_poison_fails_the_job_and_kills_no_other_replica() -> None:
 def test_poison_parks_its_processor_and_the_rest_runs_on() -> None:
     cluster = deployed(policy=PlannerPolicy(on_exhausted=OnExhausted.PARK))
     owners = actives(cluster)
-    fail_at(cluster.active_process(0), "poison: in-0@10: ValueError: no number", 3)
+    fail_of_poison(cluster.active_process(0))
     cluster.run(20_000)
     job = cluster.view.jobs["job"]
     assert job.state is JobState.INCOMPLETE
@@ -553,6 +542,7 @@ def test_poison_parks_its_processor_and_the_rest_runs_on() -> None:
     assert cluster.record(0).active is None
     cluster.command(Operation.UNPARK, 0)
     settles(cluster, 30_000)
+    assert cluster.said[-1].said == "job/main:0 runs again"
 
 
 def test_processor_that_fails_too_often_is_parked_and_spaced_failures_never_add_up() -> None:
@@ -570,14 +560,6 @@ def test_processor_that_fails_too_often_is_parked_and_spaced_failures_never_add_
         cluster.crash(cluster.active_process(0).skein_id)
         cluster.run(3_000)
     assert "processor_parked" in cluster.kinds()
-
-
-def backlog(process: Process) -> None:
-    """Have every task of a process wait at input offset 10, as it reports."""
-    process.is_scripted = True
-    process.replicas = {
-        name: replace(status, input_committed=10, input_end=20) for name, status in process.replicas.items()
-    }
 
 
 def ran(*partitions: int, position: int | None = 10, status: int = -signal.SIGSEGV) -> ProcessEnd:
@@ -599,7 +581,7 @@ def known_failures(cluster: FakeCluster, partition: int = 0) -> InputFailures:
 def crash_at_ten(cluster: FakeCluster, end: ProcessEnd | None, partition: int = 0) -> None:
     """End the process of a task's active while input waits at offset 10; without ``end`` as kill -9 does."""
     process = cluster.active_process(partition)
-    backlog(process)
+    process.report(input_committed=10, input_end=20)
     cluster.run(200)
     if end is None:
         cluster.kill(process.skein_id)
@@ -667,17 +649,10 @@ def test_end_that_something_else_may_have_brought_about_counts_when_it_repeats_a
 def test_end_of_a_process_is_put_down_to_the_input_that_was_run_then() -> None:
     """Of several inputs; the next replica must not take a record of another one for what ended processes."""
     cluster = deployed(policy=PlannerPolicy(retry_count=-1))
-    task = TaskId("job", "main", 0)
 
     def report(failures: InputFailures) -> Process:
         process = cluster.active_process(0)
-        process.is_scripted = True
-        process.replicas = {
-            name: replace(status, input_committed=10, input_end=20, failures=failures)
-            if status.replica.task == task
-            else status
-            for name, status in process.replicas.items()
-        }
+        process.report(0, input_committed=10, input_end=20, failures=failures)
         cluster.run(200)
         return process
 
@@ -748,9 +723,8 @@ def test_mixed_job_goes_on_with_fewer_containers_when_a_host_stays_away() -> Non
 
 def test_mixed_job_with_containers_too_many_on_hosts_too_few_asks_for_one_on_another_host() -> None:
     cluster = deployed(is_mixed=True, containers=4, hosts=("h1", "h2"))
-    cluster.hosts = ("h1", "h2", "h3")
-    cluster.up.add("h3")
-    cluster.tell(happened.HostsKnown(tuple(HostInfo(each) for each in cluster.hosts)))
+    cluster.add_hosts("h3")
+    cluster.tell_hosts()
     cluster.load(containers=3, standbys=2)
     settles(cluster, 60_000)
     assert sorted(each.host for each in cluster.processes.values()) == ["h1", "h2", "h3"]
@@ -770,8 +744,7 @@ def _stream_breaks(cluster: FakeCluster, container: Process) -> None:
 
 def _falls_silent(cluster: FakeCluster, container: Process) -> None:
     container.is_frozen = True
-    while cluster.view.containers[container.container].presence is not Presence.SUSPECT:
-        cluster.run(100)
+    until(cluster, lambda: cluster.view.containers[container.container].presence is Presence.SUSPECT)
 
 
 @pytest.mark.parametrize("suffer", [_restores, _stream_breaks, _falls_silent])
@@ -812,23 +785,22 @@ def test_report_that_comes_before_the_record_is_acknowledged_does_not_end_the_st
     assert "failover_finished" in cluster.kinds()
 
 
-def test_a_failover_that_ends_after_its_processor_left_the_model_leaves_nothing_unsettled() -> None:
+@pytest.mark.parametrize("is_lost", [False, True], ids=["its new active is slow", "its new active is lost"])
+def test_a_failover_whose_processor_has_left_the_model_is_over_by_its_end_or_its_new_active_s(
+    is_lost: bool,
+) -> None:
     cluster = deployed(containers=3, tasks=6)
-    departing = 2
-    held = next(
-        each.tasks for at, each in cluster.view.jobs["job"].model.processors.items() if at.number == departing
-    )
-    victim = cluster.active_process(held[0].partition)
-    # Its new active is slow, and says that it works only when nobody asks for its processor any more.
     cluster.restore_ms = 3_000
-    cluster.kill(victim.skein_id)
-    while not cluster.view.failovers:
-        cluster.run(100)
+    cluster.kill(cluster.active_process(2).skein_id)
+    until(cluster, lambda: bool(cluster.view.failovers))
+    ((departing, failover),) = cluster.view.failovers.items()
     cluster.load(containers=2)
-    while cluster.view.failovers:
-        cluster.run(100)
-        assert cluster.now_ms < 60_000
-    settles(cluster)
+    cluster.run(300)
+    assert departing not in cluster.view.jobs["job"].model.processors
+    if is_lost:
+        cluster.kill(cluster.process(failover.to).skein_id)
+    settles(cluster, 60_000)
+    assert not cluster.view.failovers
     assert cluster.view.unsettled == frozenset()
 
 
@@ -843,21 +815,6 @@ def test_a_hand_over_that_is_prepared_ends_with_its_processor() -> None:
     assert not cluster.view.handovers
     assert cluster.view.unsettled == frozenset()
     assert cluster.kinds().count("handover_given_up") == 1
-
-
-def test_a_failover_whose_processor_left_the_model_is_over_when_its_new_active_is_lost() -> None:
-    cluster = deployed(containers=3, tasks=6)
-    cluster.restore_ms = 3_000
-    cluster.kill(cluster.active_process(2).skein_id)
-    while not cluster.view.failovers:
-        cluster.run(100)
-    (failover,) = cluster.view.failovers.values()
-    cluster.load(containers=2)
-    cluster.run(300)
-    process = cluster.process(failover.to)
-    cluster.kill(process.skein_id)
-    settles(cluster, 60_000)
-    assert not cluster.view.failovers
 
 
 def test_an_active_that_is_lost_while_its_hand_over_is_written_is_not_missed_afterwards() -> None:

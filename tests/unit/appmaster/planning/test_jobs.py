@@ -222,24 +222,18 @@ def test_nothing_is_asked_for_while_a_jobs_code_cannot_be_had_and_what_runs_goes
     assert reasons[-1] == why
     assert "not requested while its code is unavailable" in reasons[0]
     assert cluster.job("job").reasons == ()
-    cluster.ask("other")
-    cluster.run(8_000)
+    cluster.brings(JobState.DEPLOYED)
     assert cluster.requested("other") > asked
-    assert cluster.job("other").state is JobState.DEPLOYED
 
 
 def test_a_job_that_waits_for_code_is_known_and_tells_and_begins_when_it_is_there() -> None:
     cluster = Jobs()
     why = "waiting until 2 candidates hold its code; 1 do"
-    cluster.ask("other", quarantined=why)
-    cluster.run(8_000)
-    assert cluster.job("other").state is JobState.DEPLOYING
+    cluster.brings(JobState.DEPLOYING, quarantined=why)
     assert cluster.job("other").reasons[-1] == why
     assert cluster.requested("other") == 0
     assert cluster.job("job").state is JobState.DEPLOYED
-    cluster.ask("other")
-    cluster.run(8_000)
-    assert cluster.job("other").state is JobState.DEPLOYED
+    cluster.brings(JobState.DEPLOYED)
 
 
 def test_requests_of_a_job_whose_code_is_gone_are_taken_back() -> None:
@@ -282,10 +276,8 @@ def test_a_job_that_yarn_gives_nothing_asks_with_a_back_off_and_holds_nobody_up(
                 super().obey(action)
 
     cluster = Refused()
-    cluster.ask("other")
-    cluster.run(8_000)
+    cluster.brings(JobState.DEPLOYING)
     assert cluster.job("job").state is JobState.DEPLOYED
-    assert cluster.job("other").state is JobState.DEPLOYING
     asked = cluster.requested("other")
     cluster.run(60_000)
     assert cluster.requested("other") - asked < 8 * 4, "every 15 s for each of its slots, by and by"
@@ -319,17 +311,12 @@ def test_a_replica_that_tells_of_a_topic_that_was_made_again_ends_its_job_at_onc
     cluster = two(policy=PlannerPolicy(retry_count=-1))
     process = next(each for each in map(cluster.by_container, cluster.containers_of("other")) if each)
     detail = "changelog c was deleted and created again"
-    process.is_scripted = True
-    process.replicas = {
-        name: replace(status, phase=Phase.FAILED, detail=detail, fault=Fault.CHANGED_TOPIC)
-        for name, status in process.replicas.items()
-    }
+    process.report(phase=Phase.FAILED, detail=detail, fault=Fault.CHANGED_TOPIC)
     cluster.run(4_000)
     assert cluster.job("other").reasons == (detail,)
     assert cluster.job("job").state is JobState.DEPLOYED
-    cluster.ask("other", revision=2)
-    cluster.run(8_000)
-    assert cluster.job("other").state is JobState.DEPLOYED, "what was told of the former revision is over"
+    # What was told of the former revision is over.
+    cluster.brings(JobState.DEPLOYED, revision=2)
 
 
 def test_a_job_that_is_refused_wherever_it_is_active_is_given_up_until_it_is_mended() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -340,26 +339,20 @@ def test_standby_that_lags_leaves_the_in_sync_set_and_returns(cluster: FakeClust
     record = cluster.record(0)
     container = record.placed[1]
     process = cluster.process(container)
-    lagging = {name: replace(status, lag_ms=30_000, applied=5) for name, status in process.replicas.items()}
-    process.is_scripted, process.replicas = True, lagging
+    process.report(lag_ms=30_000, applied=5)
     cluster.run(1_000)
     assert cluster.record(0).in_sync == (0,)
     assert cluster.view.jobs["job"].state is JobState.INCOMPLETE
-    process.replicas = {name: replace(status, lag_ms=None, end=None) for name, status in lagging.items()}
+    process.report(lag_ms=None, end=None)
     cluster.run(1_000)
     assert cluster.record(0).in_sync == (0,), "frozen while unknown"
-    process.replicas = {name: replace(status, lag_ms=0) for name, status in lagging.items()}
+    process.report(lag_ms=0, end=cluster.applied)
     cluster.run(1_000)
     assert cluster.record(0).in_sync == (0, 1)
 
 
 def test_failed_replica_costs_its_container_and_fails_over(cluster: FakeCluster) -> None:
-    process = cluster.active_process(0)
-    process.replicas = {
-        name: replace(status, phase=Phase.FAILED, detail="step raised ValueError")
-        for name, status in process.replicas.items()
-    }
-    process.is_scripted = True
+    cluster.active_process(0).report(phase=Phase.FAILED, detail="step raised ValueError")
     cluster.settle(5_000)
     assert cluster.record(0).active == 1
     assert "step raised ValueError" in str(cluster.news("container_lost")[0].reason)

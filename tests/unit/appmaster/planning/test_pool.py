@@ -19,6 +19,7 @@ from locality.fit import Demand
 from standby.shared.model import NodeOffer
 from tests.fakes import yarn
 from tests.fakes.yarn import FakeCluster
+from tests.scenarios.flights import until
 
 
 def deployed(hosts: int = 6, **more: Any) -> FakeCluster:
@@ -73,8 +74,7 @@ def test_a_drained_host_of_a_full_pool_is_emptied_once_a_process_waits_elsewhere
     assert cluster.is_whole()
     assert {cluster.active_process(each).host for each in range(4)} == {"h2", "h3"}
     assert Counter(each.host for each in cluster.processes.values() if each.replicas)["h1"]
-    cluster.hosts += ("h4",)
-    cluster.up.add("h4")
+    cluster.add_hosts("h4")
     cluster.run(60_000)
     assert cluster.is_whole()
     assert {each.host for each in cluster.processes.values() if each.replicas} == {"h2", "h3", "h4"}
@@ -218,8 +218,7 @@ def test_copies_for_which_no_host_is_left_use_no_process_up_and_wait_for_another
     requests = len(cluster.did(todo.RequestContainer))
     cluster.run(60_000)
     assert len(cluster.did(todo.RequestContainer)) == requests
-    cluster.hosts += ("h3",)
-    cluster.up.add("h3")
+    cluster.add_hosts("h3")
     cluster.capacities = {**processes, "h3": 2}
     cluster.run(60_000)
     assert cluster.is_whole()
@@ -307,8 +306,7 @@ def test_an_update_with_fewer_containers_waits_for_processes_that_take_so_many_t
         for each in cluster.view.jobs["job"].reasons
     )
     cluster.offers = {**offers, "h7": NodeOffer(tasks=4), "h8": NodeOffer()}
-    cluster.hosts += ("h7", "h8")
-    cluster.up |= {"h7", "h8"}
+    cluster.add_hosts("h7", "h8")
     cluster.run(60_000)
     assert (held(cluster), used(cluster), cluster.is_whole()) == ([4, 4], {"h7", "h8"}, True)
 
@@ -414,8 +412,7 @@ def test_a_process_that_ends_before_it_connects_spends_no_retry_budget_and_anoth
     cluster = deployed()
     cluster.grants_nothing = True
     cluster.lose_host(cluster.active_process(0).host, silent=False)
-    while not cluster.view.requests:
-        cluster.run(100)
+    until(cluster, lambda: bool(cluster.view.requests))
     (request,) = cluster.view.requests.values()
     before = cluster.view.attempts.get(request.slot, Attempts())
     cluster.tell(happened.ContainerGranted(request.skein_id, cluster.now_ms))

@@ -59,8 +59,7 @@ def test_the_only_process_of_another_rack_of_a_pool_is_claimed_once(more: tuple[
         racks={**RACKS, "h4": "/a"},
     )
     cluster.settle(10_000)
-    cluster.hosts += ("h3", *more)
-    cluster.up |= {"h3", *more}
+    cluster.add_hosts("h3", *more)
     cluster.tell_hosts()
     cluster.actions.clear()
     cluster.run(60_000)

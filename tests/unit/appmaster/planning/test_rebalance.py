@@ -17,6 +17,7 @@ from appmaster.planning.state.reasons import HandoverMotive
 from appmaster.planning.state.view import Operation
 from standby.shared.model import ProcessorId
 from tests.fakes.yarn import FakeCluster
+from tests.scenarios.flights import until
 
 PAUSE_MS = PlannerPolicy().rebalance_pause_ms
 
@@ -56,9 +57,7 @@ def crowded(**more: object) -> FakeCluster:
 
 def until_whole(cluster: FakeCluster) -> None:
     """Run the cluster until nothing is unsettled."""
-    while cluster.view.unsettled or not cluster.is_whole():
-        cluster.run(100)
-        assert cluster.now_ms < 200_000, cluster.view.unsettled
+    until(cluster, lambda: not cluster.view.unsettled and cluster.is_whole())
 
 
 def hand_over(cluster: FakeCluster, processor: int) -> None:
@@ -195,8 +194,7 @@ def test_a_command_takes_the_place_of_a_move_that_is_being_prepared() -> None:
     """It was refused until that had ended: for up to twice `prepare_timeout_ms`."""
     cluster = crowded()
     cluster.never_prepares.update(each.container for each in cluster.processes.values())
-    while not cluster.view.handovers:
-        cluster.run(100)
+    until(cluster, lambda: bool(cluster.view.handovers))
     (processor,) = cluster.view.handovers
     for is_refused in (False, True):
         cluster.command(Operation.HAND_OVER, processor.number)

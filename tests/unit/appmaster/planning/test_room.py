@@ -11,6 +11,7 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state.reasons import DecisionBasis, Reason
 from standby.shared.model import NodeOffer, TaskId
 from tests.fakes.yarn import FakeCluster
+from tests.scenarios.flights import until
 
 HOSTS = ("h1", "h2", "h3")
 
@@ -69,8 +70,7 @@ def test_a_standby_moves_so_that_another_copy_finds_a_place(make: type[FakeClust
 def test_a_standby_of_a_processor_that_is_settled_moves_too() -> None:
     """The process beside the active waits all the time, and is of use only once a standby is lost."""
     cluster = lacking()
-    cluster.hosts += ("h4",)
-    cluster.up.add("h4")
+    cluster.add_hosts("h4")
     cluster.settle(60_000)
     cluster.capacities = {cluster.active_process(1).host: 2}
     cluster.settle(60_000)
@@ -91,10 +91,8 @@ def test_it_moves_only_once_it_is_in_sync() -> None:
 
 def test_what_it_would_move_to_is_given_back_if_the_other_copy_finds_a_place_first() -> None:
     cluster = with_a_node_beside_its_active()
-    while not cluster.view.requests:
-        cluster.run(100)
-    cluster.hosts += ("h4",)
-    cluster.up.add("h4")
+    until(cluster, lambda: bool(cluster.view.requests))
+    cluster.add_hosts("h4")
     cluster.settle(60_000)
     assert "decided_move" not in cluster.kinds()
     assert {each.host for each in cluster.processes.values()} == {*HOSTS, "h4"}
@@ -103,8 +101,7 @@ def test_what_it_would_move_to_is_given_back_if_the_other_copy_finds_a_place_fir
 
 def test_nothing_is_given_back_while_it_is_not_known_what_another_processor_lacks() -> None:
     cluster = with_a_node_beside_its_active()
-    while not cluster.view.requests:
-        cluster.run(100)
+    until(cluster, lambda: bool(cluster.view.requests))
     view = replace(cluster.view, writing={TaskId("job", "main", 1): "1-99"})
     assert not [each for each in plan(view) if isinstance(each, todo.CancelRequest)]
     cluster.settle(60_000)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from appmaster.planning.state import events as happened
@@ -87,11 +85,12 @@ def test_one_that_replays_much_is_not_stuck() -> None:
     assert cluster.active_process(0) is process
 
 
-def test_active_that_is_cut_off_from_kafka_gives_way_to_a_copy_that_is_not() -> None:
-    cluster = deployed()
+@pytest.mark.parametrize("bound_ms", [BOUND_MS, 20_000])
+def test_active_that_is_cut_off_from_kafka_gives_way_to_a_copy_that_is_not(bound_ms: int) -> None:
+    cluster = deployed(policy=PlannerPolicy(progress_timeout_ms=bound_ms))
     process = cluster.active_process(0)
     cluster.cut_off.add(process.container)
-    cluster.run(BOUND_MS - 5_000)
+    cluster.run(bound_ms - 5_000)
     assert cluster.active_process(0) is process
     cluster.run(10_000)
     assert cluster.active_process(0) is not process
@@ -135,12 +134,4 @@ def test_copy_that_has_just_come_into_step_is_not_tried_yet() -> None:
     cluster.run(BOUND_MS - 5_000)
     assert cluster.active_process(0) is process
     cluster.run(10_000)
-    assert cluster.active_process(0) is not process
-
-
-def test_a_deadline_of_its_own() -> None:
-    cluster = deployed(policy=replace(PlannerPolicy(), progress_timeout_ms=20_000))
-    process = cluster.active_process(0)
-    cluster.cut_off.add(process.container)
-    cluster.run(25_000)
     assert cluster.active_process(0) is not process

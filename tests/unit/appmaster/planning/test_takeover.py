@@ -28,7 +28,7 @@ from appmaster.planning.state.view import (
 from standby.shared.model import ProcessorId, ReplicaId, Role, SlotId, TaskId
 from standby.threads.inbox import Inbox
 from tests.fakes.yarn import FakeCluster, deployed
-from tests.scenarios.flights import FLIGHTS, cast
+from tests.scenarios.flights import FLIGHTS, cast, until
 from tests.scenarios.plays import cluster_for
 from tests.scenarios.words import Flight, Under
 
@@ -97,9 +97,7 @@ def test_what_was_recorded_and_told_to_nobody_is_told_by_the_successor_to_everyb
     cluster.run(8_000)
     cluster.is_doomed = True
     trouble(cluster)
-    while not cluster.is_mute:
-        cluster.run(100)
-        assert cluster.now_ms < 30_000, "it was never recorded"
+    until(cluster, lambda: cluster.is_mute)
     promoted = cluster.active_process(0)
     assert {each.role for each in promoted.wanted if each.replica.task.partition == 0} == {Role.STANDBY}
     actives = cluster.actives()

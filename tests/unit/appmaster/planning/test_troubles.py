@@ -31,11 +31,9 @@ def cluster() -> FakeCluster:
 def report(cluster: FakeCluster, **changes: Any) -> ReplicaStatus:
     """Have the active of task 0 report so from now on; return what it says."""
     process = cluster.active_process(0)
-    process.is_scripted = True
-    name = next(each for each, status in process.replicas.items() if status.replica.task.partition == 0)
-    process.replicas[name] = replace(process.replicas[name], **changes)
+    process.report(0, **changes)
     cluster.run(1_000)
-    return process.replicas[name]
+    return next(each for each in process.replicas.values() if each.replica.task.partition == 0)
 
 
 def job_of(cluster: FakeCluster) -> Mapping[str, Any]:
@@ -60,11 +58,8 @@ def test_a_deployed_job_whose_code_fails_says_so_with_the_traceback(cluster: Fak
 def test_what_is_got_over_is_not_told_when_a_job_fails_of_something_else(cluster: FakeCluster) -> None:
     """Whether it was ever in a status or not: between two turns a failure may come and go."""
     process = cluster.active_process(0)
-    process.is_scripted = True
-    (name,) = (each for each, status in process.replicas.items() if status.replica.task.partition == 0)
-    well = process.replicas[name]
-    for status in (replace(well, failures=FAILURES, traceback=TRACEBACK), well):
-        process.replicas[name] = status
+    for failures, traceback in ((FAILURES, TRACEBACK), (None, "")):
+        process.report(0, failures=failures, traceback=traceback)
         cluster.live()
     assert cluster.view.jobs["job"].last_traceback == ""
 
