@@ -93,6 +93,7 @@ class ChangeQueue:
         self._worker = Worker("changes", self._turn, failed=going_on(_log.error, "changes"))
         self._epoch = 0
         self._held: dict[str, _Held] = {}
+        self._has_tree_changed = False
 
     # ---- for any thread ----
 
@@ -161,7 +162,7 @@ class ChangeQueue:
 
     def start(self) -> None:
         """Start reading, and the queue's thread."""
-        self.tree.listen(self._worker.wake)
+        self.tree.listen(lambda: self._worker.put(self._note_change))
         self.tree.start()
         self._worker.start()
 
@@ -188,12 +189,16 @@ class ChangeQueue:
             self._settle_all(lambda _: True)
         self._epoch, self._held = epoch, {}
 
+    def _note_change(self) -> None:
+        self._has_tree_changed = True
+
     def _turn(self) -> None:
-        is_woken = self._worker.wait(self.clock.pace(self._pause_seconds()))
+        self._worker.wait(self.clock.pace(self._pause_seconds()))
         self._worker.catch_up()
         if self._epoch and not self._worker.is_closed:
-            now = self.clock.monotonic()
-            self._settle_all(lambda held: held.again <= now or (is_woken and held.is_awaited))
+            now, has_changed = self.clock.monotonic(), self._has_tree_changed
+            self._has_tree_changed = False
+            self._settle_all(lambda held: held.again <= now or (has_changed and held.is_awaited))
 
     def _pause_seconds(self) -> float:
         """Return the time until something is to be tried again."""

@@ -168,6 +168,25 @@ def test_what_waits_for_an_end_is_tried_when_the_tree_changes_and_nothing_else_b
     queue.close()
 
 
+def test_a_change_of_the_tree_just_after_a_pause_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree: Any = Tree()
+    changed: list[Callable[[], None]] = []
+    tree.listen = changed.append
+    records = Records(NotYet("planted"))
+    queue = led(records, tree)
+    wait, pauses = queue._worker.wait, iter((True,))
+
+    def waited(seconds: float | None) -> bool:
+        is_woken = wait(seconds)
+        if not is_woken and next(pauses, False):
+            changed[0]()
+        return is_woken
+
+    monkeypatch.setattr(queue._worker, "wait", waited)
+    soon(lambda: records.tried == 2, "it is tried again, although its time has not come")
+    queue.close()
+
+
 def test_another_leader_ends_it() -> None:
     records = Records(Fenced("another leads"))
     fenced: list[str] = []
