@@ -186,6 +186,26 @@ def test_masters_start_and_wait_until_the_last_check_has_passed(home: Path, *, i
     )
 
 
+def test_cell_that_runs_or_is_being_submitted_is_not_claimed_and_the_others_are_given_back(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(home, "shared")
+    before = dict(cluster.cells.records)
+    config = load(cluster.file, ["cluster.name=shared", "zookeeper.connect=z1:1"]).config
+    zookeeper: Any = SimpleNamespace(cells=cluster.cells)
+
+    def taken(*numbers: int) -> None:
+        with Undo(Progress(is_quiet=True)) as undo:
+            Claims(zookeeper, config).take(numbers, cluster.yarn, undo)
+
+    with pytest.raises(BadConfiguration, match="cell 2 of the cluster runs as old2"):
+        taken(1, 2)
+    assert cluster.cells.records == before
+    monkeypatch.setattr(cluster.cells, "claim", lambda *_, **__: False)
+    with pytest.raises(BadConfiguration, match="another command is submitting cell 1"):
+        taken(1)
+
+
 def test_file_of_another_cluster_is_refused_and_nothing_is_submitted(home: Path) -> None:
     named = Cluster(home, "shared", named="cluster: {name: shared}\n")
     for arguments, told in (

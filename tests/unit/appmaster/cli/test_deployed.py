@@ -82,6 +82,18 @@ def test_job_that_has_lost_a_container_since_is_told_to_be_incomplete() -> None:
     assert found == now
     assert said.startswith("job was deployed, and is incomplete now\n  ")
     assert now["jobs"][0]["reasons"][0] in said
+    (lost,) = (each for each in now["tasks"][0]["replicas"] if each["container"] is None)
+    shown = (
+        "phase",
+        "end",
+        "changelog_lag_ms",
+        "input_rate",
+        "failures",
+        "skipped",
+        "input_offsets",
+        "detail",
+    )
+    assert [lost[each] for each in shown] == [None, None, None, None, 0, 0, {}, ""], "nothing is known of it"
 
 
 def test_without_a_leader_the_status_of_a_moment_ago_is_told_as_such() -> None:
