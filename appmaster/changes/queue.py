@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from appmaster import records as bodies
 from appmaster.blame import describe_error, going_on, is_of_job
 from appmaster.changes import cluster_info, operations
 from appmaster.changes.operations import CurrentJob, NotYet
-from appmaster.changes.ports import ChangeRecords, ClusterTree
-from appmaster.changes.waiting import change_of, expired_changes, queued_changes
+from appmaster.changes.ports import ChangeRecords, ClusterTree, Nodes
 from appmaster.records import ChangeRecord
 from standby.errors import BadConfiguration, Fenced, Transient, Unavailable
 from standby.replica.failing import doubled_seconds
@@ -132,7 +133,7 @@ class ChangeQueue:
 
         For callers without credentials. Raises `BadConfiguration` if it has not seen the change.
         """
-        found = change_of(self.tree.nodes, change)
+        found = _change_of(self.tree.nodes, change)
         if found is None:
             raise BadConfiguration(
                 "there is no such change, or it was settled long ago, or it is not known here yet"
@@ -146,14 +147,14 @@ class ChangeQueue:
         """
 
         def is_settled(nodes: Any) -> bool:
-            found = change_of(nodes, change)
+            found = _change_of(nodes, change)
             return found is not None and found.state != "queued"
 
         self.tree.wait(is_settled, wait_seconds)
-        found = change_of(self.tree.nodes, change)
+        found = _change_of(self.tree.nodes, change)
         if found is None:
             # Another candidate may have queued it a moment ago; a sync shows it.
-            found = change_of(self.tree.fresh(_FRESH_SECONDS), change)
+            found = _change_of(self.tree.fresh(_FRESH_SECONDS), change)
         if found is None:
             raise BadConfiguration(f"there is no change {change}, or it was settled long ago")
         return found
@@ -218,7 +219,7 @@ class ChangeQueue:
             return held is None or is_due(held)
 
         nodes = self.tree.nodes
-        changes = queued_changes(nodes)
+        changes = _queued(nodes)
         known = {_REMOVAL, *(change for change, _ in changes)}
         self._held = {what: held for what, held in self._held.items() if what in known}
         waiting: set[str] = set()
@@ -227,7 +228,7 @@ class ChangeQueue:
                 if job not in waiting and not (is_tried(change) and self._is_settled(change)):
                     waiting.add(job)
             if is_tried(_REMOVAL):
-                self._remove(expired_changes(nodes))
+                self._remove(_expired(nodes))
         except Fenced as error:
             self._epoch = 0
             self.fenced(str(error))
@@ -292,3 +293,41 @@ class ChangeQueue:
             _log.warning(
                 "change %s: the reason why it waits could not be recorded: %s", change, describe_error(error)
             )
+
+
+def _queued(nodes: Nodes) -> tuple[tuple[str, str], ...]:
+    """Return id and job of the waiting changes, oldest first.
+
+    The job is empty for a change that is about none, or that this version does not know.
+    """
+    return tuple((name, _job_of(record)) for name, _, record in _changes(nodes) if record.state == "queued")
+
+
+def _job_of(record: ChangeRecord) -> str:
+    if record.operation in operations.JOB_CHANGES:
+        with suppress(BadConfiguration):
+            return operations.job_of(record.operation, record.arguments)
+    return ""
+
+
+def _expired(nodes: Nodes) -> tuple[tuple[str, int], ...]:
+    """Return id and version of the settled changes that are beyond the number to keep."""
+    done = [(name, version) for name, version, record in _changes(nodes) if record.state != "queued"]
+    return tuple(done[: max(0, len(done) - operations.KEPT)])
+
+
+def _change_of(nodes: Nodes, change: str) -> ChangeRecord | None:
+    """Return a change as it stands; None if there is none of this id."""
+    path = f"changes/{change}"
+    node = nodes.get(path)
+    return bodies.decode(node.data, path, ChangeRecord) if node is not None else None
+
+
+def _changes(nodes: Nodes) -> list[tuple[str, int, ChangeRecord]]:
+    found = []
+    for path, node in nodes.items():
+        parent, _, name = path.partition("/")
+        if parent == "changes":
+            with suppress(BadConfiguration):
+                found.append((node.created, name, node.version, bodies.decode(node.data, path, ChangeRecord)))
+    return [(name, version, record) for _, name, version, record in sorted(found, key=lambda each: each[0])]
