@@ -142,8 +142,10 @@ def test_a_dead_letter_names_the_input_that_it_comes_from(start: Start) -> None:
 def test_what_ends_processes_is_given_up_in_the_input_where_it_lies(start: Start) -> None:
     """Records that have come to the other input since are not taken for it."""
 
+    runs: list[bytes] = []
+
     def step(rows: Any, state: Any, out: Any) -> None:
-        assert b"raise" not in rows["value"].to_pylist(), "it was run"
+        runs.extend(rows["value"].to_pylist())
         ledger_job.step(rows, state, out)
 
     def fill(lab: MemoryLab) -> None:
@@ -157,6 +159,7 @@ def test_what_ends_processes_is_given_up_in_the_input_where_it_lies(start: Start
     lab, active = start(fill=fill, failures=crashed, step=step, config=config)
     active.await_processed()
     active.eventually(lambda: active.status().skipped == 1)
+    assert b"raise" not in runs
     lab.assert_exact(also=[(0, 0)])
 
 
