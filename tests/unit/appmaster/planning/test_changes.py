@@ -429,15 +429,6 @@ def restored_in_place() -> tuple[FakeCluster, Process, Process]:
     return cluster, active, standby
 
 
-def test_reservation_that_does_not_come_restores_the_standby_in_place() -> None:
-    cluster, active, standby = restored_in_place()
-    assert all(
-        each.phase is Phase.TAILING for each in standby.replicas.values() if each.role.value == "standby"
-    )
-    cluster.return_host(active.host)
-    settles(cluster, 60_000)
-
-
 def test_host_of_an_active_whose_standby_was_restored_in_place_is_not_known() -> None:
     """If another copy goes there, the record no longer names the gone container: the next leader may expect it."""
     cluster, active, standby = restored_in_place()

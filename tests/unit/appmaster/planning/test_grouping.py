@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from appmaster.groupers import resolve
-from appmaster.planning.state.grouping import balanced, contiguous, group, regroup, singletons
+from appmaster.planning.state.grouping import balanced, group, regroup, singletons
 from standby.errors import BadConfiguration, BrokenInvariant
 
 
@@ -28,24 +28,16 @@ def test_balanced_deals_tasks_out_in_turn_and_range_cuts_blocks() -> None:
 @pytest.mark.parametrize(
     ("why", "present", "tasks", "count", "expected"),
     [
-        ("nothing changes", {0: (0, 2), 1: (1, 3)}, 4, 2, {0: (0, 2), 1: (1, 3)}),
         ("new partitions fill the smallest", {0: (0, 2), 1: (1,)}, 5, 2, {0: (0, 2, 4), 1: (1, 3)}),
         ("one more processor takes the newest", {0: (0, 2), 1: (1, 3)}, 4, 3, {0: (0, 2), 1: (1,), 2: (3,)}),
         ("the highest number goes", {0: (0, 3), 1: (1,), 2: (2,)}, 4, 2, {0: (0, 3), 1: (1, 2)}),
         ("a gap in the numbers is filled", {0: (0,), 2: (1, 2)}, 3, 3, {0: (0,), 1: (2,), 2: (1,)}),
-        ("never more processors than tasks", {0: (0,), 1: (1,)}, 2, 5, {0: (0,), 1: (1,)}),
-        ("a lost task comes back", {0: (0,), 1: ()}, 2, 2, {0: (0,), 1: (1,)}),
-        ("order inside a group is no difference", {0: (2, 0), 1: (3, 1)}, 4, 2, {0: (0, 2), 1: (1, 3)}),
     ],
 )
 def test_regroup(
     why: str, present: Mapping[int, tuple[int, ...]], tasks: int, count: int, expected: object
 ) -> None:
     assert regroup(present, tasks, count, balanced) == expected, why
-
-
-def test_range_on_a_running_job_moves_as_little_as_balanced_does() -> None:
-    assert regroup({0: (0, 1), 1: (2, 3)}, 5, 2, contiguous) == {0: (0, 1, 4), 1: (2, 3)}
 
 
 def test_sizes_of_a_jobs_own_grouper_hold_on_a_running_job() -> None:

@@ -14,7 +14,7 @@ from appmaster.planning.state.job import JobState, PlannerPolicy
 from appmaster.planning.state.model import JobSpec, propose
 from appmaster.planning.state.reasons import Setback, SetbackKind
 from appmaster.planning.state.view import Presence
-from standby.shared.model import Phase, ProcessorId, Role, SlotId, TaskId
+from standby.shared.model import Phase, ProcessorId, SlotId, TaskId
 from tests.fakes.yarn import FakeCluster, deployed
 
 
@@ -40,14 +40,6 @@ def test_first_deploy_asks_for_every_active_before_any_standby() -> None:
     cluster.run(100)
     asked = [each.slot.copy for each in cluster.did(todo.RequestContainer) if isinstance(each.slot, SlotId)]
     assert asked == [0, 0, 1, 1]
-
-
-def test_first_deploy_puts_no_two_copies_on_one_host_and_spreads_the_load(cluster: FakeCluster) -> None:
-    for recorded in cluster.versions.values():
-        hosts = list(recorded.record.hosts.values())
-        assert len(set(hosts)) == len(hosts) == 2
-    per_host = [sum(1 for each in cluster.processes.values() if each.host == host) for host in cluster.hosts]
-    assert sorted(per_host) == [1, 1, 2]
 
 
 def test_nothing_is_ordered_before_it_is_recorded(cluster: FakeCluster) -> None:
@@ -151,19 +143,6 @@ def test_a_live_container_whose_port_refuses_is_dead_before_its_stream_breaks(cl
     cluster.tell(happened.PortProbed(process.container, process.incarnation, False, cluster.now_ms))
     lost = cluster.news("container_lost")[0]
     assert str(lost.reason) == "port-refused"
-
-
-def test_zombie_that_wakes_within_the_grace_is_used_again_as_a_standby(cluster: FakeCluster) -> None:
-    zombie = cluster.active_process(0)
-    zombie.is_frozen = True
-    cluster.run(3_000)
-    assert cluster.record(0).active == 1
-    zombie.is_frozen = False
-    cluster.run(2_000)
-    record = cluster.record(0)
-    assert record.placed[0] == zombie.container
-    assert all(each.role is Role.STANDBY for each in zombie.wanted)
-    assert cluster.is_whole()
 
 
 def test_any_host_grant_beside_a_sibling_is_released_and_asked_for_again(cluster: FakeCluster) -> None:
@@ -321,13 +300,6 @@ def test_undeploy_takes_the_active_away_then_fences_then_stops(cluster: FakeClus
     assert not cluster.processes
     assert cluster.view.jobs["job"].state is JobState.UNDEPLOYED
     assert all(each.record.active is None for each in cluster.versions.values())
-
-
-def test_surplus_container_is_given_back(cluster: FakeCluster) -> None:
-    cluster.tell(happened.ContainerExpected("stray", "s_99", cluster.now_ms))
-    cluster.tell(happened.ContainerRegistered("stray", "s_99", 99, "h1", 1, 0, (), (), cluster.now_ms))
-    cluster.run(1_000)
-    assert [each.outcome for each in cluster.did(todo.ReleaseContainer)] == [todo.Outcome.SURPLUS]
 
 
 def test_container_that_yarn_gave_to_nobody_is_told_to_exit(cluster: FakeCluster) -> None:

@@ -25,90 +25,14 @@ from appmaster.planning.state.view import (
     RequestKind,
     RequestState,
 )
-from standby.shared.model import ProcessorId, ReplicaId, Role, SlotId, TaskId
+from standby.shared.model import ProcessorId, SlotId, TaskId
 from standby.threads.inbox import Inbox
 from tests.fakes.yarn import FakeCluster, deployed
-from tests.scenarios.flights import FLIGHTS, cast, until
+from tests.scenarios.flights import FLIGHTS, cast
 from tests.scenarios.plays import cluster_for
 from tests.scenarios.words import Flight, Under
 
 SESSION_MS = 6_000
-
-
-class Mute(FakeCluster):
-    """A cluster whose leader can be struck dumb by its next change of an active: it is written, and nobody is told."""
-
-    def __post_init__(self) -> None:
-        self.is_doomed = self.is_mute = False
-        super().__post_init__()
-
-    def _write(self, action: todo.WriteRecords) -> None:
-        known = [self.versions.get(each.record.task) for each in action.changes]
-        super()._write(action)
-        is_change = any(
-            old is not None and old.record.epoch < each.record.epoch
-            for old, each in zip(known, action.changes, strict=True)
-        )
-        self.is_mute = self.is_mute or (self.is_doomed and is_change)
-
-    def _send(self, action: todo.SendAssignment | todo.SendExit) -> None:
-        if not self.is_mute:
-            super()._send(action)
-
-    def roles(self) -> dict[str, set[tuple[ReplicaId, Role, int]]]:
-        """Return container → the roles that the records give it."""
-        found: dict[str, set[tuple[ReplicaId, Role, int]]] = {}
-        for task, each in self.versions.items():
-            for copy, container in each.record.placed.items():
-                role = Role.ACTIVE if copy == each.record.active else Role.STANDBY
-                found.setdefault(container, set()).add((ReplicaId(task, copy), role, each.record.epoch))
-        return found
-
-    def actives(self) -> dict[TaskId, tuple[int | None, int]]:
-        """Return task → its active and its epoch, as recorded."""
-        return {task: (each.record.active, each.record.epoch) for task, each in self.versions.items()}
-
-    def told(self) -> dict[str, set[tuple[ReplicaId, Role, int]]]:
-        """Return container → the roles that it was told last."""
-        return {
-            process.container: {(each.replica, each.role, each.epoch) for each in process.wanted}
-            for process in self.processes.values()
-        }
-
-
-def kill_process(cluster: FakeCluster) -> None:
-    cluster.kill(cluster.active_process(0).skein_id)
-
-
-def kill_host(cluster: FakeCluster) -> None:
-    cluster.lose_host(cluster.active_process(0).host, silent=False)
-
-
-def drain_host(cluster: FakeCluster) -> None:
-    cluster.drain(cluster.active_process(0).host)
-
-
-@pytest.mark.parametrize("trouble", [kill_process, kill_host, drain_host])
-def test_what_was_recorded_and_told_to_nobody_is_told_by_the_successor_to_everybody(
-    trouble: Callable[[FakeCluster], None],
-) -> None:
-    """The successor decides nothing anew; each container is given the whole of what the records say."""
-    cluster = Mute()
-    cluster.run(8_000)
-    cluster.is_doomed = True
-    trouble(cluster)
-    until(cluster, lambda: cluster.is_mute)
-    promoted = cluster.active_process(0)
-    assert {each.role for each in promoted.wanted if each.replica.task.partition == 0} == {Role.STANDBY}
-    actives = cluster.actives()
-    cluster.is_doomed = cluster.is_mute = False
-    cluster.elect(2)
-    cluster.run(3_000)
-    assert cluster.actives() == actives
-    recorded, told = cluster.roles(), cluster.told()
-    assert promoted.container in told
-    assert all(recorded[each] == roles for each, roles in told.items() if each in recorded)
-    assert {each.role for each in promoted.wanted if each.replica.task.partition == 0} == {Role.ACTIVE}
 
 
 def test_copy_that_is_filled_in_a_container_that_does_not_come_waits_until_that_is_given_back() -> None:
@@ -260,14 +184,12 @@ class Paused:
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
         self.now_ms = cluster.now_ms
-        self.may_act = True
         self.actions: list[todo.Action] = []
         self.driver = Driver(
             Inbox[Event](),
             lambda action, _: self.actions.append(action),
             lambda entry, view: None,
             clock=lambda: self.now_ms,
-            may_act=lambda: self.may_act,
         )
         self.driver.view = replace(cluster.view, now_ms=self.now_ms)
 
@@ -438,17 +360,3 @@ def test_new_leader_that_reaches_nearly_nobody_waits_for_the_whole_grace() -> No
     )
     assert len(lost) == 4
     assert all(after > policy.takeover_grace_ms for after, _ in lost.values())
-
-
-def test_without_zookeeper_for_longer_than_every_session_nobody_is_judged_or_moved(paused: Paused) -> None:
-    """The lease has run out, so nothing is planned; what is heard meanwhile counts afterwards."""
-    paused.turn(paused.heartbeats())
-    paused.actions.clear()
-    paused.may_act = False
-    for _ in range(5 * SESSION_MS // 50):
-        paused.now_ms += 50
-        paused.turn(paused.heartbeats())
-    assert paused.actions == []
-    paused.may_act = True
-    paused.turn(paused.heartbeats())
-    assert paused.lost() == []
