@@ -21,6 +21,7 @@ from standby.adapters.spark import session as pyspark
 from standby.adapters.spark.jvm import SparkProcess
 from standby.adapters.spark.session import Spark
 from standby.errors import BadConfiguration, Transient
+from tests.cases import case
 from tests.patience import A_MOMENT_SECONDS
 
 #: Opens a gateway as Spark does, and never answers a question.
@@ -52,19 +53,16 @@ def start(java: Path, text: str, within_seconds: float = math.inf) -> Spark:
     return Spark({"spark.driver.memory": "1g"}, within_seconds=within_seconds)
 
 
-def test_jvm_that_the_host_kills_is_no_fault_of_the_settings(java: Path) -> None:
-    with pytest.raises(Transient, match=r"ended by SIGKILL .* memory"):
-        start(java, "#!/bin/sh\nkill -9 $$\n")
-
-
-def test_jvm_that_would_not_even_start_without_settings_is_the_machine_s_affair(java: Path) -> None:
-    with pytest.raises(Transient, match=r"no JVM starts .* status 1"):
-        start(java, "#!/bin/sh\nexit 1\n")
-
-
-def test_settings_that_keep_a_jvm_from_starting_are_named(java: Path) -> None:
-    with pytest.raises(BadConfiguration, match=r"spark\.driver\.memory"):
-        start(java, '#!/bin/sh\ncase "$*" in *-Xmx1g*) exit 1;; esac\n')
+def test_a_jvm_that_the_machine_cannot_run_is_no_fault_of_the_settings(java: Path) -> None:
+    """The host kills it, or no JVM would start without settings either; or else it dies with the first question."""
+    for text, kind, said in (
+        ("#!/bin/sh\nkill -9 $$\n", Transient, r"ended by SIGKILL .* memory"),
+        ("#!/bin/sh\nexit 1\n", Transient, r"no JVM starts .* status 1"),
+        (_DYING, Transient, r"ended by SIGKILL while its session was started"),
+        ('#!/bin/sh\ncase "$*" in *-Xmx1g*) exit 1;; esac\n', BadConfiguration, r"spark\.driver\.memory"),
+    ):
+        with case(said), pytest.raises(kind, match=said):
+            start(java, text)
 
 
 def test_host_that_cannot_start_a_process_is_told_so(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,11 +95,6 @@ def test_whole_start_takes_no_longer_than_its_caller_has(java: Path) -> None:
         start(java, "#!/bin/sh\nexec sleep 600\n", within_seconds=A_MOMENT_SECONDS)
     with pytest.raises(Transient, match=r"did not answer within .* s while its session was started"):
         start(java, _SILENT, within_seconds=2)
-
-
-def test_jvm_that_dies_while_its_session_starts_is_no_refusal(java: Path) -> None:
-    with pytest.raises(Transient, match=r"ended by SIGKILL while its session was started"):
-        start(java, _DYING)
 
 
 def test_session_that_the_job_s_code_has_made_is_not_taken_for_the_container_s(
