@@ -14,7 +14,6 @@ from standby.shared import wire
 from standby.shared.model import Fault, Phase
 from tests.fakes import ledger_job
 from tests.fakes.errors import KINDS
-from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, active_of, having
 
 
@@ -90,35 +89,23 @@ def refused() -> Any:
         raise BadConfiguration(f"task.step: importing flights raised {raised}") from raised
 
 
-def assert_told_of_the_import(container: MemoryContainer) -> None:
-    container.await_phase(Phase.FAILED)
-    assert is_sent(container)
-    for each in container.statuses():
-        assert each.detail.startswith("task.step: importing flights raised half a pair")
-        assert "raise error" in each.traceback
-        assert each.fault is Fault.REFUSED
-    assert container.replicas.broken is None
-
-
-def test_a_step_that_cannot_be_imported_is_told_with_where_it_failed(make_lab: MakeLab) -> None:
-    lab = lab_of(make_lab, "skip")
-    lab.produce(6)
-    with active_of(lab, find_step=refused) as container:
-        assert_told_of_the_import(container)
-
-
-def test_a_feed_that_the_jobs_code_does_not_let_be_made_fails_its_tasks_and_not_the_container(
-    make_lab: MakeLab,
+@pytest.mark.parametrize(
+    "more", [{"find_step": refused}, {"script": lambda _: refused()}], ids=["step", "feed"]
+)
+def test_code_that_cannot_be_imported_fails_its_tasks_and_is_told_with_where_it_failed(
+    make_lab: MakeLab, more: dict[str, Any]
 ) -> None:
-    """The container would end before the leader was told why."""
-
-    def script(_: MemoryFeed) -> None:
-        refused()
-
+    """And the container does not end before the leader is told why."""
     lab = lab_of(make_lab, "skip")
     lab.produce(6)
-    with active_of(lab, script=script) as container:
-        assert_told_of_the_import(container)
+    with active_of(lab, **more) as container:
+        container.await_phase(Phase.FAILED)
+        assert is_sent(container)
+        for each in container.statuses():
+            assert each.detail.startswith("task.step: importing flights raised half a pair")
+            assert "raise error" in each.traceback
+            assert each.fault is Fault.REFUSED
+        assert container.replicas.broken is None
 
 
 @pytest.mark.parametrize("kind", ["surrogate", "exit"])

@@ -72,8 +72,7 @@ def contents(lab: MemoryLab, disk: Path) -> dict[bytes, bytes]:
 
 def test_a_disk_that_fails_moves_the_tasks_state_and_nothing_else(lab: MemoryLab, disks: Disks) -> None:
     """What fails of a disk: `tests/unit/standby/kernel/restore/test_snapshots.py`."""
-    lab.name(0, 1)
-    container = lab.container("a", databases=open_database).want(0, Role.ACTIVE, 1).process(100)
+    container = lab.container("a", databases=open_database).activate().process(100)
     assert where(lab, disks[0]).is_dir(), "the disk with more room"
     assert not where(lab, disks[1]).exists()
     # The replica is given up and opened again, in the same container. A disk that is written to cannot be made
@@ -93,8 +92,7 @@ def test_without_any_disk_that_can_be_written_the_replica_fails_and_says_why(
 ) -> None:
     for each in disks:
         make_read_only(each)
-    lab.name(0, 1)
-    container = lab.container("a", databases=open_database).want(0, Role.ACTIVE, 1).await_phase(Phase.FAILED)
+    container = lab.container("a", databases=open_database).activate().await_phase(Phase.FAILED)
     assert "no state can be written there" in container.status().detail
     assert container.replicas.broken is None
 
@@ -116,9 +114,8 @@ def test_a_disk_that_gets_full_during_a_fetch_costs_neither_task_nor_container(
     lab: MemoryLab, disks: Disks, tmp_path: Path
 ) -> None:
     lab.placed.placed, lab.placed.in_sync = {0: "giver", 1: "a"}, (0,)
-    lab.name(0, 1)
     net = PeerNet()
-    giver = lab.container("giver", databases=open_database).want(0, Role.ACTIVE, 1).process(100)
+    giver = lab.container("giver", databases=open_database).activate().process(100)
     net.give("giver", giver.replicas.offer).on_piece = hold = Hold()
     taker = lab.container("a", databases=open_database, peers=net.peers_of("a")).want(1, Role.STANDBY, 1)
     hold.await_reached()
