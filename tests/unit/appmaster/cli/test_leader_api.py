@@ -10,7 +10,6 @@ import pytest
 from appmaster.api.leader_api import LeaderApi
 from appmaster.effects import Replies
 from appmaster.planning.state.events import Event
-from appmaster.planning.state.job import OnExhausted, PlannerPolicy
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.clock import REAL
 from standby.threads.worker import Worker
@@ -137,19 +136,6 @@ def test_command_that_cannot_be_obeyed_is_an_error_with_its_reason(leader: Leade
     assert "is not parked" in leader.ask("unpark", job="job", processor=1)["error"]
     alone = Leader(standbys=0)
     assert "no standby is in sync" in alone.ask("handover", job="job", processor=0)["error"]
-
-
-def test_parked_processor_is_let_run_again() -> None:
-    leader = Leader(policy=PlannerPolicy(retry_count=0, on_exhausted=OnExhausted.PARK))
-    leader.cluster.crash(leader.cluster.active_process(0).skein_id)
-    leader.cluster.run(10_000)
-    assert [bool(each.parked) for each in leader.cluster.view.jobs["job"].model.processors.values()] == [
-        True,
-        False,
-    ]
-    assert leader.ask("unpark", job="job", processor=0)["said"] == "job/main:0 runs again"
-    leader.cluster.run(20_000)
-    assert leader.cluster.is_whole()
 
 
 def test_wrong_question_is_refused_by_name(leader: Leader) -> None:
