@@ -116,14 +116,6 @@ def test_one_whose_age_is_not_known_does_not_answer(lab: MemoryLab) -> None:
     assert found(standby, "k", Role.STANDBY).value == INT.dump(5)
 
 
-def test_a_former_active_answers_at_its_own_epoch(lab: MemoryLab) -> None:
-    former, successor = counting_one(lab), lab.container("b", step=count)
-    successor.activate(1, 2, claimed=True).await_phase(Phase.ACTIVE)
-    # It was told nothing and has nothing to write, so it does not know.
-    assert found(former, "k").epoch == 1
-    assert found(successor, "k").epoch == 2
-
-
 class OnRocks:
     """The lab's disks as real ones."""
 

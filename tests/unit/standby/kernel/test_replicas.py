@@ -245,18 +245,6 @@ def test_a_broker_away_freezes_membership_and_everything_goes_on_after(lab: Memo
     lab.assert_exact()
 
 
-def test_a_store_that_is_not_written_after_a_commit_fails_its_replica(lab: MemoryLab) -> None:
-    active = lab.begun()
-    lab.disk.is_full = True
-    lab.produce(20)
-    active.await_phase(Phase.FAILED)
-    assert all("the store is not written" in each for each in active.details)
-    lab.disk.is_full = False
-    # Its successor finds in the changelog what the disk refused.
-    lab.container("b").activate(1, 2).await_processed()
-    lab.assert_exact()
-
-
 @pytest.mark.parametrize(("disks", "end"), [(1, Phase.FAILED), (2, Phase.ACTIVE)])
 def test_a_disk_on_which_a_new_database_is_broken_does_not_do(tmp_path: Path, disks: int, end: Phase) -> None:
     directories = [tmp_path / f"disk-{each}" for each in range(disks)]

@@ -81,12 +81,6 @@ def forgotten(lab: MemoryLab) -> None:
     del lab.kafka.offsets["group", "also", 0]
 
 
-def test_an_offset_of_one_that_is_gone_is_that_of_the_last_commit(start: Start) -> None:
-    lab, active = start(fill=forgotten, is_claimed=True)
-    active.await_processed()
-    assert len(lab.kafka.committed_records("out", 0)) == 2
-
-
 def test_an_offset_of_one_that_is_gone_and_nowhere_else_is_loud(start: Start) -> None:
     """As of a release without commit records."""
 
@@ -199,17 +193,6 @@ def test_only_what_one_input_has_lost_is_left_out(start: Start) -> None:
     outputs = [value for _, value in lab.kafka.committed_records("out", 0) if value is not None]
     offsets = sorted(int(each.split()[1]) for each in outputs)
     assert offsets == sorted([*range(2, 10), *range(7, 10)])
-
-
-def test_input_of_one_that_was_lost_ends_the_task_where_it_may_not_be_left_out(start: Start) -> None:
-    def fill(lab: MemoryLab) -> None:
-        values(lab, "also", 10)
-        commit_before(lab, Offsets.of(0, 3))
-        lab.kafka.starts["also", 0] = 7
-
-    _, active = start(fill=fill, script=outside_is_corrupt)
-    active.await_phase(Phase.FAILED)
-    assert "offset 3 is outside of the partition also [7, 10]" in active.status().detail
 
 
 def outside_is_corrupt(feed: MemoryFeed) -> None:

@@ -53,12 +53,6 @@ def filled(path: Path, database: OpenDatabase) -> None:
     store.close()
 
 
-def test_an_empty_directory_begins_at_the_changelogs_start(disk: MemoryDisk, tmp_path: Path) -> None:
-    store = opened(tmp_path / "t", disk.open)
-    assert store.position == Position(0, NOW)
-    store.close()
-
-
 def test_nothing_begins_behind_what_the_changelog_has_lost(disk: MemoryDisk, tmp_path: Path) -> None:
     filled(tmp_path / "t", disk.open)
     before = sorted((tmp_path / "t").rglob("*"))
@@ -67,14 +61,6 @@ def test_nothing_begins_behind_what_the_changelog_has_lost(disk: MemoryDisk, tmp
     assert sorted((tmp_path / "t").rglob("*")) == before != []
     # What reaches beyond that is whole.
     store = opened(tmp_path / "t", disk.open, first=10)
-    assert store.get_many([b"k"]) == [b"v"]
-    store.close()
-
-
-def test_state_that_was_closed_is_used_again(disk: MemoryDisk, tmp_path: Path) -> None:
-    filled(tmp_path / "t", disk.open)
-    store = opened(tmp_path / "t", disk.open, now=NOW + 1000)
-    assert store.position == Position(10, NOW)
     assert store.get_many([b"k"]) == [b"v"]
     store.close()
 
