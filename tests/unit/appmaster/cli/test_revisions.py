@@ -11,7 +11,6 @@ from appmaster.changes.revisions import (
     codes,
     compare,
     grown,
-    refuse_another_run,
     requested_settings,
     rollback,
     update,
@@ -94,12 +93,6 @@ def test_what_is_fixed_is_refused_all_at_once_with_the_way_out() -> None:
     assert "standfast delete" in said
     assert "yarn.queue: default → q: `standfast submit --update`" in said
     assert "task.batch.max.records" not in said
-
-
-def test_another_input_is_never_read_under_the_offsets_of_the_first() -> None:
-    refuse_another_run(FLAT, {**FLAT, "yarn.queue": "q"})
-    with pytest.raises(BadConfiguration, match=r"task.inputs: in → other"):
-        refuse_another_run(FLAT, {**FLAT, "task.inputs": "other"})
 
 
 def test_revision_that_was_never_active_is_rolled_back_under_a_new_number() -> None:

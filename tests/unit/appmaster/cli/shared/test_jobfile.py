@@ -202,12 +202,6 @@ def test_a_job_on_a_pool_is_mixed_unless_its_file_says_how_many_containers_it_ha
     assert not job.keeping(running).config.mixed
 
 
-def test_pass_through_keys_reach_their_clients() -> None:
-    config = parse({**MINIMAL, "kafka.security.protocol": "SSL", "spark.ui.enabled": "true"})
-    assert config.kafka == {"security.protocol": "SSL"}
-    assert config.spark == {"spark.ui.enabled": "true"}
-
-
 def test_flatten_writes_truth_values_and_lists_as_text() -> None:
     assert flatten({"a": {"b": True, "c": [1, 2]}, "d.e": None}) == {"a.b": "true", "a.c": "1,2"}
 

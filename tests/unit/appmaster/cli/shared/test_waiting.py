@@ -56,14 +56,6 @@ def test_a_failure_ends_it_at_once_and_before_it_is_told_of() -> None:
     assert (clock.waits, said) == (1, [])
 
 
-def test_who_interrupts_the_command_ends_it() -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        until(Deadline(60.0, WaitClock(interrupt)), looks(NOT_YET))
-
-
 def test_a_step_takes_no_longer_than_the_whole_unless_it_has_to() -> None:
     clock = WaitClock()
     whole = Deadline(10.0, clock)
