@@ -37,22 +37,6 @@ MIXED = pytest.mark.parametrize("is_mixed", [False, True])
 
 
 @MIXED
-def test_it_is_whole_again_after_a_process_a_host_and_the_leader_are_lost(*, is_mixed: bool) -> None:
-    cluster = deployed(is_mixed=is_mixed)
-    cluster.crash(cluster.active_process(0).skein_id)
-    cluster.run(20_000)
-    assert cluster.is_whole()
-    cluster.lose_host(cluster.active_process(0).host, silent=True)
-    cluster.run(20_000)
-    assert cluster.is_whole()
-    cluster.elect(2)
-    cluster.kill(cluster.active_process(1).skein_id)
-    cluster.run(20_000)
-    assert cluster.is_whole()
-    assert not [each for each in cluster.view.containers.values() if each.presence is not Presence.LIVE]
-
-
-@MIXED
 def test_only_hosts_with_a_process_that_waits_are_asked_for_one(*, is_mixed: bool) -> None:
     cluster = deployed(is_mixed=is_mixed)
     used = {each.host for each in cluster.processes.values()}
@@ -344,14 +328,6 @@ def test_a_node_says_in_which_rack_and_zone_its_host_is_unless_a_job_does() -> N
     found = {name: (each.rack, dict(each.attributes)) for name, each in cluster.view.hosts.items()}
     assert found == {"h1": ("/a", {"zone": "x"}), "h2": ("/c", {"zone": "y"}), "h3": ("/a", {})}
     assert Turn(cluster.view).host("h1").rack == "/a"
-
-
-def test_nothing_is_left_of_a_job_that_was_undeployed() -> None:
-    cluster = deployed()
-    cluster.undeploy()
-    cluster.run(20_000)
-    assert not cluster.view.containers
-    assert not cluster.view.requests
 
 
 def _expected(cluster: FakeCluster, container: str) -> None:
