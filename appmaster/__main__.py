@@ -46,7 +46,6 @@ from appmaster.records import CandidateRecord, CellRecord, pool_record
 from appmaster.services import CandidateServices
 from appmaster.supervisor import ENDED, ENDS_WITH, FINISHED, LIFE, RESIGNED
 from appmaster.topics import event_log
-from appmaster.version import version
 from standby import cluster as cluster_file
 from standby.adapters.acceptor import REFUSED_CONNECTIONS
 from standby.adapters.logfiles import LogFiles
@@ -63,6 +62,7 @@ from standby.shared.metric import Samples
 from standby.shared.probes import Probe, no_probe
 from standby.shared.records import ControllerRecord
 from standby.shared.roles import PeerRole
+from standby.shared.version import version
 from standby.threads.inbox import Inbox
 
 _log = logging.getLogger("appmaster")

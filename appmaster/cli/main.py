@@ -24,8 +24,8 @@ from appmaster.cli.reading import get, observe, placement
 from appmaster.cli.run import command as run_command
 from appmaster.cli.shared.foreign import translated
 from appmaster.cli.shared.output import complain
-from appmaster.version import version
 from standby.errors import StandfastError
+from standby.shared.version import version
 
 #: The status that a shell reports for a process that SIGINT ended.
 INTERRUPTED: Final = 130

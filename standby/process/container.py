@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import importlib.metadata
 import logging
 import os
 import signal
@@ -58,6 +57,7 @@ from standby.shared.peers import Routes
 from standby.shared.probes import Probe, no_probe
 from standby.shared.records import ContainerRecord, MemberRecord, decode_offer
 from standby.shared.roles import PeerRole
+from standby.shared.version import version
 from standby.shared.wire import PROTOCOL, JobDefinition, encode_entry
 from standby.threads.inbox import Inbox
 
@@ -182,7 +182,7 @@ def run(
     record = ContainerRecord(
         *(place.container, place.skein_id, cluster.cell, place.host, liveness.port, server.port, os.getpid()),
         protocol=PROTOCOL,
-        standfast=_version(),
+        standfast=version(),
         log_dirs=place.log_dirs,
         peer_port=peers.port,
     )
@@ -295,7 +295,7 @@ class Health:
 
 def _member(place: ContainerPlace) -> MemberRecord:
     return MemberRecord(
-        *(place.container, place.host, os.getpid(), PROTOCOL, _version()),
+        *(place.container, place.host, os.getpid(), PROTOCOL, version()),
         offer=place.offer,
         since_ms=REAL.now_ms(),
     )
@@ -307,13 +307,6 @@ def _terminated(
     """Have the process end (a signal handler), whether it waits for a claim or serves."""
     inbox.post(Terminated(name))
     pool.give_up()
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("standfast")
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _make_feed(code: JobCode, marks: Marks, config: JobConfig, job: JobDefinition) -> Feed:
