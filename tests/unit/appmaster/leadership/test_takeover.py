@@ -176,11 +176,16 @@ def test_take_over_begins_again_until_everything_is_read_and_then_queued_changes
     assert lab.driver.view.cells[1].state is CellState.UP
 
 
-def test_drained_hosts_that_cannot_be_read_keep_nobody_from_leading(lab: Lab) -> None:
-    lab.servers.hosts = BadConfiguration("of a later version")
+@pytest.mark.parametrize(
+    ("read", "known"), [({"h1": "ann"}, {"h1": "ann"}), (BadConfiguration("of a later version"), {})]
+)
+def test_drained_hosts_are_known_from_the_first_turn_and_not_needed_to_lead(
+    lab: Lab, read: dict[str, str] | BadConfiguration, known: dict[str, str]
+) -> None:
+    lab.servers.hosts = read
     lab.lead()
     assert lab.driver.view.cells[1].state is CellState.UP
-    assert lab.driver.view.drained == {}
+    assert lab.driver.view.drained == known
 
 
 @pytest.mark.parametrize("error", [NoNodeError("planted"), KeyError("planted"), BadConfiguration("planted")])
