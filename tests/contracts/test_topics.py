@@ -68,6 +68,15 @@ def test_new_partitions_begin_at_their_first_record_and_others_where_they_were(k
     member.close()
 
 
+def test_what_is_not_there_has_no_id_and_is_deleted_without_an_error(kafka_bootstrap: str) -> None:
+    missing, made = f"missing-{uuid.uuid4().hex}", f"made-{uuid.uuid4().hex}"
+    topics = Topics({"bootstrap.servers": kafka_bootstrap})
+    topics.create(made, 1, 1, {})
+    assert set(topics.ids([missing, made])) == {made}
+    topics.delete([missing, made])
+    topics.delete_group(missing)
+
+
 def test_a_broker_that_takes_connections_and_never_answers_is_said_to_be_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
