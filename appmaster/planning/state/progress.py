@@ -44,10 +44,12 @@ def progress(view: ClusterView, container: Container, failover: Failover) -> Fai
         for phase, at_ms in {status.phase: status.since_ms, **status.entered}.items():
             if phase in _MILESTONES:
                 phases.setdefault((task, phase), at_ms)
+        # A delivered batch waits to be committed, although the end of the input may have been read before it came.
         waiting = (
             status.input_end is None
             or status.input_committed is None
             or status.input_end > status.input_committed
+            or StartStep.DELIVERED.value in status.start_steps
         )
         if status.phase is not Phase.ACTIVE or (status.first_commit_ms is None and waiting):
             done = False

@@ -183,14 +183,18 @@ def failed_active_and_failed_standby_are_counted_apart(prometheus: Prometheus, j
         f'sum by (role) (standfast_container_failures_total{{job="{job.name}", role=~"active|standby"}})'
     )
     until(prometheus, failures, lambda found: found == {"active": 0, "standby": 0})
-    begun, standby = now_ms(), job.replica(1, active=False)
-    with job.flow():
-        job.send(job.replica(0, active=True), signal.SIGKILL)
-        job.wait_for_event("failover_finished", begun)
-        until(prometheus, failures, lambda found: found == {"active": 1, "standby": 0})
-        # A fault of its own spends its retry budget; a kill from outside does not.
-        job.send_alone(standby, signal.SIGABRT)
-        job.wait_for_event("container_lost", begun, container=standby.container)
+    begun, lost, standby = now_ms(), job.replica(0, active=True), job.replica(1, active=False)
+    # It stands still first: a step of a take-over is counted only if input waits for it.
+    job.send_alone(lost, signal.SIGSTOP)
+    for task in range(job.partitions):
+        job.produce(task, [(b"%d" % task, b"waits")])
+    job.send(lost, signal.SIGKILL)
+    job.wait_for_event("failover_finished", begun)
+    until(prometheus, failures, lambda found: found == {"active": 1, "standby": 0})
+    # A fault of its own spends its retry budget; a kill from outside does not.
+    job.send_alone(standby, signal.SIGABRT)
+    job.wait_for_event("container_lost", begun, container=standby.container)
+    job.assert_exact()
     until(prometheus, failures, lambda found: found == {"active": 1, "standby": 1})
     until(prometheus, f'sum(standfast_failovers_total{{job="{job.name}"}})', lambda found: found == {"": 1})
     until(prometheus, "sum(standfast_failovers_without_standby_total)", lambda found: found == {"": 0})

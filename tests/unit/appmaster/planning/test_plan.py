@@ -14,7 +14,7 @@ from appmaster.planning.state.job import JobState, PlannerPolicy
 from appmaster.planning.state.model import JobSpec, propose
 from appmaster.planning.state.reasons import Setback, SetbackKind
 from appmaster.planning.state.view import Presence
-from standby.shared.model import Phase, ProcessorId, SlotId, TaskId
+from standby.shared.model import Phase, ProcessorId, Role, SlotId, StartStep, TaskId
 from tests.fakes.yarn import FakeCluster, deployed
 
 
@@ -373,6 +373,21 @@ def test_failover_that_does_not_end_holds_lost_copies_up_for_a_bounded_time(clus
     cluster.run(5_000)
     assert "failover_finished" not in cluster.kinds()
     assert "container_requested" in cluster.kinds()
+
+
+def test_failover_whose_first_batch_is_under_way_ends_with_its_commit(cluster: FakeCluster) -> None:
+    """Nothing else waits, as far as the end of the input was read before the batch came."""
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.restore_ms = 60_000
+    cluster.run(1_000)
+    promoted = cluster.active_process(0)
+    delivered, epoch = {StartStep.DELIVERED.value: cluster.now_ms}, cluster.record(0).epoch
+    promoted.report(role=Role.ACTIVE, epoch=epoch, phase=Phase.ACTIVE, start_steps=delivered)
+    cluster.run(2_000)
+    assert "failover_finished" not in cluster.kinds()
+    promoted.report(first_commit_ms=cluster.now_ms)
+    cluster.run(1_000)
+    assert "failover_finished" in cluster.kinds()
 
 
 def test_process_that_speaks_although_yarn_has_ended_it_is_told_to_exit(cluster: FakeCluster) -> None:
