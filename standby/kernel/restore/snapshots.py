@@ -27,7 +27,7 @@ from standby.replica.store.origin import DATABASE, Origin
 from standby.replica.store.snapshot import Manifest, SnapshotFile
 from standby.shared.clock import REAL, Clock
 from standby.shared.model import Role, TaskId
-from standby.shared.peers import URGENT, PeerAnswer, PeerRequest
+from standby.shared.peers import URGENT, PeerAnswer, PeerRequest, refusal
 
 _log: Final = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Snapshots:
                 self._take_back(lease, "returned")
                 return PeerAnswer(HTTPStatus.OK)
             case _:
-                return _refusal(HTTPStatus.NOT_FOUND, "POST, GET <lease>/<file> or DELETE <lease>")
+                return refusal(HTTPStatus.NOT_FOUND, "POST, GET <lease>/<file> or DELETE <lease>")
 
     def close(self) -> None:
         """Withdraw every copy; nothing is lent any more."""
@@ -141,11 +141,11 @@ class Snapshots:
             patience = min(int(query.get("patience_ms", "0")) / 1000, _MOST_PATIENCE_SECONDS)
             offer = self._find(task, query["run"])
         except (KeyError, ValueError) as error:
-            return _refusal(HTTPStatus.BAD_REQUEST, f"job, stage, partition and run are needed: {error!r}")
+            return refusal(HTTPStatus.BAD_REQUEST, f"job, stage, partition and run are needed: {error!r}")
         except NotNow as error:
             # A temporary refusal is "unavailable", like that of a busy giver.
             status = HTTPStatus.SERVICE_UNAVAILABLE if error.is_soon else HTTPStatus.CONFLICT
-            return _refusal(status, str(error))
+            return refusal(status, str(error))
         until = self._clock.monotonic() + patience
         is_urgent = URGENT in query
         with self._changed:
@@ -157,7 +157,7 @@ class Snapshots:
             ):
                 self._changed.wait(self._clock.pace(left))
             if self._is_closed or not self._may_lend(offer, is_urgent=is_urgent):
-                return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "as many copies as allowed are lent")
+                return refusal(HTTPStatus.SERVICE_UNAVAILABLE, "as many copies as allowed are lent")
             self._making += 1
         try:
             lease, manifest = self._lend(task, offer)
@@ -250,12 +250,12 @@ class Snapshots:
         try:
             lent = self._touch(lease)
         except Unavailable as error:
-            return _refusal(HTTPStatus.GONE, str(error))
+            return refusal(HTTPStatus.GONE, str(error))
         size = lent.files.get(file)
         if size is None:
-            return _refusal(HTTPStatus.NOT_FOUND, f"{file}: not a file of this copy")
+            return refusal(HTTPStatus.NOT_FOUND, f"{file}: not a file of this copy")
         if start > size:
-            return _refusal(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, f"{file} has {size} bytes")
+            return refusal(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, f"{file} has {size} bytes")
         headers = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if start else {}
         status = HTTPStatus.PARTIAL_CONTENT if start else HTTPStatus.OK
         pieces = self._metered(lease, lent.directory / DATABASE / file, start, size, URGENT in request.query)
@@ -330,7 +330,3 @@ def _pieces(path: Path, start: int) -> Iterator[bytes]:
         file.seek(start)
         while piece := file.read(_PIECE_BYTES):
             yield piece
-
-
-def _refusal(status: HTTPStatus, text: str) -> PeerAnswer:
-    return PeerAnswer(status, text.encode() + b"\n", "text/plain")
