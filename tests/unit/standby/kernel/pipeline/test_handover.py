@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from standby.errors import Transient
-from standby.shared.model import Role
+from standby.shared.model import Phase, Role
 from tests.meanwhile import Hold
 from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, having
 from tests.patience import PATIENCE_SECONDS
@@ -55,6 +55,8 @@ def test_what_the_former_active_did_after_the_preparation_is_not_done_again(lab:
     await_prepared(standby)
     active.process(20)
     hand_over(lab, active, standby)
+    # Else it may process all of the rest first: then the other is done before its feed has started.
+    active.await_phase(Phase.TAILING)
     standby.process(40)
     assert [len(each) for each in standby.feeds.made[0].starts] == [2]
     lab.assert_exact()
