@@ -40,9 +40,12 @@ OWN = {
 ROOT = Path(__file__).parents[4]
 
 KILLED = """
-import os, signal
+import os, signal, sys
+from pathlib import Path
+from standby.adapters.spark import exchange
 from standby.feed.spark import SparkTransform
 from tests.unit.standby.feed.spark_runs import NO_CODE, configuration, rows
+exchange._IN_MEMORY = Path(sys.argv[1])
 transform = SparkTransform(configuration(None), NO_CODE)
 transform.open()
 transform._exchange.put(rows([b"v"]), 1)
@@ -136,9 +139,13 @@ def test_a_setting_that_changes_the_types_of_the_rows_is_refused() -> None:
         SparkTransform(configuration(None, **{name: "true"}), NO_CODE)
 
 
-def test_a_killed_process_takes_its_jvm_along_and_its_rows_are_swept() -> None:
+def test_a_killed_process_takes_its_jvm_along_and_its_rows_are_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In the usual place, every transform of another test sweeps as well.
+    monkeypatch.setattr(exchange, "_IN_MEMORY", tmp_path)
     run = subprocess.run(
-        [sys.executable, "-c", KILLED],
+        [sys.executable, "-c", KILLED, str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -149,6 +156,6 @@ def test_a_killed_process_takes_its_jvm_along_and_its_rows_are_swept() -> None:
     process, jvm = run.stdout.split()
     soon(lambda: not Path("/proc", jvm).exists(), "the JVM is gone")
     left = f"{exchange._PREFIX}{process}-*"
-    assert list(exchange._places()[0].glob(left)) != []
+    assert list(tmp_path.glob(left)) != []
     SparkTransform(configuration(None), NO_CODE)
-    assert list(exchange._places()[0].glob(left)) == []
+    assert list(tmp_path.glob(left)) == []
