@@ -126,25 +126,6 @@ def split(
     return tuple(batches)
 
 
-def from_offsets(
-    rows: pa.Table, positions: Mapping[int, Offsets], inputs: Sequence[str], transform: str = ""
-) -> pa.Table:
-    """Return the rows that are not below ``positions`` (partition → offsets); rows of other partitions are kept.
-
-    Rows whose reserved columns were corrupted by the transform are kept as well: `split` reports them.
-    """
-    check_schema(rows.schema, inputs, transform)
-    for partition, offsets in positions.items():
-        for topic, offset in zip(inputs, offsets.each, strict=True):
-            is_below = pc.and_(
-                pc.equal(rows.column("_task"), partition), pc.less(rows.column("_offset"), offset)
-            )
-            if len(inputs) > 1:
-                is_below = pc.and_(is_below, pc.equal(rows.column("_topic"), topic))
-            rows = rows.filter(pc.invert(pc.fill_null(is_below, False)))
-    return rows
-
-
 #: With more pieces per partition than this, rows are sorted and copied instead.
 _MOST_PIECES: Final = 4
 

@@ -16,7 +16,6 @@ from standby.feeding.events import FeedingEvent
 from standby.feeding.state import FeedEndCause, FeedFailure
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.pipeline.batch import BatchRunner, TaskFailed, commit_alone, refusal_of
-from standby.kernel.pipeline.repeats import uncommitted
 from standby.kernel.ports import Broker
 from standby.ports import Feed, InputAway, TaskBatch
 from standby.replica.failing import code_error
@@ -215,16 +214,11 @@ class PipelineEffects:
     def _deliver(self, delivering: Delivering, batches: tuple[TaskBatch, ...]) -> None:
         """On the feed's thread: return once every batch is committed, raise if one is not (rule `whole-batch`)."""
         try:
-            rest = uncommitted(batches, delivering.actives, self.runner.inputs)
-            if rest != batches:
-                listed = ", ".join(f"{each.task} [{each.start}, {each.end})" for each in batches)
-                _log.warning("the feed delivered input that is committed already: %s", listed)
-            if rest:
-                delivering.is_at_work = True
-                for each in rest:
-                    delivering.actives[each.task].note_step(StartStep.DELIVERED)
-                self.runner.run(rest, delivering.actives)
-                delivering.is_at_work = False
+            delivering.is_at_work = True
+            for each in batches:
+                delivering.actives[each.task].note_step(StartStep.DELIVERED)
+            self.runner.run(batches, delivering.actives)
+            delivering.is_at_work = False
         except BaseException as error:
             delivering.raised = error
             # The feed ends with this exception. Wake the pipeline, so that it reacts at once.

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from standby.errors import BadConfiguration
-from standby.feed.batches import ROWS, ROWS_OF_SEVERAL, check_schema, from_offsets, rows_of, split
+from standby.feed.batches import ROWS, ROWS_OF_SEVERAL, check_schema, rows_of, split
 from standby.shared.model import Offsets, TaskId
 from tests.cases import case
 from tests.fakes.feed_rows import Place, of_two, rows, task
@@ -144,10 +144,3 @@ def test_a_result_keeps_the_reserved_columns_and_with_several_inputs_topic_and_t
     ):
         with case(said), pytest.raises(BadConfiguration, match=said):
             check_schema(schema, inputs, "job:clean")
-
-
-def test_what_lies_below_is_judged_topic_by_topic() -> None:
-    rows = of_two(("a", 0, 0), ("a", 1, 0), ("b", 0, 0), ("b", 1, 0), ("b", 2, 0))
-    left = from_offsets(rows, {0: Offsets.of(2, 1)}, TWO)
-    assert left.column("value").to_pylist() == [b"1", b"4"]
-    assert from_offsets(rows, {1: Offsets.of(9, 9)}, TWO).num_rows == 5
