@@ -8,9 +8,10 @@ from typing import Final
 import prometheus_client as client
 from prometheus_client.exposition import choose_encoder
 
+from appmaster import gauges
 from appmaster.eventlog.counting import counts
 from appmaster.eventlog.entries import LogEntry
-from appmaster.metrics import counters, gauges
+from appmaster.planning.state import counters
 from appmaster.planning.state.view import ClusterView
 from standby.adapters.prometheus import MetricsCollector
 from standby.shared.metric import Samples

@@ -8,9 +8,9 @@ from typing import Final
 
 from appmaster.eventlog import entries
 from appmaster.eventlog.entries import DECIDED, EntryKind, LogEntry
-from appmaster.metrics import counters as m
-from appmaster.metrics.counters import OTHER, PHASES, Counter, Histogram
+from appmaster.planning.state import counters as m
 from appmaster.planning.state.actions import DecisionKind
+from appmaster.planning.state.counters import OTHER, PHASES, Counter, Histogram
 from appmaster.planning.state.reasons import DecisionBasis, Loss, NoStandbyReason, Reason
 from appmaster.planning.state.view import RequestKind
 

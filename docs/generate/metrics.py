@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 from appmaster.adapters.credentials.certificates import EXPIRY
 from appmaster.eventlog.counting import sources
 from appmaster.eventlog.entries import DECIDED
-from appmaster.metrics.counters import COUNTERS, HISTOGRAMS, Counter, Histogram
-from appmaster.metrics.gauges import OF_CANDIDATE, OF_VIEW
+from appmaster.gauges import OF_CANDIDATE, OF_VIEW
+from appmaster.planning.state.counters import COUNTERS, HISTOGRAMS, Counter, Histogram
 from standby.adapters.acceptor import REFUSED_CONNECTIONS
 from standby.adapters.prometheus import OF_PROCESS
 from standby.kernel.restore.counters import OF_RESTORES

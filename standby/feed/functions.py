@@ -20,10 +20,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
+from standby.adapters.spark import sessionless
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.feed import process_wide
-from standby.feed.rules import sessionless
 from standby.shared.errortext import summary_of, text_of
 
 _LOG: Final = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from standby.adapters.spark.exchange import RowExchange, is_unread, sweep
+from standby.adapters.spark.plan import check_plan
 from standby.adapters.spark.session import (
     CALL_SECONDS,
     FAILURES,
@@ -31,7 +32,6 @@ from standby.errors import BadConfiguration, StandfastError, Transient, Unavaila
 from standby.feed.batches import rows_of
 from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.input_feed import InputFeed
-from standby.feed.rules.plan import check_plan
 from standby.feed.rules.settings import session_settings
 from standby.feed.warmup import WarmUp
 from standby.ports import Deliver

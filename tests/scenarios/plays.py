@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from appmaster.eventlog.counting import counts
-from appmaster.metrics import counters as m
 from appmaster.planning.plan import plan
+from appmaster.planning.state import counters as m
 from appmaster.planning.state.job import JobState, PlannerPolicy
 from tests.fakes.yarn import FakeCluster, Process
 from tests.scenarios.flights import FLIGHTS, RETURNS_MS, Cast, cast, release, until

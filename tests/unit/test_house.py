@@ -45,6 +45,11 @@ def folder(path: Path) -> Path:
     return path if path.parent in WITH_SUB_FOLDERS else path.parent
 
 
+def package_folder(path: Path) -> Path:
+    """Return a module's folder directly in its package, with all that is below it; a module beside these is itself."""
+    return Path(*path.parts[:2])
+
+
 def imported(source: str) -> Iterator[Path]:
     """Yield what a module imports of the product; what is imported for types, or inside of a function, too."""
     for node in ast.walk(ast.parse(source)):
@@ -58,7 +63,7 @@ def imported(source: str) -> Iterator[Path]:
         yield from (MODULES[each] for each in names if each in MODULES)
 
 
-@pytest.mark.parametrize("place", [itself, folder])
+@pytest.mark.parametrize("place", [itself, folder, package_folder])
 def test_nothing_imports_in_a_circle(place: Callable[[Path], Path]) -> None:
     needs: dict[Path, dict[Path, str]] = defaultdict(dict)
     for path, source in SOURCES.items():

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from appmaster.metrics import counters as m
-from appmaster.metrics.counters import Counter
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.rules import failover, follow_reports, moving, placing, planned, rebalance, situations
 from appmaster.planning.rules.withdrawal import withdraw
+from appmaster.planning.state import counters as m
 from appmaster.planning.state.actions import (
     Action,
     DecisionKind,
@@ -23,6 +22,7 @@ from appmaster.planning.state.actions import (
     PrepareHandover,
     WriteRecords,
 )
+from appmaster.planning.state.counters import Counter
 
 #: Returns the decision about a cohort, given all cohorts of its processor; None while it is not due.
 Decide = Callable[[Turn, tuple[Cohort, ...], Cohort], Action | None]

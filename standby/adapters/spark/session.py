@@ -25,9 +25,9 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
 from standby.adapters.spark.jvm import SparkProcess, silence
+from standby.adapters.spark.plan import Operator
+from standby.adapters.spark.sessionless import STARTED
 from standby.errors import BadConfiguration, StandfastError, Transient
-from standby.feed.rules.plan import Operator
-from standby.feed.rules.sessionless import STARTED
 from standby.shared.errortext import first_line
 
 _LOG: Final = logging.getLogger(__name__)

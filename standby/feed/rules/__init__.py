@@ -1,1 +1,1 @@
-"""Rules of a feed that need no Spark session: plans, settings, batch sizes, the meaning of errors."""
+"""Rules of a feed that need no Spark: the settings of a session, and sizes of batches."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from appmaster.metrics import counters, gauges
+from appmaster import gauges
+from appmaster.planning.state import counters
 from appmaster.planning.state.view import ClusterView
 from demo.scenario import now_ms
 from demo.standing import shared_hosts

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
-from appmaster.metrics.counters import Counter, Histogram
+from appmaster.planning.state.counters import Counter, Histogram
 from docs.generate.metrics import METRICS
 from standby.shared.metric import Metric, MetricKind
 from tests.monitoring_files import FOLDER, ROOT, alerts, dashboard, expressions, panels

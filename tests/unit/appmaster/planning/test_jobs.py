@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 
 from appmaster.eventlog.entries import EntryKind
-from appmaster.metrics.gauges import view_gauges
+from appmaster.gauges import view_gauges
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import EffectKind, Job, JobState, PlannerPolicy

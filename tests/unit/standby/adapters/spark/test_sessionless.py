@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext
 
+from standby.adapters.spark.sessionless import type_of
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.feed.functions import check_starts_no_spark, job_code, step_of
-from standby.feed.rules.sessionless import type_of
 from tests.cases import case
 from tests.fakes.jobs import job_config
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from standby.adapters.spark.plan import REFUSED, Operator, check_plan
 from standby.errors import BadConfiguration
-from standby.feed.rules.plan import REFUSED, Operator, check_plan
 from tests.cases import case
 
 SOURCE = Operator("StreamingRelationV2", is_streaming=True, streaming_inputs=0)

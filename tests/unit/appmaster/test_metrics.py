@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from appmaster import gauges
 from appmaster.adapters.prometheus import Metrics
 from appmaster.driver import Driver
 from appmaster.eventlog import entries
 from appmaster.eventlog.counting import counts, sources
 from appmaster.eventlog.entries import DECIDED, EntryKind, LogEntry
-from appmaster.metrics import counters as known
-from appmaster.metrics import gauges
 from appmaster.planning.rules.table import STAGES
+from appmaster.planning.state import counters as known
 from appmaster.planning.state.actions import DecisionKind, Facts, FailoverPolicy, Outcome
 from appmaster.planning.state.events import Elected, Event
 from appmaster.planning.state.job import EffectKind, OnExhausted, PlannerPolicy
