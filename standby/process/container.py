@@ -29,8 +29,9 @@ from standby.adapters.rocksdict import open_database
 from standby.adapters.tls import TlsCredentials
 from standby.adapters.zookeeper.access import container_access, make_client
 from standby.adapters.zookeeper.credentials import Renewal
-from standby.adapters.zookeeper.membership import ZooKeeperMembership, ZooKeeperReader
+from standby.adapters.zookeeper.membership import ZooKeeperMembership
 from standby.adapters.zookeeper.pool import PoolMembership
+from standby.adapters.zookeeper.reader import ANSWER_SECONDS, ZooKeeperReader
 from standby.cluster import FILE, OFFER, ClusterConfig, load
 from standby.code.jobcode import JobCode
 from standby.config import JobConfig
@@ -191,7 +192,8 @@ def run(
         *(place.container, place.skein_id or "no Skein", cluster.name, place.host),
         *(liveness.port, server.port, peers.port, os.getpid()),
     )
-    code = JobCode(directory, CodeReader(client, cluster.name, keys.client_context).read_code)
+    bundles = ZooKeeperReader(client, cluster.name, ANSWER_SECONDS)
+    code = JobCode(directory, CodeReader(bundles, keys.client_context).read_code)
     membership = ZooKeeperMembership(client, cluster.name, record, inbox.post, probe)
     marks = Marks(lambda *entry: witnessed.note.leave(encode_entry(*entry)))
     reader = ZooKeeperReader(client, cluster.name)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from appmaster.adapters.code.hadoop import hadoop_code
 from appmaster.code.ports import CodeDistributor
 from appmaster.code.store import checksum
 from standby.adapters.peers.code import PeerCode
 from standby.adapters.tls import Context
-from standby.adapters.zookeeper.membership import ZooKeeperReader
+from standby.adapters.zookeeper.reader import ANSWER_SECONDS, ZooKeeperReader
 from standby.cluster import ClusterConfig
 from standby.errors import BadConfiguration, CorruptState, Transient, Unavailable
 from standby.shared.peers import BundleSource
-
-#: Time-out of a request to ZooKeeper, seconds.
-_ANSWER_SECONDS: Final = 5.0
 
 
 class DistributorChain:
@@ -89,5 +86,5 @@ def code_distributor(config: ClusterConfig, client: Any, context: Context) -> Co
     file_system = None
     if config.code_distributor == "hdfs":
         file_system = hadoop_code(config.code_hdfs_directory, config.name)
-    left = ZooKeeperReader(client, config.name, _ANSWER_SECONDS).read_code
+    left = ZooKeeperReader(client, config.name, ANSWER_SECONDS).read_code
     return DistributorChain(PeerCode(context), left, file_system)

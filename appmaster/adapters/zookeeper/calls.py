@@ -22,6 +22,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
+from standby.adapters.zookeeper import reader
 from standby.errors import BadConfiguration, Transient
 
 #: The errors that kazoo raises if no server answers, or if a session has ended.
@@ -72,13 +73,7 @@ def read_or_watch(client: Any, path: str, watch: Callable[[], None] | None = Non
 
     Raises kazoo's errors.
     """
-    while True:
-        if client.exists(path, watch=watcher(watch)) is None:
-            return None
-        found = read(client, path)
-        if found is not None:
-            return found[0]
-        # It was deleted between the two reads.
+    return reader.read_or_watch(client, path, watcher(watch))
 
 
 def children(client: Any, path: str, watch: Callable[[], None] | None = None) -> list[str]:

@@ -7,13 +7,11 @@ import threading
 from typing import Final
 
 from kazoo.client import KazooClient, KazooState
-from kazoo.exceptions import KazooException
-from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, WatchedEvent
 
 from standby.adapters.tls import TlsCredentials
-from standby.adapters.zookeeper.membership import read_or_watch
-from standby.errors import StandfastError
+from standby.adapters.zookeeper.reader import ANSWER_SECONDS, read_or_watch, translated
+from standby.errors import StandfastError, Transient
 from standby.security.credentials import decode
 from standby.shared.naming import credentials_path
 from standby.shared.roles import PeerRole
@@ -38,8 +36,9 @@ class Renewal:
             self._is_due.set()
 
     def look(self) -> None:
-        """Adopt the current credentials, and watch for the next; raises `StandfastError` and kazoo's errors."""
-        data = read_or_watch(self._client, self._path, self._changed)
+        """Adopt the current credentials, and watch for the next; raises `StandfastError`."""
+        with translated(self._path):
+            data = read_or_watch(self._client, self._path, self._changed, ANSWER_SECONDS)
         if data and self._keys.renew(decode(data, self._path)):
             _log.info("using credentials %d from now on", self._keys.now.number)
 
@@ -58,10 +57,10 @@ class Renewal:
             self._is_due.clear()
             try:
                 self.look()
+            except Transient as error:
+                _log.info("%s", error)
+                if self._client.connected:
+                    threading.Timer(_AGAIN_SECONDS, self._is_due.set).start()
             except StandfastError as error:
                 # The former ones stay in use; the rotation command sees that this process has not followed.
                 _log.error("%s", error)
-            except (KazooException, KazooTimeoutError) as error:
-                _log.info("%s cannot be read now: %s", self._path, type(error).__name__)
-                if self._client.connected:
-                    threading.Timer(_AGAIN_SECONDS, self._is_due.set).start()

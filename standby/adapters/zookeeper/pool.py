@@ -9,20 +9,16 @@ from collections.abc import Callable
 from typing import Final
 
 from kazoo.client import KazooClient, KazooState
-from kazoo.exceptions import KazooException, NodeExistsError
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import NodeExistsError
 from kazoo.protocol.states import EventType, WatchedEvent
 
-from standby.adapters.zookeeper.membership import read_or_watch
-from standby.errors import StandfastError
+from standby.adapters.zookeeper.reader import ANSWER_SECONDS, read_or_watch, translated
+from standby.errors import StandfastError, Transient
 from standby.shared.naming import member_path
 from standby.shared.records import MemberRecord, decoded, encode
 from standby.threads.worker import Worker
 
 _log: Final = logging.getLogger(__name__)
-
-#: Time-out of a request to ZooKeeper, seconds.
-_ANSWER_SECONDS: Final = 5.0
 
 #: Delay between attempts while ZooKeeper does not answer, seconds.
 _AGAIN_SECONDS: Final = 0.5
@@ -70,9 +66,10 @@ class PoolMembership:
         """Remove the registration, at most within a time-out; the end of the session removes it, too."""
         self._worker.end()
         try:
-            self._client.delete_async(self._path).get(timeout=_ANSWER_SECONDS)
-        except (KazooException, KazooTimeoutError) as error:
-            _log.info("%s is left to the end of its session: %s", self._path, type(error).__name__)
+            with translated(self._path):
+                self._client.delete_async(self._path).get(timeout=ANSWER_SECONDS)
+        except Transient as error:
+            _log.info("its registration is left to the end of its session: %s", error)
 
     def _session_changed(self, state: str) -> None:
         # Watches are lost with a session, and a node with it.
@@ -91,37 +88,42 @@ class PoolMembership:
         if self._worker.is_closed:
             return  # the watch on the node that `leave` has removed
         try:
-            data = read_or_watch(self._client, self._path, self._changed)
+            data = self._read()
             if data is None and self._has_registered and not self._record.claim:
                 _log.info("its session has ended while it waited: another process is to wait")
                 self.give_up()
                 return
             if data is None:
                 self._create()
-                data = read_or_watch(self._client, self._path, self._changed)
+                data = self._read()
             if data is not None:
                 self._seen(decoded(data, self._path, MemberRecord))
                 self._said = ""
-        except StandfastError as error:
-            _log.error("%s", error)
-        except (KazooException, KazooTimeoutError) as error:
+        except Transient as error:
             # Before the cluster's first master there is no tree.
-            if (said := type(error).__name__) != self._said:
-                _log.info("%s cannot be used now: %s", self._path, said)
+            if (said := str(error)) != self._said:
+                _log.info("%s", said)
             self._said = said
             if self._client.connected:
                 threading.Timer(_AGAIN_SECONDS, self._look_soon).start()
+        except StandfastError as error:
+            _log.error("%s", error)
+
+    def _read(self) -> bytes | None:
+        with translated(self._path):
+            return read_or_watch(self._client, self._path, self._changed, ANSWER_SECONDS)
 
     def _create(self) -> None:
-        try:
-            self._client.create_async(self._path, encode(self._record), ephemeral=True).get(
-                timeout=_ANSWER_SECONDS
-            )
-        except NodeExistsError:
-            # An earlier attempt had succeeded; only its answer was lost. No other process has this id.
-            pass
-        else:
-            _log.info("registered in the pool as %s", self._record.container)
+        with translated(self._path):
+            try:
+                self._client.create_async(self._path, encode(self._record), ephemeral=True).get(
+                    timeout=ANSWER_SECONDS
+                )
+            except NodeExistsError:
+                # An earlier attempt had succeeded; only its answer was lost. No other process has this id.
+                pass
+            else:
+                _log.info("registered in the pool as %s", self._record.container)
         self._has_registered = True
 
     def _seen(self, found: MemberRecord) -> None:

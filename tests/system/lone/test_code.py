@@ -21,6 +21,7 @@ from appmaster.code.activation import effective
 from appmaster.records import JobRecord, encode
 from standby.adapters.peers.code import PeerCode
 from standby.adapters.peers.code_reader import CodeReader
+from standby.adapters.zookeeper.reader import ANSWER_SECONDS, ZooKeeperReader
 from standby.code import bundles
 from standby.code.bundles import LEFT_BYTES, Bundle
 from standby.config import parse
@@ -298,7 +299,9 @@ def test_a_container_reads_code_from_any_holder_and_else_what_a_submit_left(
     make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
 ) -> None:
     with zookeeper_client(server) as client:
-        reader = CodeReader(client, name, keys_of(PeerRole.CONTAINER).client_context)
+        reader = CodeReader(
+            ZooKeeperReader(client, name, ANSWER_SECONDS), keys_of(PeerRole.CONTAINER).client_context
+        )
         with pytest.raises(BadConfiguration, match="submit the job's code again"):
             reader.read_code(ONE[0])
         a, b = make("a", ONE), make("b")

@@ -19,10 +19,8 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from embedded.machine.ports import free_ports
 from embedded.servers import LOOPBACK
 from standby.adapters.zookeeper.access import make_client
-from standby.adapters.zookeeper.membership import (
-    ZooKeeperMembership,
-    ZooKeeperReader,
-)
+from standby.adapters.zookeeper.membership import ZooKeeperMembership
+from standby.adapters.zookeeper.reader import ZooKeeperReader
 from standby.code import bundles
 from standby.control.events import (
     ControlEvent,

@@ -27,7 +27,8 @@ from standby.adapters.zookeeper.access import (
     owner_access,
     owner_digest,
 )
-from standby.adapters.zookeeper.membership import ZooKeeperMembership, ZooKeeperReader
+from standby.adapters.zookeeper.membership import ZooKeeperMembership
+from standby.adapters.zookeeper.reader import ZooKeeperReader
 from standby.code import bundles
 from standby.control.events import ControlEvent, Registered, SessionConnected
 from standby.errors import BadConfiguration, Transient

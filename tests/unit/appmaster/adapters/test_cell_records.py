@@ -22,11 +22,8 @@ class Nodes:
     def get_children(self, path: str, watch: object) -> list[str]:
         return [*(each.rpartition("/")[2] for each in self._nodes), "notes"]
 
-    def exists(self, path: str, watch: object) -> object:
-        return object()
-
-    def get(self, path: str, watch: object) -> tuple[bytes, Any]:
-        return self._nodes[path], SimpleNamespace(version=0)
+    def get_async(self, path: str, watch: object) -> Any:
+        return SimpleNamespace(get=lambda timeout: (self._nodes[path], SimpleNamespace(version=0)))
 
 
 def test_an_invalid_record_hides_no_other_cell_and_is_named() -> None:
