@@ -1,4 +1,4 @@
-"""Splits the rows of a micro-batch by task, with the same rules for both feeds.
+"""Splits the rows of a micro-batch by task, wherever the transform runs.
 
 A job with several inputs has an additional column, ``_topic``, and gets the rows of a task merged: each topic's rows
 keep their order, and the topic whose highest timestamp so far is the lowest goes first. Kafka Streams chooses in the
@@ -18,7 +18,7 @@ from standby.errors import BadConfiguration
 from standby.ports import TaskBatch
 from standby.shared.model import Offsets, TaskId
 
-#: The columns that a transform gets or, without one, the step. They are the same for both feeds.
+#: The columns that a transform gets or, without one, the step.
 ROWS: Final = pa.schema(
     [
         ("key", pa.binary()),
