@@ -415,7 +415,7 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
     ),
     EntryKind.PROCESSOR_UNPARKED: Described("The processor runs again.", ProcessorData, ("job", "reason")),
     EntryKind.TOPIC_RECORDED: Described(
-        "A topic's id was recorded later than at the submit, as for a run of an earlier release.",
+        "The id of an output was recorded later than at the submit, because the topic did not exist then.",
         TopicData,
         ("job", "reason"),
     ),

@@ -37,14 +37,15 @@ class RunTopics:
         """How often a recreated topic has been accepted."""
         return max((each.generation for each in self.recorded.values()), default=0)
 
-    def check(self, known: Mapping[str, str], found: Mapping[str, str]) -> None:
-        """Raise `TopicChanged` for a topic whose found id differs from the known one.
+    def check(self, found: Mapping[str, str]) -> None:
+        """Raise `TopicChanged` for a topic whose found id differs from the recorded one.
 
-        A topic without a known id counts as unchanged.
+        A topic without a recorded id, such as an output that is created later, counts as unchanged.
         """
         for topic, topic_id in found.items():
-            if known.get(topic, topic_id) != topic_id:
-                raise TopicChanged(changed(self, topic, known[topic], topic_id))
+            recorded = self.of(topic).id
+            if recorded and recorded != topic_id:
+                raise TopicChanged(changed(self, topic, recorded, topic_id))
 
 
 def changed(run: RunTopics, topic: str, known: str, found: str) -> str:

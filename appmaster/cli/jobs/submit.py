@@ -277,7 +277,7 @@ def _launch(
         if cluster.record is not None:
             # The changelog has partitions for them now: they stay tasks, whatever becomes of the submit.
             servers.zookeeper.jobs.update(config.job_name, lambda record: grown(record, definition.tasks))
-        return checks.with_changelog(servers.topics, definition, launch.deadline)
+        return checks.with_ids_of_the_run(config, servers.topics, definition, launch.deadline)
 
     started: tuple[str, ...] = ()
     if cluster.has_others and bundle is not None:

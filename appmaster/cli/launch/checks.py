@@ -208,18 +208,28 @@ def with_topic_ids(
     return structs.replace(definition, topics=judged.topics)
 
 
-def with_changelog(topics: Topics, definition: JobDefinition, deadline: Deadline) -> JobDefinition:
-    """Return a definition with the id of its changelog, which may just have been created; raises `Unavailable`."""
-    topic = definition.changelog
-    known = definition.topics.get(topic, TopicIdentity())
+def with_ids_of_the_run(
+    config: JobConfig, topics: Topics, definition: JobDefinition, deadline: Deadline
+) -> JobDefinition:
+    """Return a definition with the ids of its changelog and of every input (rule `topic-id`).
 
-    def look() -> PollResult[str]:
-        found = topics.ids([topic])
-        return PollResult(topic in found, found.get(topic, ""))
+    They may just have been created, and not every broker knows them at once. Raises `Unavailable`.
+    """
+    present = definition.topics
+    unknown = {
+        each for each in (definition.changelog, *config.inputs) if each not in present or not present[each].id
+    }
 
-    if not known.id:
-        seen = until(deadline.beyond(_NEW_TOPIC_SECONDS), look)
-        if not seen.is_done:
-            raise Unavailable(f"topic {topic} was created, but no broker knows it")
-        known = TopicIdentity(seen.what)
-    return structs.replace(definition, topics={**definition.topics, topic: known})
+    def look() -> PollResult[dict[str, str]]:
+        found = topics.ids(unknown) if unknown else {}
+        return PollResult(unknown <= found.keys(), found)
+
+    seen = until(deadline.beyond(_NEW_TOPIC_SECONDS), look)
+    if not seen.is_done:
+        lacking = ", ".join(sorted(unknown - seen.what.keys()))
+        raise Unavailable(f"topic {lacking} was created, but no broker knows it")
+    known = {
+        topic: replace(present.get(topic, TopicIdentity()), id=topic_id)
+        for topic, topic_id in seen.what.items()
+    }
+    return structs.replace(definition, topics={**present, **known})

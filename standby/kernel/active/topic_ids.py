@@ -8,8 +8,7 @@ from typing import Final
 
 from standby.errors import StandfastError, Transient
 from standby.kernel.ports import Broker
-from standby.replica.identity import RunTopics, TopicChanged, changed
-from standby.replica.store.origin import Origin
+from standby.replica.identity import RunTopics
 
 #: How long an unanswered request may be shared. No topic can be deleted, recreated and filled in less time (60 ms
 #: for the first two steps, measured with one idle broker).
@@ -27,21 +26,17 @@ def ask_nothing() -> TopicAnswer:
 class TopicIdCheck:
     """Compares the topic ids in Kafka with those that the run has recorded. Thread-safe.
 
-    For a topic that the run has not recorded yet, such as a run of an earlier release, the first id found is kept.
-    Only expected ids are cached: every answer is newer than its request.
+    Every submit records the ids of the changelog and of all inputs. Nothing is cached: every answer is newer than its
+    request.
     """
 
     def __init__(self, broker: Broker, run: Callable[[], RunTopics], now: Callable[[], float]) -> None:
-        """``now`` is monotonic.
-
-        ``run`` returns what is currently known: the ids that the run has recorded may become known later.
-        """
+        """``now`` is monotonic. ``run`` returns what is recorded now: an operator may accept another topic."""
         self._broker = broker
         self._run = run
         self._now = now
         self._lock = threading.Lock()
-        # All below is guarded by it.
-        self._first: dict[str, str] = {}
+        # Guarded by it.
         self._asking: _Question | None = None
 
     def changelog_id(self) -> str:
@@ -71,19 +66,6 @@ class TopicIdCheck:
                 question = self._asking = _Question(self._asked(self._run().names), now)
         return lambda: self._judge(question.answer())
 
-    def check_known(self, found: Origin | None) -> None:
-        """Raise `TopicChanged` when local state is of another changelog and the run has not recorded an id.
-
-        An id that the run has recorded takes precedence: then, state of another changelog is simply outdated.
-        """
-        run = self._run()
-        with self._lock:
-            present = self._first.get(run.changelog, "")
-        if found is None or found.topic != run.changelog or run.of(run.changelog).id or not present:
-            return
-        if found.topic_id != present:
-            raise TopicChanged(changed(run, run.changelog, found.topic_id, present))
-
     def _asked(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
         ask = self._broker.ask_topic_ids
         waiting = ask(topics)
@@ -101,13 +83,7 @@ class TopicIdCheck:
         return answer
 
     def _judge(self, found: Mapping[str, str]) -> None:
-        run = self._run()
-        with self._lock:
-            for topic, topic_id in found.items():
-                self._first.setdefault(topic, topic_id)
-            first = dict(self._first)
-        run.check({topic: each.id for topic, each in run.recorded.items() if each.id}, found)
-        run.check(first, found)
+        self._run().check(found)
 
 
 class _Question:

@@ -19,7 +19,7 @@ from standby.kernel.probes import Probe
 from standby.kernel.restore.fetch import Peers, Scratch
 from standby.kernel.store.directories import check_owners, make_private
 from standby.kernel.store.places import by_free_space, free_bytes, open_found
-from standby.kernel.store.store import TaskStore, open_empty, open_existing, read_side_file, wipe_store
+from standby.kernel.store.store import TaskStore, open_empty, open_existing, wipe_store
 from standby.replica.store.origin import BeginningLost, Origin, Position, check_state
 from standby.replica.store.snapshot import Manifest, decode_manifest
 from standby.replica.store.sources import Peer, StateSource, peers_of
@@ -410,7 +410,6 @@ class Restore:
 
     def _open_existing(self, bounds: tuple[int, int], place: Path) -> TaskStore | None:
         check_owners(place)
-        self._job.identity.check_known(read_side_file(place))
         return open_existing(place, self._origin, bounds, *self._means)
 
     def _opened(self, store: TaskStore, source: StateSource, size: int, started: float) -> TaskStore:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from appmaster.adapters.kafka import Topics
 from appmaster.cli.jobs.topics import table
-from appmaster.cli.launch.checks import with_changelog, with_topic_ids
+from appmaster.cli.launch.checks import with_ids_of_the_run, with_topic_ids
 from appmaster.cli.shared.deadline import Deadline
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.model import TopicIdentity
@@ -40,6 +40,10 @@ def submitted(
     return with_topic_ids(CONFIG, topics, definition, said.append, has_run=has_run)
 
 
+def known(brokers: Brokers, definition: JobDefinition, deadline: Deadline) -> JobDefinition:
+    return with_ids_of_the_run(CONFIG, cast("Topics", brokers), definition, deadline)
+
+
 def test_a_first_submit_records_what_there_is_and_then_the_changelog_that_it_made() -> None:
     said: list[str] = []
     brokers = Brokers(changelog="")
@@ -49,17 +53,27 @@ def test_a_first_submit_records_what_there_is_and_then_the_changelog_that_it_mad
     brokers.found["changelog"] = FOUND["changelog"]
     brokers.is_slow = True
     clock = WaitClock()
-    assert with_changelog(cast("Topics", brokers), found, Deadline(0.0, clock)).topics == RECORDED
+    assert known(brokers, found, Deadline(0.0, clock)).topics == RECORDED
     assert clock.waits == 1
     with pytest.raises(Unavailable, match="topic changelog was created, but no broker knows it"):
-        with_changelog(cast("Topics", Brokers(changelog="")), found, Deadline(60.0, clock))
+        known(Brokers(changelog=""), found, Deadline(60.0, clock))
 
 
-def test_a_later_submit_says_what_it_records_first_of_a_run_of_an_earlier_release() -> None:
+def test_a_submit_waits_until_a_broker_knows_every_input() -> None:
+    brokers = Brokers(**{"in": ""})
+    found = submitted(BARE, brokers, [], has_run=False)
+    assert "in" not in found.topics
+    with pytest.raises(Unavailable, match="topic in was created, but no broker knows it"):
+        known(brokers, found, Deadline(60.0, WaitClock()))
+    brokers.found["in"] = FOUND["in"]
+    assert known(brokers, found, Deadline(0.0, WaitClock())).topics == RECORDED
+
+
+def test_a_later_submit_says_what_it_records_of_an_output_that_was_created_since() -> None:
     said: list[str] = []
-    assert submitted(BARE, Brokers(), said, has_run=True).topics == RECORDED
-    assert len(said) == len(FOUND)
-    assert all("its id was not known before and is recorded now" in each for each in said)
+    without = replace(DEFINITION, topics={each: RECORDED[each] for each in RECORDED if each != "out"})
+    assert submitted(without, Brokers(), said, has_run=True).topics == RECORDED
+    assert said == ["output out: its id was not known before and is recorded now; nothing was compared"]
 
 
 def test_a_submit_of_a_run_whose_topic_is_another_one_or_gone_is_refused_and_makes_no_changelog() -> None:

@@ -32,12 +32,6 @@ def lab(make_lab: MakeLab) -> MemoryLab:
     return of_topics(make_lab())
 
 
-@pytest.fixture(params=[RECORDED, {}], ids=["recorded", "not recorded"])
-def any_lab(request: pytest.FixtureRequest, lab: MemoryLab) -> MemoryLab:
-    """A lab whose run has recorded its topics, or is of an earlier release."""
-    return of_topics(lab, request.param)
-
-
 @contextmanager
 def submitted_again(lab: MemoryLab, epoch: int = 2, host: str = "a") -> Iterator[MemoryContainer]:
     """Give a container in a process of its own, which is to be active of every task."""
@@ -76,8 +70,7 @@ def committed_in(lab: MemoryLab, topic: str) -> int:
     return sum(len(lab.kafka.committed_records(topic, each.partition)) for each in lab.tasks)
 
 
-def test_a_changelog_that_is_made_again_under_an_active_gets_no_commit(any_lab: MemoryLab) -> None:
-    lab = any_lab
+def test_a_changelog_that_is_made_again_under_an_active_gets_no_commit(lab: MemoryLab) -> None:
     with active_of(lab) as active:
         active.process(40)
         outputs = committed_in(lab, "out")
@@ -89,9 +82,8 @@ def test_a_changelog_that_is_made_again_under_an_active_gets_no_commit(any_lab: 
 
 
 def test_a_changelog_that_is_made_again_while_the_job_is_down_is_told_and_no_state_wiped(
-    any_lab: MemoryLab,
+    lab: MemoryLab,
 ) -> None:
-    lab = any_lab
     run_once(lab)
     before = state(lab)
     lab.kafka.make_again("changelog")
@@ -109,8 +101,7 @@ def test_a_host_without_state_does_not_begin_with_none(lab: MemoryLab) -> None:
         assert_told(again, "changelog")
 
 
-def test_a_standby_keeps_its_state_when_the_changelog_is_made_again(any_lab: MemoryLab) -> None:
-    lab = any_lab
+def test_a_standby_keeps_its_state_when_the_changelog_is_made_again(lab: MemoryLab) -> None:
     with active_of(lab) as active:
         standby = lab.container("b").want(1, Role.STANDBY, 1)
         active.process(40)
@@ -132,8 +123,7 @@ def test_a_changelog_that_was_only_cut_off_is_told_as_that(lab: MemoryLab) -> No
     standby.await_all(lambda each: "it begins at offset 4" in each.detail)
 
 
-def test_an_input_that_is_made_again_and_has_grown_is_not_read_from_its_middle(any_lab: MemoryLab) -> None:
-    lab = any_lab
+def test_an_input_that_is_made_again_and_has_grown_is_not_read_from_its_middle(lab: MemoryLab) -> None:
     active = lab.begun(40)
     changes, outputs = committed_in(lab, "changelog"), committed_in(lab, "out")
     with lab.kafka.lock:
