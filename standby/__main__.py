@@ -23,7 +23,7 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
     from pathlib import Path
 
     from standby.cluster import ClusterConfig
-    from standby.config import parse_recorded
+    from standby.config import parse
     from standby.kernel.environment import Environment
     from standby.kernel.replicas import LocalReplicas
     from standby.kernel.restore.snapshots import Snapshots
@@ -61,7 +61,7 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
             return find_leftovers(directories, cluster.name, host, REAL.now_ms())
 
         def purge(job: JobDefinition) -> None:
-            named = () if cluster.is_pool else parse_recorded(job.config).state_dirs
+            named = () if cluster.is_pool else parse(job.config).state_dirs
             purge_run(sorted({*directories, *map(Path, named)}), cluster.name, host, job.name, job.run)
 
         return Kernel(replicas, leftovers, purge, routes, snapshots.close, environment.restores.metrics)

@@ -25,7 +25,7 @@ from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import ClientNames, answer_of
 from standby.adapters.kafka.offsets import EARLIEST, offset_in
 from standby.adapters.kafka.refusals import Refusals
-from standby.config import JobConfig, KafkaSettings, kafka_settings, parse_recorded
+from standby.config import JobConfig, KafkaSettings, kafka_settings, parse
 from standby.errors import Transient, Unavailable
 from standby.shared import naming
 from standby.shared.model import TaskId
@@ -275,6 +275,6 @@ def fence(config: JobConfig, transactional_ids: tuple[str, ...], timeout_seconds
 
 def fence_job(cluster: str, definition: JobDefinition) -> None:
     """Fence the writers of every task of a job; raises as `fence`."""
-    config = parse_recorded(definition.config)
+    config = parse(definition.config)
     tasks = (TaskId(definition.name, config.stage, each) for each in range(definition.tasks))
     fence(config, tuple(naming.transactional_id(cluster, task) for task in tasks))

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from appmaster.records import JobRecord
-from standby.config import Applies, keys, names, parse, parse_recorded, shown, written
+from standby.config import Applies, keys, names, parse, shown, written
 from standby.errors import BadConfiguration, StandfastError
 from standby.shared.wire import JobDefinition
 
@@ -87,7 +87,7 @@ def compare(present: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[Diff
     A default that is written out equals one that is left out. Raises `BadConfiguration` if either configuration is
     invalid.
     """
-    old, new = parse_recorded(present), parse(wanted)
+    old, new = parse(present), parse(wanted)
     found = [
         Difference(key.name, written(before), written(after), key.applies)
         for key, field in keys()
@@ -151,7 +151,7 @@ def rollback(record: JobRecord, active_revisions: Iterable[int]) -> JobRecord:
             f"{definition.revision}, which runs now"
         )
     old = record.former[0]
-    new_config, old_config = parse_recorded(definition.config), parse_recorded(old.config)
+    new_config, old_config = parse(definition.config), parse(old.config)
     has_committed = any(each >= definition.revision for each in active_revisions)
     if has_committed and new_config.stores_version != old_config.stores_version:
         now, before = (each.stores_version or "not set" for each in (new_config, old_config))
@@ -162,7 +162,7 @@ def rollback(record: JobRecord, active_revisions: Iterable[int]) -> JobRecord:
             f"`standfast update` with code that can read it and with {kept}"
         )
     settings = _with_live_keys(old.config, requested_settings(record))
-    parse_recorded(settings)
+    parse(settings)
     returned = replace(old, revision=_next_revision(record), tasks=definition.tasks, topics=definition.topics)
     return _revised(record, returned, {} if settings == dict(old.config) else settings)
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from appmaster.changes.revisions import is_active, requested_settings
 from appmaster.code.rules import JobNeeds
 from appmaster.records import JobRecord
-from standby.config import parse_recorded
+from standby.config import parse
 from standby.errors import BadConfiguration
 
 
@@ -17,7 +17,7 @@ def needs(record: JobRecord) -> JobNeeds:
     former = {each.revision: each.code for each in record.former}
     found = JobNeeds(definition.name, definition.revision, definition.code, record.activated, former)
     try:
-        config = parse_recorded(requested_settings(record))
+        config = parse(requested_settings(record))
     except BadConfiguration:
         # Written by another version of standfast: its code is needed nevertheless.
         return found

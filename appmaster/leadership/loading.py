@@ -22,7 +22,7 @@ from appmaster.planning.state.view import ClusterView
 from appmaster.records import JobRecord, Loaded, failure_of
 from appmaster.topics.input_growth import TopicState
 from locality.hosts import HostInfo, parse_table
-from standby.config import JobConfig, parse_recorded
+from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration
 from standby.shared.wire import JobDefinition
 
@@ -98,7 +98,7 @@ class JobLoading:
                 f"revision {loaded.job.definition.revision}: {self.waiting().get(name, _NOT_ACTIVE)}"
             )
         definition = record.definition
-        config = parse_recorded(requested_settings(record))
+        config = parse(requested_settings(record))
         asked, problem = self._spec(name, config, definition.tasks)
         revisions = {each.revision: each for each in (*reversed(record.former), definition)}
         kept = self.definitions.get(name, {}).items()

@@ -30,7 +30,7 @@ from appmaster.records import JobRecord
 from appmaster.topics import changelog
 from appmaster.topics.ids import TopicFindings, TopicObstacle, judge, kinds, with_topics
 from appmaster.topics.ports import InputTopics
-from standby.config import JobConfig, KafkaSettings, kafka_settings, parse_recorded
+from standby.config import JobConfig, KafkaSettings, kafka_settings, parse
 from standby.errors import StandfastError
 from standby.shared.wire import JobDefinition
 
@@ -160,7 +160,7 @@ class InputGrowth:
             return before
 
     def _look_at(self, name: str, record: JobRecord) -> tuple[str, TopicObstacle | None]:
-        definition, config = record.definition, parse_recorded(requested_settings(record))
+        definition, config = record.definition, parse(requested_settings(record))
         topics = self._connected(name, config)
         judged = judge(definition, config, topics.ids(kinds(definition, config)))
         if judged.obstacle:

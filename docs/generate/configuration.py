@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from standby.config import OWNED_BY_KERNEL, REMOVED, ConfigKey, keys
+from standby.config import OWNED_BY_KERNEL, ConfigKey, keys
 from standby.config.keys import Applies
 
 _HEAD = """\
@@ -70,15 +70,6 @@ _TABLE: Final = """
 |---|---|---|---|---|---|
 """
 
-_REMOVED: Final = """
-## Keys of former versions
-
-A job file with one of these keys is refused. Records of jobs and clusters may still contain them, without effect.
-
-| key | now |
-|---|---|
-"""
-
 #: Beginnings of names, and under which heading their keys stand; the longest that fits decides.
 _SECTIONS: Final[Mapping[str, str]] = {
     "cluster.": "The job",
@@ -115,8 +106,7 @@ def page() -> str:
     for key, each in keys():
         sections[_section(key.name)].append(_row(key, each))
     tables = [_TABLE.format(title=title) + _lines(rows) for title, rows in sections.items()]
-    removed = [f"| `{name}` | {now} |" for name, now in sorted(REMOVED.items())]
-    return _HEAD.format(owned=owned) + "".join(tables) + _REMOVED + _lines(removed)
+    return _HEAD.format(owned=owned) + "".join(tables)
 
 
 def _lines(rows: list[str]) -> str:

@@ -14,13 +14,11 @@ from standby.config.kafka import (
 )
 from standby.config.keys import Applies, ConfigKey
 from standby.config.parse import (
-    REMOVED,
     flatten,
     in_one_form,
     is_harmless,
     is_text,
     parse,
-    parse_recorded,
     shown,
     written,
 )
@@ -29,7 +27,6 @@ from standby.config.whole import JobConfig, keys, names
 __all__ = [
     "CHANGELOG_RECORD_BYTES",
     "OWNED_BY_KERNEL",
-    "REMOVED",
     "Applies",
     "ConfigKey",
     "JobConfig",
@@ -43,7 +40,6 @@ __all__ = [
     "librdkafka_settings",
     "names",
     "parse",
-    "parse_recorded",
     "shown",
     "written",
 ]

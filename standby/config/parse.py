@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final
@@ -16,17 +15,6 @@ from standby.config.keys import ConfigKey
 from standby.config.whole import JobConfig, keys
 from standby.errors import BadConfiguration
 from standby.security import disclosure
-
-#: Keys of former versions, and the behaviour that replaces them. A job file with one of them is refused; recorded
-#: configurations of jobs and clusters may contain them.
-REMOVED: Final[Mapping[str, str]] = {
-    "code.sync.seconds": "a candidate retries fetching missing code at least every 30 s",
-    "job.hotstandby.prepare.timeout.ms": "a planned hand-over waits 10 s for the standby to be ready",
-    "job.hotstandby.query": "standbys are warm, unless job.hotstandby.warm is false",
-    "job.hotstandby.restore.delay.ms": "lost copies wait at most 3 s for a running failover to end",
-    "job.hotstandby.suspect.grace.ms": "a silent container that YARN still lists may come back within 3 s",
-    "yarn.am.heartbeat.interval.ms": "the application master talks to the ResourceManager every 200 ms",
-}
 
 
 def shown(name: str, value: str) -> str:
@@ -42,7 +30,7 @@ def is_harmless(name: str, value: str) -> bool:
 @cache
 def _own_names() -> frozenset[str]:
     """Return the names of our own settings, including those that a job must not set."""
-    return frozenset({*(key.name for key, _ in keys()), *REMOVED, *OWNED_BY_KERNEL})
+    return frozenset({*(key.name for key, _ in keys()), *OWNED_BY_KERNEL})
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -137,22 +125,6 @@ def _in_one_form(kind: str, text: str) -> str:
         return text
 
 
-def parse_recorded(flat: Mapping[str, str]) -> JobConfig:
-    """Return the recorded configuration of a job or its cluster, maybe of a former version; like `parse`."""
-    return parse({name: _as_recorded(name, text) for name, text in flat.items() if name not in REMOVED})
-
-
-def _as_recorded(name: str, text: str) -> str:
-    """Return a recorded value in the form for `parse`: former versions may have accepted more forms."""
-    kind = _kinds().get(name)
-    if kind == "bool":
-        return text.strip().lower()
-    if kind == "int":
-        with suppress(ValueError):
-            return str(int(text))
-    return text if kind is None else text.strip()
-
-
 def parse(flat: Mapping[str, str]) -> JobConfig:
     """Return the validated configuration in ``flat``.
 
@@ -170,8 +142,6 @@ def parse(flat: Mapping[str, str]) -> JobConfig:
                 values[each.name] = _value(key, str(each.type), text)
             except ValueError as error:
                 wrong.append(f"{name}: {error}")
-        elif name in REMOVED:
-            wrong.append(f"{name}: this key is gone, remove it; {REMOVED[name]}")
         elif name in OWNED_BY_KERNEL:
             wrong.append(f"{name}: exactly-once depends on this setting, a job cannot change it; remove it")
         elif name.startswith("kafka."):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from standby.config import parse_recorded
+from standby.config import parse
 from standby.control.effects import (
     Assign,
     CloseStream,
@@ -195,7 +195,7 @@ def _lag_bounds(jobs: Mapping[str, JobDefinition]) -> dict[str, int]:
     bounds: dict[str, int] = {}
     for name, job in jobs.items():
         try:
-            bounds[name] = parse_recorded(job.config).lag_time_ms
+            bounds[name] = parse(job.config).lag_time_ms
         except BadConfiguration:
             continue  # the kernel reports what is wrong with it
     return bounds

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from standby.config import parse_recorded
+from standby.config import parse
 from standby.feeding.state import FeedingPolicy
 from standby.kernel.active.ownership import Ownership
 from standby.kernel.active.topic_ids import TopicIdCheck
@@ -44,7 +44,7 @@ class JobKernel:
     def __init__(self, environment: Environment, definition: JobDefinition) -> None:
         self.definition = definition
         """The newest definition of this run and revision; replaced by the conductor, read from any thread."""
-        self.config: Final = parse_recorded(definition.config)
+        self.config: Final = parse(definition.config)
         self.environment: Final = environment
         self._watched: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
         name = definition.name

@@ -25,7 +25,7 @@ from appmaster.cli.shared.jobfile import JobFile, add_settings, load
 from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord
-from standby.config import parse_recorded
+from standby.config import parse
 from standby.errors import BadConfiguration
 from standby.feed.functions import job_code
 
@@ -132,7 +132,7 @@ def restore(
     settings = next((each.settings for each in present.values() if each.settings), {})
     given = [each.partition("=")[0].strip() for each in arguments.settings]
     check_restores(cluster, settings, job.config, given)
-    config = parse_recorded({**job.flat, **settings})
+    config = parse({**job.flat, **settings})
     numbers = [
         each
         for each in range(1, config.cells + 1)

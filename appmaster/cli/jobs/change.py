@@ -37,7 +37,7 @@ from appmaster.records import JobRecord
 from standby.adapters.kafka.clients import check_clients
 from standby.code.bundles import pack
 from standby.code.reserved import check_names
-from standby.config import JobConfig, kafka_settings, parse_recorded
+from standby.config import JobConfig, kafka_settings, parse
 from standby.errors import BadConfiguration, Unavailable
 from standby.feed.functions import check_starts_no_spark, job_code, step_of
 from standby.feed.make import check_transform
@@ -174,7 +174,7 @@ def _wait(
     """Return the leader's status after the roll-out; None if the command does not wait for it."""
     if arguments.wait == "none":
         return None
-    config, definition = parse_recorded(requested_settings(record)), record.definition
+    config, definition = parse(requested_settings(record)), record.definition
     goal = rollout.Goal(
         definition.name,
         definition.revision,

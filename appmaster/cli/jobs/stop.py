@@ -27,7 +27,7 @@ from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_job_command, open_client, record_of
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, printed_as_json
-from standby.config import kafka_settings, parse_recorded
+from standby.config import kafka_settings, parse
 from standby.errors import StandfastError, Unavailable
 from standby.shared import naming
 
@@ -85,7 +85,7 @@ def _delete(arguments: argparse.Namespace) -> int:
                     progress.say(f"warning: some of it may be left there, and is never used again: {why}")
         progress.say("removing changelog and offsets")
         try:
-            topics = Topics(kafka_settings(parse_recorded(definition.config)))
+            topics = Topics(kafka_settings(parse(definition.config)))
             topics.delete([definition.changelog])
             topics.delete_group(definition.group)
         except StandfastError as error:

@@ -17,7 +17,7 @@ from appmaster.cli.launch import application
 from appmaster.cli.launch.starting import serves_job
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
-from standby.config import JobConfig, parse_recorded
+from standby.config import JobConfig, parse
 from standby.shared.model import TaskRecord
 from standby.shared.wire import JobDefinition
 from standby.sweep import FILE, Sweep
@@ -50,7 +50,7 @@ def sweep(
     cluster: str, definition: JobDefinition, hosts: Sequence[str], driver: Any, deadline: Deadline
 ) -> str:
     """Remove a job's state from hosts; return why some may be left, empty if none is."""
-    config: JobConfig = parse_recorded(definition.config)
+    config: JobConfig = parse(definition.config)
     wanted = Sweep(config.state_dirs, cluster, definition.name, definition.run)
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
         # In a file, because YARN's scripts do not keep quotes in a variable.

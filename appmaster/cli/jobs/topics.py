@@ -26,7 +26,7 @@ from appmaster.cli.shared.output import Progress, print_table, printed_as_json
 from appmaster.planning.state.job import JobState
 from appmaster.records import JobRecord
 from appmaster.topics.ids import accept, kinds, with_topics
-from standby.config import JobConfig, kafka_settings, parse_recorded
+from standby.config import JobConfig, kafka_settings, parse
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.shared.model import TopicIdentity
 from standby.shared.wire import JobDefinition
@@ -53,7 +53,7 @@ def _topics(arguments: argparse.Namespace) -> int:
         raise BadConfiguration("--from goes with --accept TOPIC")
     with open_client(arguments) as client:
         present = present_job(arguments.job, client)
-        definition, config = present.record.definition, parse_recorded(requested_settings(present.record))
+        definition, config = present.record.definition, parse(requested_settings(present.record))
         found = Topics(kafka_settings(config)).ids(kinds(definition, config))
         if arguments.accept:
             topics = accept(definition, config, arguments.accept, found, arguments.start)

@@ -28,7 +28,7 @@ from appmaster.cli.shared.output import complain, printed_as_json
 from appmaster.cli.shared.parsers import add_timeout
 from appmaster.cli.shared.waiting import PollResult, until
 from appmaster.topics.partitioners import PARTITIONERS
-from standby.config import parse_recorded
+from standby.config import parse
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.shared.model import Role
 from standby.shared.peers import PeerAddress
@@ -82,7 +82,7 @@ def _get(arguments: argparse.Namespace) -> int:
         raise BadConfiguration("--max-lag-ms needs --standby: an active is never behind")
     with open_client(arguments) as client:
         definition = record_of(arguments.job, client).definition
-        stores = parse_recorded(definition.config).stores
+        stores = parse(definition.config).stores
         if arguments.store not in stores:
             raise BadConfiguration(
                 f"{arguments.job} has no store {arguments.store}; it has {', '.join(stores)}"

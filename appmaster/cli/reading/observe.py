@@ -30,7 +30,7 @@ from appmaster.cli.shared.ended_applications import (
 )
 from appmaster.cli.shared.output import print_table, printed_as_json
 from appmaster.eventlog.entries import EntryKind
-from standby.config import JobConfig, kafka_settings, parse_recorded
+from standby.config import JobConfig, kafka_settings, parse
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.shared import naming
 
@@ -249,7 +249,7 @@ def _containers(arguments: argparse.Namespace) -> int:
 
 def _events(arguments: argparse.Namespace) -> int:
     with open_client(arguments) as client:
-        config = parse_recorded(record_of(arguments.job, client).definition.config)
+        config = parse(record_of(arguments.job, client).definition.config)
         _, found = applications_of(client)
         ends = {each.application: each for each in found}
     topic = naming.event_topic(arguments.cluster or arguments.job)
@@ -324,7 +324,7 @@ def _logs_of_yarn(arguments: argparse.Namespace, client: ClusterClient) -> list[
     with yarn.skein_client() as driver:
         past, cells = JobHistory(), 0
         try:
-            config = parse_recorded(record_of(arguments.job, client).definition.config)
+            config = parse(record_of(arguments.job, client).definition.config)
         except BadConfiguration:
             # A failed submit leaves no job, but YARN remembers its applications.
             if client.zookeeper.tree.exists():

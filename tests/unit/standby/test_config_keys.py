@@ -8,25 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.changes.compatibility import OF_THE_CLUSTER, check_joins, cluster_settings
-from appmaster.changes.revisions import OF_THE_RUN, compare, rollback, update
-from appmaster.cli.launch.application import HEARTBEAT_MS
-from appmaster.code.service import SYNC_SECONDS
+from appmaster.changes.compatibility import OF_THE_CLUSTER
+from appmaster.changes.revisions import OF_THE_RUN
 from appmaster.config import cluster_config, job_demand, planner_policy
 from appmaster.planning.state.job import PlannerPolicy
-from appmaster.records import JobRecord
 from standby.cluster import ClusterConfig, dump, load
-from standby.config import REMOVED, JobConfig, keys, parse, parse_recorded, shown
+from standby.config import JobConfig, keys, parse
 from standby.config.cluster import ClusterKeys
 from standby.config.keys import ConfigKey, key
 from standby.config.planner import PlannerKeys
 from standby.errors import BadConfiguration
-from standby.shared.wire import JobDefinition
 from tests.cases import case
 from tests.fakes.jobs import JOB
 
 MINIMAL = {**JOB, "job.name": "a"}
-FORMER = {**MINIMAL, **dict.fromkeys(REMOVED, "77")}
 
 #: What a number's name ends with where it has a unit.
 UNITS = {
@@ -131,78 +126,11 @@ def test_value_that_its_declaration_does_not_allow_is_refused() -> None:
             parse({**MINIMAL, name: value})
 
 
-# ---- keys of former versions ----
-
-
-def test_job_file_that_names_a_removed_key_is_told_what_holds_now() -> None:
-    with pytest.raises(BadConfiguration) as refused:
-        parse({**FORMER, "job.container.count": "0"})
-    said = str(refused.value)
-    for name, now in REMOVED.items():
-        assert f"{name}: this key is gone, remove it; {now}" in said
-    assert "job.container.count: 0 is below" in said, "with all else that is wrong"
-
-
-def test_what_holds_now_is_what_the_job_file_is_told() -> None:
-    assert PlannerPolicy().prepare_timeout_ms == 10_000
-    assert PlannerPolicy().restore_delay_ms == PlannerPolicy().suspect_grace_ms == 3_000
-    assert (HEARTBEAT_MS, SYNC_SECONDS) == (200, 30)
-    for name, value in {
-        "job.hotstandby.prepare.timeout.ms": "10 s",
-        "job.hotstandby.query": "job.hotstandby.warm",
-        "job.hotstandby.restore.delay.ms": "3 s",
-        "job.hotstandby.suspect.grace.ms": "3 s",
-        "yarn.am.heartbeat.interval.ms": "200 ms",
-        "code.sync.seconds": "30 s",
-    }.items():
-        assert value in REMOVED[name]
-
-
-def test_no_removed_key_is_declared_and_each_is_shown() -> None:
-    assert not set(REMOVED) & {key.name for key, _ in keys()}
-    assert {shown(name, "77") for name in REMOVED} == {"77"}
-
-
-def test_what_a_former_version_recorded_of_a_job_is_read() -> None:
-    assert parse_recorded(FORMER) == parse(MINIMAL)
-    assert compare(FORMER, MINIMAL) == ()
-    record = JobRecord(JobDefinition("a", "r1", FORMER, "changelog", "group", 1))
-    assert update(record, MINIMAL, "").is_nothing
-    changed = update(record, {**MINIMAL, "task.outputs": "out"}, "")
-    assert [each.key for each in changed.differences] == ["task.outputs"]
-    returned = rollback(changed.record, ())
-    assert parse_recorded(returned.definition.config) == parse(MINIMAL)
-    with pytest.raises(BadConfiguration, match=r"code\.sync\.seconds: this key is gone"):
-        update(record, {**MINIMAL, "code.sync.seconds": "5"}, "")
-
-
-def test_what_is_refused_today_and_was_taken_when_it_was_recorded_is_read_as_it_was_meant() -> None:
-    recorded = {
-        **MINIMAL,
-        "job.name": " a ",
-        "job.container.count": "1_0",
-        "job.hotstandby.enabled": "tRUE",
-        "kafka.client.id": " c ",
-    }
-    config = parse_recorded(recorded)
-    assert (config.job_name, config.container_count, config.standby_enabled) == ("a", 10, True)
-    assert config.kafka == {"client.id": " c "}
-    with pytest.raises(BadConfiguration) as refused:
-        parse(recorded)
-    for each in ("job.name", "job.container.count", "job.hotstandby.enabled"):
-        assert f"{each}: " in str(refused.value)
-
-
-def test_job_joins_a_cluster_that_a_former_version_started() -> None:
-    settings = {**cluster_settings(parse(MINIMAL)), "code.sync.seconds": "5"}
-    check_joins("shared", settings, {**MINIMAL, "cluster.name": "shared"})
-
-
-def test_cluster_s_file_of_a_former_version_is_read(tmp_path: Path) -> None:
+def test_cluster_s_file_without_every_key_is_read(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     path.write_text(
         '{"name":"a","zookeeper":"z:1","cell":2,"heartbeat_interval_ms":300,"heartbeat_timeout_ms":4000,'
-        '"suspect_grace_ms":1000,"code_sync_seconds":5,"racks":{"h":"/r"},"state_dirs":["/s"],"kafka":{"a":"b"},'
+        '"racks":{"h":"/r"},"state_dirs":["/s"],"kafka":{"a":"b"},'
         '"zookeeper_tls":{"ca":"/ca"}}',
         encoding="utf-8",
     )
