@@ -27,7 +27,6 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
     from standby.kernel.environment import Environment
     from standby.kernel.replicas import LocalReplicas
     from standby.kernel.restore.snapshots import Snapshots
-    from standby.kernel.store.directories import tighten_below
     from standby.kernel.store.leftovers import find_leftovers, purge_run
     from standby.kernel.strays import Roots, Strays
     from standby.process.container import Kernel, main
@@ -51,9 +50,6 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
             STATE_ROUTE: only((PeerRole.OPERATOR,), lookups.answer),
         }
         directories = [Path(each) for each in cluster.state_dirs]
-        for each in directories:
-            tighten_below(each, cluster.name, host)
-
         roots = Roots(tuple(directories), cluster.name, host)
         Strays(roots, replicas.known, environment.opening, REAL.now_ms, cluster.stray_delay_ms).start()
 

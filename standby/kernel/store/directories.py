@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from standby.errors import Unavailable
-from standby.shared.naming import escape
 
 _log: Final = logging.getLogger(__name__)
 
@@ -43,8 +42,8 @@ def make_private(directory: Path, key: str = "job.state.dir") -> None:
 def tighten(directory: Path) -> bool:
     """Revoke other users' permissions on a directory of this user; return whether there were any.
 
-    An earlier release, or its umask, may have left them. A directory that others may write to is left as it is,
-    because its content may be theirs: `check_owners` refuses it.
+    An administrator who created it may have left them. A directory that others may write to is left as it is, because
+    its content may be theirs: `check_owners` refuses it.
     """
     try:
         status = directory.lstat()
@@ -60,16 +59,6 @@ def tighten(directory: Path) -> bool:
         return False
     _log.info("%s had mode %o; it is now accessible to its owner only", directory, mode)
     return True
-
-
-def tighten_below(state_dir: Path, cluster: str, host: str) -> None:
-    """Revoke other users' permissions on a cluster's state on this host, left by an earlier release (`tighten`).
-
-    Restricting the upper directories protects those below. The state directory itself keeps its mode, because it may
-    contain other things.
-    """
-    for each in (state_dir / escape(cluster), state_dir / escape(cluster) / escape(host)):
-        tighten(each)
 
 
 def check_owners(directory: Path, user: int | None = None, key: str = "job.state.dir") -> None:

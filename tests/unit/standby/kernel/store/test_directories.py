@@ -9,7 +9,7 @@ import pytest
 
 from appmaster.code.store import BundleStore
 from standby.errors import Unavailable
-from standby.kernel.store.directories import check_owners, make_private, tighten, tighten_below
+from standby.kernel.store.directories import check_owners, make_private, tighten
 
 USER, OTHER = 54_321, 12_345
 
@@ -77,22 +77,10 @@ def test_link_is_followed_to_where_state_would_really_lie(tmp_path: Path, place:
         check_owners(link / "c", USER)
 
 
-def test_directory_of_an_earlier_release_is_taken_from_the_eyes_of_others(place: Path) -> None:
+def test_directory_that_others_may_read_is_made_private(place: Path) -> None:
     assert tighten(place)
     assert mode_of(place) == 0o700
     assert not tighten(place)
-
-
-def test_host_without_state_yet_is_no_reason_for_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    tighten_below(tmp_path, "c", "host")
-    assert not caplog.records
-
-
-def test_state_directory_keeps_its_mode_and_what_is_ours_below_does_not(place: Path) -> None:
-    tighten_below(place.parents[1], "c", "host")
-    assert [mode_of(each) for each in (place.parents[1], place.parents[0], place)] == [0o755, 0o700, 0o700]
 
 
 @as_root
