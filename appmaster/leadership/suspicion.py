@@ -68,7 +68,7 @@ class Suspicion:
     def is_lost(self, now_ms: int, epoch: int, answer: PortAnswer, beat: Beat | None) -> bool:
         """Return whether the leader of ``epoch`` is lost, given what its port and ZooKeeper show now.
 
-        Never true of a leader that leaves no beats, that is, one of an earlier release.
+        Never true of a leader that has not left its first beat yet.
         """
         if epoch != self._epoch:
             self._epoch, self._known_ms = epoch, now_ms

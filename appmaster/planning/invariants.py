@@ -54,9 +54,9 @@ def copies_on_different_hosts(
 ) -> Iterator[str]:
     """No decision places two copies of a task on one host in containers that may hold roles (Invariant 1).
 
-    Two that a ``former`` record has there already break nothing: it may be an older release's, or have been written
-    while a host was unknown. The planner parts them. Policy ``restart``: the stopped container of a displaced copy may
-    stay there until it is given back.
+    Two that a ``former`` record has there already break nothing: it may have been written while a host was unknown. The
+    planner parts them. Policy ``restart``: the stopped container of a displaced copy may stay there until it is given
+    back.
     """
     known = _shared_hosts(view, former) if former is not None else {}
     for containers, shared in _shared_hosts(view, record).items():

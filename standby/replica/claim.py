@@ -186,7 +186,7 @@ def settled_offsets(
             "and submit it again"
         )
     if last is None or (batch is None and any(each is not None and each.metadata for each in committed)):
-        # The last commit was made by a release without commit records.
+        # There is no commit to compare the offsets with, or they do not name theirs.
         return known
     if known is not None and known != last.offsets and batch in (None, last.batch):
         raise StateMismatch(

@@ -33,7 +33,6 @@ class PeerAddress:
     container: str
     host: str
     port: int
-    """0: none, because the container is of an older version."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -52,7 +52,7 @@ class ContainerRecord(msgspec.Struct, frozen=True):
     log_dirs: tuple[str, ...] = ()
     version: int = VERSION
     peer_port: int = 0
-    """The port for `standby.shared.peers`, with mutual TLS; 0: a version without one."""
+    """The port for `standby.shared.peers`, with mutual TLS."""
 
 
 class MemberRecord(msgspec.Struct, frozen=True):
@@ -76,9 +76,9 @@ class MemberRecord(msgspec.Struct, frozen=True):
     version: int = VERSION
     offer: NodeOffer = NodeOffer()
     since_ms: int = 0
-    """When its process began to wait, Unix milliseconds; 0: by a version that did not say."""
+    """When its process began to wait, Unix milliseconds."""
     job: str = ""
-    """The job that it was claimed for; empty: it waits, or was claimed by a version that did not say."""
+    """The job that it was claimed for; empty: it waits."""
 
 
 class _Task(msgspec.Struct, frozen=True):

@@ -196,7 +196,7 @@ class FakeCluster:
         #: YARN grants nothing; Kafka fences nobody: what is under way stays so.
         self.grants_nothing = False
         self.fences_nothing = False
-        #: Whether two copies of a task may be on one host: an older release's leader placed them there.
+        #: Whether two copies of a task may be on one host: they were placed while their hosts were unknown.
         self.may_share_hosts = False
         self.later: list[tuple[int, happened.Event]] = []
         #: Container → what its witness will say of its end.

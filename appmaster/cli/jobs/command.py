@@ -35,7 +35,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     """Mount the commands on the command line."""
     command = partial(add_job_command, subparsers, doc=__doc__)
     text = "hand a task's processor over to a standby, as planned"
-    # "failover" is the word of Samza, and of earlier versions, although nothing has failed.
+    # "failover" is the word of Samza, although nothing has failed.
     parser = command("handover", _hand_over, text, aliases=("failover",))
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(

@@ -95,5 +95,4 @@ def _sources(client: ClusterClient) -> list[BundleSource]:
     return [
         BundleSource(each["candidate"], each["host"], each["peer_port"])
         for each in sorted(candidates, key=lambda each: not each["is_leader"])
-        if each["peer_port"]
     ]

@@ -51,7 +51,7 @@ class TargetCluster:
     settings: Mapping[str, str]
     """As `appmaster.changes.compatibility.cluster_settings` returned them.
 
-    Empty: by a version that did not keep them.
+    Empty: nothing of the cluster runs.
     """
     is_pool: bool = False
     """Whether its containers are processes of a pool; ``applications`` are then only a name for it."""

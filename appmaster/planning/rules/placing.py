@@ -24,8 +24,8 @@ def drop(turn: Turn, cohort: Cohort) -> WriteRecords | None:
 def is_beside_another(turn: Turn, cohort: Cohort, copy: int, host: str) -> bool:
     """Return whether another copy of the tasks is placed on the host of a copy.
 
-    No decision places a copy there, but a record of an older release may, or one that was written while a host was
-    unknown. The loss of that host would end both.
+    No decision places a copy there, but a record that was written while a host was unknown may. The loss of that host
+    would end both.
     """
     record = cohort.record
     others = (turn.holder(cohort, each) for each in record.placed if each not in (copy, record.displaced))

@@ -234,8 +234,8 @@ STAGES: Final[tuple[RuleStage, ...]] = (
             Rule(
                 "drop",
                 situations.always,
-                "a standby that the model has no slot for, that is on the host of another copy (recorded by an older "
-                "release), whose container is to be replaced, that is on a drained host and can go to no other, or "
+                "a standby that the model has no slot for, that is on the host of another copy (recorded while a host "
+                "was unknown), whose container is to be replaced, that is on a drained host and can go to no other, or "
                 "that could only take over with withdrawn code",
                 _alone(placing.drop),
                 (DecisionKind.DROP,),

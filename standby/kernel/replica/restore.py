@@ -237,8 +237,8 @@ class Restore:
         """Return the state, fetched from one peer. Raises the error of a failed fetch."""
         started = self._clock.monotonic()
         address = peers.directory.find(peer.container)
-        if address is None or not address.port:
-            raise Unavailable(f"{peer.container} is not registered, or does not give its state")
+        if address is None:
+            raise Unavailable(f"{peer.container} is not registered")
         self._take_slot(peers, run)
         try:
             is_urgent = self._is_urgent()

@@ -87,7 +87,7 @@ class TransactionSettlement:
         """End hanging transactions in the changelog below ``end`` as decided; return whether there were any.
 
         Nothing is open below ``end`` afterwards. Raises `StateMismatch` when the outcome cannot be determined, and
-        `Unavailable` for transactions that are not the task's, or of a release without commit records.
+        `Unavailable` for transactions that are not the task's.
         """
         stable = self._stable_end(end, _OPEN_SECONDS)
         if stable >= end:
@@ -139,7 +139,7 @@ class TransactionSettlement:
                 self._sweep(later)
             return committed
         if last is None or is_later:
-            # With a release without commit records, it is nearly always an aborted batch. Before the first claim
+            # No commit in the changelog is newer than ``last``: what hangs is an aborted batch. Before the first claim
             # there is no batch.
             self._check_decided(later)
             self._sweep(later, may_be_batch=last is not None or record.claimed)

@@ -215,7 +215,7 @@ def test_a_record_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> No
 
 
 def test_a_registered_container_is_found_by_its_peers(
-    server: LoneZooKeeper, member: Member, client: Any, name: str
+    server: LoneZooKeeper, member: Member, name: str
 ) -> None:
     own = make_client(server.connect, 5_000)
     own.start(timeout=PATIENCE_SECONDS)
@@ -223,10 +223,6 @@ def test_a_registered_container_is_found_by_its_peers(
     assert peers.find(RECORD.container) is None
     member.registered()
     assert peers.find(RECORD.container) == PeerAddress(RECORD.container, "127.0.0.11", 4003)
-    # One of a version that has no such port.
-    old = msgspec.structs.replace(RECORD, container="old", peer_port=0)
-    client.create(container_path(name, "old"), encode(old).replace(b',"peer_port":0', b""))
-    assert peers.find("old") == PeerAddress("old", "127.0.0.11", 0)
     own.stop()
     with pytest.raises(Transient):
         peers.find(RECORD.container)

@@ -147,9 +147,7 @@ def test_no_copy_goes_to_a_host_where_another_may_be_of_which_only_the_container
 
 @pytest.mark.parametrize("is_filled", [False, True], ids=["placed", "being filled"])
 @pytest.mark.parametrize("knows_hosts", [False, True])
-def test_copies_that_an_older_release_recorded_on_one_host_are_parted(
-    is_filled: bool, knows_hosts: bool
-) -> None:
+def test_copies_that_are_recorded_on_one_host_are_parted(is_filled: bool, knows_hosts: bool) -> None:
     """They broke an invariant in the first turn of each leader, for as long as both containers lived."""
     cluster = FakeCluster(
         tasks=2, containers=4, is_mixed=True, hosts=("h1", "h2"), cells=(1,) if knows_hosts else ()

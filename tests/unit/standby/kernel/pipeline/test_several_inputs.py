@@ -82,7 +82,7 @@ def forgotten(lab: MemoryLab) -> None:
 
 
 def test_an_offset_of_one_that_is_gone_and_nowhere_else_is_loud(start: Start) -> None:
-    """As of a release without commit records."""
+    """No commit record shows the offset either."""
 
     def fill(lab: MemoryLab) -> None:
         forgotten(lab)
