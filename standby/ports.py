@@ -93,7 +93,7 @@ class Feed(Protocol):
         deliver: Deliver,
         until: Mapping[TaskId, Offsets] | None = None,
     ) -> None:
-        """Start reading each task's partition of every input at its position; return once the query is running.
+        """Start reading each task's partition of every input at its position; return once the feed is running.
 
         With ``until``, for the same tasks, nothing at or after those offsets is read or passed to the job's
         transform, and the feed ends by itself, without a failure, once everything before them is delivered. They

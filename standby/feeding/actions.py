@@ -86,16 +86,16 @@ class Reclaim:
 
 @dataclass(frozen=True, slots=True)
 class StopFeed:
-    """End the query after a running batch. Answered by `FeedStopped`."""
+    """End the feed after a running batch. Answered by `FeedStopped`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartFeed:
-    """Begin a query; answered by `FeedStarted` or `StartFailed`."""
+    """Start the feed; answered by `FeedStarted` or `StartFailed`."""
 
     positions: Mapping[TaskId, Offsets]
     until: Mapping[TaskId, Offsets] | None = None
-    """Where the query ends; None: it does not end."""
+    """Where the feed ends; None: it does not end."""
     is_smaller: bool = False
     """Whether its batches must be much smaller than before."""
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from standby.feeding import failures, queries, suspects, warming
+from standby.feeding import failures, feeds, suspects, warming
 from standby.feeding.actions import FeedingAction, Reclaim
 from standby.feeding.events import (
     Closed,
@@ -88,7 +88,7 @@ def patience(state: FeedingState) -> float:
     """Return for how many seconds only an event can make something due."""
     if state.is_apart:
         return _LOOK_APART_SECONDS
-    if state.query is not None or state.members:
+    if state.feed is not None or state.members:
         return min(_LOOK_SECONDS, max(0.0, start_at(state) - state.now) or _LOOK_SECONDS)
     return max(0.0, max(state.warm_at, state.outlook.quiet_until) - state.now)
 
@@ -105,13 +105,13 @@ def _joined(state: FeedingState, event: Joined) -> FeedingStep:
 
 
 def _left(state: FeedingState, event: Left) -> FeedingStep:
-    is_fed = state.query is not None and event.task in state.query.members
+    is_fed = state.feed is not None and event.task in state.feed.members
     state = drop(state, event.task)
-    return queries.stop(state) if is_fed else (state, ())
+    return feeds.stop(state) if is_fed else (state, ())
 
 
 def _closed(state: FeedingState, event: Closed) -> FeedingStep:
-    return queries.stop(state)
+    return feeds.stop(state)
 
 
 def _code_refused(state: FeedingState, event: CodeRefused) -> FeedingStep:
@@ -119,7 +119,7 @@ def _code_refused(state: FeedingState, event: CodeRefused) -> FeedingStep:
 
 
 def _watched(state: FeedingState, event: Watched) -> FeedingStep:
-    return queries.watched(state)
+    return feeds.watched(state)
 
 
 def _turned(state: FeedingState, event: Turned) -> FeedingStep:
@@ -131,8 +131,8 @@ def _turned(state: FeedingState, event: Turned) -> FeedingStep:
     if suspect is not None:
         return suspects.attend(state, suspect)
     if is_any_left_out(state) and state.now >= start_at(state):
-        return queries.begin(state, Beginning())
-    if state.members or state.query is not None:
+        return feeds.begin(state, Beginning())
+    if state.members or state.feed is not None:
         return state, ()
     return replace(state, is_idle=True), ()
 
@@ -151,7 +151,7 @@ def _turn_ended(state: FeedingState, event: TurnEnded) -> FeedingStep:
 
 
 def _feed_started(state: FeedingState, event: FeedStarted) -> FeedingStep:
-    return queries.started(state), ()
+    return feeds.started(state), ()
 
 
 def _start_failed(state: FeedingState, event: StartFailed) -> FeedingStep:
@@ -172,13 +172,13 @@ def _due_suspect(state: FeedingState) -> TaskId | None:
 
 
 def _stopped(state: FeedingState, doing: StoppingFeed | Beginning, event: FeedStopped) -> FeedingStep:
-    query = state.query
-    if query is None:
+    feed = state.feed
+    if feed is None:
         return state, ()
-    state, dropped = failures.drop_failed(replace(state, query=None), query, event.failed)
+    state, dropped = failures.drop_failed(replace(state, feed=None), feed, event.failed)
     if isinstance(doing, StoppingFeed):
         return state, dropped
-    state, actions = queries.begin(state, doing)
+    state, actions = feeds.begin(state, doing)
     return state, (*dropped, *actions)
 
 

@@ -103,7 +103,7 @@ class FeedEnded:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A running query may silently stop delivering; time to check that it delivers."""
+    """A running feed may silently stop delivering; time to check that it delivers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +129,12 @@ class FeedStopped:
 
 @dataclass(frozen=True, slots=True)
 class FeedStarted:
-    """The query is running."""
+    """The feed is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """The query could not be started."""
+    """The feed could not be started."""
 
     failure: FeedFailure
 

@@ -16,7 +16,7 @@ from standby.feeding.state import (
     FeedFailure,
     FeedingState,
     FeedMember,
-    RunningQuery,
+    RunningFeed,
     Skipping,
 )
 from standby.replica.failing import FailureOf, back_off_seconds
@@ -33,48 +33,48 @@ _FEED_FAILURES: Final = 5
 
 def feed_ended(state: FeedingState, event: FeedEnded) -> FeedingStep:
     """Handle a feed that ended by itself; tasks that did not fail are to be fed again."""
-    query, failure = state.query, event.failure
-    if query is None:
+    feed, failure = state.feed, event.failure
+    if feed is None:
         return state, ()
-    state = replace(state, query=None)
-    if query.commits != state.commits:
+    state = replace(state, feed=None)
+    if feed.commits != state.commits:
         state = replace(state, failures=0)
     if event.failed:
-        state, actions = drop_failed(state, query, event.failed)
+        state, actions = drop_failed(state, feed, event.failed)
         return replace(state, retry_at=0.0), actions
     if failure.cause is FeedEndCause.AWAY:
-        return _hold_up(state, query, failure)
-    apart = query.apart
-    member = None if apart is None else current(state, apart.task, query.members[apart.task])
+        return _hold_up(state, feed, failure)
+    apart = feed.apart
+    member = None if apart is None else current(state, apart.task, feed.members[apart.task])
     has_moved = apart is not None and member is not None and member.committed != apart.start
     if apart is not None and has_moved and failure.cause is FeedEndCause.BY_ITSELF:
         return suspects.progressed(state, apart.task)
     if failure.cause is FeedEndCause.CODE:
-        return _code_failed(state, query, failure)
-    return _feed_failed(state, query.members, failure)
+        return _code_failed(state, feed, failure)
+    return _feed_failed(state, feed.members, failure)
 
 
 def start_failed(state: FeedingState, failure: FeedFailure) -> FeedingStep:
-    """Handle a query that could not be started."""
-    query = state.query
-    if query is None:
+    """Handle a feed that could not be started."""
+    feed = state.feed
+    if feed is None:
         return state, ()
-    state = replace(state, query=None)
+    state = replace(state, feed=None)
     if failure.cause is not FeedEndCause.AWAY:
-        return _feed_failed(state, query.members, failure)
-    state, actions = _hold_up(state, query, failure)
+        return _feed_failed(state, feed.members, failure)
+    state, actions = _hold_up(state, feed, failure)
     # Start the others at once, not at the next check.
     return state, (*actions, LookAgain())
 
 
-def drop_failed(state: FeedingState, query: RunningQuery, failed: Sequence[TaskFailure]) -> FeedingStep:
+def drop_failed(state: FeedingState, feed: RunningFeed, failed: Sequence[TaskFailure]) -> FeedingStep:
     """Remove the tasks whose batch failed from the feed.
 
     If the job's code failed, the task is run alone from now on; otherwise it ends.
     """
     actions: list[FeedingAction] = []
     for each in failed:
-        number = query.members.get(each.task)
+        number = feed.members.get(each.task)
         member = None if number is None else current(state, each.task, number)
         if member is not None:
             state, more = _failed(state, member, each)
@@ -174,35 +174,35 @@ def _is_tried_again(
     return state, failed.may_pass and is_first
 
 
-def _code_failed(state: FeedingState, query: RunningQuery, failure: FeedFailure) -> FeedingStep:
+def _code_failed(state: FeedingState, feed: RunningFeed, failure: FeedFailure) -> FeedingStep:
     """Find out on which task's input the transform fails: its error names neither task nor record."""
     error = failure.error
     assert error is not None
     note = note_error(f"the job's transform failed: {error}\n{failure.story}")
     actions: tuple[FeedingAction, ...]
-    if query.apart is not None or len(query.members) == 1:
-        (task,) = query.members
-        member = current(state, task, query.members[task])
-        if query.apart is not None:
+    if feed.apart is not None or len(feed.members) == 1:
+        (task,) = feed.members
+        member = current(state, task, feed.members[task])
+        if feed.apart is not None:
             state = replace(state, failures=0)
         if member is None:
             return state, (note,)
-        until = None if query.apart is None else query.apart.until
+        until = None if feed.apart is None else feed.apart.until
         state, actions = suspects.failed(state, member, until, error)
         return state, (note, *actions)
     state = replace(state, failures=state.failures + 1)
     if state.failures < _FEED_FAILURES:
-        return suspects.accused(state, tuple(query.members)), (note,)
+        return suspects.accused(state, tuple(feed.members)), (note,)
     # Each of them succeeded alone, repeatedly.
-    state, actions = _feed_failed(state, query.members, failure)
+    state, actions = _feed_failed(state, feed.members, failure)
     return state, (note, *actions)
 
 
-def _hold_up(state: FeedingState, query: RunningQuery, away: FeedFailure) -> FeedingStep:
+def _hold_up(state: FeedingState, feed: RunningFeed, away: FeedFailure) -> FeedingStep:
     """Exclude tasks whose input is unavailable until it is back, so that the others can be fed at once."""
-    held = [task for task in query.members if task.partition in away.partitions]
-    if len(held) == len(query.members):
-        return _feed_failed(state, query.members, away)
+    held = [task for task in feed.members if task.partition in away.partitions]
+    if len(held) == len(feed.members):
+        return _feed_failed(state, feed.members, away)
     note = WriteLog(f"{', '.join(map(str, held))}: not fed until their input is available again: {away.told}")
     until = state.now + _HELD_UP_SECONDS
     return replace(state, held_up={**state.held_up, **dict.fromkeys(held, until)}), (note,)

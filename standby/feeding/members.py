@@ -53,7 +53,7 @@ def together(state: FeedingState) -> dict[TaskId, FeedMember]:
 
 def is_any_left_out(state: FeedingState) -> bool:
     """Return whether a task that should be fed together with others is not."""
-    running = state.query.members if state.query is not None else {}
+    running = state.feed.members if state.feed is not None else {}
     return any(running.get(task) != member.number for task, member in together(state).items())
 
 

@@ -112,8 +112,8 @@ class Apart:
 
 
 @dataclass(frozen=True, slots=True)
-class RunningQuery:
-    """A started query, and its tasks."""
+class RunningFeed:
+    """The feed as it was started, and its tasks."""
 
     members: Mapping[TaskId, int]
     """The number of each member."""
@@ -172,10 +172,10 @@ class StoppingFeed:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The feed is being stopped, so that another query can start."""
+    """The feed is being stopped, so that it can start again with other tasks."""
 
     apart: Apart | None = None
-    """The single task of the next query; None: all tasks that are fed together."""
+    """The single task that it starts with; None: all tasks that are fed together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class FeedingState:
     commits: int = 0
     """Number of task batches committed so far."""
     is_delivering: bool = False
-    """Whether a batch of the query is being processed."""
+    """Whether a batch of the feed is being processed."""
     is_awaited: bool = False
     """Whether a command is waiting for the pipeline."""
     input_ends: Mapping[int, int | None] = field(default_factory=dict)
@@ -256,7 +256,7 @@ class FeedingState:
     outlook: Outlook = field(default_factory=Outlook)
 
     members: Mapping[TaskId, FeedMember] = field(default_factory=dict)
-    query: RunningQuery | None = None
+    feed: RunningFeed | None = None
     doing: Doing | None = None
     """The action whose answer is pending; None: none."""
 
@@ -293,4 +293,4 @@ class FeedingState:
     @property
     def is_apart(self) -> bool:
         """Whether a suspect is being run."""
-        return self.query is not None and self.query.apart is not None
+        return self.feed is not None and self.feed.apart is not None

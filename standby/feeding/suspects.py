@@ -21,8 +21,8 @@ from standby.feeding.actions import (
     WriteLog,
 )
 from standby.feeding.events import TaskFailure
+from standby.feeding.feeds import begin
 from standby.feeding.members import FeedingStep, end_task, note_error, with_member, without
-from standby.feeding.queries import begin
 from standby.feeding.state import (
     LETTERS,
     Apart,

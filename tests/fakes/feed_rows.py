@@ -1,4 +1,4 @@
-"""Tables as a query passes them to a feed: rows at positions of the input."""
+"""Tables as a feed makes them: rows at positions of the input."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class FeedingWorld:
         """Let time pass, and a turn of the pipeline come."""
         self.now += seconds
         self.now_ms += int(seconds * 1_000)
-        if self.state.query is not None:
+        if self.state.feed is not None:
             self.fold(Watched())
         self.fold(Turned())
         self.fold(TurnEnded())
@@ -107,7 +107,7 @@ class FeedingWorld:
         return seconds
 
     def commit(self, task: TaskId, records: int) -> None:
-        """Have a batch of the query committed, as far as one input goes."""
+        """Have a batch of the feed committed, as far as one input goes."""
         first, *others = self.committed[task].each
         self.committed[task] = Offsets((first + records, *others))
         self.commits += 1
@@ -136,8 +136,8 @@ class FeedingWorld:
         state = self.state
         assert state.suspects.keys() <= state.members.keys()
         assert state.held_up.keys() <= state.members.keys()
-        assert state.query is None or state.query.members
-        assert not state.is_apart or (state.query is not None and len(state.query.members) == 1)
+        assert state.feed is None or state.feed.members
+        assert not state.is_apart or (state.feed is not None and len(state.feed.members) == 1)
 
     # ---- what came of it ----
 
@@ -150,7 +150,7 @@ class FeedingWorld:
 
     @property
     def fed(self) -> Mapping[TaskId, int]:
-        return self.state.query.members if self.state.query is not None else {}
+        return self.state.feed.members if self.state.feed is not None else {}
 
     def _observe(self) -> None:
         tasks = self.state.members

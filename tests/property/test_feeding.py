@@ -97,7 +97,7 @@ class World(FeedingWorld):
 
 @st.composite
 def failures_of_tasks(draw: st.DrawFn) -> Callable[[World], tuple[TaskFailure, ...]]:
-    """Return what failed of some tasks of the query, their batches being of so many records."""
+    """Return what failed of some tasks of the feed, their batches being of so many records."""
     kinds = draw(st.lists(st.sampled_from(["none", "code", "late", "size", "lost"]), min_size=3, max_size=3))
     records = draw(st.integers(1, 20))
 
@@ -113,7 +113,7 @@ def failures_of_tasks(draw: st.DrawFn) -> Callable[[World], tuple[TaskFailure, .
 
 def _failure(world: World, task: TaskId, kind: str, records: int) -> TaskFailure:
     first, *others = world.committed[task].each
-    apart = world.state.query.apart if world.state.query is not None else None
+    apart = world.state.feed.apart if world.state.feed is not None else None
     end = Offsets((first + records, *others)) if apart is None else apart.until
     if kind == "lost":
         return TaskFailure(task, Signal.WRITER_LOST, "fenced")
@@ -137,13 +137,13 @@ def _leave(world: World, task: TaskId) -> None:
 
 
 def _commit(world: World, task: TaskId) -> None:
-    query = world.state.query
-    if query is None or task not in query.members:
+    feed = world.state.feed
+    if feed is None or task not in feed.members:
         return
-    if query.apart is None:
+    if feed.apart is None:
         world.commit(task, 5)
     else:
-        world.committed[task] = query.apart.until
+        world.committed[task] = feed.apart.until
         world.commits += 1
 
 
@@ -154,7 +154,7 @@ def _ask_status(world: World, task: TaskId) -> None:
 def _end(
     world: World, failure: FeedFailure, failed: Callable[[World], tuple[TaskFailure, ...]] | None
 ) -> None:
-    if world.state.query is not None:
+    if world.state.feed is not None:
         world.feed_ends(failure, *(failed(world) if failed is not None else ()))
 
 
@@ -192,7 +192,7 @@ STEPS: st.SearchStrategy[Callable[[World], None]] = st.one_of(
     may_skip=st.booleans(),
     steps=st.lists(STEPS, max_size=60),
 )
-def test_whatever_fails_a_query_begins_at_what_is_committed_and_in_the_end_all_are_fed(
+def test_whatever_fails_a_feed_begins_at_what_is_committed_and_in_the_end_all_are_fed(
     policy: ErrorPolicy, may_skip: bool, steps: list[Callable[[World], None]]
 ) -> None:
     world = World(policy, may_skip_lost=may_skip)
@@ -234,16 +234,16 @@ def test_with_skip_exactly_the_bad_record_is_left_out(
     for _ in range(300):
         world.turn(6)
         left_out += [(each.given_up.topic, each.given_up.offset) for each in world.took(TellGivenUp)]
-        query = world.state.query
-        if query is None:
+        feed = world.state.feed
+        if feed is None:
             continue
         task, end = TASKS[0], Offsets((records,) * (2 if two else 1))
-        if query.apart is not None and troubles:
+        if feed.apart is not None and troubles:
             troubles -= 1
             world.feed_ends(TRANSIENT)
             assert world.state.suspects.keys() == {task}, "the search goes on"
             continue
-        until = end if query.apart is None else query.apart.until
+        until = end if feed.apart is None else feed.apart.until
         start = world.committed[task]
         if start.each[0] <= bad < until.each[0]:
             of = FailedInput(until, RAISED, is_code=True)
@@ -251,7 +251,7 @@ def test_with_skip_exactly_the_bad_record_is_left_out(
             continue
         world.committed[task] = until
         world.commits += 1
-        if query.apart is None:
+        if feed.apart is None:
             break
         world.feed_ends()
     assert left_out == [("in", bad)]
@@ -274,13 +274,13 @@ def test_any_number_of_rounds_in_which_the_transform_fails_on_one_task_are_gone_
         world.feed_ends(TRANSFORM)
         while world.state.suspects:
             world.turn(6)
-            query = world.state.query
-            if query is None or query.apart is None:
+            feed = world.state.feed
+            if feed is None or feed.apart is None:
                 continue
-            if query.apart.task == one:
+            if feed.apart.task == one:
                 world.feed_ends(TRANSFORM)
             else:
-                _commit(world, query.apart.task)
+                _commit(world, feed.apart.task)
                 world.feed_ends()
         world.turn(6)
         assert world.fed.keys() == set(TASKS)

@@ -1,6 +1,6 @@
 """The feed of a process's active tasks: `standby.kernel.pipeline` in virtual time, on the real core of its decisions.
 
-A query is a sequence of steps: it computes all tasks of a batch, one after the other, and then commits them
+A feed is a sequence of steps: it computes all tasks of a batch, one after the other, and then commits them
 concurrently. While it is being stopped nothing else is decided, as on the pipeline's thread.
 """
 
@@ -60,8 +60,8 @@ class Fed:
 
 
 @dataclass
-class Query:
-    """A query that runs."""
+class SimulatedFeed:
+    """A feed that runs."""
 
     fed: Mapping[TaskId, Fed]
     at: dict[TaskId, int]
@@ -97,7 +97,7 @@ class Feeding:
         self._is_asking = False
         """Whether an answer is waited for."""
         self._is_at_it = False
-        self._query: Query | None = None
+        self._feed: SimulatedFeed | None = None
         self._joins = 0
         self._commits = 0
         self._turns = 0
@@ -144,12 +144,12 @@ class Feeding:
         self._members.pop(task, None)
 
     def _turn(self) -> None:
-        if not self._state.members and self._state.query is None:
+        if not self._state.members and self._state.feed is None:
             return
-        query, due = self._query, list[FeedingEvent]()
-        if self._state.query is not None and query is not None and query.is_over:
-            self._query = None
-            due.append(FeedEnded(_RAISED, query.failed))
+        feed, due = self._feed, list[FeedingEvent]()
+        if self._state.feed is not None and feed is not None and feed.is_over:
+            self._feed = None
+            due.append(FeedEnded(_RAISED, feed.failed))
         self._fold_first(*due, Turned(), TurnEnded())
 
     def _fold_first(self, *events: FeedingEvent) -> None:
@@ -181,8 +181,10 @@ class Feeding:
                     fed.held.input_ended(fed.run, signal, detail)
             case StartFeed(positions):
                 members = {task: self._members[task] for task in positions}
-                query = self._query = Query(members, {task: each.total for task, each in positions.items()})
-                Runner(self._process, self._run(query), lambda _: self._ended(query)).begin()
+                feed = self._feed = SimulatedFeed(
+                    members, {task: each.total for task, each in positions.items()}
+                )
+                Runner(self._process, self._run(feed), lambda _: self._ended(feed)).begin()
                 self._fold_first(FeedStarted())
             case StopFeed():
                 self._stop()
@@ -207,54 +209,54 @@ class Feeding:
             outlook=Outlook(),
         )
 
-    # ---- the query ----
+    # ---- the feed ----
 
     def _stop(self) -> None:
-        query = self._query
-        if query is None or query.is_over:
-            self._stopped(query)
+        feed = self._feed
+        if feed is None or feed.is_over:
+            self._stopped(feed)
             return
-        self._is_asking = query.is_stopped = True
-        query.wake()
+        self._is_asking = feed.is_stopped = True
+        feed.wake()
 
-    def _stopped(self, query: Query | None) -> None:
-        self._query = None
-        self._fold_first(FeedStopped(query.failed if query is not None else ()))
+    def _stopped(self, feed: SimulatedFeed | None) -> None:
+        self._feed = None
+        self._fold_first(FeedStopped(feed.failed if feed is not None else ()))
 
-    def _ended(self, query: Query) -> None:
-        query.is_over = True
-        if query.is_stopped:
+    def _ended(self, feed: SimulatedFeed) -> None:
+        feed.is_over = True
+        if feed.is_stopped:
             self._is_asking = False
-            self._stopped(query)
+            self._stopped(feed)
             self._go_on()
         else:
             self._look()
 
-    def _run(self, query: Query) -> Course:
-        while not query.is_stopped:
-            batch = {task: fed for task, fed in query.fed.items() if fed.has_input(query.at[task])}
+    def _run(self, feed: SimulatedFeed) -> Course:
+        while not feed.is_stopped:
+            batch = {task: fed for task, fed in feed.fed.items() if fed.has_input(feed.at[task])}
             if not batch:
-                yield self._more_input(query)
+                yield self._more_input(feed)
                 yield self._clock.between(5, 60)
                 continue
             spans: dict[TaskId, tuple[int, int]] = {}
             for task, fed in batch.items():
-                spans[task] = fed.held.next_batch(query.at[task])
+                spans[task] = fed.held.next_batch(feed.at[task])
                 fed.held.running_from = spans[task][0]
                 yield self._clock.between(5, 40)
                 fed.held.running_from = None
-            yield from self._commit(query, spans)
-            if query.failed:
+            yield from self._commit(feed, spans)
+            if feed.failed:
                 return
 
-    def _more_input(self, query: Query) -> Until:
-        for task, fed in query.fed.items():
-            if task not in query.listening:
-                query.listening.add(task)
-                fed.held.log.consumers.append(partial(query.wake, task))
-        return Until(query.waiters)
+    def _more_input(self, feed: SimulatedFeed) -> Until:
+        for task, fed in feed.fed.items():
+            if task not in feed.listening:
+                feed.listening.add(task)
+                fed.held.log.consumers.append(partial(feed.wake, task))
+        return Until(feed.waiters)
 
-    def _commit(self, query: Query, spans: Mapping[TaskId, tuple[int, int]]) -> Course:
+    def _commit(self, feed: SimulatedFeed, spans: Mapping[TaskId, tuple[int, int]]) -> Course:
         failed: list[TaskFailure] = []
         pending = len(spans)
         waiters: list[Callable[[], None]] = []
@@ -264,7 +266,7 @@ class Feeding:
             pending -= 1
             if error is None:
                 self._commits += 1
-                query.at[task] = spans[task][1]
+                feed.at[task] = spans[task][1]
             else:
                 failed.append(TaskFailure(task, _signal_of(error), str(error)))
             if not pending:
@@ -272,12 +274,12 @@ class Feeding:
                     each()
 
         for task, (start, end) in spans.items():
-            fed = query.fed[task]
+            fed = feed.fed[task]
             course = fed.held.commit_batch(fed.run, fed.active, start, end)
             Runner(self._process, course, partial(done, task)).begin()
         if pending:
             yield Until(waiters)
-        query.failed = tuple(failed)
+        feed.failed = tuple(failed)
 
 
 def _signal_of(error: StandfastError) -> Signal:

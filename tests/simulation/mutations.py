@@ -194,7 +194,7 @@ def _input_from_memory() -> AbstractContextManager[None]:
 
 
 def _feed_from_memory() -> AbstractContextManager[None]:
-    """A query begins where its tasks stood when they joined."""
+    """A feed begins where its tasks stood when they joined."""
 
     def observed(state: FeedingState, event: Observed) -> FeedingState:
         seen = members.observed(state, event)

@@ -35,7 +35,7 @@ _LEVELS: Final = {
 
 @dataclass(slots=True)
 class Delivering:
-    """The deliveries of one query; written by the feed's thread."""
+    """The deliveries of the feed since it was started; written by its thread."""
 
     actives: dict[TaskId, ActiveTask] = field(default_factory=dict)
     raised: BaseException | None = None
@@ -65,7 +65,7 @@ class PipelineEffects:
         self.actives: Final[dict[TaskId, ActiveTask]] = {}
         """The tasks that are fed, or are to be fed."""
         self.delivering = Delivering()
-        """The deliveries of the current or the last query."""
+        """Those of the feed as it runs, or ran last."""
         self.is_warming = False
         """Read from any thread."""
         self.runner: Final = runner

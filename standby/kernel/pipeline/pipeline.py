@@ -159,9 +159,9 @@ class Pipeline:
             effects.feed = self._made_feed()
         if effects.feed is None:
             return
-        if self._state.query is not None and (ended := effects.take_end()) is not None:
+        if self._state.feed is not None and (ended := effects.take_end()) is not None:
             self._fold(ended)
-        if self._state.query is not None:
+        if self._state.feed is not None:
             self._fold(Watched())
         self._fold(Turned())
         self._fold(TurnEnded())

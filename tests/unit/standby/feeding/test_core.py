@@ -33,7 +33,7 @@ from standby.feeding.events import (
     Unanswered,
 )
 from standby.feeding.failures import _FEED_FAILURES, _HELD_UP_SECONDS
-from standby.feeding.queries import _DEAF_SECONDS, _MOST_DEAF_SECONDS
+from standby.feeding.feeds import _DEAF_SECONDS, _MOST_DEAF_SECONDS
 from standby.feeding.state import FeedEndCause, FeedFailure
 from standby.replica.lifecycle import Signal
 from standby.shared.model import Fault, LeftOut, Offsets, TaskId
@@ -115,7 +115,7 @@ def test_whoever_leaves_while_it_is_not_fed_disturbs_nobody() -> None:
     assert world.fed.keys() == {ONE}
 
 
-def test_a_failure_that_comes_to_light_while_the_query_is_stopped_counts_unless_the_task_has_left() -> None:
+def test_a_failure_that_comes_to_light_while_the_feed_is_stopped_counts_unless_the_task_has_left() -> None:
     world = feeding(ONE, TWO)
     world.join(THREE)
     world.answers[StopFeed] = deque([events.FeedStopped((lost(ONE),))])
@@ -190,7 +190,7 @@ def test_whoever_has_no_broker_is_left_out_until_one_answers() -> None:
     assert (alone.state.held_up, alone.state.failures) == ({}, 1)
 
 
-def test_a_query_that_brings_nothing_is_begun_anew_later_and_later() -> None:
+def test_a_feed_that_brings_nothing_is_begun_anew_later_and_later() -> None:
     world = feeding(ONE)
     pauses: list[float] = []
     pause = 0.0

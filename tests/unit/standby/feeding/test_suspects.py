@@ -17,7 +17,7 @@ from standby.feeding.actions import (
     TellGivenUp,
 )
 from standby.feeding.events import FailedInput, PastFailed, RecordRead, TaskFailure, Unanswered
-from standby.feeding.queries import _APART_SECONDS
+from standby.feeding.feeds import _APART_SECONDS
 from standby.feeding.state import FeedEndCause, FeedFailure
 from standby.feeding.suspects import _REPORT_SECONDS, _RETRY_SECONDS
 from standby.replica.failing import CodeError, FailureOf, InputRecord

@@ -1,4 +1,4 @@
-"""Decides for which tasks a query starts, and when one that delivers nothing is restarted. Pure."""
+"""Decides for which tasks the feed starts, and when one that delivers nothing is restarted. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from standby.feeding.state import (
     Beginning,
     FeedingState,
     FeedMember,
-    RunningQuery,
+    RunningFeed,
     StoppingFeed,
     WaitingTask,
 )
@@ -21,7 +21,7 @@ from standby.shared.model import TaskId
 #: How long suspects may be run while the others wait, and how long the others are run afterwards.
 _APART_SECONDS: Final = 2.0
 
-#: How long a feed may deliver nothing of a partition that has input, before the query is restarted: after a broker was
+#: How long a feed may deliver nothing of a partition that has input, before it is restarted: after a broker was
 #: away librdkafka may never fetch from a partition again (its issue 4492). The time doubles
 #: after each restart without effect, up to the maximum: if an open transaction hides the input, a restart does not
 #: help.
@@ -30,15 +30,15 @@ _MOST_DEAF_SECONDS: Final = 300.0
 
 
 def stop(state: FeedingState) -> FeedingStep:
-    """End the query, if there is one."""
-    if state.query is None:
+    """End the feed, if there is one."""
+    if state.feed is None:
         return state, ()
     return replace(state, doing=StoppingFeed()), (StopFeed(),)
 
 
 def begin(state: FeedingState, beginning: Beginning) -> FeedingStep:
-    """Start a query, after the current one, if any, has ended."""
-    if state.query is not None:
+    """Start the feed, after it has ended if it is running."""
+    if state.feed is not None:
         return replace(state, doing=beginning), (StopFeed(),)
     if beginning.apart is None:
         return _start(replace(state, apart_since=None), together(state), None)
@@ -46,28 +46,28 @@ def begin(state: FeedingState, beginning: Beginning) -> FeedingStep:
 
 
 def started(state: FeedingState) -> FeedingState:
-    """Return the state in which the query is running: the input of all its tasks is available."""
-    query = state.query
-    if query is None:
+    """Return the state in which the feed is running: the input of all its tasks is available."""
+    feed = state.feed
+    if feed is None:
         return state
     return replace(
         state,
-        held_up={task: until for task, until in state.held_up.items() if task not in query.members},
+        held_up={task: until for task, until in state.held_up.items() if task not in feed.members},
         standing={
-            task: replace(each, since=state.now) if task in query.members else each
+            task: replace(each, since=state.now) if task in feed.members else each
             for task, each in state.standing.items()
         },
     )
 
 
 def watched(state: FeedingState) -> FeedingStep:
-    """Stop a query that has delivered nothing of a task for a long time, although there is input."""
-    query = state.query
-    if query is None:
+    """Stop a feed that has delivered nothing of a task for a long time, although there is input."""
+    feed = state.feed
+    if feed is None:
         return state, ()
     deaf: list[TaskId] = []
     standing = dict(state.standing)
-    for task in query.members:
+    for task in feed.members:
         member = state.members.get(task)
         if member is None:
             continue
@@ -105,7 +105,7 @@ def _start(state: FeedingState, members: dict[TaskId, FeedMember], apart: Apart 
     numbers = {task: member.number for task, member in members.items()}
     begun = replace(
         state,
-        query=RunningQuery(numbers, state.commits, apart),
+        feed=RunningFeed(numbers, state.commits, apart),
         is_too_long=False,
     )
     positions = {task: member.committed for task, member in members.items()}
