@@ -172,9 +172,9 @@ class _Contest:
             return Contestant(name, common, clean)
         credentials = self._scratch / "credentials"
         keys_in(credentials)
-        giver = self._scratch / topic / "giver"
+        provider = self._scratch / topic / "provider"
         return Contestant(
-            name, [*common, "--giver-state", str(giver), "--credentials", str(credentials)], clean
+            name, [*common, "--provider-state", str(provider), "--credentials", str(credentials)], clean
         )
 
 

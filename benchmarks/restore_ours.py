@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--state", type=Path, required=True)
-    parser.add_argument("--giver-state", type=Path)
+    parser.add_argument("--provider-state", type=Path)
     parser.add_argument("--credentials", type=Path)
     arguments = parser.parse_args(argv)
     arguments.start_seconds = time.time() - psutil.Process().create_time()
@@ -56,24 +56,24 @@ def main(argv: Sequence[str] | None = None) -> int:
                     arguments.bootstrap,
                 ),
                 *("--topic", arguments.topic, "--partitions", str(arguments.partitions)),
-                *("--state", str(arguments.giver_state), "--credentials", str(arguments.credentials)),
+                *("--state", str(arguments.provider_state), "--credentials", str(arguments.credentials)),
             ],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-        ) as giver:
-            assert giver.stdout is not None
-            port = int(giver.stdout.readline())
-            meter.answer(restore(arguments, giver.pid, port))
-            assert giver.stdin is not None
-            giver.stdin.close()
+        ) as provider:
+            assert provider.stdout is not None
+            port = int(provider.stdout.readline())
+            meter.answer(restore(arguments, provider.pid, port))
+            assert provider.stdin is not None
+            provider.stdin.close()
     return 0
 
 
 def give(arguments: argparse.Namespace) -> None:
     """Hold every task as a standby and provide copies, until standard input ends."""
-    container = Container(_job(arguments, "-1"), "giver", FixedRecords(None, 1, {0: "giver"}))
+    container = Container(_job(arguments, "-1"), "provider", FixedRecords(None, 1, {0: "provider"}))
     container.want(0, Role.STANDBY)
     container.wait(lambda each: each.phase is Phase.TAILING, _PATIENCE_SECONDS)
     # If it had to restore itself, the compaction after that is not part of the fetching container's cost.
@@ -84,13 +84,13 @@ def give(arguments: argparse.Namespace) -> None:
     container.close()
 
 
-def restore(arguments: argparse.Namespace, giver: int | None, port: int) -> dict[str, object]:
+def restore(arguments: argparse.Namespace, provider: int | None, port: int) -> dict[str, object]:
     """Return the cost until every standby was in sync, and its state then."""
-    job = _job(arguments, "-1" if giver is None else "0")
+    job = _job(arguments, "-1" if provider is None else "0")
     # The provider's own restore, if any, is not part of this contestant's cost; its work from here on is.
-    spent = meter.cpu_seconds((giver,)) if giver is not None else 0.0
-    peers = fetching_from(keys_in(arguments.credentials), "giver", port) if giver is not None else None
-    placed = {1: "taker"} if giver is None else {0: "giver", 1: "taker"}
+    spent = meter.cpu_seconds((provider,)) if provider is not None else 0.0
+    peers = fetching_from(keys_in(arguments.credentials), "provider", port) if provider is not None else None
+    placed = {1: "taker"} if provider is None else {0: "provider", 1: "taker"}
     begun = time.monotonic()
     container = Container(job, "taker", FixedRecords(None, 1, placed), peers=peers)
     container.want(1, Role.STANDBY)
@@ -103,8 +103,8 @@ def restore(arguments: argparse.Namespace, giver: int | None, port: int) -> dict
         "peak_bytes": meter.peak_bytes(),
         "settled_cpu_seconds": meter.settled_cpu_seconds() - spent,
     }
-    if giver is not None:
-        found["giver_peak_bytes"] = meter.peak_bytes((giver,))
+    if provider is not None:
+        found["provider_peak_bytes"] = meter.peak_bytes((provider,))
     container.close()
     return {**found, **state_of(job)}
 

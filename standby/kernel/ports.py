@@ -391,7 +391,7 @@ class SnapshotSource(Protocol):
         ...
 
     def release(self, lease: str) -> None:
-        """Return the copy to the giver; never raises."""
+        """Return the copy to the provider; never raises."""
         ...
 
     def interrupt(self) -> None:
@@ -412,7 +412,7 @@ class OpenSource(Protocol):
         """Return the source.
 
         ``silence_seconds``: a peer that sends nothing for this long is considered lost. ``is_urgent``: an active
-        waits for the state, so the giver's limits of copies and bandwidth do not apply.
+        waits for the state, so the provider's limits of copies and bandwidth do not apply.
         """
         ...
 

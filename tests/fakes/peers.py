@@ -28,7 +28,7 @@ class PeerNet:
 
     def __init__(self) -> None:
         self.addresses: dict[str, PeerAddress] = {}
-        self.givers: list[Giver] = []
+        self.providers: list[Provider] = []
         self.is_away = False
 
     def find(self, container: str) -> PeerAddress | None:
@@ -40,12 +40,12 @@ class PeerNet:
         """Return what a container fetches with."""
         return Peers(container, self, open_sources(keys_of(PeerRole.CONTAINER)))
 
-    def give(self, container: str, find: FindOffer) -> Giver:
-        """Have a container give its state; its giver ends with `close`."""
-        giver = Giver(find)
-        self.givers.append(giver)
-        self.addresses[container] = PeerAddress(container, "127.0.0.1", giver.port)
-        return giver
+    def give(self, container: str, find: FindOffer) -> Provider:
+        """Have a container give its state; its provider ends with `close`."""
+        provider = Provider(find)
+        self.providers.append(provider)
+        self.addresses[container] = PeerAddress(container, "127.0.0.1", provider.port)
+        return provider
 
     def joined(self, start: Callable[..., Any]) -> Callable[..., Any]:
         """Return what starts containers as ``start`` does that fetch from each other; ids are those of their hosts."""
@@ -57,17 +57,17 @@ class PeerNet:
 
         return one
 
-    def giver_of(self, container: str) -> Giver:
+    def provider_of(self, container: str) -> Provider:
         """Return what a container gives with at present."""
         port = self.addresses[container].port
-        return next(each for each in self.givers if each.port == port)
+        return next(each for each in self.providers if each.port == port)
 
     def close(self) -> None:
-        for each in self.givers:
+        for each in self.providers:
             each.close()
 
 
-class Giver:
+class Provider:
     """The port of one container, and what passes through it."""
 
     def __init__(self, find: FindOffer) -> None:

@@ -58,7 +58,7 @@ class HttpSnapshotSource:
         return self._ask("GET", path + query, start)
 
     def release(self, lease: str) -> None:
-        """Return the copy to the giver, if possible."""
+        """Return the copy to the provider, if possible."""
         with contextlib.suppress(Transient):
             for _ in self._ask("DELETE", f"/{SNAPSHOTS_ROUTE}/{lease}", 0):
                 pass

@@ -39,7 +39,7 @@ _PATIENCE_SECONDS: Final = 300.0
 
 _BETWEEN_ROUNDS_SECONDS: Final = 0.5
 
-#: How long to queue at a giver that has reached its limit of copies, before the other peers are asked again. Well
+#: How long to queue at a provider that has reached its limit of copies, before the other peers are asked again. Well
 #: below the silence after which a source is considered lost.
 _IN_LINE_SECONDS: Final = 5.0
 
@@ -133,7 +133,7 @@ class Restore:
     def hurry(self) -> None:
         """Look for a source again at once: the replica is to become active.
 
-        A running fetch is interrupted: its giver may be the active that was just lost. If the giver is alive, the
+        A running fetch is interrupted: its provider may be the active that was just lost. If the provider is alive, the
         next attempt finds it again and resumes the fetch.
         """
         with self._lock:
@@ -295,7 +295,7 @@ class Restore:
                 source.release(manifest.lease)
                 raise
             except PeerRefused as error:
-                # The giver has withdrawn the copy meanwhile. A new copy shares most of its files.
+                # The provider has withdrawn the copy meanwhile. A new copy shares most of its files.
                 _log.info("%s: %s", self._task, error)
                 begun, self._begun = None, None
             except Transient as error:
@@ -347,12 +347,12 @@ class Restore:
 
         def tell() -> None:
             done = f"{scratch.done_bytes / 1e6:.1f} of {total / 1e6:.1f} MB"
-            self._tell(f"fetching state from {self._giver(manifest)}: {done}")
+            self._tell(f"fetching state from {self._provider(manifest)}: {done}")
 
         tell()
         scratch.fetch(source, manifest, wait, tell)
 
-    def _giver(self, manifest: Manifest) -> str:
+    def _provider(self, manifest: Manifest) -> str:
         return f"the {manifest.role.value} at epoch {manifest.epoch}"
 
     def _lent(self, source: SnapshotSource, peer: Peer) -> _Begun:

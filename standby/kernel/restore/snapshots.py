@@ -143,7 +143,7 @@ class Snapshots:
         except (KeyError, ValueError) as error:
             return refusal(HTTPStatus.BAD_REQUEST, f"job, stage, partition and run are needed: {error!r}")
         except NotNow as error:
-            # A temporary refusal is "unavailable", like that of a busy giver.
+            # A temporary refusal is "unavailable", like that of a busy provider.
             status = HTTPStatus.SERVICE_UNAVAILABLE if error.is_soon else HTTPStatus.CONFLICT
             return refusal(status, str(error))
         until = self._clock.monotonic() + patience
@@ -203,7 +203,7 @@ class Snapshots:
     def _digested(self, lease: str, manifest: Manifest) -> Iterator[bytes]:
         """Yield the manifest once every digest is computed, preceded by a space per file.
 
-        White space before JSON is ignored, and shows the fetcher that the giver is alive.
+        White space before JSON is ignored, and shows the fetcher that the provider is alive.
         """
         is_told = False
         try:

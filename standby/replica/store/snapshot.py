@@ -1,6 +1,6 @@
 """The format of a transferred copy of a replica's state, and which files of it can be reused. Pure.
 
-The giver writes a *manifest*: the task, the position, and every file with its size and SHA-256. The fetcher trusts
+The provider writes a *manifest*: the task, the position, and every file with its size and SHA-256. The fetcher trusts
 only the digests: neither a file's name nor its size proves that its content is right. SHA-256 is used because
 current processors have instructions for it, which make it faster than BLAKE2 (measured).
 """
@@ -40,13 +40,13 @@ class Manifest:
     """Everything that a fetcher must know about a copy before it fetches the first file."""
 
     lease: str
-    """The giver's name of the copy, kept while it is being fetched."""
+    """The provider's name of the copy, kept while it is being fetched."""
     origin: Origin
     """The task, the changelog, and a lower bound of the position."""
     role: Role
-    """The giver's role when the copy was made."""
+    """The provider's role when the copy was made."""
     epoch: int
-    """The giver's epoch at that time."""
+    """The provider's epoch at that time."""
     files: tuple[SnapshotFile, ...]
     format: int = SNAPSHOT_FORMAT
 
@@ -56,7 +56,7 @@ class Manifest:
         return sum(each.size for each in self.files)
 
     def encode(self) -> bytes:
-        """Return the manifest as the giver sends it."""
+        """Return the manifest as the provider sends it."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
@@ -98,7 +98,7 @@ def resumable(
     """Return the files of an earlier attempt with the byte to resume at, and the files to delete.
 
     ``before`` is the manifest of the earlier attempt, ``present`` the files that it left: name → size. Copies of
-    different givers use the same names for different files; files are the same only if their SHA-256 is.
+    different providers use the same names for different files; files are the same only if their SHA-256 is.
     """
     wanted = {each.name: each for each in now.files}
     known = {each.name: each for each in before.files} if before is not None else {}

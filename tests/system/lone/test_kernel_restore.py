@@ -96,7 +96,7 @@ def test_a_new_standby_bootstraps_from_a_standby_while_the_active_goes_on(
     records.placed, records.in_sync = {0: "a", 1: "b", 2: "c"}, (0, 1)
     active, standby = active_and_standby(lab, start)
     with lab.load(50, per_second=50, keys=500):
-        before = len(net.giver_of("a").requests)
+        before = len(net.provider_of("a").requests)
         new = start("c")
         new.want(2, Role.STANDBY, 1)
         new.await_phase(Phase.TAILING)
@@ -104,7 +104,7 @@ def test_a_new_standby_bootstraps_from_a_standby_while_the_active_goes_on(
     follow(new, active)
     follow(standby, active)
     assert sources(new) == {"standby": lab.tasks}
-    assert len(net.giver_of("a").requests) == before, "the active gave nothing"
+    assert len(net.provider_of("a").requests) == before, "the active gave nothing"
     for each in (new, standby, active):
         each.close()
     for host in ("a", "b", "c"):
@@ -140,12 +140,12 @@ def test_a_bootstrapped_standby_takes_over_exactly(lab: Lab, records: PlacedReco
     lab.assert_local_state("c")
 
 
-def test_a_giver_that_dies_half_way_costs_no_record(
+def test_a_provider_that_dies_half_way_costs_no_record(
     lab: Lab, net: PeerNet, records: PlacedRecords, start: Start
 ) -> None:
     records.placed, records.in_sync = {0: "a", 1: "b", 2: "c"}, (0, 1)
     active, standby = active_and_standby(lab, start)
-    doomed = net.giver_of("b")
+    doomed = net.provider_of("b")
     reached, go_on = doomed.hold_files()
     new = start("c")
     new.want(2, Role.STANDBY, 1)
@@ -163,7 +163,7 @@ def test_a_giver_that_dies_half_way_costs_no_record(
 def test_all_containers_restarted_with_their_disks_replay_only_tails(
     lab: Lab, records: PlacedRecords, start: Start
 ) -> None:
-    """B9."""
+    """State on a host's disk is used again after an orderly end, by the active and the standby alike."""
     records.placed, records.in_sync = {0: "a", 1: "b"}, (0, 1)
     active, standby = active_and_standby(lab, start)
     active.close()
@@ -222,7 +222,7 @@ def test_a_changelog_cut_off_during_a_restore_reseeds_that_task_from_a_peer(
 
 
 def test_state_older_than_the_tombstones_is_replaced(lab: Lab, records: PlacedRecords, start: Start) -> None:
-    """B12, with a clock that is two days ahead."""
+    """The rule `old-state`, with a clock that is two days ahead."""
     lab.name(0, 1)
     records.placed, records.in_sync = {0: "a", 1: "b"}, (0,)
     lab.produce(STATE_RECORDS, keys=500)

@@ -61,7 +61,9 @@ def snapshots() -> User:
 
     def pieces(port: int) -> Iterator[bytes]:
         if not sources:
-            sources.append(HttpSnapshotSource(made, PeerAddress("giver", "127.0.0.1", port), NEVER_SECONDS))
+            sources.append(
+                HttpSnapshotSource(made, PeerAddress("provider", "127.0.0.1", port), NEVER_SECONDS)
+            )
         return sources[0].read("lease", "file", 0)
 
     def interrupt() -> None:
@@ -75,7 +77,7 @@ def bundles() -> User:
     peers = PeerCode(made)
 
     def pieces(port: int) -> Iterator[bytes]:
-        return peers._get("bundle", BundleSource("giver", "127.0.0.1", port), 0)
+        return peers._get("bundle", BundleSource("provider", "127.0.0.1", port), 0)
 
     return User(PeerRole.MASTER, CODE_ROUTE, pieces, peers.interrupt, contexts)
 
@@ -208,4 +210,4 @@ def test_nothing_is_sent_in_the_clear_when_a_connection_has_ended() -> None:
     with served(user, lambda _: PeerAnswer(200, iter([b'{"size": 1, "complete": false}']))) as port:
         client = PeerCode(keys_of(PeerRole.OPERATOR).client_context)
         with pytest.raises(Transient, match="NotConnected"):
-            client.upload("bundle", b"data", BundleSource("giver", "127.0.0.1", port), lambda _: None)
+            client.upload("bundle", b"data", BundleSource("provider", "127.0.0.1", port), lambda _: None)

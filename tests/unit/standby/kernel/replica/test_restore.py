@@ -21,7 +21,7 @@ from standby.replica.store.origin import DATABASE
 from standby.shared.model import Phase, Role, TaskId
 from standby.shared.naming import state_path
 from standby.shared.peers import PeerAddress
-from tests.fakes.peers import Giver, PeerNet, SilentPort, by_source
+from tests.fakes.peers import PeerNet, Provider, SilentPort, by_source
 from tests.meanwhile import Hold
 from tests.memory_lab import JOB, MakeLab, MemoryContainer, MemoryLab
 from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS
@@ -44,8 +44,8 @@ def failures(container: MemoryContainer) -> dict[str, float]:
     return by_source(container.restores, "standfast_restore_failures_total")
 
 
-def asked(giver: Giver) -> int:
-    return sum(each.method == "POST" for each in giver.requests)
+def asked(provider: Provider) -> int:
+    return sum(each.method == "POST" for each in provider.requests)
 
 
 def active_and_standby(lab: MemoryLab, records: int = 100) -> tuple[MemoryContainer, MemoryContainer]:
@@ -69,11 +69,11 @@ def test_a_new_standby_fetches_from_a_standby_and_follows_the_active(lab: Memory
     active, standby = active_and_standby(lab)
     # The first standby had nobody but the active to ask.
     assert sources(standby) == {"active": 1}
-    assert asked(net.giver_of("a")) == 1
+    assert asked(net.provider_of("a")) == 1
     new = restored(lab)
     assert sources(new) == {"standby": 1}
-    assert asked(net.giver_of("a")) == 1, "the active was asked for nothing more"
-    assert net.giver_of("b").snapshots.lent == 0
+    assert asked(net.provider_of("a")) == 1, "the active was asked for nothing more"
+    assert net.provider_of("b").snapshots.lent == 0
     active.process(50)
     new.eventually(lambda: new.status().lag_records == 0)
     # And it can take over from there.
@@ -85,16 +85,16 @@ def test_a_new_standby_fetches_from_a_standby_and_follows_the_active(lab: Memory
 def test_a_short_changelog_is_replayed(lab: MemoryLab, net: PeerNet) -> None:
     _, standby = active_and_standby(lab, 3)
     assert sources(standby) == {"changelog": 1}
-    assert net.giver_of("a").requests == []
+    assert net.provider_of("a").requests == []
 
 
 def test_left_over_state_is_used_before_anybody_is_asked(lab: MemoryLab, net: PeerNet) -> None:
     _, standby = active_and_standby(lab)
     standby.close()
-    before = asked(net.giver_of("a"))
+    before = asked(net.provider_of("a"))
     again = lab.container("b").stand_by()
     assert sources(again) == {"local": 1}
-    assert asked(net.giver_of("a")) == before
+    assert asked(net.provider_of("a")) == before
 
 
 def active_has_been(lab: MemoryLab) -> None:
@@ -132,7 +132,7 @@ def test_an_active_without_input_gives_what_it_has(lab: MemoryLab) -> None:
 def nobody_gives(lab: MemoryLab, net: PeerNet) -> None:
     """One is registered no more, the other's port is closed."""
     del net.addresses["b"]
-    net.giver_of("a").close()
+    net.provider_of("a").close()
 
 
 def nothing_is_read(lab: MemoryLab, net: PeerNet) -> None:
@@ -146,11 +146,11 @@ def changelog_was_made_again(lab: MemoryLab, net: PeerNet) -> None:
 
 
 def standby_gives_other_bytes(lab: MemoryLab, net: PeerNet) -> None:
-    net.giver_of("b").change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
+    net.provider_of("b").change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
 
 
 def both_give_other_bytes(lab: MemoryLab, net: PeerNet) -> None:
-    for each in net.givers:
+    for each in net.providers:
         each.change = lambda piece: bytes((piece[0] ^ 1,)) + piece[1:]
 
 
@@ -176,7 +176,7 @@ def test_a_source_of_no_use_costs_its_turn_and_nothing_else(
     new = restored(lab)
     assert sources(new) == {source: 1}
     assert failures(new) == failed
-    assert all(each.snapshots.lent == 0 for each in net.givers), "what was of no use was given back"
+    assert all(each.snapshots.lent == 0 for each in net.providers), "what was of no use was given back"
     directory = Path(lab.config.state_dirs[0])
     left = (directory / state_path("cluster", "c", lab.tasks[0], "run")).parent / FETCHES
     assert {each.name for each in left.glob("*")} <= {"main.0.lock"}, "what was in vain takes no room"
@@ -222,7 +222,7 @@ def test_a_state_of_another_run_is_not_given(lab: MemoryLab) -> None:
 
 
 def fetched_in_part(lab: MemoryLab, net: PeerNet) -> MemoryContainer:
-    """Return a new standby whose giver, the standby in b, has died when the half of its copy was there."""
+    """Return a new standby whose provider, the standby in b, has died when the half of its copy was there."""
     for number in range(20):
         lab.kafka.append("changelog", 0, prefix("counts") + b"large %d" % number, bytes(100_000))
     active_and_standby(lab)
@@ -233,10 +233,10 @@ def fetched_in_part(lab: MemoryLab, net: PeerNet) -> MemoryContainer:
         if sent[0] > 1_200_000:
             hold()
 
-    net.giver_of("b").on_piece = count
+    net.provider_of("b").on_piece = count
     new = new_standby(lab)
     hold.await_reached()
-    net.giver_of("b").close()
+    net.provider_of("b").close()
     hold.let_go()
     return new
 
@@ -247,7 +247,7 @@ def copy_size(lab: MemoryLab) -> int:
     return max(each.stat().st_size for each in directory.rglob(f"{SNAPSHOTS}/*/{DATABASE}/*"))
 
 
-def test_what_a_giver_that_died_has_given_counts_as_room_for_the_rest(
+def test_what_a_provider_that_died_has_given_counts_as_room_for_the_rest(
     lab: MemoryLab, net: PeerNet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk has room for one copy: without that the whole changelog would be replayed."""
@@ -288,7 +288,7 @@ def silence_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("where", ["file", "slot", "round", "silent"])
 def test_closing_does_not_wait_for_what_is_fetched(lab: MemoryLab, net: PeerNet, where: str) -> None:
     active_and_standby(lab)
-    reached, go_on = net.giver_of("b").hold_files()
+    reached, go_on = net.provider_of("b").hold_files()
     silent = SilentPort()
     new = lab.container("c")
     peers = net.peers_of("c")
@@ -297,10 +297,10 @@ def test_closing_does_not_wait_for_what_is_fetched(lab: MemoryLab, net: PeerNet,
             net.addresses[container] = PeerAddress(container, "127.0.0.1", silent.port)
         reached = silent.reached
     elif where == "round":
-        # Busy: both givers lend as many copies as they may.
+        # Busy: both providers lend as many copies as they may.
         for container in ("a", "b"):
             for _ in range(2):
-                net.giver_of(container).snapshots._making += 1
+                net.provider_of(container).snapshots._making += 1
         reached.set()
     elif where == "slot":
         peers = new.replicas._environment.peers  # type: ignore[assignment]
@@ -318,7 +318,7 @@ def test_closing_does_not_wait_for_what_is_fetched(lab: MemoryLab, net: PeerNet,
 
 
 @pytest.mark.usefixtures("silence_has_no_end")
-def test_a_promotion_does_not_wait_for_a_giver_that_is_silent(lab: MemoryLab, net: PeerNet) -> None:
+def test_a_promotion_does_not_wait_for_a_provider_that_is_silent(lab: MemoryLab, net: PeerNet) -> None:
     active, standby = active_and_standby(lab)
     silent = SilentPort()
     # The host of both was cut off, in the midst of it: nothing is refused, and nothing comes.
@@ -354,7 +354,7 @@ def promoted_by_a_standby(
 
 def test_a_promotion_goes_on_with_what_a_living_standby_gives(lab: MemoryLab, net: PeerNet) -> None:
     active, _ = active_and_standby(lab)
-    reached, go_on = net.giver_of("b").hold_files()
+    reached, go_on = net.provider_of("b").hold_files()
     new = new_standby(lab)
     assert reached.wait(PATIENCE_SECONDS)
     promoted_by_a_standby(lab, active, new, go_on.set)
@@ -374,13 +374,13 @@ def test_a_promotion_does_not_wait_for_bandwidth(lab: MemoryLab, monkeypatch: py
     promoted_by_a_standby(lab, active, new)
 
 
-def test_a_busy_giver_is_waited_for(lab: MemoryLab, net: PeerNet) -> None:
+def test_a_busy_provider_is_waited_for(lab: MemoryLab, net: PeerNet) -> None:
     active_and_standby(lab)
     for container in ("a", "b"):
-        net.giver_of(container).snapshots._making += 2
+        net.provider_of(container).snapshots._making += 2
     new = new_standby(lab)
     new.eventually(lambda: any("waiting for a replica" in each for each in new.details))
-    snapshots = net.giver_of("b").snapshots
+    snapshots = net.provider_of("b").snapshots
     with snapshots._changed:
         snapshots._making -= 2
         snapshots._changed.notify_all()
@@ -401,7 +401,7 @@ def test_who_can_give_is_waited_for_while_zookeeper_is_away(lab: MemoryLab) -> N
 
 def test_what_is_going_on_is_reported(lab: MemoryLab, net: PeerNet) -> None:
     active_and_standby(lab)
-    reached, go_on = net.giver_of("b").hold_files()
+    reached, go_on = net.provider_of("b").hold_files()
     new = new_standby(lab)
     assert reached.wait(PATIENCE_SECONDS)
     assert new.status().detail == "fetching state from the standby at epoch 1: 0.0 of 0.0 MB"

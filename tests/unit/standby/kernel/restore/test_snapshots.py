@@ -30,7 +30,7 @@ from standby.shared.roles import Caller, PeerRole
 from standby.threads.worker import Worker
 from tests.fakes.certificates import keys_of
 from tests.fakes.clock import held
-from tests.fakes.peers import Giver, PeerNet
+from tests.fakes.peers import PeerNet, Provider
 from tests.fakes.stores import open_store
 from tests.patience import A_MOMENT_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS, soon
 
@@ -63,7 +63,7 @@ def fill(store: TaskStore, seed: int) -> None:
 @pytest.fixture(scope="module")
 def left_behind(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A filled state, to be copied."""
-    path = tmp_path_factory.mktemp("giver") / "task"
+    path = tmp_path_factory.mktemp("provider") / "task"
     store = new_store(path)
     fill(store, seed=7)
     store.close()
@@ -72,7 +72,7 @@ def left_behind(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def given(left_behind: Path, tmp_path: Path) -> Iterator[TaskStore]:
-    store = new_store(Path(shutil.copytree(left_behind, tmp_path / "giver" / "task")))
+    store = new_store(Path(shutil.copytree(left_behind, tmp_path / "provider" / "task")))
     yield store
     store.close()
 
@@ -89,14 +89,14 @@ def install(scratch: Scratch, source: SnapshotSource, manifest: Manifest) -> Non
 
 
 def lent_file(given: TaskStore, manifest: Manifest) -> Path:
-    """Return where the biggest file of a copy is at the giver."""
+    """Return where the biggest file of a copy is at the provider."""
     victim = max(manifest.files, key=lambda each: each.size)
     return given.directory.parent / SNAPSHOTS / manifest.lease / DATABASE / victim.name
 
 
 @pytest.fixture
-def giver(net: PeerNet, given: TaskStore) -> Giver:
-    return net.give("giver", lambda task, run: offer(given))
+def provider(net: PeerNet, given: TaskStore) -> Provider:
+    return net.give("provider", lambda task, run: offer(given))
 
 
 def offer(store: TaskStore, rate: int = 0, concurrent: int = 2) -> Offer:
@@ -104,7 +104,7 @@ def offer(store: TaskStore, rate: int = 0, concurrent: int = 2) -> Offer:
 
 
 @pytest.fixture
-def source(net: PeerNet, giver: Giver) -> Iterator[SnapshotSource]:
+def source(net: PeerNet, provider: Provider) -> Iterator[SnapshotSource]:
     made = source_of(net)
     yield made
     made.close()
@@ -115,7 +115,7 @@ PEER = Caller(PeerRole.CONTAINER, "c")
 
 def source_of(
     net: PeerNet,
-    container: str = "giver",
+    container: str = "provider",
     silence_seconds: float = PATIENCE_SECONDS,
     *,
     is_urgent: bool = False,
@@ -137,7 +137,7 @@ def assert_same(directory: Path, given: TaskStore) -> None:
 
 
 def test_what_arrives_is_what_was_given(
-    given: TaskStore, source: SnapshotSource, giver: Giver, scratch: Scratch
+    given: TaskStore, source: SnapshotSource, provider: Provider, scratch: Scratch
 ) -> None:
     manifest = taken(source)
     assert (manifest.origin.offset, manifest.role, manifest.epoch) == (4, Role.STANDBY, 7)
@@ -148,11 +148,11 @@ def test_what_arrives_is_what_was_given(
         scratch.install(manifest)
     assert_same(scratch.final, given)
     source.release(manifest.lease)
-    assert giver.snapshots.lent == 0
+    assert provider.snapshots.lent == 0
     assert list((given.directory.parent / SNAPSHOTS).iterdir()) == []
 
 
-def test_a_copy_is_of_its_moment_whatever_the_giver_does_then(
+def test_a_copy_is_of_its_moment_whatever_the_provider_does_then(
     given: TaskStore, source: SnapshotSource, scratch: Scratch
 ) -> None:
     before = list(given.items(b""))
@@ -167,7 +167,7 @@ def test_a_copy_is_of_its_moment_whatever_the_giver_does_then(
     store.close()
 
 
-def break_off_after(giver: Giver, pieces: int, act: Callable[[], None]) -> None:
+def break_off_after(provider: Provider, pieces: int, act: Callable[[], None]) -> None:
     left = [pieces]
 
     def count(_: bytes) -> None:
@@ -175,15 +175,20 @@ def break_off_after(giver: Giver, pieces: int, act: Callable[[], None]) -> None:
         if left[0] == 0:
             act()
 
-    giver.on_piece = count
+    provider.on_piece = count
 
 
 @pytest.mark.parametrize("comes_back", ["the connection", "another process with its disk"])
 def test_a_source_that_dies_half_way_costs_only_the_rest(
-    given: TaskStore, net: PeerNet, giver: Giver, source: SnapshotSource, scratch: Scratch, comes_back: str
+    given: TaskStore,
+    net: PeerNet,
+    provider: Provider,
+    source: SnapshotSource,
+    scratch: Scratch,
+    comes_back: str,
 ) -> None:
     manifest = taken(source)
-    break_off_after(giver, 20, giver.cut_off if comes_back == "the connection" else giver.close)
+    break_off_after(provider, 20, provider.cut_off if comes_back == "the connection" else provider.close)
     with scratch.locked(), pytest.raises(Transient):
         scratch.fetch(source, manifest, nothing, nothing)
     first = scratch.fetched_bytes
@@ -191,11 +196,11 @@ def test_a_source_that_dies_half_way_costs_only_the_rest(
     if comes_back == "the connection":
         # The copy is still lent: the file that broke off goes on where it did.
         again, lease = source, manifest
-        giver.on_piece = nothing
+        provider.on_piece = nothing
     else:
         with pytest.raises(Transient):
             taken(source)
-        net.give("giver", lambda task, run: offer(given))
+        net.give("provider", lambda task, run: offer(given))
         again = source_of(net)
         lease = taken(again)
         assert lease.lease != manifest.lease
@@ -207,13 +212,18 @@ def test_a_source_that_dies_half_way_costs_only_the_rest(
     again.close()
 
 
-def test_another_giver_shares_names_but_not_bytes(
-    given: TaskStore, net: PeerNet, giver: Giver, source: SnapshotSource, tmp_path: Path, scratch: Scratch
+def test_another_provider_shares_names_but_not_bytes(
+    given: TaskStore,
+    net: PeerNet,
+    provider: Provider,
+    source: SnapshotSource,
+    tmp_path: Path,
+    scratch: Scratch,
 ) -> None:
     other = new_store(tmp_path / "other" / "task")
     fill(other, seed=8)
     manifest = taken(source)
-    break_off_after(giver, 20, giver.close)
+    break_off_after(provider, 20, provider.close)
     with scratch.locked(), pytest.raises(Transient):
         scratch.fetch(source, manifest, nothing, nothing)
     net.give("other", lambda task, run: offer(other))
@@ -250,7 +260,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_a_flipped_bit_at_the_giver_is_found_and_only_that_file_is_lost(
+def test_a_flipped_bit_at_the_provider_is_found_and_only_that_file_is_lost(
     given: TaskStore, source: SnapshotSource, scratch: Scratch
 ) -> None:
     manifest = taken(source)
@@ -280,17 +290,17 @@ def test_a_file_whose_size_changed_is_told_at_once_or_spoils_nothing_behind_it(
 
 
 def test_a_fetcher_that_is_silent_loses_its_copy(
-    given: TaskStore, source: SnapshotSource, giver: Giver
+    given: TaskStore, source: SnapshotSource, provider: Provider
 ) -> None:
-    giver.clock.hold()
+    provider.clock.hold()
     manifest = taken(source)
     for _ in range(2):
-        giver.clock.advance(LEASE_SECONDS - 1)
-        giver.clock.await_looks("snapshots")
+        provider.clock.advance(LEASE_SECONDS - 1)
+        provider.clock.await_looks("snapshots")
         # Whoever fetches keeps it.
         list(source.read(manifest.lease, "CURRENT", 0))
-    giver.clock.advance(LEASE_SECONDS)
-    soon(lambda: giver.snapshots.lent == 0, "it is taken back")
+    provider.clock.advance(LEASE_SECONDS)
+    soon(lambda: provider.snapshots.lent == 0, "it is taken back")
     with pytest.raises(PeerRefused, match="410"):
         list(source.read(manifest.lease, "CURRENT", 0))
     soon(lambda: not list((given.directory.parent / SNAPSHOTS).iterdir()), "nothing is left of it")
@@ -333,38 +343,38 @@ def test_no_more_copies_than_allowed_are_lent(source: SnapshotSource) -> None:
 
 
 def test_whoever_stands_in_line_has_a_copy_as_soon_as_one_comes_back(
-    net: PeerNet, source: SnapshotSource, giver: Giver
+    net: PeerNet, source: SnapshotSource, provider: Provider
 ) -> None:
-    giver.clock.hold()
+    provider.clock.hold()
     first, _ = taken(source), taken(source)
     other = source_of(net, silence_seconds=NEVER_SECONDS)
     asked = Worker("fetcher").start().submit(lambda: other.take(TASK, "run", NEVER_SECONDS))
-    soon(lambda: sum(each.method == "POST" for each in giver.requests) == 3, "the third one asks")
+    soon(lambda: sum(each.method == "POST" for each in provider.requests) == 3, "the third one asks")
     source.release(first.lease)
     assert decode_manifest(asked.result(PATIENCE_SECONDS)).origin.offset == 4
-    assert giver.snapshots.lent == 2
-    giver.clock.hold("peer")
+    assert provider.snapshots.lent == 2
+    provider.clock.hold("peer")
     for asked_for, waited in ((A_MOMENT_SECONDS, A_MOMENT_SECONDS), (NEVER_SECONDS, 10)):
-        begun = giver.clock.monotonic()
+        begun = provider.clock.monotonic()
         with pytest.raises(PeerRefused, match="as many copies as allowed"):
             other.take(TASK, "run", asked_for)
-        assert giver.clock.monotonic() - begun == pytest.approx(waited, abs=0.001)
+        assert provider.clock.monotonic() - begun == pytest.approx(waited, abs=0.001)
     other.close()
 
 
-def test_an_active_that_waits_is_held_back_by_no_limit_of_the_giver(
+def test_an_active_that_waits_is_held_back_by_no_limit_of_the_provider(
     net: PeerNet, given: TaskStore, scratch: Scratch
 ) -> None:
-    giver = net.give("giver", lambda task, run: offer(given, rate=1, concurrent=1))
-    # A wait of the giver would be seen as time that has passed.
-    giver.clock.hold("peer")
-    begun = giver.clock.monotonic()
+    provider = net.give("provider", lambda task, run: offer(given, rate=1, concurrent=1))
+    # A wait of the provider would be seen as time that has passed.
+    provider.clock.hold("peer")
+    begun = provider.clock.monotonic()
     standby, active = source_of(net), source_of(net, is_urgent=True)
     taken(standby)
     with pytest.raises(PeerRefused, match="as many copies as allowed"):
         taken(standby)
     install(scratch, active, taken(active))
-    assert giver.clock.monotonic() == begun
+    assert provider.clock.monotonic() == begun
     assert_same(scratch.final, given)
     standby.close()
     active.close()
@@ -375,7 +385,7 @@ def test_a_replica_that_cannot_give_says_why(net: PeerNet, is_soon: bool) -> Non
     def find(task: TaskId, run: str) -> Offer:
         raise NotNow(f"{task} of run {run}: not now", is_soon=is_soon)
 
-    net.give("giver", find)
+    net.give("provider", find)
     source = source_of(net)
     with pytest.raises(PeerRefused, match=r"job/main\.0 of run run: not now") as refused:
         taken(source)
@@ -392,29 +402,29 @@ def test_a_copy_has_no_files_but_its_own(source: SnapshotSource) -> None:
         list(source.read(manifest.lease, "CURRENT", 10_000))
 
 
-def test_a_giver_whose_disk_does_not_take_a_copy_lends_nothing(net: PeerNet, given: TaskStore) -> None:
+def test_a_provider_whose_disk_does_not_take_a_copy_lends_nothing(net: PeerNet, given: TaskStore) -> None:
     def fail(_: Path) -> Origin:
         raise Unavailable("no space left on device")
 
-    net.give("giver", lambda task, run: Offer(Role.STANDBY, 7, given.directory, fail, 0, 2))
+    net.give("provider", lambda task, run: Offer(Role.STANDBY, 7, given.directory, fail, 0, 2))
     source = source_of(net)
     with pytest.raises(PeerRefused, match="no space left"):
         taken(source)
     assert list((given.directory.parent / SNAPSHOTS).iterdir()) == []
-    assert net.givers[0].snapshots.lent == 0
+    assert net.providers[0].snapshots.lent == 0
     source.close()
 
 
 def test_a_fetcher_that_goes_away_during_the_summing_up_leaves_nothing_behind(
-    given: TaskStore, giver: Giver
+    given: TaskStore, provider: Provider
 ) -> None:
-    answer = giver.snapshots._make(request_of(TASK))
+    answer = provider.snapshots._make(request_of(TASK))
     pieces = answer.body
     assert isinstance(pieces, Generator)
     next(pieces)
-    assert giver.snapshots.lent == 1
+    assert provider.snapshots.lent == 1
     pieces.close()
-    assert giver.snapshots.lent == 0
+    assert provider.snapshots.lent == 0
 
 
 def request_of(task: TaskId) -> PeerRequest:
@@ -423,13 +433,13 @@ def request_of(task: TaskId) -> PeerRequest:
 
 
 def test_files_that_were_summed_up_are_not_read_again(
-    source: SnapshotSource, giver: Giver, given: TaskStore
+    source: SnapshotSource, provider: Provider, given: TaskStore
 ) -> None:
     first = taken(source)
-    before = dict(giver.snapshots._digests)
+    before = dict(provider.snapshots._digests)
     source.release(first.lease)
     second = taken(source)
-    assert giver.snapshots._digests == before
+    assert provider.snapshots._digests == before
     assert [each for each in first.files if each.name.endswith(".sst")] == [
         each for each in second.files if each.name.endswith(".sst")
     ]
@@ -438,11 +448,13 @@ def test_files_that_were_summed_up_are_not_read_again(
 # ---- cutting it off ----
 
 
-def test_a_source_that_was_called_off_asks_for_nothing_more(source: SnapshotSource, giver: Giver) -> None:
+def test_a_source_that_was_called_off_asks_for_nothing_more(
+    source: SnapshotSource, provider: Provider
+) -> None:
     source.interrupt()
     with pytest.raises(Transient, match="cancelled"):
         taken(source)
-    assert giver.requests == []
+    assert provider.requests == []
 
 
 def test_a_wait_for_a_slot_is_called_off() -> None:
@@ -466,8 +478,8 @@ def test_two_processes_do_not_fetch_one_state_into_one_place(tmp_path: Path) -> 
         pass
 
 
-def test_what_a_giver_sends_is_throttled(net: PeerNet, given: TaskStore) -> None:
-    clock = net.give("giver", lambda task, run: offer(given, rate=20_000_000)).clock
+def test_what_a_provider_sends_is_throttled(net: PeerNet, given: TaskStore) -> None:
+    clock = net.give("provider", lambda task, run: offer(given, rate=20_000_000)).clock
     clock.hold("peer")
     source = source_of(net)
     manifest = taken(source)

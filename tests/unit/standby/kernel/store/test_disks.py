@@ -113,10 +113,10 @@ def test_a_full_disk_is_gone_on_with_when_there_is_no_other(tmp_path: Path, disk
 def test_a_disk_that_gets_full_during_a_fetch_costs_neither_task_nor_container(
     lab: MemoryLab, disks: Disks, tmp_path: Path
 ) -> None:
-    lab.placed.placed, lab.placed.in_sync = {0: "giver", 1: "a"}, (0,)
+    lab.placed.placed, lab.placed.in_sync = {0: "provider", 1: "a"}, (0,)
     net = PeerNet()
-    giver = lab.container("giver", databases=open_database).activate().process(100)
-    net.give("giver", giver.replicas.offer).on_piece = hold = Hold()
+    provider = lab.container("provider", databases=open_database).activate().process(100)
+    net.give("provider", provider.replicas.offer).on_piece = hold = Hold()
     taker = lab.container("a", databases=open_database, peers=net.peers_of("a")).want(1, Role.STANDBY, 1)
     hold.await_reached()
     fill(disks[0])
@@ -127,6 +127,6 @@ def test_a_disk_that_gets_full_during_a_fetch_costs_neither_task_nor_container(
     assert where(lab, disks[1]).is_dir()
     assert taker.replicas.broken is None
     taker.close()
-    giver.replicas.close(PATIENCE_SECONDS)
+    provider.replicas.close(PATIENCE_SECONDS)
     net.close()
     assert contents(lab, disks[1]) == lab.changelog_content()
