@@ -35,7 +35,7 @@ class HostInfo:
     """Empty: not known; the rack then counts as a separate one."""
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
     master_of: int = 0
-    """Another cell that has its master here, and is lost with the host; 0: none."""
+    """Another cell that has its Skein AM here, and is lost with the host; 0: none."""
     order: NaturalOrder = field(init=False, repr=False, compare=False)
     """`natural` of the name, computed once because every judgement uses it."""
 

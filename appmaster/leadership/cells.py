@@ -332,14 +332,13 @@ class Cells:
         expected = tuple(each for each in expected if each.skein_id not in given_back)
         connection.start()
         _log.info("cell %d answers: attempt %s at %s", number, record.attempt, record.address)
-        master = host_of(record.address)
         return [
             happened.CellFound(
                 number,
                 record.attempt,
                 connection.hosts,
                 self.clock.monotonic_ms(),
-                master,
+                host_of(record.address),
                 connection.full,
                 connection.note,
                 connection.processes,

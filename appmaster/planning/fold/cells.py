@@ -27,7 +27,7 @@ def cell_found(view: ClusterView, event: happened.CellFound) -> ClusterView:
         event.hosts,
         CellState.UP,
         event.at_ms,
-        master=event.master,
+        am_host=event.am_host,
         full=event.full,
         note=event.note,
         processes=event.processes,
@@ -48,7 +48,7 @@ def cell_awaited(view: ClusterView, event: happened.CellAwaited) -> ClusterView:
     """Return the view with a cell of which a new leader does not know yet whether it is alive."""
     if event.cell in view.cells:
         return view
-    cell = Cell(event.cell, event.attempt, (), CellState.AWAITED, event.at_ms, master=event.master)
+    cell = Cell(event.cell, event.attempt, (), CellState.AWAITED, event.at_ms, am_host=event.am_host)
     return with_offers(replace(view, cells=put(view.cells, event.cell, cell)))
 
 
@@ -88,7 +88,7 @@ def with_offers(view: ClusterView) -> ClusterView:
     if not view.cells:
         return replace(view, hosts=hosts, offers=tuple(hosts.values()))
     offers = tuple(
-        replace(hosts[host], cell=number, master_of=view.other_master(host, number))
+        replace(hosts[host], cell=number, master_of=view.other_am(host, number))
         for number, cell in sorted(view.cells.items())
         if cell.is_up
         for host in cell.hosts

@@ -30,7 +30,7 @@ def answers(turn: Turn) -> Iterator[Action]:
         elif command.operation is Operation.REBALANCE:
             yield _rebalance(turn, command)
         elif command.operation is Operation.HAND_OVER:
-            yield from _fail_over(turn, command)
+            yield from _hand_over(turn, command)
         else:
             _assert_never(command.operation)
 
@@ -40,7 +40,7 @@ def _assert_never(operation: NoReturn) -> NoReturn:
     raise BrokenInvariant(f"operation {operation} is unknown")
 
 
-def _fail_over(turn: Turn, command: Command) -> Iterator[Action]:
+def _hand_over(turn: Turn, command: Command) -> Iterator[Action]:
     if command.processor is not None:
         asked = [command.processor]
     else:

@@ -57,7 +57,7 @@ def free_for(
         candidates,
         key=lambda each: (
             cells.count(each.cell),
-            turn.view.other_master(each.host, each.cell) != 0,
+            turn.view.other_am(each.host, each.cell) != 0,
             state.get(each.host, NOTHING),
             each.id,
         ),

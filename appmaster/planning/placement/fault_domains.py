@@ -35,8 +35,8 @@ class FaultDomains:
 
     attributes: tuple[str, ...]
     """The attributes of ``job.locality.spread`` in which the hosts differ."""
-    masters: Mapping[int, str]
-    """Cell → the host of its master."""
+    am_hosts: Mapping[int, str]
+    """Cell → the host of its Skein AM."""
     alike: Mapping[tuple[str, ...], list[HostInfo]]
     """Values of those attributes → the hosts that have them."""
 
@@ -47,11 +47,11 @@ class FaultDomains:
         return (hosts > 0, *(len(each) == 1 and "" not in each for each in shared), hosts)
 
     def lost_with(self, locations: Collection[HostInfo]) -> set[str]:
-        """Return the hosts whose loss loses all copies, with the host itself or with a cell's master on it."""
+        """Return the hosts whose loss loses all copies, with the host itself or with a Skein AM on it."""
         if "cell" not in self.attributes:
             return set()
         return set.intersection(
-            *({each.name, self.masters.get(each.cell) or each.name} for each in locations)
+            *({each.name, self.am_hosts.get(each.cell) or each.name} for each in locations)
         )
 
     def reason(self, locations: Collection[HostInfo], exposure: Exposure, better: Exposure) -> str:
@@ -78,4 +78,4 @@ def fault_domains_of(view: ClusterView, spread: tuple[str, ...]) -> FaultDomains
     alike: dict[tuple[str, ...], list[HostInfo]] = {}
     for each in hosts:
         alike.setdefault(tuple(map(each.value, attributes)), []).append(each)
-    return FaultDomains(attributes, {number: each.master for number, each in view.cells.items()}, alike)
+    return FaultDomains(attributes, {number: each.am_host for number, each in view.cells.items()}, alike)

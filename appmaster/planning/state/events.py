@@ -208,7 +208,7 @@ class CellFound:
     attempt: str
     hosts: tuple[str, ...]
     at_ms: int
-    master: str = ""
+    am_host: str = ""
     """The host of the Skein AM; empty: not known."""
     full: frozenset[str] = frozenset()
     """Those of its hosts on which no process of a pool waits. Empty for a cell of YARN, which does not tell."""
@@ -225,7 +225,7 @@ class CellAwaited:
     cell: int
     attempt: str
     at_ms: int
-    master: str = ""
+    am_host: str = ""
     """As in `CellFound`."""
 
 

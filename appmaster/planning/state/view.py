@@ -245,7 +245,7 @@ class Cell:
     state: CellState
     since_ms: int
     reason: str = ""
-    master: str = ""
+    am_host: str = ""
     """The host of its Skein AM, whose loss ends the cell; empty: not known, or gone."""
     full: frozenset[str] = frozenset()
     """Those of its hosts on which nothing can be requested now (a pool knows)."""
@@ -506,18 +506,18 @@ class ClusterView:
             return False
         return cell.state is CellState.LOST or cell.attempt != container.attempt
 
-    def other_master(self, host: str, cell: int) -> int:
-        """Return another cell whose master is on a host, so that the host's loss ends both cells; 0: none.
+    def other_am(self, host: str, cell: int) -> int:
+        """Return another cell whose Skein AM is on a host, so that the host's loss ends both cells; 0: none.
 
-        A host that has the masters of both cells does not count: its loss ends everything in both anyway.
+        A host that has the AMs of both cells does not count: its loss ends everything in both anyway.
         """
-        found = [number for number, each in self.cells.items() if each.master == host]
+        found = [number for number, each in self.cells.items() if each.am_host == host]
         return min(found) if found and cell not in found else 0
 
     def falls_with(self, container: Container, host: str) -> bool:
-        """Return whether a host has the master of a container's cell, so that its loss ends the container."""
+        """Return whether a host has the Skein AM of a container's cell, so that its loss ends the container."""
         cell = self.cells.get(container.cell)
-        return cell is not None and cell.master == host
+        return cell is not None and cell.am_host == host
 
     def is_of_cell_that_answers(self, container: Container) -> bool:
         """Return whether a container's cell is known to be alive; always true if the planner watches no cells."""
