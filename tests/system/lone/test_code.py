@@ -136,7 +136,7 @@ def test_survivors_with_different_halves_decline_exchange_and_one_leads(
 def test_a_candidate_with_an_empty_disk_fetches_everything_first_and_deletes_nothing(
     make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
 ) -> None:
-    """C5."""
+    """It may lead only with the code of every active revision, and deletes none that a job may name."""
     put(zookeeper, "j1", ONE[0], activated=1)
     a = make("a", ONE, TWO)
     soon(lambda: TWO[0] in zookeeper.code.names(), "what no job names is announced too")
@@ -153,7 +153,7 @@ def test_a_candidate_with_an_empty_disk_fetches_everything_first_and_deletes_not
 def test_with_a_minimum_and_no_time_limit_a_job_waits_for_the_second_holder(
     make: Make, zookeeper: ZooKeeper
 ) -> None:
-    """C6, the first half."""
+    """Without a time limit a revision becomes active only when enough candidates hold its code."""
     keys = {"code.min.replication.count": 2, "code.max.replication.wait.seconds": -1}
     a = make("a", ONE)
     assert a.stand() == 1
@@ -169,7 +169,7 @@ def test_with_a_minimum_and_no_time_limit_a_job_waits_for_the_second_holder(
 def test_with_a_time_limit_a_job_is_activated_after_it_and_says_how_many_hold_it(
     make: Make, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """C6, the second half."""
+    """The time limit wins over the minimum: a job does not wait for ever."""
     keys = {"code.min.replication.count": 2, "code.max.replication.wait.seconds": 1}
     a = make("a", ONE)
     assert a.stand() == 1

@@ -102,7 +102,7 @@ def leaders(info: dict[str, Any]) -> list[str]:
 def test_every_candidate_answers_cluster_info_and_names_exactly_one_leader(
     make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
-    """C7, the first part."""
+    """A client may ask any candidate about the cluster, its leader included."""
     a, b, c = make("a"), make("b"), make("c")
     a.lead()
     record_job(zookeeper, JobRecord(DEFINITION))
@@ -142,30 +142,30 @@ def test_every_candidate_answers_cluster_info_and_names_exactly_one_leader(
 def test_who_does_not_lead_refuses_an_immediate_act_and_names_the_leader(
     make: Make, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
-    """C7, the second part."""
+    """Only the leader acts; a client finds it through any candidate."""
     a, b = make("a"), make("b")
     a.lead()
     soon(lambda: (b.changes.leader() or {}).get("candidate") == "a", "it knows who leads")
     with ClusterClient(name, server.connect, ring) as direct:
-        answer = direct._ask(b.address, {"operation": "failover"}, PATIENCE_SECONDS)
+        answer = direct._ask(b.address, {"operation": "handover"}, PATIENCE_SECONDS)
     assert answer["error"] == f"candidate b does not lead; a at {a.address} does"
     assert answer["is_leader"] is False
     # A client that knows only the other one is led on.
     with ClusterClient(name, server.connect, ring, [b.address]) as client:
-        assert client.call("failover", job="j1")["said"] == "a did failover"
+        assert client.call("handover", job="j1")["said"] == "a did handover"
         assert not client._is_connected
         a.close()
         with pytest.raises(Unavailable):
-            client.call("failover", job="j1")
+            client.call("handover", job="j1")
         b.lead()
-        assert client.call("failover", job="j1")["said"] == "b did failover"
+        assert client.call("handover", job="j1")["said"] == "b did handover"
     assert not any(each["operation"] in ("cluster", "queue") for each in a.asked)
 
 
 def test_sessions_with_zookeeper_do_not_grow_with_clients(
     make: Make, server: LoneZooKeeper, name: str, ring: Keyring
 ) -> None:
-    """C7, the third part; and the known candidates are tried one after the other when some are gone."""
+    """Clients ask candidates and not ZooKeeper; known candidates are tried one after the other when some are gone."""
     a, b, c = make("a"), make("b"), make("c")
     a.lead()
     soon(lambda: len(b.changes.info()["candidates"]) == 3, "they know each other")
@@ -216,7 +216,7 @@ def test_an_address_that_is_another_clusters_by_now_is_passed_over(
         try:
             with ClusterClient(name, server.connect, ring, [stranger.address]) as client:
                 assert client.info()["answered_by"] == "a"
-                assert client.call("failover")["said"] == "a did failover"
+                assert client.call("handover")["said"] == "a did handover"
             assert stranger.asked == []
         finally:
             stranger.close()
@@ -247,7 +247,7 @@ def test_a_queued_change_is_made_by_the_next_leader_and_awaited_through_another_
         with pytest.raises(StandfastError, match="there is no change r-9"):
             other.result("r-9", PATIENCE_SECONDS)
         with pytest.raises(StandfastError, match="cannot be queued"):
-            other.queue("failover", job="j1")
+            other.queue("handover", job="j1")
     job = zookeeper.jobs.read("j1")
     assert job is not None
     assert (job.is_wanted, job.purge) == (False, True)
@@ -374,7 +374,7 @@ def test_a_candidate_that_is_cut_off_is_passed_over_even_if_it_led(
     with ClusterClient(name, server.connect, ring, [b.address, a.address]) as client:
         assert client.info()["answered_by"] == "a"
     with ClusterClient(name, server.connect, ring, [b.address, a.address]) as client:
-        assert client.call("failover", job="j1")["said"] == "a did failover"
+        assert client.call("handover", job="j1")["said"] == "a did handover"
         assert b.asked == []
         a.close()
         assert client.info()["answered_by"] == "b", "better than nothing"
