@@ -1,4 +1,4 @@
-"""The interfaces of the leader's actions. Each room also has its own ports."""
+"""The interfaces of the leader's actions. Each folder also has its own ports."""
 
 from __future__ import annotations
 

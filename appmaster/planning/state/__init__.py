@@ -1,1 +1,1 @@
-"""The leader's view, and its events and actions; every other room of the planner uses them. Pure."""
+"""The leader's view, and its events and actions; every other folder of the planner uses them. Pure."""
