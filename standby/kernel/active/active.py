@@ -175,9 +175,10 @@ class ActiveTask:
 
     def note_given_up(self, given_up: GivenUp) -> None:
         """Record input that was given up, and report it."""
-        self.skipped += given_up.offsets
-        self.dead_lettered += given_up.how is LeftOut.DEAD_LETTER
         self._given_up = (*self._given_up, given_up)[-_MOST_GIVEN_UP:]
+        self.dead_lettered += given_up.how is LeftOut.DEAD_LETTER
+        # Last: a status that counts the record, which another thread may make now, also has the rest.
+        self.skipped += given_up.offsets
         self.tell(Signal.INPUT_FAILED, "")
 
     def recently_given_up(self, now_ms: int) -> tuple[GivenUp, ...]:

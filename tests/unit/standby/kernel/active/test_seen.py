@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Semaphore
 from typing import Any
 
 import pytest
 
 from standby.kernel.active.throughput import Throughput
-from standby.shared.model import GIVEN_UP_SECONDS, RATE_WINDOW_SECONDS, LeftOut, ReplicaStatus
+from standby.kernel.ports import WriterLost
+from standby.shared.model import GIVEN_UP_SECONDS, RATE_WINDOW_SECONDS, LeftOut, Phase
 from tests.fakes import ledger_job
 from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, active_of
 
@@ -23,6 +24,7 @@ def test_records_that_are_given_up_are_named_for_a_while_and_counted_for_good(
 ) -> None:
     dead = {"task.dead.letter": "dead"} if on_error == "dead-letter" else {}
     lab = make_lab(1, **{"task.on.error": on_error, "task.on.error.attempts": "1", **dead})
+    lab.clock.hold()
     lab.produce(3)
     offsets = [lab.poison(0)[1] for _ in range(10)]
     container = lab.begun(0)
@@ -39,12 +41,12 @@ def test_records_that_are_given_up_are_named_for_a_while_and_counted_for_good(
 
 
 @contextmanager
-def behind(lab: MemoryLab, gate: threading.Event) -> Iterator[MemoryContainer]:
-    """Give an active that has been behind by 5 records for a second; it gets on when the gate is set."""
+def behind(lab: MemoryLab, gate: Semaphore) -> Iterator[MemoryContainer]:
+    """Give an active that has been behind by 5 records for a second; the gate lets a batch of it through."""
     lab.clock.hold()
 
     def step(rows: Any, state: Any, out: Any) -> None:
-        gate.wait()
+        gate.acquire()
         ledger_job.step(rows, state, out)
 
     with active_of(lab, step=step) as container:
@@ -58,30 +60,32 @@ def behind(lab: MemoryLab, gate: threading.Event) -> Iterator[MemoryContainer]:
 
 
 def test_an_active_that_does_not_get_on_is_behind_for_longer_and_longer(make_lab: MakeLab) -> None:
-    lab, gate = make_lab(1), threading.Event()
+    lab, gate = make_lab(1), Semaphore(0)
     with behind(lab, gate) as container:
         assert (container.status().input_lag, container.status().input_rate) == (5, 0.0)
-        gate.set()
+        gate.release(5)
         container.eventually(lambda: container.status().input_lag_ms == 0)
-        assert (container.status().input_rate or 0.0) > 0
+        container.eventually(lambda: bool(container.status().input_rate))
 
 
 def test_an_active_is_as_far_behind_after_it_has_claimed_its_task_anew(make_lab: MakeLab) -> None:
     """Which it does whenever a transaction has failed."""
-    lab, gate = make_lab(1), threading.Event()
+    lab, gate = make_lab(1), Semaphore(0)
+    losses = iter([WriterLost("lost by the test")])
+
+    def lose_once() -> None:
+        for each in losses:
+            raise each
+
     with behind(lab, gate) as container:
-        container.activate(0, 2)
-        gate.set()
-        seen: list[ReplicaStatus] = []
-
-        def has_caught_up() -> bool:
-            seen.append(container.status())
-            return seen[-1].input_lag_ms == 0
-
-        container.eventually(has_caught_up)
-        lags_ms = [each.input_lag_ms or 0 for each in seen if each.epoch == 2 and each.input_lag_ms != 0]
-        assert lags_ms
-        assert min(lags_ms) >= 1_000
+        (held,) = container.replicas.held()
+        lab.kafka.before_commit = lose_once
+        gate.release()
+        container.eventually(lambda: held._ways == 2 and container.are(Phase.ACTIVE))
+        lab.clock.await_looks("conductor")
+        assert container.status().input_lag_ms == 1_000
+        gate.release(5)
+        container.eventually(lambda: container.status().input_lag_ms == 0)
 
 
 def test_a_rate_is_a_mean_over_a_minute_or_since_the_beginning() -> None:
