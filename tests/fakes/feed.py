@@ -17,6 +17,9 @@ from standby.shared.wire import JobDefinition
 from tests.fakes.kafka import Link
 from tests.patience import LOOK_SECONDS
 
+#: The name of its threads.
+FEED = "feed"
+
 _BATCH = 7
 
 
@@ -85,7 +88,8 @@ class MemoryFeed:
         self.deaf.clear()
         self._ended.clear()
         ends = None if until is None else by_partition(until, self._inputs)
-        self._thread = threading.Thread(target=self._run, args=(dict(positions), ends, deliver), daemon=True)
+        started = (dict(positions), ends, deliver)
+        self._thread = threading.Thread(target=self._run, args=started, name=FEED, daemon=True)
         self._thread.start()
 
     def wait(self, timeout_seconds: float) -> bool:
