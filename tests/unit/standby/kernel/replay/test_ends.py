@@ -57,14 +57,19 @@ def test_input_ends_are_known_where_no_changelog_answers(lab: MemoryLab) -> None
 
 
 @pytest.mark.parametrize(
-    ("failure", "tries"),
-    [(Transient("the connection broke"), 3), (InputAway("nobody answers", {1}), 2)],
+    ("failure", "told", "tries"),
+    [
+        (Transient("the connection broke"), "the feed ended (1. time in a row)", 3),
+        (InputAway("nobody answers", {1}), "not fed until their input is available again", 2),
+    ],
     ids=["for some other reason", "because of it"],
 )
 def test_input_that_nobody_answers_for_holds_up_its_own_task_only(
-    lab: MemoryLab, failure: Transient, tries: int
+    lab: MemoryLab, caplog: pytest.LogCaptureFixture, failure: Transient, told: str, tries: int
 ) -> None:
     """The feed has to start anew meanwhile: the other task's input must not wait for that leader."""
+    # At first both tasks start in one feed, however long the second takes.
+    lab.clock.hold()
     active = lab.begun()
     lab.kafka.leaderless.add(("in", 1))
     lab.now_ms += 10_000
@@ -79,7 +84,10 @@ def test_input_that_nobody_answers_for_holds_up_its_own_task_only(
     def count_try() -> None:
         tried[0] += 1
 
-    feed.on_look, feed.on_start = break_once, count_try
+    feed.on_start, feed.on_look = count_try, break_once
+    active.eventually(lambda: told in caplog.text)
+    # More than the feed waits until it is started anew.
+    lab.clock.advance(1)
     for _ in range(3):
         lab.kafka.append("in", 0, b"0/k", b"v")
         end = len(lab.kafka.logs["in", 0])

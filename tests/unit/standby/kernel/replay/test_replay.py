@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 from standby.errors import Transient, Unavailable
 from standby.kernel import probes
+from standby.kernel.replay.router import ReplayRouter
 from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
+from tests.meanwhile import Hold
 from tests.memory_lab import JOB, MakeLab, MemoryContainer, MemoryLab
-from tests.patience import PATIENCE_SECONDS, soon
+from tests.patience import soon
 
 #: For how long a reader may bring nothing of what is there.
 SILENCE = 15.0
@@ -51,6 +54,11 @@ def phases(container: MemoryContainer) -> dict[TaskId, Phase]:
     return {each.replica.task: each.phase for each in container.statuses()}
 
 
+def router_of(container: MemoryContainer) -> ReplayRouter:
+    (job,) = container.replicas._jobs.values()
+    return job.replay
+
+
 def restore_while(lab: MemoryLab, is_so: Callable[[], bool]) -> None:
     """Let time pass for a throttled restore, on a clock that is held."""
     while is_so():
@@ -84,14 +92,15 @@ def test_a_promotion_is_never_throttled(make_lab: MakeLab) -> None:
 
 
 def test_a_restore_waits_while_another_replica_drains(make_lab: MakeLab) -> None:
-    lab = filled(make_lab, records=2_000, threads=2)
-    lab.kafka.read_limit = 10
+    lab = filled(make_lab, threads=2)
+    # Nothing is read before the drain has begun.
+    lab.kafka.read_limit = 0
     first, second = lab.tasks
-    seen: dict[str, dict[int, int]] = {}
+    reads: Counter[str] = Counter()
 
     def look(point: str) -> None:
-        if point in {probes.OFFSETS_READ, probes.DRAINED}:
-            seen[point] = {each.replica.task.partition: each.applied or 0 for each in container.statuses()}
+        if point == probes.REPLAYED and router_of(container)._draining:
+            reads[threading.current_thread().name] += 1
         if point == probes.DRAINED:
             lab.kafka.read_limit = 1_000_000
 
@@ -99,10 +108,12 @@ def test_a_restore_waits_while_another_replica_drains(make_lab: MakeLab) -> None
     lab.name(1, 2)
     wanted = (Wanted(ReplicaId(first, 1), Role.ACTIVE, 2), Wanted(ReplicaId(second, 1), Role.STANDBY, 2))
     container.replicas.obey(wanted, {JOB: lab.definition})
+    container.eventually(lambda: phases(container) == {first: Phase.DRAINING, second: Phase.RESTORING})
+    container.eventually(lambda: bool(router_of(container)._draining))
+    lab.kafka.read_limit = 10
     container.eventually(lambda: phases(container) == {first: Phase.ACTIVE, second: Phase.TAILING})
-    moved = {each: seen[probes.DRAINED][each] - seen[probes.OFFSETS_READ][each] for each in (0, 1)}
-    # A few looks may pass until the drain has begun.
-    assert moved[0] > 20 * moved[1], moved
+    # The other one may have been about to read when the drain began.
+    assert reads.total() - max(reads.values()) <= 1, reads
     # It goes on afterwards, to the end.
     container.eventually(
         lambda: ends(lab)[second] in {e.applied for e in container.statuses() if e.replica.task == second}
@@ -118,19 +129,12 @@ def holders(lab: MemoryLab) -> list[set[int]]:
 def test_restores_share_so_many_readers_and_then_all_follow_on_one(make_lab: MakeLab, threads: int) -> None:
     lab = filled(make_lab, 7, 1_400, threads=threads)
     lab.kafka.readers.clear()
-    most = 0
-    gate = threading.Event()
-
-    def look(point: str) -> None:
-        nonlocal most
-        if point == probes.REPLAYED:
-            gate.wait(PATIENCE_SECONDS)
-            most = max(most, len(lab.kafka.readers))
-
+    hold = Hold(probes.REPLAYED)
     lab.kafka.read_limit = 20
-    standby = lab.container("b", probe=look).want(1, Role.STANDBY, 1)
-    standby.eventually(lambda: sum(len(each.added) for each in lab.kafka.readers) >= threads)
-    gate.set()
+    standby = lab.container("b", probe=hold).want(1, Role.STANDBY, 1)
+    # All have their places before any has caught up.
+    standby.eventually(lambda: bool(standby.replicas._jobs) and len(router_of(standby)._on) == 7)
+    hold.let_go()
     standby.await_phase(Phase.TAILING)
     standby.eventually(lambda: holders(lab) == [set(range(7))])
     assert len(lab.kafka.readers) == threads + 1
@@ -242,6 +246,8 @@ def test_a_paused_restore_goes_no_further_and_says_why_until_it_may(make_lab: Ma
 
 def test_a_pause_leaves_alone_what_is_in_step(make_lab: MakeLab) -> None:
     lab = filled(make_lab, threads=2)
+    # It stays in step, however long it waits for its turn.
+    lab.clock.hold()
     active, standby = in_step(lab)
     standby.want(1, Role.STANDBY, 2, is_paused=True)
     active.process(50)
@@ -262,18 +268,25 @@ NEVER_BEHIND = {"job.hotstandby.lag.time.ms": "3600000"}
 
 
 def tailing(make_lab: MakeLab, **config: str) -> tuple[MemoryLab, MemoryContainer, MemoryContainer]:
-    """Return a lab, its active and its standby, which tails."""
+    """Return a lab, its active and its standby, which tails, on a clock that is held."""
     lab = make_lab(2, **{"job.restore.threads": "1", **config})
     active, standby = lab.pair()
     # A replica says that it tails before its changelog is with the reader that tails, and a reader that gets it anew
     # brings it again, whatever a test has done to that before.
     standby.eventually(lambda: any({*each.partitions} == {0, 1} for each in lab.kafka.readers))
+    lab.clock.hold()
+    # How long it is behind counts from now.
+    standby.eventually(
+        lambda: all(
+            each._replayed is not None and each._replayed.at_end_ms == lab.clock.now_ms()
+            for each in standby.replicas.held()
+        )
+    )
     return lab, active, standby
 
 
 def test_a_reader_that_brings_nothing_any_more_is_replaced(make_lab: MakeLab) -> None:
     lab, active, standby = tailing(make_lab, **NEVER_BEHIND)
-    lab.clock.hold()
     readers = list(lab.kafka.readers)
     for each in readers:
         each.is_deaf = True
@@ -291,7 +304,6 @@ def test_a_partition_of_which_the_reader_brings_nothing_any_more_is_read_anew_an
     make_lab: MakeLab,
 ) -> None:
     lab, active, standby = tailing(make_lab, **NEVER_BEHIND)
-    lab.clock.hold()
     readers = list(lab.kafka.readers)
     added = [len(each.added) for each in readers]
     for each in readers:
@@ -324,7 +336,6 @@ def test_a_replica_that_falls_behind_in_the_turn_in_which_its_reader_is_found_de
     # read it anew as well, met a chunk of a replica that it does not have, and failed every other one with it.
     # The restore is throttled: while it lasts the other replayer meets what it reads.
     lab, active, standby = tailing(make_lab, **{"job.restore.max.bytes.per.second": "20000"})
-    lab.clock.hold()
     for each in lab.kafka.readers:
         each.deaf.add(0)
     active.process(200)
