@@ -152,16 +152,11 @@ def test_what_was_raised_is_told_for_as_long_as_it_holds(make_lab: MakeLab) -> N
 
     lab = make_lab(1, **{"task.on.error": "fail", "task.on.error.attempts": "1000"})
     lab.kafka.append("in", 0, b"0/k", b"v")
-    seen: list[str] = []
+    lab.clock.hold()
     with active_of(lab, step=step) as container:
-
-        def look() -> bool:
-            status = container.status()
-            if status.traceback and status.traceback not in seen:
-                seen.append(status.traceback)
-            return status.input_committed == 1
-
-        container.eventually(lambda: bool(container.statuses()))
-        container.eventually(look)
-        assert [each.splitlines()[-1] for each in seen] == ["ValueError: first", "ValueError: second"]
+        for told in ("first", "second"):
+            container.await_all(lambda each, told=told: each.traceback.endswith(f"ValueError: {told}"))  # type: ignore[misc]
+            # More than the pause until it is tried again.
+            lab.clock.advance(1)
+        container.await_processed()
         assert (container.status().traceback, container.status().failures) == ("", None)

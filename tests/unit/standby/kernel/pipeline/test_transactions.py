@@ -10,7 +10,7 @@ from standby.kernel.pipeline import batch
 from standby.shared.model import LeftOut
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
-from tests.memory_lab import MakeLab, MemoryLab
+from tests.memory_lab import JOB, MakeLab, MemoryLab
 
 #: A value of which an output becomes that is too large.
 LARGE = b"raise" + bytes(2_000)
@@ -18,7 +18,11 @@ LARGE = b"raise" + bytes(2_000)
 
 def lab_of(make_lab: MakeLab, on_error: str, tasks: int = 2, **more: str) -> MemoryLab:
     dead = {"task.dead.letter": "dead"} if on_error == "dead-letter" else {}
-    return make_lab(tasks, **{"task.on.error": on_error, **dead, **more})
+    lab = make_lab(tasks, **{"task.on.error": on_error, **dead, **more})
+    # What was given up is named for some time only, which does not pass; the pauses before another try do.
+    lab.clock.hold()
+    lab.clock.hurry(f"{JOB}-pipeline")
+    return lab
 
 
 def step(rows: Any, state: Any, out: Any) -> None:
