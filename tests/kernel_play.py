@@ -84,6 +84,8 @@ class Play:
         #: Input that could not be read at some time: task and offset.
         self._damaged: set[tuple[int, int]] = set()
         self._looks = 0
+        self.stepped_down: set[int] = set()
+        """Copies that have found out by themselves that they are succeeded."""
         self.has_lost = False
         """Whether some task had failed in the end with lost records."""
         self.left_out: set[tuple[int, int]] = set()
@@ -392,11 +394,24 @@ class Play:
             "restart the standby": lambda: self._restart(1 - copy),
             "restart the active": lambda: self._restart(copy),
             "mend": self.lab.kafka.damaged.clear,
+            "step down": lambda: self._await_step_down(1 - copy),
             "a moment": lambda: time.sleep(LOOK_SECONDS),
             "get on": lambda: self.gets_on(1),
             "rest": self.rest,
         }
         acts[fault]()
+
+    def _await_step_down(self, copy: int) -> None:
+        """Give a former active input until it has found out by itself that it is succeeded."""
+        former = self.containers[copy]
+
+        def has_found_out() -> bool:
+            with self.lab.kafka.lock:
+                self.lab.produce(self.world.tasks)
+            return former.are(Phase.FENCED)
+
+        former.eventually(has_found_out)
+        self.stepped_down.add(copy)
 
     def _be_away(self, what: object) -> None:
         what.is_away = True  # type: ignore[attr-defined]

@@ -88,8 +88,8 @@ PLAYS: Final[dict[str, tuple[World, list[Fault], Callable[[Play], object]]]] = {
     ),
     "a former active is not told": (
         World(),
-        ["get on", "hand over untold", *["a moment"] * 9],
-        lambda play: play.lab.kafka.fenced,
+        ["get on", "hand over untold", "step down"],
+        lambda play: play.stepped_down == {0},
     ),
     "a shared output lacks a marker": (
         World(outputs=2, may_lose=True),
