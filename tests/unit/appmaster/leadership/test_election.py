@@ -44,6 +44,8 @@ class Ensemble:
     def __init__(self) -> None:
         self.clock = Clock()
         self.candidates: list[Candidate] = []
+        #: A transaction is made as a whole; a watch that it fires may ask on the same thread.
+        self.lock = threading.RLock()
         self.record: ControllerRecord | None = None
         self.epoch = 0
         self.is_away = False
@@ -105,22 +107,24 @@ class Client:
 
     def controller(self, watch: Callable[[], None] | None = None) -> ControllerRecord | None:
         self._answer()
-        self.ensemble.reads += 1
-        if watch is not None:
-            self.ensemble.watches.append(watch)
-        return self.ensemble.record
+        with self.ensemble.lock:
+            self.ensemble.reads += 1
+            if watch is not None:
+                self.ensemble.watches.append(watch)
+            return self.ensemble.record
 
     def lead(
         self, record: ControllerRecord, depose: ControllerRecord | None = None, last: Beat | None = None
     ) -> int | None:
         self._answer()
         self.ensemble.seizing()
-        if self.ensemble.record != depose or (last is not None and self.ensemble.beat != last):
-            return None
-        self.ensemble.epoch += 1
-        self.epoch = self.ensemble.epoch
-        self.ensemble.change(ControllerRecord(record.candidate, record.host, record.port, self.epoch))
-        self.ensemble.leave_beat(self.epoch)
+        with self.ensemble.lock:
+            if self.ensemble.record != depose or (last is not None and self.ensemble.beat != last):
+                return None
+            self.ensemble.epoch += 1
+            self.epoch = self.ensemble.epoch
+            self.ensemble.change(ControllerRecord(record.candidate, record.host, record.port, self.epoch))
+            self.ensemble.leave_beat(self.epoch)
         if self.ensemble.lost_answers:
             self.ensemble.lost_answers -= 1
             self.epoch = 0
@@ -130,9 +134,10 @@ class Client:
     def confirm_lead(self) -> None:
         self._answer()
         self.ensemble.confirming()
-        if self.epoch != self.ensemble.epoch:
-            raise Fenced("another leads")
-        self.ensemble.leave_beat(self.epoch)
+        with self.ensemble.lock:
+            if self.epoch != self.ensemble.epoch:
+                raise Fenced("another leads")
+            self.ensemble.leave_beat(self.epoch)
         self.ensemble.confirmed.set()
 
     def beat(self) -> Beat | None:
@@ -141,8 +146,9 @@ class Client:
 
     def resign_lead(self) -> None:
         self._answer()
-        if self.epoch == self.ensemble.epoch:
-            self.ensemble.change(None)
+        with self.ensemble.lock:
+            if self.epoch == self.ensemble.epoch:
+                self.ensemble.change(None)
 
 
 class Candidate(Election):
