@@ -94,22 +94,12 @@ TAKES_TIME_AS_DATA: Final[Mapping[str, str]] = {
 
 #: Places where something real takes this time because the test is about it; the test does not wait for an
 #: event.
-LASTS: Final[Mapping[str, str]] = {
+EXEMPTED: Final[Mapping[str, str]] = {
     "tests/system/lone/test_container_process.py::test_a_short_stop_costs_no_stream": "a process stands still",
     "tests/system/lone/test_kernel_broker.py::"
     "test_a_broker_that_comes_back_finds_active_standby_and_restore_going_on": "a broker is away",
     "tests/system/yarn/counting_job.py::step": "is sent to a cluster, which has no tests/patience.py; looks at a file",
 }
-
-#: Speeds that are asserted on a real clock: a slow or a fast machine fails them. Virtual time would be
-#: better. To be removed, not extended.
-SPEED_ASSERTED: Final[Mapping[str, str]] = {
-    "tests/unit/standby/adapters/spark/test_spark_start.py::test_whole_start_takes_no_longer_than_its_caller_has": (
-        "a Python starts within 2 s, and is still asked then"
-    ),
-}
-
-EXEMPTED: Final[Mapping[str, str]] = {**LASTS, **SPEED_ASSERTED}
 
 _CLOCKS: Final = ("monotonic", "perf_counter", "time")
 _OF_NUMBERS: Final = ("float", "int", "max", "min", "round", "uniform")

@@ -170,6 +170,7 @@ def test_a_former_active_is_not_believed(cluster: Cluster) -> None:
     cluster.produce(0, b"a")
     # The leader has made the other copy active; the first one was told nothing, and answers as ever.
     cluster.active, cluster.epoch = 1, 2
+    cluster.containers[1].await_phase(Phase.TAILING)
     assert "container_1: it is" in cluster.complaint(b"a")
     # Nor is it when it is active again, and has not heard of it: somebody else was meanwhile.
     cluster.active, cluster.epoch = 0, 3
