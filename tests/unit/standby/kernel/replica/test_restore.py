@@ -312,6 +312,8 @@ def test_closing_does_not_wait_for_what_is_fetched(lab: MemoryLab, net: PeerNet,
     new.eventually(lambda: bool(new.statuses()))
     if where == "round":
         new.eventually(lambda: any("waiting for a replica" in each for each in new.details))
+    elif where == "slot":
+        new.eventually(lambda: bool(peers.slots._changed._waiters))  # type: ignore[attr-defined]
     new.close()
     go_on.set()
     silent.close()

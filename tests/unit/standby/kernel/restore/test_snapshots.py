@@ -458,11 +458,19 @@ def test_a_source_that_was_called_off_asks_for_nothing_more(
 
 
 def test_a_wait_for_a_slot_is_called_off() -> None:
-    slots, off, results = Slots(), threading.Event(), []
-    assert slots.take(1, off.is_set)
-    thread = threading.Thread(target=lambda: results.append(slots.take(1, off.is_set)))
+    slots, asked, off, results = Slots(), threading.Event(), threading.Event(), []
+
+    def is_off() -> bool:
+        found = off.is_set()
+        asked.set()
+        return found
+
+    assert slots.take(1, is_off)
+    thread = threading.Thread(target=lambda: results.append(slots.take(1, is_off)))
     thread.start()
+    assert asked.wait(PATIENCE_SECONDS)
     off.set()
+    # Not before the other one waits, which has the lock until then.
     slots.wake()
     thread.join(PATIENCE_SECONDS)
     assert results == [False]
