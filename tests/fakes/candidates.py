@@ -34,6 +34,7 @@ from standby.shared.peers import CODE_ROUTE, BundleSource
 from standby.shared.records import ControllerRecord
 from standby.shared.roles import Caller, PeerRole
 from tests.fakes.certificates import keys_of
+from tests.fakes.zookeeper import SESSION_MS
 from tests.patience import PATIENCE_SECONDS
 
 HOST = "127.0.0.1"
@@ -75,9 +76,9 @@ class CodeCandidate:
     ) -> None:
         self.name = name
         self.disk = disk
-        self.zookeeper = ZooKeeper(connect, cluster, 4_000)
+        self.zookeeper = ZooKeeper(connect, cluster, SESSION_MS)
         self.zookeeper.connect()
-        self.client = KazooClient(connect, timeout=4)
+        self.client = KazooClient(connect, timeout=SESSION_MS / 1_000)
         self.client.start(timeout=PATIENCE_SECONDS)
         keys = keys_of(PeerRole.MASTER)
         self.peers = PeerServer(HOST, keys)
@@ -138,9 +139,9 @@ class DeskCandidate:
 
     def __init__(self, name: str, connect: str, cluster: str) -> None:
         self.name = name
-        self.zookeeper = ZooKeeper(connect, cluster, 4_000)
+        self.zookeeper = ZooKeeper(connect, cluster, SESSION_MS)
         self.zookeeper.connect()
-        self.client = KazooClient(connect, timeout=4)
+        self.client = KazooClient(connect, timeout=SESSION_MS / 1_000)
         self.client.start(timeout=PATIENCE_SECONDS)
         self.resigned: list[str] = []
         self.epoch = 0

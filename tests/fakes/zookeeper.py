@@ -16,6 +16,9 @@ from standby.shared import naming
 from tests.patience import PATIENCE_SECONDS
 from tests.servers.own import OwnServer, own_blueprint
 
+#: Longer than a process of a test stands still on a busy machine; for tests that are not about a session's end.
+SESSION_MS = 30_000
+
 
 class LoneZooKeeper(OwnServer):
     """One server on loopback: as the embedded cluster's, but a child of the test."""
@@ -30,7 +33,7 @@ class LoneZooKeeper(OwnServer):
         probes.zookeeper(self.connect, patience)
 
     def client(self) -> KazooClient:
-        client = KazooClient(self.connect, timeout=5)
+        client = KazooClient(self.connect, timeout=SESSION_MS / 1_000)
         client.start(timeout=PATIENCE_SECONDS)
         return client
 
