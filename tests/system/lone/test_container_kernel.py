@@ -193,6 +193,8 @@ class Play:
         self.containers: list[Container] = []
         self.sessions: dict[int, Session] = {}
         self.number = 0
+        #: Of the last order on the present stream of each copy.
+        self.ordered: dict[int, int] = {}
 
     def start(self, copy: int, localised: str = MODULE) -> Session:
         """Start the container of a copy, with that as its localised module; return its stream."""
@@ -204,7 +206,7 @@ class Play:
         """Return the next stream, which must be of that copy's container."""
         session = self.leader.session()
         assert session.hello.container.endswith(str(copy + 2)), session.hello
-        self.sessions[copy] = session
+        self.sessions[copy], self.ordered[copy] = session, 0
         return session
 
     def record(self, active: int, epoch: int, *, claimed: bool) -> None:
@@ -221,25 +223,26 @@ class Play:
     def order(self, copy: int, role: Role, epoch: int, *, is_next: bool = False) -> None:
         """Tell a container to hold every task in that role."""
         self.number += 1
+        self.ordered[copy] = self.number
         wanted = tuple(
             Wanted(ReplicaId(TaskId("counting", "main", each), copy), role, epoch, is_next)
             for each in range(TASKS)
         )
         self.sessions[copy].assign(self.number, replicas=wanted, jobs=(self.job.definition,))
 
-    def wait(
-        self, copy: int, condition: Callable[[ReplicaStatus], bool], timeout: float = PATIENCE_SECONDS
-    ) -> tuple[ReplicaStatus, ...]:
-        """Return a copy's statuses once each of them fulfils the condition."""
-        report = self.sessions[copy].wait_for(
-            Report,
-            lambda each: len(each.replicas) == TASKS and all(condition(one) for one in each.replicas),
-            timeout=timeout,
-        )
-        return report.replicas
+    def report(self, copy: int, condition: Callable[[Report], bool]) -> Report:
+        """Return the first report that fulfils the condition, of those since a copy has its last order."""
+        number = self.ordered[copy]
+        return self.sessions[copy].wait_for(Report, lambda each: each.number >= number and condition(each))
 
-    def processed(self, copy: int) -> None:
-        """Wait until a copy has committed all input."""
+    def wait(self, copy: int, condition: Callable[[ReplicaStatus], bool]) -> tuple[ReplicaStatus, ...]:
+        """Return a copy's statuses once each of them fulfils the condition, since its last order."""
+        return self.report(
+            copy, lambda each: len(each.replicas) == TASKS and all(map(condition, each.replicas))
+        ).replicas
+
+    def processed(self, copy: int) -> tuple[ReplicaStatus, ...]:
+        """Return a copy's statuses once it has committed all input."""
         ends = {
             each: sum(count for key, count in self.job.sent.items() if int(key[4:]) % TASKS == each)
             for each in range(TASKS)
@@ -249,7 +252,7 @@ class Play:
             # Transactions of this input leave no markers in it: offsets are counts.
             return status.input_committed == ends[status.replica.task.partition]
 
-        self.wait(copy, is_done)
+        return self.wait(copy, is_done)
 
     def unregistered(self, copy: int) -> None:
         """Wait until the session of a copy's container has expired."""
@@ -287,8 +290,11 @@ def pair(play: Play) -> None:
     play.start(1)
     play.order(1, Role.STANDBY, 1)
     play.job.send(2_000)
-    play.processed(0)
-    play.wait(1, lambda each: each.phase is Phase.TAILING and each.lag_records == 0)
+    ends = {each.replica.task: each.applied or 0 for each in play.processed(0)}
+    # It is in step from the beginning; it has to have that input.
+    play.wait(
+        1, lambda each: each.phase is Phase.TAILING and (each.applied or 0) >= ends[each.replica.task] > 0
+    )
 
 
 def test_a_killed_active_is_replaced_in_place_and_nothing_is_lost_or_doubled(play: Play) -> None:
@@ -459,7 +465,7 @@ def test_a_new_revision_runs_from_its_bundle_and_goes_on_where_the_old_one_was(p
     play.order(1, Role.ACTIVE, 2)
     play.job.send(500)
     play.processed(1)
-    assert play.sessions[0].wait_for(Report, lambda each: bool(each.replicas)).revisions == {"counting": 1}
+    assert play.report(0, lambda each: bool(each.replicas)).revisions == {"counting": 1}
     play.job.assert_exact()
 
 
@@ -522,7 +528,7 @@ def test_hand_overs_back_and_forth_prepared_or_not_are_exact_while_input_flows(s
     with Flow(play.job):
         for epoch in range(2, 2 + 2 * ROUNDS):
             old, new = (0, 1) if epoch % 2 == 0 else (1, 0)
-            play.sessions[new].wait_for(Report, lambda each: each.warm)
+            play.report(new, lambda each: each.warm)
             # Each way both ways.
             hand_over(play, old, new, epoch, is_planned=epoch % 4 in (2, 3))
     play.processed(epoch % 2 == 0)
