@@ -277,7 +277,7 @@ def test_orders_are_obeyed_and_reported_and_deposed_leaders_refused(stage: Stage
         assert (last.number, last.replicas[0].phase) == (1, Phase.ACTIVE)
 
 
-def test_heartbeats_go_on_while_user_code_keeps_the_interpreter_busy(stage: Stage) -> None:
+def test_heartbeats_come_while_user_code_keeps_the_interpreter_busy(stage: Stage) -> None:
     """It does so for as long as the process lives."""
     with stage.leader() as leader:
         stage.container()
