@@ -15,12 +15,13 @@ import sys
 import time
 import urllib.error
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from kazoo.exceptions import NoNodeError
 
 from appmaster.adapters.look import Look, look_at
 from embedded.web import open_url
@@ -37,7 +38,7 @@ from standby.shared.wire import Heartbeat, Hello, JobDefinition, Report, decode_
 from tests.fakes.certificates import keys_of, write_credentials
 from tests.fakes.leader import ScriptedLeader, Session
 from tests.fakes.replicas import BREAKS, SPINS
-from tests.fakes.zookeeper import LoneZooKeeper
+from tests.fakes.zookeeper import SESSION_MS, LoneZooKeeper
 from tests.patience import PATIENCE_SECONDS, soon
 from tests.servers.ensemble import Ensemble
 
@@ -372,8 +373,7 @@ def test_a_killed_process_has_a_witness_or_refuses_before_its_stream_ends(stage:
     """What the leader sees as a broken stream must be provable as a death at once, on a busy machine, too."""
     with stage.leader() as leader:
         for number in range(10):
-            # The next one of this name waits for its session's end.
-            process = stage.container(session_ms=1_500)
+            process = stage.container(session_ms=SESSION_MS)
             session = leader.session()
             is_alone = number % 2 == 0
             if is_alone:
@@ -389,6 +389,9 @@ def test_a_killed_process_has_a_witness_or_refuses_before_its_stream_ends(stage:
             else:
                 assert not accepts(session.hello)
                 process.ends()
+            # The next one of this name would wait for its session's end.
+            with suppress(NoNodeError):
+                stage.client.delete(container_path(stage.name, CONTAINER))
 
 
 # ---- standing still ----
