@@ -193,7 +193,7 @@ class CandidateRuntime:
             self._me,
             self._services.code.may_lead,
             boot_ms,
-            # Without a session the record is gone, and nobody needs to depose anybody.
+            # Without a session the record is gone, and no leader needs to be deposed.
             min(config.leader_timeout_ms, config.zookeeper_session_ms),
         )
         self._candidate = Candidate(

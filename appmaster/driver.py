@@ -104,10 +104,10 @@ class Driver:
         self._check(())
         entries, self._entries = self._entries, []
         for each in entries:
-            self._told(each)
+            self._write_entry(each)
         self._turned(REAL.monotonic() - begun)
 
-    def _told(self, entry: LogEntry) -> None:
+    def _write_entry(self, entry: LogEntry) -> None:
         try:
             self._tell(entry, self.view)
         except Exception as error:

@@ -115,13 +115,13 @@ class CandidateServices:
 
     def quarantined(self) -> Mapping[str, str]:
         """Return the jobs whose code is unavailable to this candidate: why, and since when."""
-        return {job: self._told(each) for job, each in self.code.quarantined().items()}
+        return {job: self._describe(each) for job, each in self.code.quarantined().items()}
 
     def waiting(self) -> Mapping[str, str]:
         """Return the jobs whose present revision is not active yet: what it waits for, and since when."""
-        return {job: self._told(each) for job, each in self.code.waiting().items()}
+        return {job: self._describe(each) for job, each in self.code.waiting().items()}
 
-    def _told(self, trouble: CodeTrouble) -> str:
+    def _describe(self, trouble: CodeTrouble) -> str:
         return f"{trouble.why}, since {utc(self._wall(trouble))}"
 
     def _wall(self, trouble: CodeTrouble) -> int:

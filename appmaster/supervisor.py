@@ -74,8 +74,8 @@ class Lives:
 def supervise(command: list[str], clock: Clock = REAL, *, is_own_master: bool = False) -> int:
     """Run ``command`` repeatedly until it finishes; return the exit status for YARN.
 
-    With ``is_own_master``, nobody else ends what is left: the candidate ends with this process, and this process does
-    not depend on the one that started it.
+    With ``is_own_master``, no other process ends what is left: the candidate ends with this process, and this process
+    does not depend on the one that started it.
     """
     ending = threading.Event()
     child: subprocess.Popen[bytes] | None = None
@@ -93,10 +93,10 @@ def supervise(command: list[str], clock: Clock = REAL, *, is_own_master: bool = 
     while not ending.is_set():
         born = clock.monotonic()
         try:
-            told = {LIFE: str(lives.life), ENDED: lives.ended}
+            variables = {LIFE: str(lives.life), ENDED: lives.ended}
             if is_own_master:
-                told[ENDS_WITH] = str(os.getpid())
-            child = subprocess.Popen(command, env={**_QUIET, **os.environ, **told})
+                variables[ENDS_WITH] = str(os.getpid())
+            child = subprocess.Popen(command, env={**_QUIET, **os.environ, **variables})
             if ending.is_set():
                 # The signal came just before the candidate was there.
                 child.send_signal(signal.SIGTERM)

@@ -52,8 +52,8 @@ def inspect_brokers(settings: Mapping[str, Any], topics: Sequence[str]) -> Broke
             return None
 
     with ThreadPoolExecutor(max_workers=8) as pool:
-        told = pool.map(lambda each: level_of(each[1].host, each[1].port), brokers)
-        levels = {number: level for (number, _), level in zip(brokers, told, strict=True)}
+        answers = pool.map(lambda each: level_of(each[1].host, each[1].port), brokers)
+        levels = {number: level for (number, _), level in zip(brokers, answers, strict=True)}
     there = [each for each in dict.fromkeys((*topics, *OWN_TOPICS)) if each in metadata.topics]
     return Brokers(
         levels, _shapes(admin, there), _default_replicas(admin, brokers[0][0]) if brokers else None
@@ -77,8 +77,8 @@ def _shapes(admin: AdminClient, names: Sequence[str]) -> dict[str, TopicShape]:
     found: dict[str, TopicShape] = {}
     for name, resource in resources.items():
         with contextlib.suppress(KafkaException):
-            told = answer_of(described[name], _ANSWER_SECONDS)
-            found[name] = shape_of(told, answer_of(settings[resource], _ANSWER_SECONDS))
+            topic = answer_of(described[name], _ANSWER_SECONDS)
+            found[name] = shape_of(topic, answer_of(settings[resource], _ANSWER_SECONDS))
     return found
 
 

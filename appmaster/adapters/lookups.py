@@ -32,17 +32,17 @@ class StateClient:
         path = "/".join(
             ("", STATE_ROUTE, urllib.parse.quote(job, safe=""), urllib.parse.quote(store, safe=""))
         )
-        who = f"{address.container} at {address.host}:{address.port}"
+        peer = f"{address.container} at {address.host}:{address.port}"
         # One connection per question, because several threads ask.
         made = PeerConnection(self._keys.client_context, PeerRole.CONTAINER, _SECONDS)
-        with closing(made), made.to(who, address.host, address.port) as connection:
+        with closing(made), made.to(peer, address.host, address.port) as connection:
             connection.request("GET", f"{path}?{urllib.parse.urlencode(query)}")
             response = connection.getresponse()
             body = response.read()
         if response.status == http.client.OK:
             answer: dict[str, Any] = json.loads(body)
             return answer
-        said = f"{who}: {response.status} {body.decode(errors='replace').strip()}"
+        said = f"{peer}: {response.status} {body.decode(errors='replace').strip()}"
         if response.status in (http.client.BAD_REQUEST, http.client.NOT_FOUND):
             raise BadConfiguration(said)
         raise Transient(said)

@@ -92,7 +92,7 @@ class PoolCell:
     _gathering: float = 0.0
     """Since when others are waited for before anything is claimed, monotonic seconds."""
     _offered: _Offered = ((), frozenset(), "", ())
-    """What the leader was told of last."""
+    """What was last offered to the leader."""
     _said: str = ""
     """Why the pool could not be read, as it was logged; empty: it could."""
     _demands: dict[str, Demand] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class PoolCell:
 
     def _turn(self) -> None:
         self._worker.wait(self.clock.pace(_LOOK_SECONDS))
-        # All requests of a turn of the leader, before it is told what is left.
+        # All requests of a turn of the leader, before the free processes are reported to it.
         self._worker.catch_up()
         if self._worker.is_closed or not self._caught_up():
             return

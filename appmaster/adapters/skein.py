@@ -318,7 +318,7 @@ class SkeinCell:
             # Its log says why. If it had registered, its broken stream has been noticed meanwhile.
             threading.Thread(target=self._tell, args=(ended,), daemon=True).start()
         else:
-            self.post(ended.told())
+            self.post(ended.completed())
 
     def _tell(self, ended: _Ended) -> None:
         """Post the end of a container that ended at its start, with what its log says about it, if available."""
@@ -329,7 +329,7 @@ class SkeinCell:
             if not is_of_job(error):
                 raise
             _log.error("the log of %s could not be read", ended.container, exc_info=error)
-        self.post(ended.told(words))
+        self.post(ended.completed(words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +344,7 @@ class _Ended:
     """``host:port`` of the NodeManager's pages."""
     at_ms: int
 
-    def told(self, words: LastWords = _NO_WORDS) -> happened.ContainerCompleted:
+    def completed(self, words: LastWords = _NO_WORDS) -> happened.ContainerCompleted:
         said = f"{self.message} ({self.container}{f': {words.text}' if words.text else ''})"
         return happened.ContainerCompleted(self.granted, said, self.at_ms, words.is_from_outside)
 

@@ -109,12 +109,12 @@ class EntryData:
 def _data(value: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for each in dataclasses.fields(value):
-        told = getattr(value, each.name)
-        if isinstance(told, Facts):
-            found.update(_data(told))
-        elif told != each.default:
+        content = getattr(value, each.name)
+        if isinstance(content, Facts):
+            found.update(_data(content))
+        elif content != each.default:
             # ``from`` and ``is`` are keywords of Python.
-            found[each.name.rstrip("_")] = _plain(told)
+            found[each.name.rstrip("_")] = _plain(content)
     return found
 
 

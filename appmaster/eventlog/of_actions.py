@@ -132,7 +132,7 @@ def _miss_active(before: ClusterView, action: todo.MissActive, after: ClusterVie
         and each.record.displaced is None
         and each.record.placed.get(each.record.active) == action.missed.container
     ]
-    if action.missed.container in before.told_lost or not held:
+    if action.missed.container in before.logged_lost or not held:
         # Logged with another processor that it served; or a standby is displaced, and a former leader logged the loss.
         return
     copy = held[0].active or 0

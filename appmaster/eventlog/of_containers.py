@@ -29,7 +29,7 @@ from standby.shared.model import Phase, ProcessorId, ReplicaStatus, SlotId
 Entries = Iterator[LogEntry]
 
 #: Phases whose beginning is logged.
-_TOLD: Final = {
+_KIND_OF_PHASE: Final = {
     Phase.TAILING: EntryKind.REPLICA_RESTORED,
     Phase.ACTIVE: EntryKind.REPLICA_ACTIVE,
     Phase.FENCED: EntryKind.REPLICA_FENCED,
@@ -166,9 +166,9 @@ def reported(before: ClusterView, event: happened.ReportReceived, after: Cluster
 
 
 def _phases(before: Container, container: Container) -> Entries:
-    """Yield every replica of ``container`` that entered a phase in `_TOLD`."""
+    """Yield every replica of ``container`` that entered a phase in `_KIND_OF_PHASE`."""
     for each in container.statuses.values():
-        kind = _TOLD.get(each.phase)
+        kind = _KIND_OF_PHASE.get(each.phase)
         old = before.statuses.get(each.replica)
         if kind is None or (old is not None and (old.phase, old.epoch) == (each.phase, each.epoch)):
             continue

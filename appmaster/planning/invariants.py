@@ -106,7 +106,7 @@ def whole_is_settled(view: ClusterView) -> Iterator[str]:
 
 def lawful(view: ClusterView, actions: tuple[Action, ...]) -> Iterator[str]:
     """Yield each invariant that carrying out ``actions`` would break."""
-    told: dict[TaskId, str] = {}
+    actives: dict[TaskId, str] = {}
     for action in actions:
         if isinstance(action, WriteRecords):
             for change in action.changes:
@@ -114,7 +114,7 @@ def lawful(view: ClusterView, actions: tuple[Action, ...]) -> Iterator[str]:
         elif isinstance(action, SendAssignment):
             for each in action.replicas:
                 if each.role is Role.ACTIVE:
-                    yield from _lawful_assignment(view, action.container, each, told)
+                    yield from _lawful_assignment(view, action.container, each, actives)
 
 
 def _lawful_change(view: ClusterView, change: RecordWrite) -> Iterator[str]:
@@ -144,13 +144,13 @@ def _nothing_new_in_a_lost_cell(view: ClusterView, old: TaskRecord, new: TaskRec
 
 
 def _lawful_assignment(
-    view: ClusterView, container: str, order: Wanted, told: dict[TaskId, str]
+    view: ClusterView, container: str, order: Wanted, actives: dict[TaskId, str]
 ) -> Iterator[str]:
     """Yield what making ``container`` active would break: one active per task, assignments follow records."""
     task = order.replica.task
-    if task in told:
-        yield f"one_active: {task} to {told[task]} and {container}"
-    told[task] = container
+    if task in actives:
+        yield f"one_active: {task} to {actives[task]} and {container}"
+    actives[task] = container
     record = view.records[task].record
     if record.placed.get(order.replica.copy) != container or order.epoch != record.epoch:
         yield f"assignments_follow_records: {order.replica} to {container}"

@@ -34,7 +34,7 @@ class Brokers:
 def warnings(found: Brokers) -> Iterator[str]:
     """Yield a sentence for each thing that is not as it should be; for a single broker, one sentence for everything."""
     affected = sorted(each for each, level in found.levels.items() if (level or 0) >= _LEVEL_OF_4_3)
-    untold = sorted(each for each, level in found.levels.items() if level is None)
+    unknown = sorted(each for each, level in found.levels.items() if level is None)
     if len(found.levels) == 1:
         also = (
             ", and its release (4.3 or later) may leave a transaction open when it comes back (KAFKA-20734)"
@@ -55,9 +55,9 @@ def warnings(found: Brokers) -> Iterator[str]:
                 f"warning: {_numbers('topic', alone)} {'has' if len(alone) == 1 else 'have'} one replica: the job "
                 "stops while its broker is away, and what that loses is lost; three are recommended"
             )
-    if untold:
+    if unknown:
         yield (
-            f"warning: the release of Kafka {_numbers('broker', untold)} is unknown; 4.3 and later may leave "
+            f"warning: the release of Kafka {_numbers('broker', unknown)} is unknown; 4.3 and later may leave "
             "transactions open (KAFKA-20734)"
         )
     for key, names, why in _settings(found.topics):

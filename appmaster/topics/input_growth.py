@@ -56,9 +56,9 @@ def growth_note(config: JobConfig, tasks: int, counts: Mapping[str, int]) -> str
         if partitions < tasks:
             return f"{topic} has {partitions} partitions, fewer than the job's {tasks} tasks: it was created again"
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{topic} {partitions}" for topic, partitions in counts.items())
+        listed = ", ".join(f"{topic} {partitions}" for topic, partitions in counts.items())
         return (
-            f"the inputs have different numbers of partitions ({told}): what was added is not read, because a task "
+            f"the inputs have different numbers of partitions ({listed}): what was added is not read, because a task "
             "reads its partition of every input; give them the same number"
         )
     topic, partitions = next(iter(counts.items()))
@@ -106,7 +106,7 @@ class InputGrowth:
     found: Mapping[str, TopicState] = field(default_factory=dict)
     """Job → what was last found out about its topics; replaced, never modified, so any thread may read it."""
     _looks: int = 0
-    _told: set[tuple[object, ...]] = field(default_factory=set)
+    _posted: set[tuple[object, ...]] = field(default_factory=set)
     """Run, topic and id of what was posted already."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _topics: dict[str, tuple[KafkaSettings, InputTopics]] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class InputGrowth:
             found[name] = TopicState(record.definition.run, note, obstacle, risk, is_policy_known=True)
         self._topics = {name: each for name, each in self._topics.items() if name in found}
         before_all, self.found = self.found, found
-        if _told(found) != _told(before_all):
+        if _notes(found) != _notes(before_all):
             self.reload()
 
     def _risk(self, name: str, topic: str, before: str) -> str:
@@ -204,8 +204,8 @@ class InputGrowth:
         for each in judged.events:
             # The leader may not have read the record again before the next look.
             seen = (definition.run, each.topic, each.topic_id)
-            if seen not in self._told:
-                self._told.add(seen)
+            if seen not in self._posted:
+                self._posted.add(seen)
                 _log.warning("%s: %s", name, each.reason)
                 self.tell(each)
 
@@ -218,10 +218,10 @@ class InputGrowth:
                 _log.exception("looking at the topics")
 
 
-def _told(found: Mapping[str, TopicState]) -> dict[str, tuple[object, ...]]:
+def _notes(found: Mapping[str, TopicState]) -> dict[str, tuple[object, ...]]:
     """Return what is to be known about the topics of the jobs for which there is anything."""
-    told = {name: (each.note, each.obstacle, each.risk) for name, each in found.items()}
-    return {name: each for name, each in told.items() if any(each)}
+    notes = {name: (each.note, each.obstacle, each.risk) for name, each in found.items()}
+    return {name: each for name, each in notes.items() if any(each)}
 
 
 def prepare(topics: InputTopics, record: JobRecord, config: JobConfig, partitions: int) -> None:

@@ -106,9 +106,9 @@ def _await(step: RotationStep, running: Callable[[], Sequence[ClusterProcess]], 
 
     late = until(deadline, look).what
     if late:
-        told = "; ".join(f"{each}: {why}" for each, why in late.items())
+        reasons = "; ".join(f"{each}: {why}" for each, why in late.items())
         raise StandfastError(
-            f"not true yet: {step.said}. {told}. The same command continues from there; end a process that is no "
+            f"not true yet: {step.said}. {reasons}. The same command continues from there; end a process that is no "
             "longer needed"
         )
 

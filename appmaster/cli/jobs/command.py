@@ -28,7 +28,7 @@ from appmaster.cli.shared.waiting import PollResult, until_leader_says
 from standby.errors import StandfastError
 
 #: A leader reports a hand-over within this time after its end, seconds; otherwise another leader has taken over.
-_TOLD_SECONDS: Final = 10.0
+_REPORT_SECONDS: Final = 10.0
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -110,11 +110,11 @@ class HandOver:
 
 def handover_progress(status: Mapping[str, Any], goal: HandOver) -> PollResult[list[dict[str, Any]]]:
     """Return the progress of hand-overs, with the report of each that has ended. Pure."""
-    told = _finished(goal.before, goal.job)
+    reported = _finished(goal.before, goal.job)
     new = {
         number: done
         for number, done in sorted(_finished(status, goal.job).items())
-        if number in goal.processors and done != told.get(number)
+        if number in goal.processors and done != reported.get(number)
     }
     for done in new.values():
         if done["kind"] == "handover_given_up":
@@ -147,7 +147,7 @@ def wait(
         nonlocal telling
         seen = handover_progress(status, goal)
         if telling is None and _is_active(status, goal):
-            telling = deadline.beyond(_TOLD_SECONDS)
+            telling = deadline.beyond(_REPORT_SECONDS)
         if not seen.is_done and telling is not None and telling.is_over:
             said = "another copy is active; how long the gap was is not known (did the leader change?)"
             return replace(seen, is_done=True, said=said)

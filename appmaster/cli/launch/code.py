@@ -44,13 +44,13 @@ def deliver(
         leave(bundle, config, client.zookeeper)
         return
 
-    def told(size: int) -> None:
+    def report(size: int) -> None:
         progress(f"uploading the code: {size >> 10} of {len(bundle.data) >> 10} KiB")
 
     context = require(client.cluster).keys.client_context
     for source in _sources(client):
         try:
-            PeerCode(context).upload(bundle.digest, bundle.data, source, told)
+            PeerCode(context).upload(bundle.digest, bundle.data, source, report)
             if len(bundle.data) > LEFT_BYTES:
                 return
             break

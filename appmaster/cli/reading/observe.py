@@ -189,11 +189,11 @@ def tasks_table(status: dict[str, Any], job: str) -> None:
             each["phase"],
             "yes" if each["in_sync"] else "no",
             each["changelog_lag_records"],
-            _told(each, "input_lag_records"),
-            _told(each, "input_rate"),
-            _told(each, "failures"),
-            _told(each, "skipped"),
-            _told(each, "dead_lettered"),
+            _of_input(each, "input_lag_records"),
+            _of_input(each, "input_rate"),
+            _of_input(each, "failures"),
+            _of_input(each, "skipped"),
+            _of_input(each, "dead_lettered"),
             each["host"],
             each["container"],
             "yes" if each["warm"] else "no",
@@ -209,7 +209,7 @@ def tasks_table(status: dict[str, Any], job: str) -> None:
             print(f"{row[0]}#{row[2]}: {detail}")
 
 
-def _told(replica: dict[str, Any], name: str) -> Any:
+def _of_input(replica: dict[str, Any], name: str) -> Any:
     """Return a value about an active's input; None for a standby, which has no input."""
     return replica[name] if replica["input_committed"] is not None or replica[name] else None
 

@@ -70,7 +70,7 @@ class RunView:
         self.first_output_seconds: float | None = None
 
     def __enter__(self) -> RunView:
-        """Begin the live view, if there is a terminal on which nobody types records; otherwise all is lines."""
+        """Begin the live view, if there is a terminal on which no records are typed; otherwise all is lines."""
         if self._console.is_terminal and not self._is_typed:
             self._live = Live(get_renderable=self.render, console=self._console, refresh_per_second=4)
             self._live.start()

@@ -97,5 +97,5 @@ class ApplicationWatch:
 def end_entry(end: EndedApplication, job: str) -> dict[str, object]:
     """Return the event log's entry for the end of an application; docs/events.md describes it."""
     details = ApplicationEndedData(end.application, end.state, end.final_status, end.diagnostics, end.output)
-    told = LogEntry(EntryKind.APPLICATION_ENDED, details, job=job, host=end.host or None, reason=str(end))
-    return entry_document(told, end.at_ms, 0)
+    entry = LogEntry(EntryKind.APPLICATION_ENDED, details, job=job, host=end.host or None, reason=str(end))
+    return entry_document(entry, end.at_ms, 0)

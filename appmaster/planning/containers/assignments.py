@@ -58,7 +58,7 @@ def _digest(container: Container, replicas: tuple[Wanted, ...]) -> str:
     return f"{container.incarnation} {replicas!r}"
 
 
-def is_told(view: ClusterView, container: Container) -> bool:
+def is_assignment_sent(view: ClusterView, container: Container) -> bool:
     """Return whether the last assignment that was sent to a container is the present one."""
     replicas = assignment_of(view, container)
     return (
@@ -68,7 +68,7 @@ def is_told(view: ClusterView, container: Container) -> bool:
 
 def is_up_to_date(view: ClusterView, container: Container) -> bool:
     """Return whether a container has reported that it applied its present assignment."""
-    return container.applied >= container.sent and is_told(view, container)
+    return container.applied >= container.sent and is_assignment_sent(view, container)
 
 
 def has_closed(view: ClusterView, container: Container, tasks: Iterable[TaskId], copy: int) -> bool:
@@ -109,16 +109,16 @@ def assignments(view: ClusterView, touched: AbstractSet[ProcessorId] = frozenset
         if replicas is None or not (held or container.sent or container.statuses):
             continue
         digest = _digest(container, replicas)
-        is_told = container.sent > 0 and container.sent_digest == digest
+        is_sent = container.sent > 0 and container.sent_digest == digest
         waited = view.now_ms - container.sent_ms
-        if is_told and (is_applied or waited < policy_of(view, container).resend_ms):
+        if is_sent and (is_applied or waited < policy_of(view, container).resend_ms):
             continue
         number += 1
         # A resend repeats the number of what it repeats.
         yield SendAssignment(
             container.id,
             container.incarnation,
-            container.sent if is_told else number,
+            container.sent if is_sent else number,
             replicas,
             _jobs(view, container, replicas),
             digest,

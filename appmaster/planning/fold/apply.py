@@ -262,8 +262,8 @@ def _records_written(view: ClusterView, event: happened.RecordsWritten) -> Clust
     written = {each.record.task for each in event.records}
     for processor, failover in view.failovers.items():
         if failover.recorded_ms == 0 and written.issuperset(failover.tasks):
-            told = replace(failover, recorded_ms=event.at_ms)
-            view = replace(view, failovers=put(view.failovers, processor, told))
+            recorded = replace(failover, recorded_ms=event.at_ms)
+            view = replace(view, failovers=put(view.failovers, processor, recorded))
     return view
 
 

@@ -182,7 +182,7 @@ def lost(view: ClusterView, container: Container, loss: Reason[Loss], at_ms: int
     view = replace(
         view,
         containers=put(view.containers, container.id, suspect),
-        told_lost=view.told_lost | {container.id},
+        logged_lost=view.logged_lost | {container.id},
     )
     view = unsettle(view, view.processors_in(container.id))
     for each in {task.job for task in view.assigned.get(container.id, ())}:

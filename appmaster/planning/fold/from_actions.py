@@ -90,7 +90,7 @@ def _write_status(view: ClusterView, action: todo.WriteStatus, at_ms: int) -> Cl
         # An earlier traceback has nothing to do with later failures.
         last_traceback="" if is_well else job.last_traceback,
         traceback=action.traceback,
-        is_told_over=action.is_over,
+        is_reported_over=action.is_over,
     )
     view = replace(view, jobs=put(view.jobs, job.name, job))
     return unsettle(view, job.model.processors) if has_failed else view
@@ -118,7 +118,7 @@ def _miss_active(view: ClusterView, action: todo.MissActive, at_ms: int) -> Clus
     return replace(
         view,
         lost_actives=put(view.lost_actives, action.processor, action.missed),
-        told_lost=view.told_lost | {action.missed.container},
+        logged_lost=view.logged_lost | {action.missed.container},
     )
 
 

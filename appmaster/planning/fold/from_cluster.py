@@ -137,7 +137,9 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
     slot = known.slot if known is not None else None
     offer = known.offer if known is not None else None
     # A container that this leader has declared lost is given back, whether or not its cell's AM has noticed the loss.
-    is_known = known is not None or (is_of_silent_cell(view, event) and event.container not in view.told_lost)
+    is_known = known is not None or (
+        is_of_silent_cell(view, event) and event.container not in view.logged_lost
+    )
     presence = Presence.LIVE if is_known else Presence.ORPHAN
     requests = view.requests
     if request := view.request_of(event.skein_id):

@@ -50,8 +50,8 @@ def statuses(turn: Turn) -> Iterator[Action]:
         )
         traceback = job.last_traceback if job.is_wanted and not is_well else ""
         is_over = state is JobState.FAILED and job.is_over
-        told = (job.state, job.reasons, job.traceback, job.is_told_over)
-        if (state, found.reasons, traceback, is_over) != told:
+        reported = (job.state, job.reasons, job.traceback, job.is_reported_over)
+        if (state, found.reasons, traceback, is_over) != reported:
             yield WriteStatus(
                 job.name,
                 state.value,

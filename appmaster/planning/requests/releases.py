@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from appmaster.planning.containers.assignments import is_told
+from appmaster.planning.containers.assignments import is_assignment_sent
 from appmaster.planning.containers.detect import policy_of
 from appmaster.planning.placement.pool_fit import demand_of
 from appmaster.planning.placement.turn import Turn, is_current
@@ -83,7 +83,7 @@ def _stuck(turn: Turn) -> Iterator[Action]:
                 continue
             holder = turn.holder(cohort, displaced)
             # While tasks change processors, one container may hold displaced standbys of several processors.
-            if holder is None or holder.id in given_back or not is_told(turn.view, holder):
+            if holder is None or holder.id in given_back or not is_assignment_sent(turn.view, holder):
                 continue
             if turn.view.now_ms - holder.sent_ms > job.policy.stop_timeout_ms:
                 given_back.add(holder.id)

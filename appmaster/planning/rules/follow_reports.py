@@ -88,13 +88,13 @@ def _failures(turn: Turn, record: TaskRecord, status: ReplicaStatus | None) -> I
     known = record.failures
     if status is None:
         return known
-    told = status.failures
-    if told is not None:
-        if known is None or told.offset != known.offset or told.count > known.count:
-            return told
-        if told.topic != known.topic:
+    reported = status.failures
+    if reported is not None:
+        if known is None or reported.offset != known.offset or reported.count > known.count:
+            return reported
+        if reported.topic != known.topic:
             # The topic of the several inputs that is processed now: a crash will be attributed to it.
-            return replace(known, topic=told.topic)
+            return replace(known, topic=reported.topic)
         return known
     passed = (
         known is not None and status.input_committed is not None and status.input_committed > known.offset

@@ -173,7 +173,7 @@ class Job:
     """The last traceback of its code that a container reported; empty once it is deployed and nothing fails."""
     traceback: str = ""
     """The traceback in its recorded status."""
-    is_told_over: bool = False
+    is_reported_over: bool = False
     """Its recorded status says that it failed and is fenced."""
 
     @property

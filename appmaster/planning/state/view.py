@@ -429,7 +429,7 @@ class ClusterView:
     rebalancing: Mapping[str, Rebalancing] = field(default_factory=dict)
     """Jobs whose spread is to be checked once they are whole. No other job is checked, so a quiet turn is cheap."""
     lost_actives: Mapping[ProcessorId, LostActive] = field(default_factory=dict)
-    told_lost: frozenset[str] = frozenset()
+    logged_lost: frozenset[str] = frozenset()
     """Containers whose loss this leader has logged, so that it logs each loss once."""
     ending: Mapping[str, EndingContainer] = field(default_factory=dict)
     """Containers that were given back with tasks in them, until they are known to be dead: YARN confirms at once, but

@@ -106,7 +106,7 @@ def test_containers_of_a_job_are_those_that_hold_something_of_it_or_run_it() -> 
     assert serving(job=None, revisions={}) == set()
 
 
-def test_roll_out_that_another_change_overtook_is_told_of() -> None:
+def test_roll_out_that_another_change_overtook_is_reported() -> None:
     cluster = deployed()
     cluster.load(revision=3)
     assert "revision 3 was requested meanwhile" in rollout_progress(status(cluster), goal(cluster, 2)).failure
@@ -128,7 +128,7 @@ class Leader:
 
     def status(self) -> dict[str, Any]:
         if self.is_away:
-            raise Unavailable("nobody leads")
+            raise Unavailable("no leader")
         entries = self.cluster.entries
         for entry in entries[self._heard :]:
             self._failovers.note(published_document(entry, self.cluster.view))
@@ -152,7 +152,7 @@ class Leader:
         return tuple(map(str, left))
 
 
-def test_a_roll_out_is_waited_for_and_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_roll_out_is_waited_for_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
     leader = Leader(deployed())
     leader.cluster.load(revision=2)
     found = leader.roll_out(goal(leader.cluster, 2))
@@ -164,7 +164,7 @@ def test_a_roll_out_is_waited_for_and_told_of(capsys: pytest.CaptureFixture[str]
     assert {each.revisions["job"] for each in leader.cluster.processes.values()} == {2}
 
 
-def test_a_roll_out_that_takes_longer_is_told_with_how_far_it_is() -> None:
+def test_a_roll_out_that_takes_longer_is_reported_with_how_far_it_is() -> None:
     leader = Leader(deployed())
     before = goal(leader.cluster, 2)
     over = r"job is not as requested after 5 s \({}\); the roll-out continues: see `standfast status job`"
@@ -183,7 +183,7 @@ def test_a_roll_out_of_a_job_that_fails_ends_with_the_reason() -> None:
         leader.roll_out(wanted)
 
 
-def test_a_hand_over_is_waited_for_until_it_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hand_over_is_waited_for_until_it_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     leader = Leader(deployed())
     before = leader.status()
     leader.cluster.command(Operation.HAND_OVER, 0)
@@ -199,15 +199,15 @@ def test_a_hand_over_that_no_leader_tells_of_is_over_too(capsys: pytest.CaptureF
     before = leader.status()
     leader.cluster.command(Operation.HAND_OVER, 0)
     leader.cluster.run(10_000)
-    # What the one before was told it knows nothing of.
+    # It knows nothing of what was reported to the one before.
     leader._heard = len(leader.cluster.entries)
     began = leader.clock.monotonic()
     assert leader.hand_over(before) == []
     assert "how long the gap was is not known" in capsys.readouterr().err
-    assert leader.clock.monotonic() - began >= command._TOLD_SECONDS
+    assert leader.clock.monotonic() - began >= command._REPORT_SECONDS
 
 
-def test_a_hand_over_that_comes_to_nothing_or_takes_longer_is_told_so() -> None:
+def test_a_hand_over_that_comes_to_nothing_or_takes_longer_is_reported() -> None:
     leader = Leader(deployed())
     before = leader.status()
     over = "not done within 5 s; it continues: see `standfast tasks job`"
@@ -259,7 +259,7 @@ def test_a_spread_that_does_not_become_even_is_an_error_with_its_reason() -> Non
         leader.rebalance(job="other")
 
 
-def test_a_host_is_waited_for_until_it_is_empty_and_what_stays_is_told() -> None:
+def test_a_host_is_waited_for_until_it_is_empty_and_what_stays_is_reported() -> None:
     leader = Leader(deployed())
     host = leader.cluster.active_process(0).host
     leader.cluster.drain(host)
