@@ -38,7 +38,7 @@ ANY: Final = Demand()
 
 @dataclass(frozen=True, slots=True)
 class PoolProcess:
-    """A process of a pool, for those who choose."""
+    """A process of a pool, as far as it matters for a choice."""
 
     host: str
     offer: NodeOffer

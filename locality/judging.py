@@ -95,11 +95,11 @@ class Judgement:
             rank = (1, refusals[0][0], host.order, host.cell)
             return Verdict(host.name, False, reasons, rank, host.cell)
         ranks: list[Any] = [0]
-        told: list[str] = []
+        found: list[str] = []
         for weight in self.weights:
             ranks.append(weight.rank(host))
-            told.extend(weight.reasons(host))
-        return Verdict(host.name, True, tuple(told), tuple(ranks), host.cell)
+            found.extend(weight.reasons(host))
+        return Verdict(host.name, True, tuple(found), tuple(ranks), host.cell)
 
     def describe(self, verdict: Verdict, standard: Verdict | None, *, is_placed: bool) -> str:
         """Return the text of a verdict, compared with the ``standard``: the copy's host, or else the best."""

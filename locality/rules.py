@@ -88,7 +88,7 @@ class Spread:
             self._labels.append(labels)
         # Many hosts have the same location, and each location is counted once.
         self._counts: dict[tuple[object, ...], tuple[int, ...]] = {}
-        self._told: dict[tuple[object, ...], tuple[str, ...]] = {}
+        self._reasons: dict[tuple[object, ...], tuple[str, ...]] = {}
         # Computed only if something is shared, which is rare for the best host.
         self._differing: tuple[bool, ...] | None = None
         self._allowed: frozenset[tuple[int, ...]] | None = None
@@ -112,16 +112,16 @@ class Spread:
     def reasons(self, host: HostInfo) -> tuple[str, ...]:
         """Return what the host shares with which copies, and why that cannot be avoided."""
         place = self._place(host)
-        told = self._told.get(place)
-        if told is None:
+        reasons = self._reasons.get(place)
+        if reasons is None:
             counts = self.rank(host)
-            told = self._told[place] = tuple(
+            reasons = self._reasons[place] = tuple(
                 f"shares its {thing} with {_listed(self._labels[at][host.value(thing)])}"
                 f"{self._excuse(at, counts)}"
                 for at, thing in enumerate(self._things)
                 if counts[at] and self._differs(at)
             )
-        return told
+        return reasons
 
     def _differs(self, at: int) -> bool:
         """Return whether hosts differ in that attribute: in a cluster of one cell, sharing it is no fault."""

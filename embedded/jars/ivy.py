@@ -222,13 +222,13 @@ def _explain(missing: Coordinate, count: int, directory: Path) -> str:
     for pattern, remedy in _CAUSES:
         if any(pattern.search(log) for log in logs):
             return f"{what} cannot be downloaded: {remedy}"
-    told = [
+    messages = [
         line.strip()
         for log in logs
         for line in log.splitlines()
         if missing.artifact in line and "not found" in line
     ]
-    return f"{what} cannot be downloaded: " + (told[0] if told else _last_words(logs))
+    return f"{what} cannot be downloaded: " + (messages[0] if messages else _last_words(logs))
 
 
 def _last_words(logs: Sequence[str]) -> str:
