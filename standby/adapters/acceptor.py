@@ -37,7 +37,7 @@ _ACCEPTED_AT_ONCE: Final = 64
 _WITHOUT_DESCRIPTORS_SECONDS: Final = 0.2
 
 #: Minimum interval between log lines about refused connections of one port, in seconds.
-_TOLD_SECONDS: Final = 60.0
+_LOG_SECONDS: Final = 60.0
 
 #: Close with a reset, which leaves no state in the kernel.
 _ABORT: Final = struct.pack("ii", 1, 0)
@@ -110,8 +110,8 @@ class Acceptor:
         self._lock = threading.Lock()
         self._posted: list[Callable[[], None]] = []
         self._refused: Counter[RejectReason] = Counter()
-        self._untold: Counter[RejectReason] = Counter()
-        self._tell_from = 0.0
+        self._unlogged: Counter[RejectReason] = Counter()
+        self._log_from = 0.0
         self._accept_from = 0.0
         self._greet: Callable[[Connection], None] = lambda _: None
         self._is_closing = False
@@ -132,7 +132,7 @@ class Acceptor:
             self._thread.join()
         for connection in tuple(self._connections):
             self.cut_off(connection)
-        self._tell(is_last=True)
+        self._log_refused(is_last=True)
         self._selector.close()
         for each in (self._listening, self._woken, self._waker):
             each.close()
@@ -226,7 +226,7 @@ class Acceptor:
                 else:
                     key.data()
             self._end_overdue()
-            self._tell()
+            self._log_refused()
             if self._accept_from and self._clock.monotonic() >= self._accept_from:
                 self._accept_from = 0.0
                 self._selector.register(self._listening, selectors.EVENT_READ, None)
@@ -236,7 +236,7 @@ class Acceptor:
         times = [self._accept_from] if self._accept_from else []
         # The order does not help here, because those served elsewhere have no deadline; there are never many.
         times += [min((each.until for each in self._connections), default=float("inf"))]
-        times += [self._tell_from] if self._untold else []
+        times += [self._log_from] if self._unlogged else []
         nearest = min(times)
         if nearest == float("inf"):
             return None
@@ -286,7 +286,7 @@ class Acceptor:
 
     def _refuse(self, connection: Connection, why: RejectReason) -> None:
         self._refused[why] += 1
-        self._untold[why] += 1
+        self._unlogged[why] += 1
         if why is not RejectReason.NOT_UNDERSTOOD:
             with suppress(OSError):
                 connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
@@ -313,15 +313,15 @@ class Acceptor:
         for connection in [each for each in self._connections if each.until <= now]:
             self._refuse(connection, RejectReason.TOO_SLOW)
 
-    def _tell(self, *, is_last: bool = False) -> None:
+    def _log_refused(self, *, is_last: bool = False) -> None:
         """Log refused connections: the first at once, later ones together once a minute."""
         now = self._clock.monotonic()
-        if not self._untold or (now < self._tell_from and not is_last):
+        if not self._unlogged or (now < self._log_from and not is_last):
             return
-        told = ", ".join(f"{count} {why.value}" for why, count in sorted(self._untold.items(), key=str))
-        _log.warning("port %d (%s): refused connections: %s", self.port, self.name, told)
-        self._untold.clear()
-        self._tell_from = now + _TOLD_SECONDS
+        counts = ", ".join(f"{count} {why.value}" for why, count in sorted(self._unlogged.items(), key=str))
+        _log.warning("port %d (%s): refused connections: %s", self.port, self.name, counts)
+        self._unlogged.clear()
+        self._log_from = now + _LOG_SECONDS
 
 
 #: The refused connections of a process's ports; exported by candidates and containers.

@@ -31,7 +31,7 @@ _PIECE_BYTES: Final = 64 << 10
 _WORKERS: Final = 2
 
 #: Minimum interval between logged tracebacks of failed answers, in seconds: clients could cause any number of them.
-_TOLD_SECONDS: Final = 60.0
+_LOG_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class HttpPages:
         self.port = self.gate.port
         self._answer: Respond = lambda _: HttpResponse(HTTPStatus.NOT_FOUND, "text/plain", b"")
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="http")
-        self._told = -_TOLD_SECONDS
+        self._logged_at = -_LOG_SECONDS
 
     def start(self, answer: Respond) -> None:
         """Start serving; ``answer`` is called on threads of the port."""
@@ -117,8 +117,8 @@ class HttpPages:
             return self._answer(request)
         except Exception:  # noqa: BLE001 - the outermost level of a thread of the pool
             now = self._clock.monotonic()
-            if now - self._told >= _TOLD_SECONDS:
-                self._told = now
+            if now - self._logged_at >= _LOG_SECONDS:
+                self._logged_at = now
                 _log.exception("%s: answering failed", request.path)
             return HttpResponse(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", b"unexpected error\n")
 

@@ -1,7 +1,7 @@
 """Declarations of configuration keys: everything about a key in one place. Pure.
 
-A key is a dataclass field of one of the classes in this package, created by `key`. The class determines who has its
-value:
+A key is a dataclass field of one of the classes in this package, created by `key`. The class determines
+which processes have its value:
 
 ==================  ===================================================================
 `PlannerKeys`       the planner, in its `PlannerPolicy`

@@ -170,20 +170,20 @@ def _assigned(state: ControlState, event: AssignmentReceived) -> ControlStep:
     return applied, (*effects, Assign(assignment.replicas, jobs))
 
 
-def _told_to_exit(state: ControlState, event: ExitReceived) -> ControlStep:
-    told, link = event.exit, state.link
+def _exit_received(state: ControlState, event: ExitReceived) -> ControlStep:
+    order, link = event.exit, state.link
     if not isinstance(link, Stream) or link.number != event.stream:
         return _refused(state, f"exit of stream {event.stream}, which was closed")
     heard = replace(state, link=replace(link, is_connected=True, attempt=0))
-    if told.controller_epoch < state.epoch:
+    if order.controller_epoch < state.epoch:
         return _refused(
-            heard, f"exit of controller epoch {told.controller_epoch}, after an order of epoch {state.epoch}"
+            heard, f"exit of controller epoch {order.controller_epoch}, after an order of epoch {state.epoch}"
         )
     return begin_closing(
-        replace(heard, epoch=told.controller_epoch),
+        replace(heard, epoch=order.controller_epoch),
         exits.ORDERLY,
-        f"told to exit: {told.reason}",
-        purge=told.purge,
+        f"told to exit: {order.reason}",
+        purge=order.purge,
     )
 
 
@@ -268,7 +268,7 @@ RULES: Final[Mapping[type, Callable[[ControlState, Any], ControlStep]]] = {
     StreamConnected: _stream_connected,
     StreamBroken: _stream_broken,
     AssignmentReceived: _assigned,
-    ExitReceived: _told_to_exit,
+    ExitReceived: _exit_received,
     ReplicasChanged: _replicas_changed,
     ReplicasClosed: _replicas_closed,
     Terminated: _terminated,

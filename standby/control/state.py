@@ -81,9 +81,9 @@ class Stream:
     is_connected: bool = False
     applied: int = 0
     """Number of the last assignment obeyed on this stream; older ones are refused."""
-    told: Signature | None = None
-    told_number: int = 0
-    told_at_ms: int = 0
+    sent: Signature | None = None
+    sent_number: int = 0
+    sent_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,22 +181,22 @@ def hello(state: ControlState, incarnation: int) -> Hello:
         http_port=identity.http_port,
         pid=identity.pid,
         controller_epoch=state.epoch,
-        replicas=statuses_told(state),
+        replicas=statuses_to_send(state),
         leftovers=tuple(each for each in state.leftovers or () if each.task not in held),
         revisions=state.revisions,
     )
 
 
-def statuses_told(state: ControlState) -> tuple[ReplicaStatus, ...]:
+def statuses_to_send(state: ControlState) -> tuple[ReplicaStatus, ...]:
     """Return the current statuses for a message, with a few tracebacks only, preferably of failed replicas.
 
     Tasks run the same code, so when many fail, their tracebacks are mostly the same.
     """
     statuses = [state.statuses[each] for each in sorted(state.statuses)]
     failing = [each for each in statuses if each.traceback]
-    told = sorted(failing, key=lambda each: each.phase is not Phase.FAILED)[:MOST_TRACEBACKS]
-    untold = {each.replica for each in failing} - {each.replica for each in told}
-    return tuple(replace(each, traceback="") if each.replica in untold else each for each in statuses)
+    kept = sorted(failing, key=lambda each: each.phase is not Phase.FAILED)[:MOST_TRACEBACKS]
+    shortened = {each.replica for each in failing} - {each.replica for each in kept}
+    return tuple(replace(each, traceback="") if each.replica in shortened else each for each in statuses)
 
 
 def signature(state: ControlState) -> Signature:

@@ -24,7 +24,7 @@ from standby.control.state import (
     Stream,
     hello,
     signature,
-    statuses_told,
+    statuses_to_send,
 )
 from standby.shared import exits
 from standby.shared.wire import Report
@@ -186,18 +186,18 @@ def _report(state: ControlState, event: InboxDrained) -> ControlStep:
     if not isinstance(link, Stream):
         return state, ()
     present = signature(state)
-    is_news = link.told != present or link.told_number != link.applied
-    if not is_news and event.now_ms - link.told_at_ms < state.policy.report_interval_ms:
+    is_news = link.sent != present or link.sent_number != link.applied
+    if not is_news and event.now_ms - link.sent_at_ms < state.policy.report_interval_ms:
         return state, ()
-    told = replace(link, told=present, told_number=link.applied, told_at_ms=event.now_ms)
+    reported = replace(link, sent=present, sent_number=link.applied, sent_at_ms=event.now_ms)
     report = Report(
         link.applied,
-        statuses_told(state),
+        statuses_to_send(state),
         state.is_warm,
         revisions=state.revisions,
         is_leaving=state.leaving is not None,
     )
-    return replace(state, link=told), (SendReport(link.number, report),)
+    return replace(state, link=reported), (SendReport(link.number, report),)
 
 
 def _close(state: ControlState, event: InboxDrained) -> ControlStep:

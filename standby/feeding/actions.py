@@ -57,7 +57,7 @@ class SetInputStatus:
     """Another failure of the job's code, or of a transaction; None: there was none."""
     is_awaited: bool = False
     """The status must be reported before the task continues."""
-    is_told: bool = True
+    is_at_once: bool = True
     """Whether to report it now; otherwise with the next regular report."""
 
 
@@ -102,7 +102,7 @@ class StartFeed:
 
 @dataclass(frozen=True, slots=True)
 class AskInput:
-    """Request the bounds of a task's input; answered by `InputTold`, `InputChanged` or `Unanswered`."""
+    """Request the bounds of a task's input; answered by `BoundsFound`, `InputChanged` or `Unanswered`."""
 
     task: TaskId
     checks_topics: bool = False

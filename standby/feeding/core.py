@@ -19,6 +19,7 @@ from typing import Any, Final
 from standby.feeding import failures, feeds, suspects, warming
 from standby.feeding.actions import FeedingAction, Reclaim
 from standby.feeding.events import (
+    BoundsFound,
     Closed,
     CodeRefused,
     FeedEnded,
@@ -26,7 +27,6 @@ from standby.feeding.events import (
     FeedStarted,
     FeedStopped,
     InputChanged,
-    InputTold,
     Joined,
     Left,
     Observed,
@@ -182,14 +182,14 @@ def _stopped(state: FeedingState, doing: StoppingFeed | Beginning, event: FeedSt
     return state, (*dropped, *actions)
 
 
-def _routed(state: FeedingState, doing: Routing, event: InputTold) -> FeedingStep:
+def _routed(state: FeedingState, doing: Routing, event: BoundsFound) -> FeedingStep:
     return suspects.routed(state, doing, Offsets(tuple(end for _, end in event.bounds)))
 
 
 def _not_routed(
     state: FeedingState, doing: Routing | ReadingRecord | GivingUp, event: Unanswered
 ) -> FeedingStep:
-    return suspects.unanswered(state, doing.task, event.told)
+    return suspects.unanswered(state, doing.task, event.reason)
 
 
 def _read(state: FeedingState, doing: ReadingRecord, event: RecordRead) -> FeedingStep:
@@ -204,8 +204,8 @@ def _not_given_up(state: FeedingState, doing: GivingUp, event: PastFailed) -> Fe
     return suspects.not_given_up(state, doing, event.failure)
 
 
-def _input_told(state: FeedingState, doing: CheckingOffsets, event: InputTold) -> FeedingStep:
-    return failures.input_told(state, doing, event.bounds)
+def _bounds_answered(state: FeedingState, doing: CheckingOffsets, event: BoundsFound) -> FeedingStep:
+    return failures.bounds_answered(state, doing, event.bounds)
 
 
 def _input_changed(state: FeedingState, doing: CheckingOffsets, event: InputChanged) -> FeedingStep:
@@ -213,7 +213,7 @@ def _input_changed(state: FeedingState, doing: CheckingOffsets, event: InputChan
 
 
 def _bounds_unanswered(state: FeedingState, doing: CheckingOffsets, event: Unanswered) -> FeedingStep:
-    return failures.bounds_unanswered(state, doing, event.told)
+    return failures.bounds_unanswered(state, doing, event.reason)
 
 
 def _skipped(state: FeedingState, doing: Skipping, event: PastCommitted) -> FeedingStep:
@@ -225,7 +225,7 @@ def _not_skipped(state: FeedingState, doing: Skipping, event: PastFailed) -> Fee
 
 
 def _skipping_unanswered(state: FeedingState, doing: Skipping, event: Unanswered) -> FeedingStep:
-    return failures.bounds_unanswered(state, doing.settling, event.told)
+    return failures.bounds_unanswered(state, doing.settling, event.reason)
 
 
 #: The handlers of events that are not answers.
@@ -248,14 +248,14 @@ RULES: Final[Mapping[type, Callable[[FeedingState, Any], FeedingStep]]] = {
 ANSWERS: Final[Mapping[tuple[type, type], Callable[[FeedingState, Any, Any], FeedingStep]]] = {
     (StoppingFeed, FeedStopped): _stopped,
     (Beginning, FeedStopped): _stopped,
-    (Routing, InputTold): _routed,
+    (Routing, BoundsFound): _routed,
     (Routing, Unanswered): _not_routed,
     (ReadingRecord, RecordRead): _read,
     (ReadingRecord, Unanswered): _not_routed,
     (GivingUp, PastCommitted): _gave_up,
     (GivingUp, PastFailed): _not_given_up,
     (GivingUp, Unanswered): _not_routed,
-    (CheckingOffsets, InputTold): _input_told,
+    (CheckingOffsets, BoundsFound): _bounds_answered,
     (CheckingOffsets, InputChanged): _input_changed,
     (CheckingOffsets, Unanswered): _bounds_unanswered,
     (Skipping, PastCommitted): _skipped,

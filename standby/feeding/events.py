@@ -140,7 +140,7 @@ class StartFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class InputTold:
+class BoundsFound:
     """The bounds of a task's partition of each input."""
 
     bounds: Sequence[tuple[int, int]]
@@ -177,7 +177,7 @@ class PastFailed:
 class Unanswered:
     """A request has no answer at present, or could not be executed."""
 
-    told: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,9 @@ class Warmed:
     """The feed is warmed up for now."""
 
 
-FeedingAnswer = FeedStopped | InputTold | InputChanged | RecordRead | PastCommitted | PastFailed | Unanswered
+FeedingAnswer = (
+    FeedStopped | BoundsFound | InputChanged | RecordRead | PastCommitted | PastFailed | Unanswered
+)
 
 FeedingEvent = (
     Observed

@@ -91,7 +91,7 @@ def code_refused(state: FeedingState, detail: str, traceback: str) -> FeedingSte
     return state, tuple(actions)
 
 
-def input_told(
+def bounds_answered(
     state: FeedingState, settling: CheckingOffsets, bounds: Sequence[tuple[int, int]]
 ) -> FeedingStep:
     """Compare a task's committed offsets with the bounds of its input.
@@ -101,7 +101,7 @@ def input_told(
     """
     task = settling.todo[0]
     committed, inputs = state.members[task].committed, state.policy.inputs
-    told: list[str] = []
+    messages: list[str] = []
     lost: list[GivenUp] = []
     for topic, offset, (first, end) in zip(inputs, committed.each, bounds, strict=True):
         if first <= offset <= end:
@@ -111,13 +111,13 @@ def input_told(
         if offset > end or not state.policy.may_skip_lost:
             why = "" if offset > end else ": input was deleted before it was processed (task.input.lost)"
             return _settled_by_end(state, settling, TaskFailure(task, Signal.FAILED, outside + why))
-        told.append(outside)
+        messages.append(outside)
         lost.append(GivenUp(topic, offset, LeftOut.LOST, "", offsets=first - offset, at_ms=state.now_ms))
-    if not told:
+    if not messages:
         return _settle(state, settling)
     inside = committed.at_least(Offsets(tuple(first for first, _ in bounds)))
     skipped = inside.total - committed.total
-    text = f"{task}: {' and '.join(told)}: {skipped} input offsets are skipped (task.input.lost)"
+    text = f"{task}: {' and '.join(messages)}: {skipped} input offsets are skipped (task.input.lost)"
     return (
         replace(state, doing=Skipping(settling, inside, tuple(lost), text)),
         (CommitPast(task, committed, inside),),
@@ -130,9 +130,9 @@ def input_changed(state: FeedingState, settling: CheckingOffsets, detail: str) -
     return _settled_by_end(state, settling, failure)
 
 
-def bounds_unanswered(state: FeedingState, settling: CheckingOffsets, told: str) -> FeedingStep:
+def bounds_unanswered(state: FeedingState, settling: CheckingOffsets, reason: str) -> FeedingStep:
     """Keep a task unchanged when the bounds of its input are unknown."""
-    note = WriteLog(f"{settling.todo[0]}: the bounds of its input are not known: {told}")
+    note = WriteLog(f"{settling.todo[0]}: the bounds of its input are not known: {reason}")
     state, actions = _settle(state, settling)
     return state, (note, *actions)
 
@@ -140,9 +140,12 @@ def bounds_unanswered(state: FeedingState, settling: CheckingOffsets, told: str)
 def skipped(state: FeedingState, doing: Skipping) -> FeedingStep:
     """Report skipped input."""
     task = doing.settling.todo[0]
-    told: list[FeedingAction] = [note_error(doing.told), *(TellGivenUp(task, each) for each in doing.lost)]
+    reports: list[FeedingAction] = [
+        note_error(doing.message),
+        *(TellGivenUp(task, each) for each in doing.lost),
+    ]
     state, actions = _settle(state, replace(doing.settling, found=True))
-    return state, (*told, *actions)
+    return state, (*reports, *actions)
 
 
 def not_skipped(state: FeedingState, doing: Skipping, failure: TaskFailure) -> FeedingStep:
@@ -203,7 +206,9 @@ def _hold_up(state: FeedingState, feed: RunningFeed, away: FeedFailure) -> Feedi
     held = [task for task in feed.members if task.partition in away.partitions]
     if len(held) == len(feed.members):
         return _feed_failed(state, feed.members, away)
-    note = WriteLog(f"{', '.join(map(str, held))}: not fed until their input is available again: {away.told}")
+    note = WriteLog(
+        f"{', '.join(map(str, held))}: not fed until their input is available again: {away.message}"
+    )
     until = state.now + _HELD_UP_SECONDS
     return replace(state, held_up={**state.held_up, **dict.fromkeys(held, until)}), (note,)
 

@@ -144,7 +144,7 @@ class FeedFailure:
     """Why a feed ended, or was not started."""
 
     cause: FeedEndCause
-    told: str
+    message: str
     """A one-line description."""
     detail: str = "it ended by itself"
     """The detail reported for tasks that end because of it."""
@@ -205,7 +205,7 @@ class GivingUp:
     offset: int
     form: Letter
     has_letter: bool
-    told: str
+    message: str
     """Where the code failed, and the error."""
     recent: tuple[int, ...]
     """Unix milliseconds of the records given up within the last hour."""
@@ -231,7 +231,7 @@ class Skipping:
     settling: CheckingOffsets
     inside: Offsets
     lost: tuple[GivenUp, ...]
-    told: str
+    message: str
 
 
 Doing = StoppingFeed | Beginning | Routing | ReadingRecord | GivingUp | CheckingOffsets | Skipping

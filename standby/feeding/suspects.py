@@ -57,7 +57,7 @@ from standby.shared.model import Fault, GivenUp, LeftOut, Offsets, TaskId
 _REPORT_SECONDS: Final = 2.0
 
 #: Maximum length of an error message that is reported with a given-up record.
-_TOLD_CHARACTERS: Final = 200
+_MESSAGE_CHARACTERS: Final = 200
 
 #: Delay after a request to Kafka without an answer.
 _RETRY_SECONDS: Final = 0.5
@@ -70,7 +70,7 @@ def joined(state: FeedingState, member: FeedMember) -> FeedingStep:
     state = replace(state, suspects=without(state.suspects, task), kept=without(state.kept, task))
     if kept is not None and kept.suspect.start <= member.position < kept.suspect.end:
         state, report = _planned(state, member, replace(kept, suspect=kept.suspect.reached(member.position)))
-        return state, (replace(report, is_told=False),)
+        return state, (replace(report, is_at_once=False),)
     suspect = suspect_at_start(errors, member.present_failures, member.position)
     if suspect is None:
         return state, ()
@@ -79,7 +79,7 @@ def joined(state: FeedingState, member: FeedMember) -> FeedingStep:
         "its next input is run alone"
     )
     state = _awaiting_report(state, member, SuspectTask(suspect, 0.0))
-    return state, (note, SetInputStatus(task, member.failures, is_awaited=True, is_told=False))
+    return state, (note, SetInputStatus(task, member.failures, is_awaited=True, is_at_once=False))
 
 
 def accused(state: FeedingState, tasks: Sequence[TaskId]) -> FeedingState:
@@ -98,8 +98,8 @@ def failed(state: FeedingState, member: FeedMember, until: Offsets | None, error
     suspect = known.suspect.failed(member.position, end, error, state.policy.errors)
     known = replace(known, suspect=suspect)
     state, report = _planned(state, member, known)
-    told = _told(state.policy, member, known)
-    note = WriteLog(f"{member.task}: {suspect.failures} failures at one offset: {told}")
+    message = _describe(state.policy, member, known)
+    note = WriteLog(f"{member.task}: {suspect.failures} failures at one offset: {message}")
     return state, (note, replace(report, error=error))
 
 
@@ -122,7 +122,7 @@ def progressed(state: FeedingState, task: TaskId) -> FeedingStep:
     known = replace(known, suspect=known.suspect.reached(member.position))
     state, report = _planned(state, member, known)
     if known.suspect.at_once is None:
-        return state, (replace(report, is_told=False),)
+        return state, (replace(report, is_at_once=False),)
     state = _awaiting_report(state, state.members[task], known)
     return state, (replace(report, is_awaited=True),)
 
@@ -154,7 +154,7 @@ def attend(state: FeedingState, task: TaskId) -> FeedingStep:
                 return replace(state, doing=Routing(task, None)), (AskInput(task),)
             return _read(state, task)
         case FailReplica():
-            detail = f"poison: {_told(state.policy, state.members[task], known)}"
+            detail = f"poison: {_describe(state.policy, state.members[task], known)}"
             traceback = known.suspect.error.traceback
             return end_task(state, TaskFailure(task, Signal.FAILED, detail, traceback, Fault.POISON))
         case Clear():
@@ -187,9 +187,9 @@ def read(state: FeedingState, doing: ReadingRecord, record: InputRecord | None) 
         state = _with(state, task, known)
     now_ms = state.now_ms
     recent = tuple(each for each in state.given_up_ms.get(task, ()) if each > now_ms - WINDOW_MS)
-    error, told = known.suspect.error, _told(state.policy, member, known)
+    error, message = known.suspect.error, _describe(state.policy, member, known)
     if record is not None and policy.is_beyond_limit(recent, now_ms):
-        detail = f"poison-limit: {len(recent)} records were given up within an hour, and now {told}"
+        detail = f"poison-limit: {len(recent)} records were given up within an hour, and now {message}"
         return end_task(
             state, TaskFailure(task, Signal.FAILED, detail, error.traceback, fault=Fault.POISON_LIMIT)
         )
@@ -197,7 +197,9 @@ def read(state: FeedingState, doing: ReadingRecord, record: InputRecord | None) 
     if record is not None and policy.dead_letter and form is not Letter.NONE:
         place, is_short = FailedAt(topic, task, member.epoch), form is Letter.SHORT
         letters.append(dead_letter(record, place, known.suspect.failures, error, policy, is_short=is_short))
-    giving_up = GivingUp(task, record is not None, topic, offset, form, bool(letters), told, recent, now_ms)
+    giving_up = GivingUp(
+        task, record is not None, topic, offset, form, bool(letters), message, recent, now_ms
+    )
     past = CommitPast(task, member.committed, past_it, tuple(letters))
     return replace(state, doing=giving_up), (past,)
 
@@ -214,7 +216,9 @@ def gave_up(state: FeedingState, doing: GivingUp) -> FeedingStep:
         how = LeftOut.DEAD_LETTER if doing.has_letter else LeftOut.SKIPPED
         error, failures = known.suspect.error, known.suspect.failures
         actions += [
-            note_error(f"{task}: one record is given up and {what} after {failures} failures: {doing.told}"),
+            note_error(
+                f"{task}: one record is given up and {what} after {failures} failures: {doing.message}"
+            ),
             TellGivenUp(
                 task,
                 GivenUp(
@@ -222,7 +226,7 @@ def gave_up(state: FeedingState, doing: GivingUp) -> FeedingStep:
                     doing.offset,
                     how,
                     error.kind,
-                    error.message[:_TOLD_CHARACTERS],
+                    error.message[:_MESSAGE_CHARACTERS],
                     at_ms=doing.now_ms,
                 ),
             ),
@@ -244,10 +248,10 @@ def not_given_up(state: FeedingState, doing: GivingUp, failure: TaskFailure) -> 
     return state, (*actions, *more)
 
 
-def unanswered(state: FeedingState, task: TaskId, told: str) -> FeedingStep:
+def unanswered(state: FeedingState, task: TaskId, reason: str) -> FeedingStep:
     """Delay the task's move."""
     known = replace(state.suspects[task], due_at=state.now + _RETRY_SECONDS)
-    return _with(state, task, known), (WriteLog(f"{task}: {told}"), LookAgain())
+    return _with(state, task, known), (WriteLog(f"{task}: {reason}"), LookAgain())
 
 
 def _run(state: FeedingState, task: TaskId, until: int, ends: Offsets) -> FeedingStep:
@@ -320,7 +324,7 @@ def _next_topic(policy: FeedingPolicy, member: FeedMember, known: SuspectTask) -
     return policy.inputs[known.route.next(member.committed)]
 
 
-def _told(policy: FeedingPolicy, member: FeedMember, known: SuspectTask) -> str:
+def _describe(policy: FeedingPolicy, member: FeedMember, known: SuspectTask) -> str:
     """Return a text with the failing range and the error."""
     return known.suspect.describe(_where(policy, member, known))
 

@@ -16,8 +16,10 @@ Bounds = Callable[[], Sequence[tuple[int, int]]]
 
 def known_generation(committed: Sequence[Committed | None], last: CommitRecord | None) -> int:
     """Return the highest topic generation in commits of the task; their metadata must be checked before."""
-    told = [json.loads(each.metadata) for each in committed if each is not None and each.metadata]
-    return max((last.generation if last is not None else 0, *(int(each.get("topics", 0)) for each in told)))
+    metadata = [json.loads(each.metadata) for each in committed if each is not None and each.metadata]
+    return max(
+        (last.generation if last is not None else 0, *(int(each.get("topics", 0)) for each in metadata))
+    )
 
 
 def task_offsets(

@@ -222,9 +222,11 @@ def fate(records: Sequence[CommitRecord], at: int) -> bool | None:
 
 def lost_outputs(places: Sequence[tuple[str, int, int]], batch: int, task: TaskId) -> StateMismatch:
     """Return the error for committed outputs that were aborted in ``places`` together with the commit ``batch``."""
-    told = ", ".join(f"{topic}-{number} (at and before offset {offset})" for topic, number, offset in places)
+    listed = ", ".join(
+        f"{topic}-{number} (at and before offset {offset})" for topic, number, offset in places
+    )
     return StateMismatch(
-        f"{task}: outputs that were committed are not visible in {told}: Kafka had skipped their marker there, "
+        f"{task}: outputs that were committed are not visible in {listed}: Kafka had skipped their marker there, "
         f"and commit {batch}, which would have made them visible, was lost. They are still in the log, for readers of "
         "uncommitted records. To continue would omit them: delete the job, and submit it again"
     )
@@ -232,9 +234,9 @@ def lost_outputs(places: Sequence[tuple[str, int, int]], batch: int, task: TaskI
 
 def lost_commit(later: Sequence[CommitRecord], task: TaskId) -> StateMismatch:
     """Return the error for commits of which one was aborted in the changelog although it was committed."""
-    told = ", ".join(str(each.batch) for each in later)
+    listed = ", ".join(str(each.batch) for each in later)
     return StateMismatch(
-        f"{task}: what was committed to the changelog is lost: one of the commits {told} was aborted there, because "
+        f"{task}: what was committed to the changelog is lost: one of the commits {listed} was aborted there, because "
         "Kafka had skipped its marker, and what came after it was lost; its outputs may exist. To continue would give "
         "wrong results: delete the job, and submit it again"
     )

@@ -63,11 +63,11 @@ class _Formatted(Generic[T]):
             # Other errors of the decoder are ValueErrors.
             raise ValueError(str(error)) from error
 
-    def _refused(self, value: T, told: str) -> ValueRefused:
+    def _refused(self, value: T, problem: str) -> ValueRefused:
         found = not_finite(value) if self._name == _JSON else None
         if found is not None:
             return ValueRefused(f"JSON has no number for {found}, but msgpack has")
-        return ValueRefused(f"{self._name} {told}")
+        return ValueRefused(f"{self._name} {problem}")
 
 
 class _Arrow:

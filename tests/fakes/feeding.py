@@ -21,11 +21,11 @@ from standby.feeding.actions import (
     WriteLog,
 )
 from standby.feeding.events import (
+    BoundsFound,
     FeedEnded,
     FeedingEvent,
     FeedStarted,
     FeedStopped,
-    InputTold,
     Joined,
     Observed,
     PastCommitted,
@@ -55,7 +55,7 @@ def policy_of(**keys: str) -> ErrorPolicy:
 
 @dataclass
 class FeedingWorld:
-    """The state, and everything that it is told of."""
+    """The state, and every event that it receives."""
 
     policy: ErrorPolicy = field(default_factory=policy_of)
     may_skip_lost: bool = False
@@ -192,7 +192,7 @@ class FeedingWorld:
     def _of_input(self, action: AskInput | ReadRecord | CommitPast) -> FeedingEvent:
         match action:
             case AskInput():
-                return InputTold([(self.first, self.end)] * len(self.policy.topics))
+                return BoundsFound([(self.first, self.end)] * len(self.policy.topics))
             case ReadRecord(_, _, offset):
                 return RecordRead(InputRecord(offset, b"k", b"v"))
             case CommitPast(task, start, end):

@@ -105,12 +105,12 @@ class KafkaBroker:
         """Return the end of each partition for a reader of committed records, summed over the inputs."""
         places = [(topic, each) for each in partitions for topic in self._inputs]
         ends, _ = self._offsets.ask(places, IsolationLevel.READ_COMMITTED, (LATEST,), timeout_seconds)
-        told = [each for each in partitions if all((topic, each) in ends for topic in self._inputs)]
-        if partitions and not told:
+        answered = [each for each in partitions if all((topic, each) in ends for topic in self._inputs)]
+        if partitions and not answered:
             raise Transient(
                 f"reading the ends of {', '.join(self._inputs)}: no partition answers in all of them"
             )
-        return {each: sum(ends[topic, each][0] for topic in self._inputs) for each in told}
+        return {each: sum(ends[topic, each][0] for topic in self._inputs) for each in answered}
 
     def commit_records(
         self, partition: int, start: int, end: int, *, is_stable: bool = False
@@ -131,10 +131,10 @@ class KafkaBroker:
         try:
             return transaction_log.ended(self._of_group(clients.RECORDS), name, count)
         except KafkaException as error:
-            told = translate(error.args[0], what)
-            if isinstance(told, Transient) and error.args[0].code() not in MISSING:
-                raise told from error
-            _log.warning("%s", told)
+            failure = translate(error.args[0], what)
+            if isinstance(failure, Transient) and error.args[0].code() not in MISSING:
+                raise failure from error
+            _log.warning("%s", failure)
             return ()
         except TimeoutError as error:
             raise Transient(f"{what}: no answer") from error
@@ -180,12 +180,12 @@ class KafkaBroker:
             # segmentation fault. A consumer that reads committed requests stable offsets, and retries by itself
             # while a commit is still being written to the offsets topic.
             with self._member.use() as member:
-                told = clients.committed_offsets(member, asked, ANSWER_SECONDS)
+                offsets = clients.committed_offsets(member, asked, ANSWER_SECONDS)
         except KafkaException as error:
             if error.args[0].code() == KafkaError._TIMED_OUT and self._is_unstable(asked):  # noqa: SLF001
                 raise OffsetsUnstable(f"{what}: a transaction is open among them") from error
             raise translate(error.args[0], what) from error
-        found = {(each.topic, each.partition): each for each in told}
+        found = {(each.topic, each.partition): each for each in offsets}
         return {
             partition: tuple(_committed(found[topic, partition]) for topic in self._inputs)
             for partition in partitions
@@ -254,7 +254,7 @@ class KafkaBroker:
     def _end_of_unreadable(self, place: InputPartition, batch: int, offset: int, end: int) -> int:
         """Return the first offset above ``offset``, at most ``end``, that is not in the unreadable batch ``batch``.
 
-        A reader that starts within a batch is told the batch's first offset. The client does not expose the batch's
+        A reader that starts within a batch gets the batch's first offset. The client does not expose the batch's
         end, so it is determined by binary search.
         """
 

@@ -74,7 +74,7 @@ class RecordSizes:
         """
         over = {topic: size for topic, size in largest.items() if _is_over(size, self._of_client)}
         if over:
-            return _told(over, dict.fromkeys(over, self._of_client), f"kafka.{_OF_CLIENT}")
+            return _message(over, dict.fromkeys(over, self._of_client), f"kafka.{_OF_CLIENT}")
         if not largest:
             return reason
         limits = {topic: self._limit_of(topic) for topic in largest}
@@ -86,7 +86,7 @@ class RecordSizes:
             topic: size for topic, size in largest.items() if topic in known and _is_over(size, known[topic])
         }
         if over:
-            return _told(over, known, f"the topic's {_OF_TOPIC}")
+            return _message(over, known, f"the topic's {_OF_TOPIC}")
         return f"{reason}; the largest records: {', '.join(f'{topic} {size} bytes' for topic, size in largest.items())}"
 
     def is_over(self, largest: Mapping[str, int]) -> bool:
@@ -109,7 +109,7 @@ def _is_over(size: int, limit: int) -> bool:
     return size + _OVERHEAD_BYTES > limit
 
 
-def _told(over: Mapping[str, int], limits: Mapping[str, int], setting: str) -> str:
+def _message(over: Mapping[str, int], limits: Mapping[str, int], setting: str) -> str:
     return "; ".join(
         f"a record of {size} bytes, key and value, is too large for {topic}: {setting} is {limits[topic]}"
         for topic, size in over.items()

@@ -90,5 +90,7 @@ def lasting(
 
     ``refusals`` remembers the reason; created here by default. The rest is as in `ClientKind.make`.
     """
-    told = refusals or Refusals()
-    return RenewableClient(lambda: kind.make(settings, own, error_cb=told.note, **more), explain=told.explain)
+    noted = refusals or Refusals()
+    return RenewableClient(
+        lambda: kind.make(settings, own, error_cb=noted.note, **more), explain=noted.explain
+    )

@@ -167,7 +167,9 @@ class KafkaWriter:
             if _is_dropped(undelivered):
                 self._check_rights({self._changelog}, "beginning a transaction")
         return (
-            self._arrived_end(f"{self._told('beginning a transaction')}: its commit record did not arrive")
+            self._arrived_end(
+                f"{self._explained('beginning a transaction')}: its commit record did not arrive"
+            )
             - 1
         )
 
@@ -254,8 +256,8 @@ class KafkaWriter:
             if missing := sorted(places - arrived.keys()):
                 if _is_dropped(undelivered):
                     self._check_rights({topic for topic, _ in missing}, "ending what hangs")
-                told = ", ".join(f"{topic}-{number}" for topic, number in missing)
-                raise WriterLost(f"{self._told('ending what hangs')}: no answer from {told}")
+                listed = ", ".join(f"{topic}-{number}" for topic, number in missing)
+                raise WriterLost(f"{self._explained('ending what hangs')}: no answer from {listed}")
             nowhere = [TopicPartition(topic, self._partition, 0, "") for topic in self._inputs]
             self._open().send_offsets_to_transaction(nowhere, self._group, self._timeout)
             self._open().abort_transaction(self._timeout)
@@ -283,7 +285,7 @@ class KafkaWriter:
             cause = error.__cause__
             if isinstance(cause, KafkaException):
                 raise self._failure(cause.args[0], what) from error
-            raise WriterLost(f"{self._told(what)}: {error}", is_late=self._is_late) from error
+            raise WriterLost(f"{self._explained(what)}: {error}", is_late=self._is_late) from error
 
     def _failure(self, reason: object, what: str) -> WriterLost | BadConfiguration:
         if isinstance(reason, KafkaError) and (
@@ -294,7 +296,7 @@ class KafkaWriter:
             return RecordTooLarge(f"{what}: {self._sizes.refused(self._largest(), reason.str())}")
         if isinstance(reason, KafkaError) and (why := _REFUSED_RECORD.get(reason.code())):
             return RecordRefused(f"{what}: Kafka refuses a record: {reason.str()} ({why})")
-        return _lost(reason, self._told(what), is_late=self._is_late)
+        return _lost(reason, self._explained(what), is_late=self._is_late)
 
     def _check_rights(self, topics: Collection[str], what: str) -> None:
         """Raise `BadConfiguration` if records were dropped because writing to ``topics`` is not permitted.
@@ -311,7 +313,7 @@ class KafkaWriter:
     def _is_late(self) -> bool:
         return time.monotonic() - self._began >= self._timeout
 
-    def _told(self, what: str) -> str:
+    def _explained(self, what: str) -> str:
         """Return ``what`` with the likely reason: Kafka reports a time-out like a fence."""
         seconds = time.monotonic() - self._began
         if seconds < self._timeout:

@@ -173,8 +173,8 @@ class Spark:
             origin = error.__cause__ or error if isinstance(error, BadConfiguration) else error
             if self.has_died(origin):
                 late = self._late_seconds
-                told = silence(late, doing) if late is not None else self.process.obituary(doing)
-                raise Transient(told) from error
+                message = silence(late, doing) if late is not None else self.process.obituary(doing)
+                raise Transient(message) from error
             if isinstance(error, BadConfiguration):
                 raise
             if _is_out_of_memory(error):

@@ -280,7 +280,7 @@ class ActiveTask:
         now_ms = self._clock.now_ms()
         with self._gate:
             if self._is_abandoned:
-                # The store may have another owner by now, who finds the changes in the changelog.
+                # The store may have another owner by now, which finds the changes in the changelog.
                 raise WriterLost(f"{self.task}: given up")
             own = {} if said.is_bare else {OWN: b"%d" % said.batch}
             self._write({**changes, COMMIT: record, **own}, position, now_ms)

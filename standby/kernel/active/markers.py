@@ -87,9 +87,9 @@ class Markers:
             if self.is_begun and waiting <= stable.keys():
                 self._note_hanging({place: stable[place] for place in waiting})
             elif self._clock.monotonic() > answered_by:
-                told = ", ".join(f"{topic}-{number}" for topic, number in sorted(waiting)) or "its outputs"
+                listed = ", ".join(f"{topic}-{number}" for topic, number in sorted(waiting)) or "its outputs"
                 raise WriterLost(
-                    f"{self._task}: whether its last commit is seen in {told} has no answer in time"
+                    f"{self._task}: whether its last commit is seen in {listed} has no answer in time"
                 )
         if self._changelog in self._hanging:
             raise WriterLost(f"{self._task}: its last commit has no marker in its changelog")

@@ -71,8 +71,8 @@ def _code_error(batch: TaskBatch, error: BaseException) -> CodeError:
     rows, partition = batch.rows, batch.task.partition
     # With a single input, rows have no topic; the report names it elsewhere.
     topic = f"{rows['_topic'][row]}[{partition}] " if "_topic" in rows.column_names else ""
-    told = errortext.clean(problem, errortext.MESSAGE_CHARACTERS)
-    return replace(said, message=f"the record at {topic}offset {rows['_offset'][row]} {told}")
+    text = errortext.clean(problem, errortext.MESSAGE_CHARACTERS)
+    return replace(said, message=f"the record at {topic}offset {rows['_offset'][row]} {text}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ class _Computed:
                     f"{errortext.first_line(error)}; it had {len(self.outputs)} outputs and {len(self.changes)} "
                     f"changes of state, {size} bytes; {hint}"
                 )
-                told = CodeError("TransactionTooLong", message, of=FailureOf.TIME)
-                return _transaction_failed(task, told, end, may_pass=not is_much)
+                cause = CodeError("TransactionTooLong", message, of=FailureOf.TIME)
+                return _transaction_failed(task, cause, end, may_pass=not is_much)
         return failure_of(task, commit, end)
 
 
@@ -344,8 +344,8 @@ def failure_of(task: TaskId, commit: Future[None], end: Offsets) -> TaskFailed |
     if error is None:
         return None
     if isinstance(error, RecordRefused):
-        told = CodeError(errortext.kind_of(error), errortext.first_line(error), of=FailureOf.SIZE)
-        return _transaction_failed(task, told, end)
+        cause = CodeError(errortext.kind_of(error), errortext.first_line(error), of=FailureOf.SIZE)
+        return _transaction_failed(task, cause, end)
     signal = Signal.WRITER_LOST if isinstance(error, WriterLost) else Signal.FAILED
     return TaskFailed(TaskFailure(task, signal, errortext.first_line(error)))
 

@@ -162,7 +162,7 @@ class PipelineEffects:
             active.traceback = action.error.traceback
         if action.is_awaited:
             active.is_reported = False
-        if action.is_told:
+        if action.is_at_once:
             active.tell(Signal.INPUT_FAILED, "")
 
     def _commit_past(self, action: actions.CommitPast) -> FeedingEvent:
@@ -185,7 +185,7 @@ class PipelineEffects:
         try:
             if action.checks_topics:
                 self._check_topics()
-            return events.InputTold(self._input.input_bounds(action.task.partition))
+            return events.BoundsFound(self._input.input_bounds(action.task.partition))
         except TopicChanged as error:
             if not action.checks_topics:
                 raise

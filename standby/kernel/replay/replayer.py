@@ -77,7 +77,7 @@ class Replayed:
     """When (Unix milliseconds) it last had everything in the changelog; None: not known."""
     record_bytes: float | None = None
     """Mean size of recently applied records; None before the first."""
-    told: Signal | None = None
+    signalled: Signal | None = None
     is_paused: bool = False
     """Whether its restore is paused; set by its owner."""
     seen: EndOffset | None = None
@@ -92,7 +92,7 @@ class Replayed:
     @property
     def is_restoring(self) -> bool:
         """Whether it is neither being drained nor in sync."""
-        return self.target is None and self.told is not Signal.CAUGHT_UP
+        return self.target is None and self.signalled is not Signal.CAUGHT_UP
 
 
 class Router(Protocol):
@@ -214,13 +214,13 @@ class Replayer:
         if self._reader is not None:
             self._reader.close()
 
-    def _fail_all(self, told: str) -> None:
+    def _fail_all(self, message: str) -> None:
         """End every replay, rather than leave replicas that silently stand still."""
         # The reader's assignment is unknown now; the next replica gets a new reader.
         reader, self._reader = self._reader, None
         for replica in tuple(self._replicas.values()):
-            self._forget(replica, Unavailable(told))
-            replica.tell(Signal.FAILED, told)
+            self._forget(replica, Unavailable(message))
+            replica.tell(Signal.FAILED, message)
         if reader is not None:
             # Not by letting go of it: librdkafka may not come back from ending a client here.
             with suppress(Exception):
@@ -347,9 +347,9 @@ class Replayer:
             replica.tell(Signal.FAILED, f"applying the changelog: {error}")
         except Exception as error:  # noqa: BLE001 - a bug must not leave a replica that silently stands still
             _log.exception("changelog partition %d", replica.partition)
-            told = f"applying the changelog: {type(error).__name__}: {error}"
-            self._forget(replica, Unavailable(told))
-            replica.tell(Signal.FAILED, told)
+            message = f"applying the changelog: {type(error).__name__}: {error}"
+            self._forget(replica, Unavailable(message))
+            replica.tell(Signal.FAILED, message)
 
     def _apply(self, replica: Replayed, chunk: Chunk) -> None:
         store, rules = replica.store, self._rules
@@ -428,10 +428,10 @@ class Replayer:
             assert at_end_ms is not None
             replica.store.caught_up(at_end_ms)
         signal = Signal.CAUGHT_UP if is_in_sync else Signal.FELL_BEHIND
-        if signal is not replica.told and (is_in_sync or replica.told is not None):
+        if signal is not replica.signalled and (is_in_sync or replica.signalled is not None):
             if is_in_sync:
                 replica.store.serve()
-            replica.told = signal
+            replica.signalled = signal
             replica.tell(signal, "")
 
     def _forget(self, replica: Replayed, error: StandfastError | None = None) -> None:
@@ -450,7 +450,7 @@ class Replayer:
             return
         try:
             reader.remove(replica.partition)
-        except Exception as error:  # noqa: BLE001 - the replica has left; whoever waits for that must learn it
+        except Exception as error:  # noqa: BLE001 - the replica has left; its caller must learn that
             _log.warning("the reader of %s is replaced", self._rules.topic, exc_info=error)
             # Not at once: what it has read for other replicas may not be applied yet, and would be read again.
             self._worker.put(partial(self._replace, reader))

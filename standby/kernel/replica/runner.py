@@ -267,8 +267,8 @@ class ReplicaRunner:
         if has_input and active is not None:
             active.is_reported = True
         # The failures and skipped records of an active are also reported after it has failed.
-        told_of = active or (self._ended if replica.phase is Phase.FAILED else None)
-        failures = told_of.present_failures() if told_of is not None else None
+        latest = active or (self._ended if replica.phase is Phase.FAILED else None)
+        failures = latest.present_failures() if latest is not None else None
         is_failing = failures is not None or replica.phase is Phase.FAILED
         return ReplicaStatus(
             replica=replica.id,
@@ -291,10 +291,10 @@ class ReplicaRunner:
             start_ms=self._start_ms(),
             is_cut_off=has_input and self.job.ends.changelog(replica.id.task.partition) is None,
             failures=failures,
-            traceback=told_of.traceback if told_of is not None and is_failing else "",
-            skipped=told_of.skipped if told_of is not None else 0,
-            dead_lettered=told_of.dead_lettered if told_of is not None else 0,
-            given_up=told_of.recently_given_up(self._clock.now_ms()) if told_of is not None else (),
+            traceback=latest.traceback if latest is not None and is_failing else "",
+            skipped=latest.skipped if latest is not None else 0,
+            dead_lettered=latest.dead_lettered if latest is not None else 0,
+            given_up=latest.recently_given_up(self._clock.now_ms()) if latest is not None else (),
             input_lag_ms=self._input_lag.ms,
             input_rate=active.throughput.per_second(self._clock.monotonic())
             if has_input and active is not None

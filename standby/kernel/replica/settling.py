@@ -145,8 +145,10 @@ class TransactionSettlement:
             self._sweep(later, may_be_batch=last is not None or record.claimed)
         else:
             self._commit(last.offsets, last.batch + 1, last.generation)
-        told = self.job.broker.committed((self._partition,))[self._partition]
-        return told if last is None else tuple(Committed(each, last.metadata) for each in last.offsets.each)
+        committed = self.job.broker.committed((self._partition,))[self._partition]
+        return (
+            committed if last is None else tuple(Committed(each, last.metadata) for each in last.offsets.each)
+        )
 
     @property
     def _partition(self) -> int:
@@ -245,10 +247,10 @@ class TransactionSettlement:
             ended = self._end_of_newest()
             fates = fates - {None} | ({ended.is_committed} if ended is not None else {None})
         if None in fates or len(fates) != 1:
-            told = ", ".join(str(each.batch) for each in open_ones)
+            listed = ", ".join(str(each.batch) for each in open_ones)
             why = "its coordinator's log, __transaction_state, may not be read, or does not tell"
             raise StateMismatch(
-                f"{self.replica.task}: Kafka has left out the markers of commit {told} in changelog and offsets, and "
+                f"{self.replica.task}: Kafka has left out the markers of commit {listed} in changelog and offsets, and "
                 f"{why}, so it is unknown whether it was committed. Abort it in both with kafka-transactions.sh "
                 f"({self._transactional_id}): its input is processed again then, and what "
                 "it has written to the outputs may be there twice"
@@ -275,9 +277,9 @@ class TransactionSettlement:
             {place: offset + 1 for place, offset in swept.items()}, self._stable_seconds
         )
         if behind:
-            told = ", ".join(f"{topic}-{number}" for topic, number in sorted(behind))
+            listed = ", ".join(f"{topic}-{number}" for topic, number in sorted(behind))
             raise WriterLost(
-                f"{self.replica}: no marker of the transaction that aborts what hangs is seen in {told}; it is "
+                f"{self.replica}: no marker of the transaction that aborts what hangs is seen in {listed}; it is "
                 "written again (kafka-transactions.sh find-hanging shows whose it is, if it never comes)"
             )
 

@@ -205,12 +205,12 @@ class Snapshots:
 
         White space before JSON is ignored, and shows the fetcher that the provider is alive.
         """
-        is_told = False
+        is_sent = False
         try:
             yield from self._summed_up(lease, manifest)
-            is_told = True
+            is_sent = True
         finally:
-            if not is_told:
+            if not is_sent:
                 self._take_back(lease, "its fetcher went away")
 
     def _summed_up(self, lease: str, manifest: Manifest) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Who is fed with whom, what becomes of them when their feed ends, and what may wait."""
+"""Which tasks are fed together, what becomes of them when their feed ends, and what may wait."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from standby.feeding.actions import (
 )
 from standby.feeding.core import ANSWERS, RULES
 from standby.feeding.events import (
+    BoundsFound,
     Closed,
     CodeRefused,
     InputChanged,
-    InputTold,
     Left,
     PastFailed,
     StartFailed,
@@ -51,10 +51,10 @@ REFUSED = FeedFailure(FeedEndCause.REFUSED, "no such level", "Spark refuses its 
 POSSIBLE: Mapping[type, set[type]] = {
     state.StoppingFeed: {events.FeedStopped},
     state.Beginning: {events.FeedStopped},
-    state.Routing: {events.InputTold, events.Unanswered},
+    state.Routing: {events.BoundsFound, events.Unanswered},
     state.ReadingRecord: {events.RecordRead, events.Unanswered},
     state.GivingUp: {events.PastCommitted, events.PastFailed, events.Unanswered},
-    state.CheckingOffsets: {events.InputTold, events.InputChanged, events.Unanswered},
+    state.CheckingOffsets: {events.BoundsFound, events.InputChanged, events.Unanswered},
     state.Skipping: {events.PastCommitted, events.PastFailed, events.Unanswered},
 }
 
@@ -92,7 +92,7 @@ def test_those_that_have_joined_wait_a_moment_for_those_on_their_way() -> None:
     world.join(TWO)
     world.done.clear()
     world.turn()
-    assert [type(each) for each in world.done] == [StopFeed, StartFeed], "nobody is waited for any more"
+    assert [type(each) for each in world.done] == [StopFeed, StartFeed], "no task is waited for any more"
     assert world.fed.keys() == {ONE, TWO}
 
 
@@ -106,7 +106,7 @@ def test_a_task_that_came_back_is_another_one() -> None:
     assert start.positions[ONE] == Offsets.of(9)
 
 
-def test_whoever_leaves_while_it_is_not_fed_disturbs_nobody() -> None:
+def test_a_task_that_leaves_while_it_is_not_fed_disturbs_no_other() -> None:
     world = feeding(ONE)
     world.join(TWO)
     world.fold(Left(TWO))
@@ -168,7 +168,7 @@ def test_a_feed_that_fails_again_and_again_ends_its_tasks_but_not_when_it_got_on
     assert world.took(EndTask) == [EndTask(each, Signal.FAILED, detail, "where") for each in (ONE, TWO)]
 
 
-def test_whoever_has_no_broker_is_left_out_until_one_answers() -> None:
+def test_a_task_without_a_broker_is_left_out_until_one_answers() -> None:
     world = FeedingWorld()
     world.join(ONE)
     world.join(TWO)
@@ -182,7 +182,7 @@ def test_whoever_has_no_broker_is_left_out_until_one_answers() -> None:
     world.turn(_HELD_UP_SECONDS)
     assert world.fed.keys() == {ONE, TWO}
     assert world.state.held_up == {}
-    # When nobody answers for any, it is a failure of the feed.
+    # When no broker answers for any, it is a failure of the feed.
     alone = FeedingWorld()
     alone.join(TWO)
     alone.answers[StartFeed] = deque([StartFailed(AWAY)])
@@ -262,7 +262,7 @@ def test_a_topic_that_is_another_one_ends_its_task_with_that_fault() -> None:
     assert world.took(EndTask) == [EndTask(ONE, Signal.FAILED, "in is another topic", fault=fault)]
 
 
-def test_while_nobody_tells_the_bounds_of_the_input_nobody_ends_for_them_alone() -> None:
+def test_while_the_bounds_of_the_input_are_unknown_no_task_ends_for_them_alone() -> None:
     world = FeedingWorld()
     world.join(ONE)
     world.answers[StartFeed] = deque(StartFailed(OUTSIDE) for _ in range(_FEED_FAILURES))
@@ -270,12 +270,12 @@ def test_while_nobody_tells_the_bounds_of_the_input_nobody_ends_for_them_alone()
     for _ in range(_FEED_FAILURES - 1):
         world.turn(10)
     assert world.took(EndTask) == []
-    world.answers[AskInput].append(InputTold([(0, 100)]))
+    world.answers[AskInput].append(BoundsFound([(0, 100)]))
     world.turn(10)
     assert len(world.took(EndTask)) == 1, "the feed has failed too often, whatever it is"
 
 
-def test_code_of_which_no_feed_can_be_made_ends_whoever_comes() -> None:
+def test_code_of_which_no_feed_can_be_made_ends_every_task_that_joins() -> None:
     world = FeedingWorld()
     world.join(ONE)
     world.fold(CodeRefused("no such module", "where"))

@@ -1,4 +1,4 @@
-"""Tasks whose input is run apart: what is run of it, told of it and given up, step by step."""
+"""Tasks whose input is run apart: what is run, reported and given up, step by step."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_whose_batch_failed_is_run_alone_and_the_others_go_on_after_it() -> None
     (report,) = world.took(SetInputStatus)
     assert report.failures == InputFailures(0, 1, "input in[0], offsets [0, 8): ValueError: bad")
     assert report.error is RAISED
-    assert report.is_told
+    assert report.is_at_once
     assert not report.is_awaited
 
     world.turn()
@@ -173,12 +173,12 @@ def test_what_may_end_the_process_waits_until_its_status_was_asked_for() -> None
     world.turn()
     (start,) = world.took(StartFeed)
     assert start.until == {ONE: Offsets.of(30)}, "not beyond the input's end"
-    # Whoever goes on behind what went well is told of first, as well.
+    # A task that continues after a success is also reported first.
     world.commit(ONE, 30)
     world.feed_ends()
     (report,) = world.took(SetInputStatus)
     assert report.is_awaited
-    assert report.is_told
+    assert report.is_at_once
     world.turn()
     assert world.fed == {}
     assert world.took(AskInput) == []
@@ -189,7 +189,7 @@ def test_what_may_end_the_process_waits_until_its_status_was_asked_for() -> None
     assert world.fed.keys() == {ONE}
 
 
-def test_nobody_who_asks_for_the_status_holds_it_up_for_a_while_only() -> None:
+def test_without_a_request_for_the_status_it_waits_for_a_while_only() -> None:
     world = FeedingWorld(policy_of(task__on__error="skip"), end=30)
     world.join(ONE, failures=InputFailures(0, 3))
     world.turn(_REPORT_SECONDS - 0.1)
@@ -213,7 +213,7 @@ def test_a_question_without_an_answer_is_asked_again_a_little_later() -> None:
 def test_what_the_transform_of_all_failed_on_is_found_by_running_each_alone() -> None:
     world = feeding(ONE, TWO)
     world.feed_ends(TRANSFORM)
-    assert world.took(SetInputStatus) == [], "nobody is to blame yet"
+    assert world.took(SetInputStatus) == [], "no task is blamed yet"
     world.turn()
     assert world.fed.keys() == {ONE}
     world.commit(ONE, 5)
