@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             course = Course(cluster, directory / str(seed), seed, arguments.tasks, arguments.rate)
             tally = course.run(min(arguments.kills_per_job, arguments.kills - done))
             tallies.append(tally)
-            say(f"seed {seed}: {_told(tally)}")
+            say(f"seed {seed}: {_summary(tally)}")
             arguments.out.parent.mkdir(parents=True, exist_ok=True)
             arguments.out.write_text(
                 json.dumps({"settings": settings, "result": _total(tallies)}, indent=2), encoding="utf-8"
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if total["exact_jobs"] == total["jobs"] else 1
 
 
-def _told(tally: Tally) -> str:
+def _summary(tally: Tally) -> str:
     verdict = tally.verdicts[-1]
     is_exact = "exact" if verdict.is_exact else f"NOT EXACT: {verdict}"
     failed = "".join(f"; FAILED: {each}" for each in (*tally.named_failures, *tally.stuck))

@@ -169,7 +169,7 @@ def _disturb(kind: str, scenario: Scenario) -> None:
 def _meanwhile(scenario: Scenario, cluster: Hosts) -> Callable[[int, Sequence[int]], Mapping[str, Any]]:
     before = look(cluster)
 
-    def told(begun_ms: int, tasks: Sequence[int]) -> Mapping[str, Any]:
+    def measure(begun_ms: int, tasks: Sequence[int]) -> Mapping[str, Any]:
         after, until_ms = look(cluster), now_ms()
         status = scenario.status()
         actives = [each.active_replica for each in status.tasks if each.partition in tasks]
@@ -180,7 +180,7 @@ def _meanwhile(scenario: Scenario, cluster: Hosts) -> Callable[[int, Sequence[in
             "load": round(os.getloadavg()[0], 2),
         }
 
-    return told
+    return measure
 
 
 if __name__ == "__main__":

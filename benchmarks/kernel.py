@@ -162,7 +162,7 @@ class Container:
                 raise RuntimeError(self.replicas.broken)
             left = give_up - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"not within {seconds:.0f} s: {_told(found)}")
+                raise TimeoutError(f"not within {seconds:.0f} s: {_summary(found)}")
             self._changed.wait(min(left, 0.5))
             self._changed.clear()
 
@@ -180,5 +180,5 @@ def fetching_from(keys: TlsCredentials, container: str, port: int) -> Peers:
     return Peers("taker", FixedPeers(container, port), open_sources(keys))
 
 
-def _told(statuses: Iterable[ReplicaStatus]) -> str:
+def _summary(statuses: Iterable[ReplicaStatus]) -> str:
     return ", ".join(f"{each.replica} {each.phase.value} {each.detail}".strip() for each in statuses)

@@ -229,8 +229,8 @@ def _lose(kind: str, scenario: Scenario, cluster: LocalCluster) -> dict[str, Any
         events = scenario.log.events
         return {
             task: times
-            for told in ("handover_finished", "failover_finished")
-            for task, times in step_times(events, begun, told).items()
+            for finished in ("handover_finished", "failover_finished")
+            for task, times in step_times(events, begun, finished).items()
             if task in wanted
         }
 

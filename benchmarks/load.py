@@ -54,16 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             "queue.buffering.max.messages": 2 * _MOST_WAITING,
         }
     )
-    told = threading.Event()
-    threading.Thread(target=_listen, args=(told,), daemon=True).start()
+    ended = threading.Event()
+    threading.Thread(target=_listen, args=(ended,), daemon=True).start()
     writer = _Writer(producer, arguments)
     latest = 0.0
     for due, amount in ticks(arguments.records, arguments.rate):
         if arguments.rate:
             left = due - time.monotonic()
             latest = max(latest, -left)
-            told.wait(max(0.0, left))
-        if told.is_set():
+            ended.wait(max(0.0, left))
+        if ended.is_set():
             break
         writer.write(amount)
     if producer.flush(300):
@@ -78,9 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _listen(told: threading.Event) -> None:
+def _listen(ended: threading.Event) -> None:
     sys.stdin.read()
-    told.set()
+    ended.set()
 
 
 def ticks(records: int, rate: float) -> Iterator[tuple[float, int]]:

@@ -93,11 +93,11 @@ def _round(arguments: argparse.Namespace, cluster: LocalCluster, feed: str) -> d
             epochs = _epochs(scenario)
             with _busy(arguments.threads_per_core * (os.cpu_count() or 1)):
                 load_from, begun = now_ms(), time.monotonic()
-                told = None
+                reported = None
                 while (passed := time.monotonic() - begun) < arguments.load_seconds:
                     time.sleep(1.0)
-                    if told is None and _is_told(scenario):
-                        told = passed
+                    if reported is None and _is_reported(scenario):
+                        reported = passed
                 load = (load_from, now_ms())
         finally:
             traffic.stop()
@@ -121,7 +121,7 @@ def _round(arguments: argparse.Namespace, cluster: LocalCluster, feed: str) -> d
             "backlog": all_that_came - all_that_went,
             "epochs": claimed,
             "catch_up_seconds": caught_up,
-            **({"told_seconds": told} if told is not None else {}),
+            **({"told_seconds": reported} if reported is not None else {}),
         }
         say(
             f"{feed}: "
@@ -134,7 +134,7 @@ def _epochs(scenario: Scenario) -> int:
     return sum(each.epoch for each in scenario.status().tasks)
 
 
-def _is_told(scenario: Scenario) -> bool:
+def _is_reported(scenario: Scenario) -> bool:
     latest = scenario.watch.latest
     reasons = [each for job in latest.status.jobs for each in job.reasons] if latest is not None else []
     return any("does not keep up" in each for each in reasons)

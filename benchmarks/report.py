@@ -75,7 +75,7 @@ class Report:
         return {name: each.as_json()["medians"] for name, each in self._cases.items()}
 
     def _save(self) -> None:
-        told = {
+        content = {
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "is_complete": self._is_complete,
             "versions": self._versions,
@@ -87,7 +87,7 @@ class Report:
         self._output.parent.mkdir(parents=True, exist_ok=True)
         # If this process ends now, the file is either the old or the new one, never a part.
         new = self._output.with_suffix(".new")
-        new.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        new.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         new.replace(self._output)
 
     def _show(self) -> None:

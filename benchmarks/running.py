@@ -28,7 +28,7 @@ class Running:
         self._log = log
         self._lines: list[str] = []
         self._has_ended = False
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
                 list(command),
@@ -55,8 +55,8 @@ class Running:
 
     def await_ready(self, seconds: float) -> None:
         """Wait until it has written ``ready``; raises `Failed`."""
-        with self._told:
-            self._told.wait_for(lambda: "ready" in self._lines or self._has_ended, seconds)
+        with self._changed:
+            self._changed.wait_for(lambda: "ready" in self._lines or self._has_ended, seconds)
             if "ready" not in self._lines:
                 raise Failed(f"it is not ready after {seconds:.0f} s; see {self._log}")
 
@@ -71,10 +71,10 @@ class Running:
 
     def ask(self, question: str, seconds: float) -> str:
         """Send ``question`` and return the next line that it writes; raises `Failed`."""
-        with self._told:
+        with self._changed:
             known = len(self._lines)
             self.tell(question)
-            self._told.wait_for(lambda: len(self._lines) > known or self._has_ended, seconds)
+            self._changed.wait_for(lambda: len(self._lines) > known or self._has_ended, seconds)
             if len(self._lines) == known:
                 raise Failed(f"it does not answer within {seconds:.0f} s; see {self._log}")
             return self._lines[known]
@@ -124,11 +124,11 @@ class Running:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
-                with self._told:
+                with self._changed:
                     # Libraries write there as well, so unread lines are not kept for ever.
                     if len(self._lines) < _MOST_LINES:
                         self._lines.append(line.strip())
-                        self._told.notify_all()
-        with self._told:
+                        self._changed.notify_all()
+        with self._changed:
             self._has_ended = True
-            self._told.notify_all()
+            self._changed.notify_all()

@@ -88,8 +88,8 @@ def _round(
                 time.sleep(arguments.settle_seconds)
                 used = {**_used(arguments.seconds, scenario, cluster), "ready_seconds": ready_seconds}
                 results[rate].add(way, used)
-                told = ", ".join(f"{label} {used[key] * by:.1f}" for key, label, by in _MEASURES)
-                say(f"{way}, {rate:,.0f} records/s: {told}")
+                used_by_measure = ", ".join(f"{label} {used[key] * by:.1f}" for key, label, by in _MEASURES)
+                say(f"{way}, {rate:,.0f} records/s: {used_by_measure}")
         finally:
             traffic.stop()
         scenario.drain()

@@ -106,7 +106,7 @@ def _contest(arguments: argparse.Namespace, bootstrap: str, scratch: Path, repor
                 with found.attempt(title):
                     answer = _measure(arguments, bootstrap, scratch, numbers, name, case)
                     found.add(name, answer)
-                    say(f"{title}: {_told(answer)}")
+                    say(f"{title}: {_summary(answer)}")
 
 
 def _measure(
@@ -142,11 +142,11 @@ def _measure(
     return {**fast, **slow}
 
 
-def _told(answer: Mapping[str, float]) -> str:
-    told = f"{answer['rows_per_second']:,.0f} rows/s, {answer['cpu_seconds_per_million']:.1f} CPU s a million"
+def _summary(answer: Mapping[str, float]) -> str:
+    text = f"{answer['rows_per_second']:,.0f} rows/s, {answer['cpu_seconds_per_million']:.1f} CPU s a million"
     if "latency_p50_ms" in answer:
-        told += f", p50 {answer['latency_p50_ms']:.0f} ms, p99 {answer['latency_p99_ms']:.0f} ms"
-    return told
+        text += f", p50 {answer['latency_p50_ms']:.0f} ms, p99 {answer['latency_p99_ms']:.0f} ms"
+    return text
 
 
 if __name__ == "__main__":

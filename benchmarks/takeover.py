@@ -216,7 +216,7 @@ class TimedRegistry(ZooKeeperRegistry):
         self._spent = spent
 
     def registrations(self) -> tuple[RegisteredContainer, ...]:
-        """Return who is registered."""
+        """Return the registered processes."""
         with self._spent.timed("registrations_ms"):
             return super().registrations()
 

@@ -51,7 +51,7 @@ class Hosts(Protocol):
         ...
 
     def finish_silent(self, host: str) -> int:
-        """Do to a silent host what nobody waits for any more; return the number of processes."""
+        """Handle a silent host that nothing waits for any more; return the number of its processes."""
         ...
 
     def start_host(self, host: str) -> None:

@@ -385,9 +385,9 @@ class Scenario:
     ) -> Failover:
         wanted = set(tasks)
         is_planned = kind == "handover"
-        told = "handover_finished" if is_planned else "failover_finished"
-        self.log.wait_for(lambda events: wanted <= set(step_times(events, begun, told)), FAILOVER_SECONDS)
-        steps = step_times(self.log.events, begun, told)
+        finished = "handover_finished" if is_planned else "failover_finished"
+        self.log.wait_for(lambda events: wanted <= set(step_times(events, begun, finished)), FAILOVER_SECONDS)
+        steps = step_times(self.log.events, begun, finished)
         beside = meanwhile(begun, tasks)
         if is_planned:
             begun = min((each["detected"] for each in steps.values()), default=begun)

@@ -78,7 +78,7 @@ class Container(msgspec.Struct, frozen=True):
 
 
 class Leader(msgspec.Struct, frozen=True):
-    """Who leads."""
+    """The leader."""
 
     candidate: str = ""
     host: str = ""

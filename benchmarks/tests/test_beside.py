@@ -40,7 +40,7 @@ def test_use_is_counted_by_whose_it_was() -> None:
 
 
 def test_entries_of_the_log_count_that_tell_of_a_beginning_in_that_time() -> None:
-    told = [
+    events = [
         Event(at_ms, kind)
         for at_ms, kind in (
             (999, "container_requested"),
@@ -51,7 +51,7 @@ def test_entries_of_the_log_count_that_tell_of_a_beginning_in_that_time() -> Non
             (1_501, "decided_move"),
         )
     ]
-    assert begun_beside(told, 1_000, 1_500) == {"container_requested": 2, "decided_move": 1}
+    assert begun_beside(events, 1_000, 1_500) == {"container_requested": 2, "decided_move": 1}
 
 
 def test_process_is_known_by_its_use() -> None:

@@ -69,7 +69,7 @@ def test_one_that_overruns_is_killed_with_its_children(
         run(Contestant("it", program(*child)), PATIENCE_SECONDS, tmp_path / "log")
     found = int(pid.read_text())
     if psutil.pid_exists(found):
-        # Killed, and not yet buried by whoever inherited it.
+        # Killed, and not yet reaped by its new parent.
         psutil.wait_procs([psutil.Process(found)], timeout=PATIENCE_SECONDS)
     assert not psutil.pid_exists(found)
 
@@ -122,14 +122,14 @@ def test_a_failure_at_the_end_does_not_hide_the_one_before() -> None:
     assert results.failures == ["a: it does not end, after: it does not begin", "a: no x"]
 
 
-def test_an_interruption_is_nobodys_failure() -> None:
+def test_an_interruption_is_not_a_failure() -> None:
     results = Results({"a": []})
     with pytest.raises(Interrupted), results.attempt("a"):
         raise Interrupted(signal.SIGINT)
     assert results.failures == []
 
 
-def test_what_is_told_of_all_rounds_is_in_each() -> None:
+def test_what_is_reported_of_all_rounds_is_in_each() -> None:
     results = Results({"a": [], "b": []})
     for wall in (1.0, 2.0):
         results.add("a", {"wall": wall})
@@ -141,7 +141,7 @@ def test_what_is_told_of_all_rounds_is_in_each() -> None:
     }
 
 
-def test_a_running_process_says_that_it_is_ready_is_told_and_asked_and_ends_with_its_input(
+def test_a_running_process_says_that_it_is_ready_gets_lines_answers_and_ends_with_its_input(
     tmp_path: Path,
 ) -> None:
     lines = (

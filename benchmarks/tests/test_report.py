@@ -30,17 +30,17 @@ def hurt() -> None:
     raise Failed("it hurts")
 
 
-def told(output: Path) -> Any:
+def content(output: Path) -> Any:
     return json.loads(output.read_text(encoding="utf-8"))
 
 
 def test_every_answer_is_in_the_file_as_soon_as_it_is_there(report: Report, output: Path) -> None:
     report.case("one", ("a", "b")).add("a", {"wall": 1.0})
-    assert told(output)["results"]["one"]["rounds"] == {"a": [{"wall": 1.0}], "b": []}
+    assert content(output)["results"]["one"]["rounds"] == {"a": [{"wall": 1.0}], "b": []}
     report.case("two", ("a",)).add("a", {"wall": 3.0})
-    results = told(output)["results"]
+    results = content(output)["results"]
     assert [results[case]["medians"]["a"]["wall"]["median"] for case in ("one", "two")] == [1.0, 3.0]
-    assert told(output)["is_complete"] is False
+    assert content(output)["is_complete"] is False
 
 
 def test_a_whole_run_says_so_with_settings_picture_and_table(
@@ -54,7 +54,7 @@ def test_a_whole_run_says_so_with_settings_picture_and_table(
         found.add("a", {"wall": 0.5})
 
     assert report.carry_out(measure) == 0
-    found = told(output)
+    found = content(output)
     assert found["is_complete"] is True
     assert found["settings"] == {"rounds": "2"}
     assert found["skipped"] == {"c": "not here"} == report.skipped
@@ -63,7 +63,7 @@ def test_a_whole_run_says_so_with_settings_picture_and_table(
     assert "wall, ms 750.00 (500.00–1000.00)" in capsys.readouterr().out
 
 
-def test_a_failure_of_one_is_told_by_the_exit_status(
+def test_a_failure_of_one_is_reported_by_the_exit_status(
     report: Report, output: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def measure() -> None:
@@ -74,8 +74,8 @@ def test_a_failure_of_one_is_told_by_the_exit_status(
             found.add("b", {"wall": 1.0})
 
     assert report.carry_out(measure) == 1
-    assert told(output)["is_complete"] is True
-    assert told(output)["results"]["one"]["failures"] == ["one, a: it hurts"]
+    assert content(output)["is_complete"] is True
+    assert content(output)["results"]["one"]["failures"] == ["one, a: it hurts"]
     assert "failed: one, a: it hurts" in capsys.readouterr().out
 
 
@@ -85,8 +85,8 @@ def test_what_ends_a_run_early_takes_nothing_away(report: Report, output: Path) 
         raise Interrupted(signal.SIGTERM)
 
     assert report.carry_out(measure) == 143
-    assert told(output)["is_complete"] is False
-    assert told(output)["results"]["one"]["rounds"] == {"a": [{"wall": 1.0}]}
+    assert content(output)["is_complete"] is False
+    assert content(output)["results"]["one"]["rounds"] == {"a": [{"wall": 1.0}]}
     assert output.with_suffix(".png").exists()
 
 

@@ -1,4 +1,4 @@
-"""Who goes on when a contestant without standbys is killed: real processes, each of a few lines."""
+"""What continues when a contestant without standbys is killed: real processes, each of a few lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.contest import Failed
 from benchmarks.restarted import Processes, Restarted, WarmSpark
 from tests.patience import PATIENCE_SECONDS
 
-#: Notes that it works, in a file of its own disk; a spare when it is told to.
+#: Notes that it works, in a file of its own disk; a spare only on request.
 PROGRAM = """
 import pathlib, sys
 disk, is_spare = pathlib.Path(sys.argv[2]), "--rehearse" in sys.argv

@@ -25,7 +25,7 @@ def test_everybody_is_first_once_and_in_every_place_once(names: list[int]) -> No
         assert {each[place] for each in rounds} == set(names)
 
 
-def test_nobody_competes_in_an_empty_round() -> None:
+def test_nothing_competes_in_an_empty_round() -> None:
     assert order((), 3) == ()
 
 

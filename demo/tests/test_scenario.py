@@ -27,7 +27,7 @@ def test_who_gets_on_is_waited_for() -> None:
     assert wait(iter([*range(50, 0, -1), None, 0])) == 0
 
 
-def test_who_stands_still_is_not_and_what_is_left_is_told() -> None:
+def test_what_stands_still_is_not_reported_and_what_is_left_is() -> None:
     answers = iter([70, 60, 60, None, 60, 60, 0])
     assert wait(answers) == 60
     assert next(answers) is not None, "it gave up before the end"

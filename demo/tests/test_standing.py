@@ -1,4 +1,4 @@
-"""Who may be killed, and when the job is whole."""
+"""What may be killed, and when the job is whole."""
 
 from __future__ import annotations
 
