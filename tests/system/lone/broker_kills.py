@@ -270,7 +270,7 @@ class Course:
         """Tell both containers what they are to hold."""
         for copy, child in enumerate(self._children):
             role = Role.ACTIVE if copy == self._active else Role.STANDBY
-            # One that has just died is told nothing.
+            # One that has just died gets no order.
             with suppress(BrokenPipeError):
                 child.want(copy, role, self._epoch)
 
@@ -339,12 +339,12 @@ class Course:
         numbers = [by_chance.randint(1, count)]
         if count > 1 and by_chance.random() < 0.25:
             numbers.append(by_chance.choice([each for each in range(1, count + 1) if each != numbers[0]]))
-        victim = by_chance.choice(("nobody", "nobody", "active", "active", "standby"))
+        victim = by_chance.choice(("none", "none", "active", "active", "standby"))
         # A broker takes some seconds to start.
         lead = by_chance.uniform(-2 * STRIKE_SECONDS, 13 * STRIKE_SECONDS)
         time.sleep(by_chance.uniform(0, 2 * STRIKE_SECONDS))
         before = self._committed()
-        if victim != "nobody" and lead < 0:
+        if victim != "none" and lead < 0:
             self._kill_container(victim)
             time.sleep(-lead)
         for number in numbers:
@@ -354,7 +354,7 @@ class Course:
         # Side by side: of three, one alone is no quorum.
         with ThreadPoolExecutor(len(numbers)) as pool:
             starts = [pool.submit(self._restart, each) for each in numbers]
-            if victim != "nobody" and lead >= 0:
+            if victim != "none" and lead >= 0:
                 time.sleep(lead)
                 self._kill_container(victim)
             while not all(each.done() for each in starts):

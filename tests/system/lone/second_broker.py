@@ -59,13 +59,13 @@ def second_broker(cluster: LocalCluster, directory: Path) -> Iterator[subprocess
 
 
 def leader(client: AdminClient, topic: str, partition: int) -> int:
-    """Return who leads a partition, -1: nobody."""
+    """Return the leader of a partition; -1: none."""
     return client.list_topics(topic, PATIENCE_SECONDS).topics[topic].partitions[partition].leader
 
 
 def await_leaderless(client: AdminClient, topic: str, partition: int) -> None:
-    """Return once nobody leads a partition."""
-    soon(lambda: leader(client, topic, partition) == -1, f"nobody leads {topic}[{partition}]")
+    """Return once a partition has no leader."""
+    soon(lambda: leader(client, topic, partition) == -1, f"no leader of {topic}[{partition}]")
 
 
 def _await_registered(client: AdminClient) -> None:

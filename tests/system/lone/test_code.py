@@ -182,7 +182,7 @@ def test_with_a_time_limit_a_job_is_activated_after_it_and_says_how_many_hold_it
     soon(lambda: re.search(told, caplog.text), "it says so")
 
 
-def test_a_job_whose_code_nobody_has_does_not_keep_anybody_from_leading_for_ever(
+def test_a_job_whose_code_is_nowhere_does_not_keep_candidates_from_leading_for_ever(
     make: Make, zookeeper: ZooKeeper
 ) -> None:
     put(zookeeper, "j1", ONE[0], activated=1)
@@ -225,7 +225,7 @@ def test_an_upload_is_taken_up_spread_and_goes_on_where_it_broke_off(
 
 
 class Client:
-    """A cluster's client as far as delivering code goes: who is said to be there, and ZooKeeper."""
+    """A cluster's client as far as delivering code goes: the candidates that are said to be there, and ZooKeeper."""
 
     def __init__(self, zookeeper: ZooKeeper, *candidates: CodeCandidate) -> None:
         self.zookeeper = zookeeper
@@ -247,7 +247,7 @@ def test_code_is_delivered_to_the_leader_else_to_another_candidate_and_small_cod
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(user_directory(tmp_path / "credentials", "j1")))
     config = parse({**CONFIG, "job.name": "j1"})
-    # Neither fetches from the other, so it shows who was given what.
+    # Neither fetches from the other, so it shows which was given what.
     a, b = (make(each, gate=threading.Event()) for each in ("a", "b"))
     said: list[str] = []
     deliver(Bundle(*ONE), config, cast("ClusterClient", Client(zookeeper, a, b)), said.append)
@@ -345,7 +345,7 @@ def test_code_that_no_job_has_named_for_long_is_marked_then_goes_and_comes_back_
     soon(lambda: ONE[0] in a.service.view.held, "asked for again, it spreads again")
 
 
-def test_nobody_condemns_what_a_job_names_now_or_under_an_old_epoch(
+def test_no_candidate_condemns_what_a_job_names_now_or_under_an_old_epoch(
     make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
 ) -> None:
     a = make("a", ONE)

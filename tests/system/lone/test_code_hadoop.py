@@ -72,12 +72,12 @@ def test_what_one_candidate_publishes_another_one_fetches_whole(
     other = HadoopCode(find_shell(environment), "standfast/c/code", environment)
     other.fetch(DIGEST, (), part)
     assert part.read_bytes() == DATA
-    # Once more, by somebody who does not know that it is there: nothing is written.
+    # Once more, by a client that does not know that it is there: nothing is written.
     source.unlink()
     HadoopCode(find_shell(environment), "standfast/c/code", environment).publish(DIGEST, source)
     other.forget(DIGEST)
     assert stored(environment) == []
-    # The same code once more, by one who does not know that it was removed.
+    # The same code once more, by one that does not know that it was removed.
     source.write_bytes(DATA)
     code.publish(DIGEST, source)
     assert stored(environment) == [f"{DIGEST}.zip"]

@@ -1,6 +1,6 @@
 """The whole container, as it ships, on real ZooKeeper and Kafka, with the plain feed; the test is the leader.
 
-Two processes on two hosts hold an active and a standby of every task. What is told to them is what the
+Two processes on two hosts hold an active and a standby of every task. Their orders are what the
 leader would tell: first the record in ZooKeeper, then the order.
 """
 
@@ -364,7 +364,7 @@ def test_an_active_that_stood_still_past_its_successors_claim_writes_nothing_mor
     play.job.assert_exact()
 
 
-def test_state_left_by_an_ended_container_is_told_and_used_by_the_next(play: Play) -> None:
+def test_state_left_by_an_ended_container_is_reported_and_used_by_the_next(play: Play) -> None:
     pair(play)
     play.containers[1].send(signal.SIGTERM)
     assert play.containers[1].popen.wait(PATIENCE_SECONDS) == exits.ORDERLY
@@ -456,7 +456,7 @@ def test_a_new_revision_runs_from_its_bundle_and_goes_on_where_the_old_one_was(p
     play.order(1, Role.STANDBY, 1)
     play.wait(1, lambda each: each.phase is Phase.TAILING)
     assert session.wait_for(Report, lambda each: bool(each.revisions)).revisions == {"counting": 2}
-    # The old container is told of the new revision, too, by a leader that should know better.
+    # The old container gets the new revision, too, by a leader that should know better.
     play.order(0, Role.ACTIVE, 1)
     play.job.send(500)
     play.processed(0)

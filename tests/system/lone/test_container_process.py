@@ -1,4 +1,4 @@
-"""The container's process as YARN would start it: real ZooKeeper, real TLS stream, a leader that does as told.
+"""The container's process as YARN would start it: real ZooKeeper, real TLS stream, a leader that the test controls.
 
 The kernel is a fake here, so that what is seen is the process around it.
 """
@@ -244,7 +244,7 @@ def test_it_introduces_itself_and_is_what_it_says(stage: Stage) -> None:
         assert get(hello, "/")[0] == 404
 
 
-def test_what_keeps_it_from_starting_is_told(stage: Stage) -> None:
+def test_what_keeps_it_from_starting_is_reported(stage: Stage) -> None:
     for host, credentials, status in (("127.0.0.11", False, 2), ("192.0.2.1", True, 3)):
         if credentials:
             write_credentials(stage.directory)

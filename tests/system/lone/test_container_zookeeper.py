@@ -1,4 +1,4 @@
-"""A container's place in a real ZooKeeper: registration, sessions that end, who leads, task records."""
+"""A container's place in a real ZooKeeper: registration, sessions that end, the leader, task records."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_leaving_deletes_the_registration(
     assert client.exists(container_path(name, RECORD.container)) is None
 
 
-def test_an_ended_session_is_told_and_the_next_registration_is_a_new_incarnation(
+def test_an_ended_session_is_reported_and_the_next_registration_is_a_new_incarnation(
     server: LoneZooKeeper, member: Member
 ) -> None:
     first = member.registered()
@@ -173,7 +173,7 @@ def test_the_leader_is_followed_through_every_change(member: Member, client: Any
         assert look_up() is None
 
 
-def test_a_leader_record_of_another_program_is_told_as_unknown(
+def test_a_leader_record_of_another_program_is_reported_as_unknown(
     member: Member, client: Any, name: str
 ) -> None:
     client.create(controller_path(name), b"{}", makepath=True)
@@ -259,7 +259,7 @@ def test_a_bundle_of_code_comes_back_as_it_was_written(
     master.code.put(digest, data)
     delete(client, name, digest)
     assert master.code.names() == ()
-    # Deleted is not gone at once: who is just starting with it still gets it.
+    # Deleted is not gone at once: a process that is just starting with it still gets it.
     assert ZooKeeperReader(client, name).read_code(digest) == data
     version = client.get(code_path(name, digest))[1].version
     master.code.put(digest, data)
@@ -301,7 +301,7 @@ def test_a_bundle_that_is_not_what_its_name_says_is_neither_written_nor_read(
 
 
 def retried(read: Callable[[], _Read]) -> _Read:
-    """Return what is read as soon as nobody says that it is worth a retry."""
+    """Return what is read as soon as it needs no retry."""
     for _ in looks():
         try:
             return read()
@@ -423,7 +423,7 @@ def test_a_server_that_fell_silent_is_tried_last(
 def test_a_server_that_is_slow_to_answer_everybody_is_given_the_time_in_the_end(
     server: LoneZooKeeper,
 ) -> None:
-    """Whoever gave up too early comes back with more patience."""
+    """A client that gave up too early returns with a longer time-out."""
     with wired(server, 1_000) as ((wire,), client):
         wire.hold_back(0.5)
         client.start(timeout=PATIENCE_SECONDS)

@@ -25,7 +25,7 @@ TORN = status(task(0, [(0, "h2", "c2"), (1, "h2", "c1")], in_sync=[0]))
 
 
 class Script:
-    """A leader that answers as told: a status, or not at all."""
+    """A leader that answers as the test says: a status, or not at all."""
 
     def __init__(self) -> None:
         self.answer: Mapping[str, Any] | None = WHOLE

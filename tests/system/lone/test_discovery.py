@@ -133,7 +133,7 @@ def test_every_candidate_answers_cluster_info_and_names_exactly_one_leader(
     registration.close()
     soon(lambda: not get(c, "/api/v1/cluster")["containers"], "one that goes is gone")
     a.close()
-    soon(lambda: leaders(get(c, "/api/v1/cluster")) == [], "nobody leads")
+    soon(lambda: leaders(get(c, "/api/v1/cluster")) == [], "no leader")
     b.lead()
     soon(lambda: leaders(get(c, "/api/v1/cluster")) == ["b"], "another leads")
     assert get(c, "/api/v1/cluster")["leader"]["epoch"] == 2
@@ -378,7 +378,7 @@ def test_a_candidate_that_is_cut_off_is_passed_over_even_if_it_led(
         assert b.asked == []
         a.close()
         assert client.info()["answered_by"] == "b", "better than nothing"
-        # Whoever waits for a candidate goes on waiting.
+        # A client that waits for a candidate continues to wait.
         with pytest.raises(Unavailable, match="ZooKeeper did not answer"):
             client.queue("undeploy", job="j1")
 
@@ -486,7 +486,7 @@ def test_what_waits_for_a_jobs_end_holds_up_what_was_asked_after_it_and_no_other
     assert job is not None
     assert (job.definition.revision, job.is_wanted) == (2, False), "begun, and then ended"
     a.zookeeper.records.write_status("j2", StatusRecord("deployed"))
-    # Who rests makes what can be made now, and no more changes; another leadership does.
+    # A resting candidate makes what can be made now, and no more changes; another leadership does.
     a.changes.queue("deploy", {"job": "j1"}, change="r-5")
     assert state_after_a_pass("r-5") == "queued"
     a.zookeeper.records.write_status("j1", StatusRecord("undeployed"))
@@ -644,14 +644,14 @@ def test_status_is_the_leader_s_or_what_is_recorded_and_names_a_job_that_cannot_
     assert main(["status", "absent", *where]) == 2
 
 
-def test_hosts_are_drained_and_admitted_through_whoever_is_there(
+def test_hosts_are_drained_and_admitted_through_any_candidate(
     make: Make, zookeeper: ZooKeeper, where: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = make("a"), make("b")
     assert main(["drain", "h1", "--reason", "new disks", "--no-wait", *where]) == 0
     assert "there is no leader now" in capsys.readouterr().err
     b.lead()
-    soon(lambda: zookeeper.changes.drained() == {"h1": "new disks"}, "who leads next makes it")
+    soon(lambda: zookeeper.changes.drained() == {"h1": "new disks"}, "the next leader makes it")
     b.status = {"leader": {"host": "h9"}, "hosts": {"h1": {}, "h2": {}}, "containers": []}
     assert main(["drain", "h3", *where]) == 2
     assert main(["drain", "h2", "--no-wait", *where]) == 0
@@ -688,7 +688,7 @@ def test_a_key_is_looked_up_without_a_session_with_zookeeper(
     soon(lambda: a.changes.info()["containers"], "the container is seen")
     task = {"task": {"job": "j1", "stage": "main", "partition": 0}, "epoch": 1, "active": 0}
     a.status = {"jobs": [], "tasks": [{**task, "replicas": [{"copy": 0, "container": "container_9"}]}]}
-    # Nobody answers there: the candidate is remembered from an earlier command.
+    # Nothing answers there: the candidate is remembered from an earlier command.
     with ClusterClient(name, "127.0.0.1:1", ring, [a.address]) as earlier:
         earlier.info()
     asked = ["get", "j1", "counts", "key", "--partition", "0", "--timeout", "0", *where[:-1], "127.0.0.1:1"]
@@ -721,7 +721,7 @@ def test_an_update_that_changes_nothing_brings_code_that_the_candidates_lack(
     a = make("a")
     a.lead()
     assert main(["update", str(file)]) == 0
-    assert not zookeeper.code.has(digest), "nobody lacks it"
+    assert not zookeeper.code.has(digest), "no candidate lacks it"
     a.changes.more = lambda: {"waiting": {}, "quarantined": {"j1": {"why": "gone", "since_ms": 0}}}
     assert main(["update", str(file), "--check"]) == 0
     assert not zookeeper.code.has(digest), "nothing was to be done"

@@ -1,4 +1,4 @@
-"""Two jobs joined by a topic: exact from the first's input to the second's output, whoever dies in the midst of what.
+"""Two jobs joined by a topic: exact from the first's input to the second's output, whatever dies at whatever moment.
 
 What the second reads is what the first has written in transactions, so that an active of the first that dies leaves
 one open before the second's eyes, and its successor ends it.

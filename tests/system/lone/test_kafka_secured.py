@@ -1,4 +1,4 @@
-"""A broker that lets nobody in unknown, and allows only what was allowed: every client of a job gets through."""
+"""A broker that refuses unknown clients, and allows only what was allowed: every client of a job gets through."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def lab(ways: Mapping[str, Way], tmp_path: Path) -> Lab:
 
 
 @pytest.mark.parametrize("name", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER", "mutual TLS"])
-def test_kernel_gets_through_everywhere_with_the_rights_that_are_told(
+def test_kernel_gets_through_everywhere_with_the_documented_rights(
     ways: Mapping[str, Way], name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -198,7 +198,7 @@ def test_kernel_gets_through_everywhere_with_the_rights_that_are_told(
 #: The right to write to the output is missing, and that to read it is there.
 READ_ONLY = "write the output, which may be read"
 
-#: Right → what is said where it is missing, and by whom.
+#: Right → what is said where it is missing, and by what.
 NAMED = {
     "read the input": ("describing {}-in: TOPIC_AUTHORIZATION_FAILED", Role.ACTIVE),
     "read the changelog": ("reading {}-changelog .*: TOPIC_AUTHORIZATION_FAILED", Role.STANDBY),
@@ -235,7 +235,7 @@ def test_tools_and_event_log_log_in(ways: Mapping[str, Way], lab: Lab) -> None:
     settings = kafka_settings(parse(lab.definition.config))
     topics = Topics(settings)
     name = f"{lab.definition.name}-events"
-    # Of who submits, and of the masters.
+    # Of the submitter, and of the masters.
     events = [
         (ResourceType.TOPIC, name, each)
         for each in (AclOperation.CREATE, AclOperation.WRITE, AclOperation.READ)
@@ -251,7 +251,7 @@ def test_tools_and_event_log_log_in(ways: Mapping[str, Way], lab: Lab) -> None:
     fence_job("lab", lab.definition)
 
 
-def test_topic_that_may_not_be_described_is_told_from_one_that_is_not_there(
+def test_topic_that_may_not_be_described_is_not_taken_for_a_missing_one(
     ways: Mapping[str, Way], tmp_path: Path
 ) -> None:
     way = ways["mutual TLS"]
@@ -276,7 +276,7 @@ def test_password_is_in_nothing_that_leaves_the_host(lab: Lab) -> None:
     assert PASSWORD.encode() not in dump(cluster_config(parse(lab.definition.config), 1))
 
 
-def test_who_is_not_let_in_is_told_why_by_tools_and_replicas_and_shows_no_secret(
+def test_a_refused_login_is_explained_by_tools_and_replicas_without_a_secret(
     ways: Mapping[str, Way], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

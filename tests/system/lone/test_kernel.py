@@ -25,7 +25,7 @@ IN_A_BATCH = (
     (probes.AFTER_COMMIT, 5),
     # In the midst of the write, or of what comes after it.
     (probes.STORE_BATCH, 6, {"goes_on": True}),
-    # Exactly one of the tasks: two claims and one batch are committed, and nobody gets further than that.
+    # Exactly one of the tasks: two claims and one batch are committed, and no task gets further than that.
     (probes.TASK_COMMITTED, 1, {"hold_at": probes.BEFORE_COMMIT, "hold_from": 4, "delay_ms": 50}),
 )
 
@@ -79,12 +79,12 @@ def test_a_zombie_writes_nothing_and_steps_down_by_itself(lab: Lab) -> None:
         lab.promote(successor, 1, 2)
         successor.await_processed()
         go.set()
-        # Its own commits tell it, or the newer claim; nobody gives it an order.
+        # Its own commits tell it, or the newer claim; no order comes.
         lab.produce(100)
         zombie.await_phase(Phase.FENCED)
         assert all("at epoch 2" in each.detail for each in zombie.statuses().values())
         successor.await_processed()
-        # Told its new role, it is a standby again.
+        # Ordered to its new role, it is a standby again.
         zombie.want(0, Role.STANDBY, 2)
         zombie.await_phase(Phase.TAILING)
     lab.assert_exact()

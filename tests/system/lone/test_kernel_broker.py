@@ -123,6 +123,6 @@ def test_whenever_a_broker_is_killed_all_is_exact_or_a_named_failure(
     assert verdict.is_exact, told
     assert verdict.records > 0, told
     assert not tally.stuck, told
-    # Of a release that writes every marker there is nothing that nobody could tell.
+    # With a release that writes every marker, no outcome is unknown.
     assert len(tally.named_failures) <= tally.markers_left_out, told
     assert all(OF_MARKERS.search(each) for each in tally.named_failures), told

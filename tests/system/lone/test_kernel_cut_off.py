@@ -1,4 +1,4 @@
-"""A container that does not reach Kafka any more, while others do: who goes on is exact, whatever arrives late."""
+"""A container that does not reach Kafka any more, while others do: what continues is exact, whatever arrives late."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def await_equal(standby: Child, active: Container) -> None:
     )
 
 
-@pytest.mark.parametrize("is_told_first", [True, False], ids=["told first", "told late"])
+@pytest.mark.parametrize("is_ordered_first", [True, False], ids=["ordered first", "ordered late"])
 def test_active_that_is_cut_off_says_so_and_what_it_sent_last_changes_nothing(
-    lab: Lab, broker: FarBroker, start_child: StartChild, is_told_first: bool
+    lab: Lab, broker: FarBroker, start_child: StartChild, is_ordered_first: bool
 ) -> None:
-    """It is told to be a standby while it is cut off, or hears of it only after all that waited has arrived."""
+    """It is ordered to be a standby while it is cut off, or gets the order only after all that waited has arrived."""
     active = start_child(lab, "host-a", **by_wire(lab, broker))
     with lab.local("host-b") as standby:
         lab.settle(active, standby)
@@ -54,13 +54,13 @@ def test_active_that_is_cut_off_says_so_and_what_it_sent_last_changes_nothing(
             broker.wire.cut()
             active.await_all(lambda each: each.is_cut_off)
             assert all(each.phase is Phase.TAILING for each in standby.statuses().values())
-            if is_told_first:
+            if is_ordered_first:
                 active.want(0, Role.STANDBY, 2)
             lab.promote(standby, 1, 2)
             standby.await_phase(Phase.ACTIVE)
             broker.wire.mend()
             active.await_all(lambda each: not each.is_cut_off)
-        if not is_told_first:
+        if not is_ordered_first:
             active.want(0, Role.STANDBY, 2)
         standby.await_processed()
         await_equal(active, standby)
@@ -70,9 +70,9 @@ def test_active_that_is_cut_off_says_so_and_what_it_sent_last_changes_nothing(
     lab.assert_local_state("host-b")
 
 
-@pytest.mark.parametrize("is_told_first", [True, False], ids=["told first", "told late"])
+@pytest.mark.parametrize("is_ordered_first", [True, False], ids=["ordered first", "ordered late"])
 def test_promotion_that_is_cut_off_ends_when_another_is_promoted(
-    lab: Lab, broker: FarBroker, start_child: StartChild, is_told_first: bool
+    lab: Lab, broker: FarBroker, start_child: StartChild, is_ordered_first: bool
 ) -> None:
     """What it asked of the coordinator comes late, and fences the one that went on meanwhile: that one claims anew."""
     active = start_child(lab, "host-a")
@@ -87,12 +87,12 @@ def test_promotion_that_is_cut_off_ends_when_another_is_promoted(
         stranded.await_all(lambda each: each.role is Role.ACTIVE and each.epoch == 2)
         with lab.load():
             assert all(each.phase is not Phase.ACTIVE for each in stranded.statuses().values())
-            if is_told_first:
+            if is_ordered_first:
                 stranded.want(1, Role.STANDBY, 3)
             lab.promote(other, 2, 3)
             other.await_phase(Phase.ACTIVE)
             broker.wire.mend()
-            if not is_told_first:
+            if not is_ordered_first:
                 # It learns from the records that it is not meant any more.
                 stranded.await_phase(Phase.FENCED)
                 stranded.want(1, Role.STANDBY, 3)

@@ -1,4 +1,4 @@
-"""Failing records on a real broker: left out once, whoever dies where, and found when they end processes."""
+"""Failing records on a real broker: left out once, whatever dies where, and found when they end processes."""
 
 from __future__ import annotations
 

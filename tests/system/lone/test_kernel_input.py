@@ -47,7 +47,7 @@ def process_some(lab: Lab, container: Container, epoch: int) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip"])
-def test_input_deleted_while_the_task_was_down_is_told_or_passed_never_a_stall(
+def test_input_deleted_while_the_task_was_down_is_reported_or_passed_never_a_stall(
     kafka_bootstrap: str, tmp_path: Path, policy: str
 ) -> None:
     lab = Lab(kafka_bootstrap, tmp_path, 2, **{"task.input.lost": policy})

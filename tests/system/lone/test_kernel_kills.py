@@ -83,7 +83,7 @@ def test_exact_however_often_the_active_is_killed(
 def test_a_transaction_that_takes_longer_than_its_time_out_says_so(
     kafka_bootstrap: str, tmp_path: Path
 ) -> None:
-    """The broker aborts it, and calls that a fence: without the reason nobody would look at the right key."""
+    """The broker aborts it, and calls that a fence: without the reason, the right key is not obvious."""
     lab = Lab(kafka_bootstrap, tmp_path, 1, **{"job.transaction.timeout.ms": "1000"})
     broker = connect(CLUSTER, parse(lab.definition.config), lab.definition)
     writer = broker.open_writer(0)

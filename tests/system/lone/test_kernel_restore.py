@@ -127,7 +127,7 @@ def test_a_bootstrapped_standby_takes_over_exactly(lab: Lab, records: PlacedReco
     assert sources(new) == {"active": lab.tasks}
     lab.produce(200, keys=500)
     lab.name(2, 2, claimed=True)
-    # The old one is not told: it must be fenced, as when it cannot be reached.
+    # The old one gets no order: it must be fenced, as when it cannot be reached.
     new.want(2, Role.ACTIVE, 2)
     new.await_phase(Phase.ACTIVE)
     lab.produce(200, keys=500)

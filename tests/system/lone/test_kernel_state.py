@@ -201,7 +201,7 @@ def check(sample: Sample, ends: Sequence[tuple[float, int]], records: Sequence[i
     if status.lag_bytes is not None and status.record_bytes is not None:
         assert status.lag_bytes == status.lag_records * status.record_bytes
     if status.role is Role.ACTIVE:
-        # Nobody else may write: beyond what it applied there are markers, and what was never committed.
+        # No other process may write: beyond what it applied there are markers, and what was never committed.
         assert (status.lag_records, status.lag_ms) == (0, 0)
         assert not [each for each in records if status.applied <= each < end_before(patience)]
     else:

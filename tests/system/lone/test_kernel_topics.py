@@ -1,4 +1,4 @@
-"""Topics that are deleted and created again, on a real broker: told, and nothing wiped or committed (decision 21)."""
+"""Topics that are deleted and created again, on a real broker: reported, nothing wiped or committed (decision 21)."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Command:
-    """``standfast topics`` for a lab's job, which nobody leads."""
+    """``standfast topics`` for a lab's job, which has no leader."""
 
     def __init__(self, lab: Lab, zookeeper: LoneZooKeeper, output: pytest.CaptureFixture[str]) -> None:
         self._lab, self._zookeeper, self._output = lab, zookeeper, output

@@ -34,7 +34,7 @@ RECORD = TaskRecord(TASK, active=0, epoch=1, placed={0: "c1"}, hosts={0: "h1"}, 
 
 @pytest.fixture
 def name() -> str:
-    """Return the name of a cluster that nobody else uses."""
+    """Return the name of a cluster that no other test uses."""
     return f"t{uuid.uuid4().hex[:10]}"
 
 
@@ -115,7 +115,7 @@ def test_leader_that_somebody_deposed_meanwhile_is_not_deposed_twice(
 
 
 def seized_at_once(rivals: tuple[ZooKeeper, ...], dead: ControllerRecord) -> list[int]:
-    """Return the epochs won by all of ``rivals``, who seize from one leader at the same moment; 0 for none."""
+    """Return the epochs won by all of ``rivals``, which seize from one leader at the same moment; 0 for none."""
     both = threading.Barrier(len(rivals))
     won: list[int] = []
 
@@ -148,7 +148,7 @@ def test_two_that_seize_at_once_do_not_both_lead(
             assert leader.epoch == expected
 
 
-def test_record_that_went_by_itself_is_nobody_s_to_seize(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
+def test_record_that_went_by_itself_cannot_be_seized(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
     first, second = sessions
     first.election.lead(candidate("a"))
     stale = second.election.controller()
@@ -282,7 +282,7 @@ def test_leader_that_asks_is_confirmed_until_another_leads(sessions: tuple[ZooKe
     second.election.confirm_lead()
 
 
-def test_leader_that_resigns_leaves_its_place_at_once_and_a_deposed_one_takes_nobody_s(
+def test_leader_that_resigns_leaves_its_place_at_once_and_a_deposed_one_takes_none(
     sessions: tuple[ZooKeeper, ZooKeeper],
 ) -> None:
     first, second = sessions
@@ -310,7 +310,7 @@ def test_leader_of_a_root_younger_than_its_containers_makes_way_for_one_above_th
     assert second.election.lead(candidate("b")) == 9
 
 
-def test_who_does_not_lead_raises_nobody_s_epoch(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
+def test_a_candidate_that_does_not_lead_raises_no_epoch(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:
     first, second = sessions
     first.election.lead(candidate("a"))
     with pytest.raises(Fenced):

@@ -196,7 +196,7 @@ def test_sparks_python_workers_find_the_jobs_modules(kafka_bootstrap: str, make:
         ("refuses_a_value", "NumberFormatException", "CAST_INVALID_INPUT"),
     ],
 )
-def test_an_exception_of_the_users_function_is_told_as_it_is(
+def test_an_exception_of_the_users_function_is_reported_as_it_is(
     kafka_bootstrap: str, make: Callable[..., Feed], transform: str, kind: str, said: str
 ) -> None:
     feed, seen = make(filled_topic(kafka_bootstrap, 3, "v{0}"), transform), Deliveries()
@@ -207,7 +207,7 @@ def test_an_exception_of_the_users_function_is_told_as_it_is(
     assert seen.batches == []
 
 
-def test_what_deliver_raises_is_told_even_when_it_is_no_ordinary_exception(
+def test_what_deliver_raises_is_reported_even_when_it_is_no_ordinary_exception(
     kafka_bootstrap: str, make: Callable[..., Feed]
 ) -> None:
     leaving = SystemExit(3)

@@ -149,7 +149,7 @@ class Submit:
 
     def status(self) -> dict[str, Any]:
         """Answer as a client of a cluster without a leader does."""
-        raise Unavailable("nobody leads")
+        raise Unavailable("no leader")
 
     def tree(self) -> dict[str, bytes]:
         """Return every node of the cluster with its data."""
@@ -300,7 +300,7 @@ def test_deleted_run_is_not_begun_again(submit: Submit) -> None:
     assert submit.yarn.running == []
 
 
-def test_whoever_changes_the_job_or_leads_meanwhile_has_the_submit_refused_and_keeps_what_is_theirs(
+def test_a_change_or_another_leader_meanwhile_refuses_the_submit_and_keeps_its_own(
     submit: Submit,
 ) -> None:
     submit.start()
@@ -359,7 +359,7 @@ def test_hosts_of_the_masters_are_not_waited_for_once_the_time_is_over(submit: S
     assert len(reports) == 2, "YARN is asked once about each"
 
 
-def test_applications_that_ended_are_told_with_yarn_s_words_once_each(submit: Submit) -> None:
+def test_applications_that_ended_are_reported_with_yarn_s_words_once_each(submit: Submit) -> None:
     submit.meanwhile = submit.end_all
     with pytest.raises(starting.NeverRan) as raised:
         submit.wait()
@@ -395,7 +395,7 @@ def test_cluster_into_which_another_job_came_meanwhile_is_not_undone(submit: Sub
     assert not isinstance(raised.value, starting.NeverRan)
 
 
-def test_what_yarn_says_meanwhile_is_told_when_the_time_is_over(submit: Submit) -> None:
+def test_what_yarn_says_meanwhile_is_reported_when_the_time_is_over(submit: Submit) -> None:
     submit.meanwhile = lambda: submit.yarn.states.update(application_1="ACCEPTED")
     with pytest.raises(StandfastError, match="application_1 is ACCEPTED: the queue is full, and no leader"):
         submit.wait(seconds=2 * A_MOMENT_SECONDS)

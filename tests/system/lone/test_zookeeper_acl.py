@@ -62,7 +62,7 @@ CHROOT = "/apps/sf"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
-    """A server of the module's own: who creates what is above the trees of clusters matters here."""
+    """A server of the module's own: what creates what is above the trees of clusters matters here."""
     with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
 
@@ -162,7 +162,7 @@ def test_every_node_that_any_part_creates_is_closed_to_others(
         assert not candidate.tree.exists(), "the root of all clusters lets its owner remove it"
 
 
-def test_who_has_other_credentials_is_told_so_at_once(server: LoneZooKeeper, name: str) -> None:
+def test_other_credentials_are_refused_with_the_reason_at_once(server: LoneZooKeeper, name: str) -> None:
     with ZooKeeper(server.connect, name, access=CLOSED) as user:
         submit(user)
     for access in (AS_IT_IS, owner_access(OTHER_SECRET), owner_access(OTHER_SECRET, is_closed=True)):
@@ -258,16 +258,14 @@ def test_an_open_tree_is_closed_by_protect_and_not_opened_again(
         assert not user.tree.is_open
         data, _ = user.client.get(naming.change_path(name, "r1"))
         left = decode(data, "r1", ChangeRecord)
-        assert left.state != "queued", "nobody makes what a stranger may have asked for"
+        assert left.state != "queued", "what a stranger may have asked for is not made"
     assert main(protect) == 0
     assert "is closed to others already" in capsys.readouterr().err
     with pytest.raises(BadConfiguration, match=r"zookeeper\.acl: open, but the tree of cluster"):
         ZooKeeper(server.connect, name, access=OPEN).connect()
 
 
-def test_a_new_tree_is_closed_if_nobody_says_otherwise(
-    server: LoneZooKeeper, stranger: Any, name: str
-) -> None:
+def test_a_new_tree_is_closed_by_default(server: LoneZooKeeper, stranger: Any, name: str) -> None:
     with ZooKeeper(server.connect, name, access=COMMAND) as user:
         assert not user.tree.is_open
         submit(user)
@@ -279,7 +277,7 @@ def test_a_new_tree_is_closed_if_nobody_says_otherwise(
     assert not any(each.perms & Permissions.ADMIN for each in stranger.get_acls(naming.ROOT)[0])
 
 
-def test_open_remains_open_for_whoever_proves_something(
+def test_open_remains_open_for_clients_with_any_credentials(
     server: LoneZooKeeper, stranger: Any, name: str
 ) -> None:
     with ZooKeeper(server.connect, name, access=OPEN) as before:
@@ -327,7 +325,7 @@ def test_path_of_the_servers_is_made_and_open_to_others(server: LoneZooKeeper, a
         assert [each.candidate for each in mine.registry.candidates()] == ["c1", "c2"]
     top = server.client()
     try:
-        # Of a closed tree no more than its name is told.
+        # Of a closed tree only the name is shown.
         assert top.get_children(f"{chroot}{naming.ROOT}") == ["job"]
         for path in (chroot, "/apps"):
             ((acl,), _) = top.get_acls(path)
@@ -339,7 +337,7 @@ def test_path_of_the_servers_is_made_and_open_to_others(server: LoneZooKeeper, a
         top.close()
 
 
-def test_path_that_must_not_be_made_is_told_with_the_remedy(server: LoneZooKeeper) -> None:
+def test_path_that_must_not_be_made_is_reported_with_the_remedy(server: LoneZooKeeper) -> None:
     top = server.client()
     try:
         top.create("/closed", acl=[make_digest_acl("somebody", "else", all=True)])

@@ -34,7 +34,7 @@ CLUSTER = "ensemble"
 
 @dataclass(frozen=True)
 class Standing:
-    """Who leads under which epoch, and which lives of which candidates there are."""
+    """Which candidate leads under which epoch, and which lives of which candidates there are."""
 
     leader: str
     epoch: int
@@ -103,7 +103,7 @@ class Play:
         return ZooKeeper(self.ensemble.connect, CLUSTER)
 
     def standing(self) -> Standing:
-        """Return how the cluster stands; nobody leads while ZooKeeper says nothing."""
+        """Return how the cluster stands; there is no leader while ZooKeeper is silent."""
         try:
             with self.observer() as zookeeper:
                 leader = zookeeper.election.controller()
@@ -129,7 +129,7 @@ class Play:
         return found[0]
 
     def part(self) -> tuple[str, str]:
-        """Have the candidates talk to two servers, the leader to one that follows; return who leads, and who waits."""
+        """Have the candidates talk to two servers, the leader to one that follows; return leader and waiting one."""
         while True:
             with self.observer() as zookeeper:
                 records = {each.candidate: each for each in zookeeper.registry.candidates()}
@@ -239,7 +239,7 @@ def test_trouble_that_changes_nothing(play: Play, trouble: Callable[[Play], None
 
 
 def test_a_leader_whose_server_hangs_goes_to_another_or_is_succeeded_by_one_that_has(play: Play) -> None:
-    """It leaves no beat for some seconds; who is quicker depends on how busy the machine is."""
+    """It leaves no beat for some seconds; which is quicker depends on how busy the machine is."""
     leader, other = play.part()
     before, registered = play.standing(), play.stage.czxid()
     number = play.server_of(leader)

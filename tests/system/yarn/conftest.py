@@ -14,7 +14,7 @@ _HOSTS = 3
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[LocalCluster]:
-    """ZooKeeper, Kafka and YARN with three hosts. Whoever lets a host or a server die starts it again.
+    """ZooKeeper, Kafka and YARN with three hosts. A test that lets a host or a server die starts it again.
 
     A test that fails may not get to it; then its hosts are started by tests/conftest.py, so that one failure stays one.
     """

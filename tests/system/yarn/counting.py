@@ -129,7 +129,7 @@ class CountingJob(RunningJob):
 
     @property
     def client(self) -> ClusterClient:
-        """Who asks the leader."""
+        """The client that asks the leader."""
         if self._client is None:
             ring, tls = keyring(self.cluster, self.cluster_name), tls_of(self.cluster.environment())
             client = ClusterClient(self.cluster_name, self.cluster.zookeeper_connect, ring, tls=tls)

@@ -38,7 +38,7 @@ class FlightsJob(RunningJob):
     def __init__(self, cluster: LocalCluster, scenario: Scenario, cells: int) -> None:
         super().__init__(cluster, JOB, cells)
         self.scenario = scenario
-        # One for all: whoever opens the source has it sorted.
+        # One for all: opening the source sorts it.
         self._flights = flights()
 
     @property

@@ -30,7 +30,7 @@ from tests.patience import PATIENCE_SECONDS, looks
 _AS_THEY_ARE = {"job.locality.rebalance": "manual"}
 
 #: Detection times of a job that a test deploys for anything but detection: a process that dies shows by its broken
-#: stream and its refused port, and nobody is taken for lost because the machine stood still.
+#: stream and its refused port, and no container is taken for lost because the machine stood still.
 STEADY = {
     **_AS_THEY_ARE,
     "job.hotstandby.heartbeat.timeout.ms": "180000",
@@ -152,7 +152,7 @@ class RunningJob(ABC):
         return event
 
     def story(self, since_ms: int = 0) -> str:
-        """Return the event log from ``since_ms`` (Unix) on, a line an event, for whoever reads of a failure."""
+        """Return the event log from ``since_ms`` (Unix) on, a line an event, for the message of a failure."""
         events = [each for each in self.events(since_ms) if each.kind != "job_status"]
         begun = since_ms or (events[0].at_ms if events else 0)
         return "\n".join(f"{each.at_ms - begun:>8} {each.text} {dict(each.data or {})}" for each in events)

@@ -22,7 +22,7 @@ def scraping(hosts: Iterable[str], http_port: int, directory: Path) -> Iterator[
     config["global"] = dict.fromkeys(("scrape_interval", "evaluation_interval"), "1s")
     config["rule_files"] = [str(FOLDER / "alerts.yml")]
     (scrape,) = config["scrape_configs"]
-    # A master may be on any of the hosts, as far as whoever writes this knows.
+    # A master may be on any of the hosts, as far as the author of this file knows.
     scrape["http_sd_configs"] = [
         {"url": f"http://{host}:{http_port}/sd", "refresh_interval": "1s"} for host in hosts
     ]

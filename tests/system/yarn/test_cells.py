@@ -51,7 +51,7 @@ def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="module")
 def zookeeper(cluster: LocalCluster) -> Iterator[ZooKeeper]:
-    """Return a session that sees the cells, and who leads."""
+    """Return a session that sees the cells, and the leader."""
     with session(cluster, "cells") as opened:
         yield opened
 

@@ -1,4 +1,4 @@
-"""Whoever interrupts the demo, at whatever moment, has nothing left running."""
+"""An interrupted demo leaves nothing running, whatever the moment."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def user(cluster: LocalCluster, tmp_path: Path) -> Iterator[User]:
     admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
 
 
-def test_job_is_deployed_told_of_and_ended(user: User) -> None:
+def test_job_is_deployed_reported_and_ended(user: User) -> None:
     user.standfast("submit", str(user.job))
     status = json.loads(user.standfast("status", NAME, "--json"))
     assert len(status["tasks"]) == 1

@@ -25,7 +25,7 @@ def job(cluster: LocalCluster) -> Iterator[FlightsJob]:
     """Return the flights job: two processors of two tasks, each with a standby, on three hosts."""
     settings = {
         **NOTICES_SILENCE,
-        # The host that is lost is to take no cell along: of the steps some would be left to nobody.
+        # The host that is lost is to take no cell along: some of the steps would be left undone.
         "appmaster.cells": "1",
         "job.hotstandby.failover": "restart",
         "job.hotstandby.samehost.timeout.ms": str(SAMEHOST_TIMEOUT_MS),
@@ -43,7 +43,7 @@ def of_kind(events: list[Event], kind: str, /, **data: object) -> list[Event]:
     ]
 
 
-def test_slow_deployment_stops_nobody_and_keeps_no_late_grant(job: FlightsJob) -> None:
+def test_slow_deployment_stops_no_other_and_keeps_no_late_grant(job: FlightsJob) -> None:
     assert job.scenario.wait_until_whole() is not None
     events = job.events()
     assert of_kind(events, "request_cancelled", outcome="expired"), "or this test shows nothing"

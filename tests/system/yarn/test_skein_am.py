@@ -110,7 +110,7 @@ def of_long_ago() -> ssl.SSLContext:
 
 
 def is_refused(application: Any, context: ssl.SSLContext) -> bool:
-    """Return whether a client of that sort is cut off before it is told anything; it asks for HTTP/2's settings."""
+    """Return whether a client of that sort is cut off before it gets any answer; it asks for HTTP/2's settings."""
     with socket.create_connection(address_of(application), PATIENCE_SECONDS) as plain:
         try:
             with context.wrap_socket(plain) as client:
@@ -161,7 +161,7 @@ def test_containers_start_and_end_and_tell_by_their_keys(application: Any) -> No
         application.add_container("other")
 
 
-def test_a_stranger_is_told_nothing(application: Any, pair: PemKeyPair, tmp_path: Path) -> None:
+def test_a_stranger_gets_no_answer(application: Any, pair: PemKeyPair, tmp_path: Path) -> None:
     for said in (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0" * 64):
         with socket.create_connection(address_of(application), PATIENCE_SECONDS) as plain:
             plain.sendall(said)

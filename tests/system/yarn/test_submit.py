@@ -117,7 +117,7 @@ def test_what_a_host_lacks_is_named_and_nothing_is_left(
     assert submits.left() == set()
 
 
-def test_applications_that_end_before_the_job_ran_are_told_of_and_leave_nothing(submits: Submits) -> None:
+def test_applications_that_end_before_the_job_ran_are_reported_and_leave_nothing(submits: Submits) -> None:
     absent = ("job.python=/absent/python", "yarn.am.max.attempts=1")
     said = submits.refusal(*absent, status=1, arguments=("--no-probe",))
     assert "every application of refused has ended" in said
@@ -127,7 +127,7 @@ def test_applications_that_end_before_the_job_ran_are_told_of_and_leave_nothing(
     assert "/absent/python: No such file or directory" in submits.command("logs", "refused").stdout
 
 
-def test_containers_that_fail_at_their_start_are_told_of_with_what_they_wrote(
+def test_containers_that_fail_at_their_start_are_reported_with_what_they_wrote(
     submits: Submits, tmp_path: Path
 ) -> None:
     python = tmp_path / "python"
