@@ -13,7 +13,7 @@ from tests.memory_lab import WAYS, MemoryLab
 
 FAULTS: Final = (
     "hand over",
-    "hand over untold",
+    "hand over unannounced",
     "hand over one task",
     "prepare a hand-over",
     "claim again",

@@ -490,7 +490,9 @@ class Child:
     def assert_alive(self) -> None:
         """Fail if the process is dead: its last report will never change to the awaited one."""
         code = self.process.poll()
-        assert code is None, f"{self.host} died with {code}, and last told {list(self._statuses.values())}"
+        assert code is None, (
+            f"{self.host} died with {code}, and last reported {list(self._statuses.values())}"
+        )
 
     def await_death(self) -> int:
         return self.process.wait(PATIENCE_SECONDS)

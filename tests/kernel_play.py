@@ -385,7 +385,7 @@ class Play:
         copy = self.containers.index(self.active)
         acts: dict[str, Callable[[], object]] = {
             "hand over": lambda: self.decide([*self.copies]),
-            "hand over untold": lambda: self.decide([*self.copies], is_told=False),
+            "hand over unannounced": lambda: self.decide([*self.copies], is_told=False),
             "hand over one task": lambda: self.decide([self.lab.tasks[-1]]),
             "prepare a hand-over": lambda: self.tell(is_next=True),
             "claim again": self.decide,

@@ -64,7 +64,7 @@ def spark_refuse_poison(rows: Any) -> Any:
     from pyspark.sql import functions
 
     is_poison = "value = binary('poison')"
-    # A column that nobody uses would not be computed.
+    # An unused column would not be computed.
     return rows.withColumn(
         "value", functions.expr(f"if({is_poison}, binary(raise_error('poison: no number')), value)")
     )

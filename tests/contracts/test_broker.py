@@ -207,7 +207,7 @@ def test_a_commit_without_changes_writes_what_it_commits_alone(job: Job) -> None
     assert read == [(COMMIT, b"record")]
 
 
-def test_commit_records_are_told_whatever_became_of_their_transactions(job: Job) -> None:
+def test_commit_records_are_reported_whatever_became_of_their_transactions(job: Job) -> None:
     writer = job.writer()
     for number in range(3):
         writer.begin(b"%d" % number)
@@ -267,7 +267,7 @@ def test_a_sweep_is_never_seen_and_commits_go_on(job: Job) -> None:
     assert job.broker.committed([0])[0] == (Committed(2, "m"),)
 
 
-def test_where_a_commit_has_written_is_told_and_there_it_is_seen(job: Job) -> None:
+def test_where_a_commit_has_written_is_returned_and_there_it_is_seen(job: Job) -> None:
     writer = job.writer()
     writer.begin(b"first")
     writer.prepare(
@@ -298,7 +298,7 @@ def test_where_a_commit_has_written_is_told_and_there_it_is_seen(job: Job) -> No
     assert list(job.broker.commit_records(0, 0, end, is_stable=True)) == [b"first"]
 
 
-def test_a_sweep_spares_the_outputs_that_it_is_told(job: Job) -> None:
+def test_a_sweep_spares_the_given_outputs(job: Job) -> None:
     swept = job.writer().sweep()
     writer = job.writer()
     spared = [each for each in swept if each[0] == job.output]
@@ -307,7 +307,7 @@ def test_a_sweep_spares_the_outputs_that_it_is_told(job: Job) -> None:
 
 
 def test_offsets_are_not_stable_while_a_transaction_is_open_among_them(job: Job) -> None:
-    """Which is an answer, and told apart from none."""
+    """This is an answer, which differs from none."""
     writer = job.writer()
     job.commit(writer, {KEY: b"1"}, 1)
     writer = job.writer()
@@ -354,7 +354,7 @@ def test_a_writer_may_be_initialised_again_and_fences_again(job: Job) -> None:
     assert job.broker.committed([0])[0] == (Committed(2, "m"),)
 
 
-def test_a_producer_that_is_only_connected_fences_nobody(job: Job) -> None:
+def test_a_producer_that_is_only_connected_fences_no_other(job: Job) -> None:
     writer = job.writer()
     spare = job.broker.open_writer(0)
     assert job.commit(writer, {KEY: b"1"}, 1) == 2
@@ -449,7 +449,7 @@ def test_what_was_fetched_ahead_of_a_pause_comes_once_after_it(job: Job) -> None
     changelog.close()
 
 
-def test_a_position_outside_is_told_and_the_others_go_on(job: Job) -> None:
+def test_a_position_outside_is_reported_and_the_others_go_on(job: Job) -> None:
     writer = job.writer(1)
     job.commit(writer, {KEY: b"a"}, 1)
     changelog = job.broker.open_changelog()
@@ -497,7 +497,7 @@ def test_the_input_has_bounds(job: Job) -> None:
     assert len(set(first.values())) == len(first)
 
 
-def test_a_partition_that_nobody_answers_for_is_left_out(job_of_two: Job) -> None:
+def test_a_partition_that_no_broker_answers_for_is_left_out(job_of_two: Job) -> None:
     """One that does not exist is as one without a leader: it must not keep the others' ends from being known."""
     broker = job_of_two.broker
     assert broker.changelog_ends([0, 9, 1]) == {0: 0, 1: 0}
@@ -540,7 +540,7 @@ def test_every_input_has_its_own_bounds_and_records(job_of_two: Job) -> None:
         writer.prepare([Emitted(topic, b"k", each) for each in values], {}, Offsets.of(0, 0), "m")
         writer.commit()
         writer.close()
-    job.writer().close()  # whoever comes after it waits for the transactions' markers
+    job.writer().close()  # the next writer waits for the transactions' markers
     where = [
         next(each for each in (0, 1) if job.broker.read_input(topic, each, 0) is not None)
         for topic in (first, second)
@@ -558,7 +558,7 @@ def test_every_input_has_its_own_bounds_and_records(job_of_two: Job) -> None:
     assert ends == {each: sum(end for _, end in of) for each, of in enumerate(bounds)}
 
 
-def test_how_transactions_ended_is_told_by_their_coordinator(job: Job) -> None:
+def test_how_transactions_ended_is_read_from_their_coordinator(job: Job) -> None:
     """The newest first; of one that was begun, and fenced, as well."""
     writer = job.broker.open_writer(0)
     writer.initialise(lambda: False, PATIENCE_SECONDS)
@@ -579,7 +579,7 @@ def test_how_transactions_ended_is_told_by_their_coordinator(job: Job) -> None:
     assert first is not None
     later.begin(b"record")
     later.abort()
-    assert job.broker.ended(0, 1)[0].writer not in (first, None), "a fence does not hide who began it"
+    assert job.broker.ended(0, 1)[0].writer not in (first, None), "a fence does not hide its writer"
     assert list(job.broker.ended(0, 4))[1:] == found
     assert list(job.broker.ended(1, 5)) == []
     writer.close()

@@ -1,4 +1,4 @@
-"""What can be told of real brokers: their release, without a library's help, and how topics are replicated."""
+"""What real brokers report: their release, without a library's help, and how topics are replicated."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_what_was_loaded_takes_writes_at_once_however_many_files_it_is(tmp_path:
         database.flush()
     database.close()
     database = open_database(tmp_path / "db", Profile.SERVING)
-    # With RocksDB's own bound of 36 files nobody writes before they are compacted.
+    # With RocksDB's own bound of 36 files nothing is written before they are compacted.
     assert database._db.property_int_value("rocksdb.is-write-stopped") == 0
     database.close()
 

@@ -407,7 +407,7 @@ def test_nothing_at_or_behind_the_end_of_a_bounded_run_is_touched(broker: Broker
     assert seen.of(1) == []
     assert max(batch.rows.num_rows for batch in seen.of(0)) <= 5
     seen.assert_gapless({0: 1})
-    # The record itself, alone: what the transform raises is told, and nothing is delivered.
+    # The record itself, alone: what the transform raises is reported, and nothing is delivered.
     feed.start({task(0): at(9)}, seen, {task(0): at(10)})
     assert feed.wait(PATIENCE_SECONDS)
     assert "poison" in str(failure_of(feed))
@@ -419,7 +419,7 @@ def test_nothing_at_or_behind_the_end_of_a_bounded_run_is_touched(broker: Broker
     assert failure_of(feed) is None
     assert seen.values(0) == [*good[1:], *good[:2]]
     assert seen.values(1) == good[2:3]
-    # It is as if nothing had been: an endless run begins where it is told.
+    # It is as if nothing had been: an endless run begins at the given offsets.
     again = Deliveries()
     feed.start({task(1): at(0)}, again)
     again.wait(feed, lambda: again.end(1) == 9)
@@ -482,7 +482,7 @@ def test_an_input_that_is_not_there_is_worth_another_try(broker: Broker, make: M
         feed.start({task(0): at(0)}, Deliveries())
 
 
-def test_partitions_that_nobody_answers_for_are_named_and_the_others_can_be_read(
+def test_partitions_that_no_broker_answers_for_are_named_and_the_others_can_be_read(
     broker: Broker, make: Make
 ) -> None:
     """One that does not exist is as one without a leader."""

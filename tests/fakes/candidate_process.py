@@ -77,7 +77,7 @@ class CandidateProcess:
         return status
 
     def fall_silent(self) -> None:
-        """Hold both processes, and have their ports answer nobody: as when the host's cable is pulled."""
+        """Hold both processes, and have their ports not answer: as when the host's cable is pulled."""
         assert self._process is not None
         supervisor = psutil.Process(self._process.pid)
         group = [supervisor, *supervisor.children(recursive=True)]

@@ -146,7 +146,7 @@ class DeskCandidate:
         self.resigned: list[str] = []
         self.epoch = 0
         self.asked: list[Mapping[str, Any]] = []
-        #: What it answers to who asks for its status.
+        #: Its answer to a request for its status.
         self.status: dict[str, Any] = {}
         self.changes = ChangeQueue(
             WatchedTree(self.client, cluster_path(cluster), PATTERNS),

@@ -55,7 +55,7 @@ def user_directory(directory: Path, cluster: str, ring: Keyring | None = None) -
 
 
 def alert_to_an_old_client(port: int) -> str:
-    """Return why a server on loopback does not speak TLS 1.1 with who would speak nothing later."""
+    """Return why a server on loopback does not speak TLS 1.1 with a client without later versions."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     # Without this it is the client's own library that refuses.

@@ -15,13 +15,13 @@ from tests.patience import LOOK_SECONDS, NEVER_SECONDS, soon
 
 T = TypeVar("T")
 
-#: The monotonic time of a new clock, in hours that nobody waits for.
+#: The monotonic time of a new clock, in hours that no test waits for.
 _BEGAN_SECONDS = NEVER_SECONDS
 
 #: Of virtual time: less than that after which an answer of Kafka's counts no more.
 _STEP = 3.0
 
-#: Of who hurries: so many seconds pass for them while they wait for one.
+#: For waits in a hurry: virtual seconds that pass while such a wait takes one.
 _HURRY = 50
 
 
@@ -67,7 +67,7 @@ class HandClock:
     def hurry(self, *waiting: str) -> None:
         """Have the waits of threads whose names begin so be short, and only they themselves see a long time pass.
 
-        So nobody else's time-out comes of what they wait for.
+        So what they wait for causes no time-out elsewhere.
         """
         self._hurried = waiting
 

@@ -40,7 +40,7 @@ class MemoryDisk:
         if path in self.corrupt:
             raise CorruptState(f"{path}: broken")
         if not path.is_dir():
-            # Whoever deletes the directory deletes the database.
+            # Deleting the directory deletes the database.
             self.flushed.pop(path, None)
             path.mkdir(parents=True)
         if (path / _COPY).is_file():

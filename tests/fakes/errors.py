@@ -17,7 +17,7 @@ class Mute(Exception):
 
 
 class Quitting(Exception):
-    """Who asks for its text ends its process."""
+    """Asking for its text ends the process."""
 
     def __str__(self) -> str:
         raise SystemExit(4)

@@ -81,7 +81,7 @@ class MemoryFeed:
         self.on_start()
         away = self._kafka.leaderless.intersection(by_partition(positions, self._inputs))
         if away:
-            raise InputAway(f"nobody answers for {sorted(away)}", {number for _, number in away})
+            raise InputAway(f"no broker answers for {sorted(away)}", {number for _, number in away})
         self.starts.append(dict(positions))
         self.runs.append((dict(positions), None if until is None else dict(until)))
         self._is_stopping, self._failure = False, None

@@ -71,7 +71,7 @@ class MemoryKafka:
         self.is_away = False
         #: So many partitions has each output, and the key says which; 0: as many as there are tasks, each its own.
         self.output_partitions = 0
-        #: Nobody says where these end.
+        #: The ends of these are unknown.
         self.leaderless: set[Partition] = set()
         #: The partitions of each question for committed offsets.
         self.committed_asked: list[tuple[int, ...]] = []
@@ -105,7 +105,7 @@ class MemoryKafka:
         #: Where the records of a sweep do not arrive; and how many sweeps there were.
         self.undelivered: set[Partition] = set()
         self.sweeps = 0
-        #: How often a producer was told that it is fenced.
+        #: How often a producer was refused as fenced.
         self.fenced = 0
         #: So many more questions of a kind, or calls of a producer (a method's name), have no answer in time.
         self.unanswered: Counter[str] = Counter()

@@ -48,7 +48,7 @@ class Spec(msgspec.Struct):
     delay_ms: float = 0
     """For how long the deadly passing is held up first, for what others do meanwhile."""
     hold_at: str = ""
-    """The probe point that nobody passes any more from its passing number ``hold_from`` on; empty: none."""
+    """The probe point that is not passed any more from its passing number ``hold_from`` on; empty: none."""
     hold_from: int = 1
     goes_on: bool = False
     """Whether it is not held up: it goes on, and the process dies so much later, in the midst of what it does."""
@@ -63,7 +63,7 @@ def spark_feed(config: JobConfig, job: JobDefinition) -> Feed:
 
 def main() -> None:
     """Hold replicas until the standard input ends, or the probe strikes."""
-    # Whoever dies of a library's fault says where.
+    # A crash in a library is printed with its stack.
     faulthandler.enable()
     spec = msgspec.json.decode(sys.argv[1], type=Spec)
     lock, passed, held = threading.Lock(), [0], [0]

@@ -128,7 +128,7 @@ class ScriptedLeader:
             raise AssertionError(f"no container introduced itself within {PATIENCE_SECONDS:g} s") from None
 
     def is_quiet(self, seconds: float) -> bool:
-        """Return whether nobody introduces himself for so long."""
+        """Return whether no container registers for that time."""
         try:
             self._sessions.get(timeout=seconds)
         except queue.Empty:

@@ -104,7 +104,7 @@ class Provider:
 
         def hold(_: bytes) -> None:
             reached.set()
-            # Without end, or who waits for it would only seem not to.
+            # Without end: a wait for it must not end by itself.
             go_on.wait()
 
         self.on_piece = hold

@@ -41,7 +41,7 @@ class MemoryPool:
     # ---- the leader ----
 
     def names(self, watch: Callable[[], None]) -> frozenset[str]:
-        """Return who is registered, and leave a watch."""
+        """Return the registered processes, and leave a watch."""
         self._answer()
         self._watch = watch
         return frozenset(self.members)

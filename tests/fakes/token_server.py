@@ -24,7 +24,7 @@ _KEY_ID: Final = "one"
 
 
 class TokenServer:
-    """Serves on loopback; gives each client, for the secret of all, tokens that last so long as it says."""
+    """Serves on loopback; gives each client, for the secret of all, tokens that last as long as it says."""
 
     def __init__(self, secret: str, lifetimes_seconds: Mapping[str, int]) -> None:
         """``lifetimes_seconds``: id of a client → lifetime of its tokens."""

@@ -39,7 +39,7 @@ class MemoryTopics:
             self.topics.pop(each, None)
 
     def delete_group(self, group: str) -> None:
-        pass  # nobody commits anything
+        pass  # nothing is committed
 
     def shape(self, name: str) -> TopicShape:
         return self.topics[name]

@@ -50,7 +50,7 @@ RESTORE_MS = 300
 #: A job that is whole and evenly spread, and for which nothing was done for so long, is left as it is.
 CALM_MS = 3_000
 
-#: A segmentation fault, of nobody knows what.
+#: A segmentation fault of unknown cause.
 FAULT: Final = ProcessEnd(-11)
 
 
@@ -87,7 +87,7 @@ class Process:
     is_still: bool = False
     """Whether its witness sees it standing still while it is frozen."""
     is_scripted: bool = False
-    """Its replicas are as a test says, whatever it is told."""
+    """Its replicas are as a test says, whatever it is ordered."""
     is_connected: bool = False
     number: int = 0
     replicas: dict[str, ReplicaStatus] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Process:
     """It is asked to end, and has said so."""
 
     def report(self, partition: int | None = None, **changes: Any) -> None:
-        """Have its replicas, or that of one task, report so from now on, whatever it is told."""
+        """Have its replicas, or that of one task, report so from now on, whatever it is ordered."""
         self.is_scripted = True
         for name, each in self.replicas.items():
             if partition in (None, each.replica.task.partition):
@@ -135,9 +135,9 @@ class FakeCluster:
     """Host → how many processes it takes, where that is not ``capacity``."""
     policy: PlannerPolicy = field(default_factory=PlannerPolicy)
     cells: tuple[int, ...] = ()
-    """None: the planner is told of no cells."""
+    """None: the planner knows of no cells."""
     masters: Mapping[int, str] = field(default_factory=dict)
-    """Cell → the host of its master, as far as the planner is told of it."""
+    """Cell → the host of its master, as far as the planner knows it."""
     racks: Mapping[str, str] = field(default_factory=dict)
     is_pool: bool = False
     """Its cell is a pool with ``capacity`` processes on each host: the end of a process shows by its session alone."""
@@ -193,7 +193,7 @@ class FakeCluster:
         self.phase_of: Callable[[Process, Wanted], Phase] = in_time
         #: Containers that never get ready for a planned hand-over.
         self.never_prepares: set[str] = set()
-        #: YARN grants nothing; Kafka fences nobody: what is under way stays so.
+        #: YARN grants nothing; Kafka fences no producer: what is under way stays so.
         self.grants_nothing = False
         self.fences_nothing = False
         #: Whether two copies of a task may be on one host: they were placed while their hosts were unknown.

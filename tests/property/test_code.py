@@ -41,7 +41,7 @@ def source(name: str) -> BundleSource:
 
 @dataclass
 class World:
-    """Candidates that obey their plans against one directory; `reaches` says who can fetch from whom."""
+    """Candidates that obey their plans against one directory; `reaches` says which can fetch from which."""
 
     views: dict[str, CodeView]
     jobs: dict[str, JobNeeds]
@@ -87,13 +87,13 @@ class World:
                 if given or bundle in self.origin:
                     view = rules.got(view, bundle, self.now_ms)
                 else:
-                    view = rules.failed(view, bundle, "nobody gives it", self.now_ms)
+                    view = rules.failed(view, bundle, "no candidate gives it", self.now_ms)
             case Publish(bundle):
                 view = rules.published(began(view, step), bundle, self.now_ms)
             case Revive(bundle):
                 self.deleted.pop(bundle, None)
             case Condemn(bundle):
-                assert name == self.leader, "who does not lead condemns nothing"
+                assert name == self.leader, "a candidate that does not lead condemns nothing"
                 if all(bundle not in each.codes for each in self.jobs.values()):
                     self.deleted[bundle] = 1
             case Remove(bundle):
@@ -106,7 +106,7 @@ class World:
                 self.announced.pop(bundle, None)
                 self.deleted.pop(bundle, None)
             case Activate(job, revision, _):
-                assert self.announced.get(self.jobs[job].code), "nobody holds what is activated"
+                assert self.announced.get(self.jobs[job].code), "no candidate holds what is activated"
                 self.jobs[job] = replace(self.jobs[job], activated=revision)
         self.views[name] = view
 
@@ -159,7 +159,7 @@ def test_two_sync_times_are_enough_for_everybody_when_all_reach_each_other(
 
 @PROPERTY
 @given(held=HELD, jobs=JOBS, reaches=REACHES)
-def test_somebody_may_lead_in_the_end_whoever_is_cut_off_from_whom(
+def test_some_candidate_may_lead_in_the_end_whatever_is_cut_off(
     held: Mapping[str, frozenset[str]],
     jobs: Mapping[str, tuple[str, bool]],
     reaches: frozenset[tuple[str, str]],
@@ -181,7 +181,7 @@ def test_somebody_may_lead_in_the_end_whoever_is_cut_off_from_whom(
 
 @PROPERTY
 @given(held=HELD, jobs=JOBS, deleted=st.frozensets(st.sampled_from(BUNDLES)), absent=st.integers(0, 2))
-def test_nothing_goes_but_what_nobody_names_and_only_long_after_it_was_marked(
+def test_nothing_goes_but_what_no_job_names_and_only_long_after_it_was_marked(
     held: Mapping[str, frozenset[str]],
     jobs: Mapping[str, tuple[str, bool]],
     deleted: frozenset[str],

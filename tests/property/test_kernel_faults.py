@@ -86,9 +86,9 @@ PLAYS: Final[dict[str, tuple[World, list[Fault], Callable[[Play], object]]]] = {
         ["get on", "hand over one task", "get on"],
         lambda play: len({*play.copies.values()}) == 2,
     ),
-    "a former active is not told": (
+    "a former active gets no order": (
         World(),
-        ["get on", "hand over untold", "step down"],
+        ["get on", "hand over unannounced", "step down"],
         lambda play: play.stepped_down == {0},
     ),
     "a shared output lacks a marker": (
@@ -158,7 +158,7 @@ PLACES: Final[tuple[tuple[str, str, Outcomes], ...]] = (
 )
 def test_exact_after_an_error_of_any_kind_at_any_point(point: str, thread: str, comes: Outcomes) -> None:
     """First without a decision, which would hide what comes of it; then beside a hand-over."""
-    hand_overs = itertools.cycle(("hand over", "hand over untold"))
+    hand_overs = itertools.cycle(("hand over", "hand over unannounced"))
     with playing(World()) as play:
         for error, hand_over in zip(ERRORS, hand_overs, strict=False):
             play.await_whole()
@@ -173,7 +173,7 @@ def test_exact_after_an_error_of_any_kind_at_any_point(point: str, thread: str, 
             play.suffer(hand_over)
             play.active.eventually(lambda: not play.mines or play.is_committed())
             if play.mines:
-                # The next active was at the end already, and a former one that is not told replays nothing.
+                # The next active was at the end already, and a former one without an order replays nothing.
                 play.suffer("claim again")
                 play.active.eventually(lambda: not play.mines)
             play.decide()
@@ -191,14 +191,14 @@ def test_exact_after_errors_anywhere_among_other_faults(faults: list[Fault], wor
 
 @given(st.lists(st.one_of(left_out, left_out, faults, mines), min_size=2, max_size=9), worlds)
 @settings(max_examples=examples(8), suppress_health_check=[HealthCheck.too_slow])
-def test_what_is_lost_of_markers_that_are_left_out_is_told(faults: list[Fault], world: World) -> None:
+def test_what_is_lost_of_markers_that_are_left_out_is_reported(faults: list[Fault], world: World) -> None:
     explore(faults, replace(world, may_lose=True))
 
 
 def explore(faults: list[Fault], world: World) -> None:
     play = play_through(faults, world)
     if play.has_lost:
-        hypothesis.event("something was lost, and told")
+        hypothesis.event("something was lost, and reported")
 
 
 def play_through(faults: list[Fault], world: World) -> Play:

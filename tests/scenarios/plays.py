@@ -71,7 +71,7 @@ COUNTED: Final[Mapping[tuple[str, tuple[str, ...]], Counted]] = {
     (m.FAILOVERS.name, ("promote",)): Counted.FAILOVER,
     (m.FAILOVERS.name, ("restart",)): Counted.FAILOVER,
     (m.WITHOUT_STANDBY.name, ("restoring",)): Counted.RESTORING,
-    (m.WITHOUT_STANDBY.name, ("no-other-copy-lives",)): Counted.NOBODY,
+    (m.WITHOUT_STANDBY.name, ("no-other-copy-lives",)): Counted.NO_COPY,
     (m.WITHOUT_STANDBY.name, ("standby-stayed",)): Counted.STAYED,
     (m.HANDOVERS.name, ()): Counted.HANDOVER,
 }

@@ -75,7 +75,7 @@ def test_every_combination_has_one_row_or_is_left_out_with_a_reason() -> None:
 
 @pytest.mark.parametrize("under", [Under.PROMOTE, Under.RESTART])
 @pytest.mark.parametrize("flight", Flight)
-def test_nobody_can_be_hit_in_what_is_left_out(flight: Flight, under: Under) -> None:
+def test_no_process_can_be_hit_in_what_is_left_out(flight: Flight, under: Under) -> None:
     cluster = cluster_for(flight, under)
     if under is Under.PROMOTE and flight in (Flight.ASKING, Flight.STOPPING, Flight.RESERVING):
         deployed(cluster)

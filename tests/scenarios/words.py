@@ -56,7 +56,7 @@ class Counted(str, enum.Enum):
     IDLE = "failure of a container without a role"
     FAILOVER = "failover"
     RESTORING = "without standby: restoring"
-    NOBODY = "without standby: no other copy lives"
+    NO_COPY = "without standby: no other copy lives"
     STAYED = "without standby: its host could not be reserved"
     HANDOVER = "hand-over"
 

@@ -22,7 +22,7 @@ class OwnBroker(OwnServer):
         further: str = "",
         java_options: str = "",
     ) -> None:
-        """``listeners``: name → protocol, address, and the address that clients are told to come to.
+        """``listeners``: name → protocol, address, and the advertised address.
 
         ``further`` are lines of the broker's configuration, ``java_options`` more of its JVM's.
         """

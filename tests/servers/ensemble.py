@@ -1,6 +1,6 @@
 """Several ZooKeeper servers on loopback that form one ensemble, for tests that damage it.
 
-They are children of whoever starts them, in a directory of his, and end with the block.
+They are children of the process that starts them, in its directory, and end with the block.
 """
 
 from __future__ import annotations

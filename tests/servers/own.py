@@ -1,6 +1,6 @@
 """Separate servers without a cluster, for tests that damage them.
 
-They are children of whoever starts them, and end with the block.
+They are children of the process that starts them, and end with the block.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TAIL_CHARACTERS = 2_000
 
 
 def own_blueprint(directory: Path, jars: str | Sequence[str], ports: Mapping[str, int]) -> Blueprint:
-    """Return what servers in ``directory`` are made of, who have some sets of jars and no part in a cluster."""
+    """Return what servers in ``directory`` are made of, which have some sets of jars and no part in a cluster."""
     cache = open_cache()
     sets = (jars,) if isinstance(jars, str) else tuple(jars)
     for each in sets:

@@ -21,7 +21,7 @@ class SecuredBroker(OwnBroker):
 
     ``bootstrap`` wants TLS and a password, by PLAIN or by SCRAM-SHA-512; ``mutual`` wants a certificate that
     ``authority`` signed; ``tokens``, if there are any, wants TLS and a token, by OAUTHBEARER, and ends a connection
-    that shows no new one when it expires. Who comes to any of them may do what an ACL allows. The port without TLS
+    that shows no new one when it expires. A client of any of them may do what an ACL allows. The port without TLS
     is for the broker itself, and for preparing topics, ACLs and SCRAM's users: there everything is allowed.
     """
 

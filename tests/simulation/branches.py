@@ -44,7 +44,7 @@ class Branch:
 
 
 class _Fork:
-    """Where a story branches off; in a child, the way back to who waits for what becomes of it."""
+    """Where a story branches off; in a child, the way back to the process that waits for its result."""
 
     def __init__(self, world: World, strikes: Strikes) -> None:
         self._world = world
@@ -77,7 +77,7 @@ class _Fork:
                 failure: Failure | None = pickle.loads(answer.read())
                 return failure
         finally:
-            # It has ended, or nobody waits for it any more.
+            # It has ended, or nothing waits for it any more.
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
 
@@ -112,11 +112,11 @@ def _told(name: str, strikes: Strikes) -> list[Branch]:
     world = World(SEED, plot.shape)
     fork = _Fork(world, strikes)
     world.steps.at_step = fork.at_step
-    failure: Failure | None = Failure(SEED, "the story was not told to its end", "")
+    failure: Failure | None = Failure(SEED, "the story did not run to its end", "")
     try:
         failure = told(world, partial(act, world, plot))
     finally:
-        # Whatever happens, a child does not return to who asked.
+        # Whatever happens, a child does not return to its caller.
         if fork.is_child:
             fork.end(failure)
     return [*fork.found, Branch((), "the end", failure)]

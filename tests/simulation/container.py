@@ -178,7 +178,7 @@ class Container(Process):
         self.end = end
 
     def died(self) -> None:
-        """Close the sockets, as the kernel of the host does; nobody does when the host is gone too."""
+        """Close the sockets, as the kernel of the host does; nothing does when the host is gone too."""
         self.clock.tell("{}: is dead", self.name)
         if self._stream is not None and self.host.is_up:
             self._stream.break_("its process ended", is_orderly=self.exit_code is not None)
@@ -233,7 +233,7 @@ class Container(Process):
         found = tuple(
             Leftover(task, self.world.run_id, position, WALL_MS + self.clock.now_ms)
             for task, (position, _) in sorted(self.host.disks.items())
-            if task not in self.host.stores  # what a process has open is nobody's left-over
+            if task not in self.host.stores  # what a process has open is no left-over
         )
         self.post(told.LeftoversFound(found))
 

@@ -105,7 +105,7 @@ def _hang_promotion(world: World) -> End:
 
 
 def _cut_from_kafka(world: World) -> End:
-    """Cut a container off from the brokers, and from nobody else."""
+    """Cut a container off from the brokers, and from nothing else."""
     process = _some_container(world)
     if process is None or process.is_without_kafka:
         return None
@@ -426,7 +426,7 @@ def _upgrade(world: World) -> End:
 def _stop_at(step: str) -> Callable[[World], End]:
     """Return the fault that stops the next process at ``step`` for longer than its absence goes unnoticed.
 
-    A container that wakes then has no leader for a while: nobody tells it what happened meanwhile.
+    A container that wakes then has no leader for a while, and does not learn what happened meanwhile.
     """
 
     def fault(world: World) -> End:

@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 _POLICY: Final = FeedingPolicy(error_policy(parse(CONFIG)))
 
-#: A batch has failed: which task did, is told beside it.
+#: A batch has failed: the task is given beside it.
 _RAISED: Final = FeedFailure(FeedEndCause.OTHER, "a batch failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """A task that is fed, with what its replica was told to run."""
+    """A task that is fed, with what its replica was ordered to run."""
 
     held: HeldReplica
     run: Run

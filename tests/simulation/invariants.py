@@ -138,7 +138,7 @@ class Invariants:
             not is_outward
             or zookeeper.is_current(leader.epoch)
             or self.world.clock.now_ms - zookeeper.elected_ms < LEASE_MS,
-            "nobody_acts_on_a_lease_that_is_over",
+            "no_leader_acts_on_a_lease_that_is_over",
             "{} of epoch {} does {}",
             *(leader.name, leader.epoch, type(action).__name__),
         )
@@ -210,7 +210,7 @@ class Invariants:
     # ---- claims ----
 
     def claiming(self, container: Container, replica: ReplicaId) -> None:
-        """Check that nobody else on the host runs a copy of the task when one is told to claim it, or does.
+        """Check that nothing else on the host runs a copy of the task when one is ordered to claim it, or does.
 
         One that the record does not name any more is about to be fenced: it is reality's, not the leader's doing.
         """
@@ -235,7 +235,7 @@ class Invariants:
                 )
 
     def giving_up(self, container: Container, replica: ReplicaId) -> None:
-        """Check that nobody waits so long for a promotion that hangs while another copy could take over.
+        """Check that no task waits so long for a promotion that hangs while another copy could take over.
 
         As long as something else fails the leader may have other worries.
         """
@@ -260,7 +260,7 @@ class Invariants:
     # ---- judgements ----
 
     def declaring_lost(self, leader: Candidate, action: todo.DeclareLost) -> None:
-        """Check that nobody is taken for silent who was there to be heard."""
+        """Check that no container is taken for silent that could be heard."""
         container = self.world.containers.get(action.container)
         if container is None or action.reason.kind is not Loss.SILENT or not leader.hears(action.container):
             return
@@ -278,7 +278,7 @@ class Invariants:
         """Check what the leader says that happened."""
         if entry.kind is EntryKind.CONTAINER_LOST and entry.container is not None:
             self.losses.append(entry)
-            # An orphan that this leader sends away was lost under the one before: its roles are missed, and told.
+            # An orphan that this leader sends away was lost under the one before: its roles are missed, and reported.
             reason = entry.reason
             was_lost_before = isinstance(reason, Reason) and reason.kind is Loss.GONE_BEFORE_TAKEOVER
             self.world.clock.check(

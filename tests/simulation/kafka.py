@@ -16,7 +16,7 @@ from standby.replica.claim import Committed, epoch_in
 from standby.shared.model import TaskId
 from tests.simulation.clock import Clock
 
-#: After which the broker ends a transaction that nobody ends.
+#: After which the broker ends an abandoned transaction.
 TRANSACTION_TIMEOUT_MS = 3_000
 
 

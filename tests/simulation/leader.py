@@ -76,7 +76,7 @@ class Told:
     """An entry of the event log."""
 
     leader: str
-    """The candidate that told it."""
+    """The candidate that reported it."""
     entry: LogEntry
 
 
@@ -103,11 +103,11 @@ class Candidate(Process):
         )
         self.is_leading = False
         self.dismissed: set[str] = set()
-        """Containers that were told to end, or ended, in turns before this one."""
+        """Containers that were ordered to end, or ended, in turns before this one."""
         self._dismissing: set[str] = set()
         self.lost: set[str] = set()
         self.failures = 0
-        """Told in this turn."""
+        """Ordered to end in this turn."""
         self._waiting: list[Event] = []
         self._turn_at_ms: int | None = None
         self._turns = 0
@@ -115,7 +115,7 @@ class Candidate(Process):
         self._known: dict[str, str] = {}
         self._lost_sessions: dict[str, int] = {}
         self._room: tuple[frozenset[str], tuple[PoolProcess, ...]] = (frozenset(), ())
-        """Hosts without room, and the processes of a pool, as it was told of them last."""
+        """Hosts without room, and the processes of a pool, as they were last reported to it."""
         self._owed: set[str] = set()
         """Given back while the cell did not answer."""
         self._cells: dict[int, str] = {}
@@ -220,7 +220,7 @@ class Candidate(Process):
         return world.job.load(tuple(world.hosts), world.zookeeper, has_records=has_records)
 
     def job_changed(self) -> None:
-        """Read the job again: a watch fired. Who is not elected yet reads it then."""
+        """Read the job again: a watch fired. A candidate that is not elected yet reads it then."""
         if self.is_alive and self.epoch:
             self._write(self._reload_job)
 
@@ -267,7 +267,7 @@ class Candidate(Process):
             self.lease.renew(asked)
 
     def _take_over_cells(self) -> list[Event]:
-        """Return who of the cells answers, and what runs there; one that is silent is awaited."""
+        """Return which cells answer, and what runs there; one that is silent is awaited."""
         found: list[Event] = []
         for cell, attempt in self.world.yarn.recorded.items():
             if self.world.yarn.answers(cell) or self.world.am_refuses(cell):

@@ -208,7 +208,7 @@ def _feed_from_memory() -> AbstractContextManager[None]:
 
 
 def _everybody_is_blamed() -> AbstractContextManager[None]:
-    """An end of a process counts for each active that it held, whatever it ran and whoever ended it."""
+    """An end of a process counts for each active that it held, whatever it ran and whatever ended it."""
 
     def crashed(view: ClusterView, container: Container, _: object, actives: Sequence[TaskId]) -> ClusterView:
         crashes = dict(view.crashes)
@@ -221,7 +221,7 @@ def _everybody_is_blamed() -> AbstractContextManager[None]:
     return swapped(changes, "_crashed", crashed)
 
 
-def _nobody_is_stuck() -> AbstractContextManager[None]:
+def _nothing_is_stuck() -> AbstractContextManager[None]:
     stages = tuple(each for each in table.STAGES if each.name != "active stuck")
     return swapped(table, "STAGES", stages)
 
@@ -306,7 +306,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "feed-from-memory": _feed_from_memory,
     "no-lease": _no_lease,
     "lease-of-a-session": _lease_of_a_session,
-    "nobody-is-stuck": _nobody_is_stuck,
+    "nothing-is-stuck": _nothing_is_stuck,
     "everybody-is-blamed": _everybody_is_blamed,
     "moves-to-any-copy": _moves_to_any_copy,
     "moves-together": _moves_together,

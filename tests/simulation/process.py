@@ -45,7 +45,7 @@ class Process:
         """Since when it has been running and within reach, without a break."""
         self._due: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.on_contact: list[Callable[[Process], None]] = []
-        """Called when it stops, dies, or comes back: whoever counts on its signs of life."""
+        """Called when it stops, dies, or comes back, for those who count on its signs of life."""
 
     @property
     def is_running(self) -> bool:
@@ -85,7 +85,7 @@ class Process:
         self.contact_changed()
 
     def kill(self) -> None:
-        """SIGKILL: nothing of it happens any more. Its sockets are closed by whoever overrides `died`."""
+        """SIGKILL: nothing of it happens any more. Its sockets are closed by the override of `died`."""
         if not self.is_alive:
             return
         self.is_alive = False
@@ -95,7 +95,7 @@ class Process:
         self.died()
 
     def died(self) -> None:
-        """Tell those who notice at once; nobody, by default."""
+        """Inform those who notice at once; none, by default."""
 
     def contact_changed(self) -> None:
         """Take note that the process went out of reach, or came back."""

@@ -485,7 +485,7 @@ class HeldReplica:
             raise WriterLost("given up")
 
     def is_over(self, run: Run, active: Active) -> bool:
-        """Return whether the task is not to be fed any more, whoever still does."""
+        """Return whether the task is not to be fed any more, even if it still is."""
         return active is not self.active or run.is_cancelled or self.store is None
 
     def _write(self, position: int, value: int) -> None:

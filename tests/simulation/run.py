@@ -49,7 +49,7 @@ def run_seed(
 
 
 def told(world: World, tell: Callable[[], object], lines: int = LINES) -> Failure | None:
-    """Return what broke while ``tell`` told a story of ``world``; None when nothing did."""
+    """Return what broke while ``tell`` played a story of ``world``; None when nothing did."""
     try:
         tell()
     except Exception as error:  # noqa: BLE001 - whatever a story ends with is a finding

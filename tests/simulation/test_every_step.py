@@ -1,6 +1,6 @@
 """The leader is struck at every step of a failover, a deployment and a planned change, one after the other.
 
-By enumeration, not by luck: each story is told once to count its steps, then once for each step with a blow there.
+By enumeration, not by luck: each story is run once to count its steps, then once for each step with a blow there.
 Every invariant holds on the way, and a successor brings the story to the end that it had. The gate has one blow for
 every other step, acceptance one for those between, and a soak each blow for each step.
 """

@@ -1,4 +1,4 @@
-"""What the platform kills is nobody's failure, at every stage of a container's life (rule `fair-blame`)."""
+"""What the platform kills is not a failure of a job, at every stage of a container's life (rule `fair-blame`)."""
 
 from __future__ import annotations
 

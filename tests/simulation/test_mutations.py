@@ -27,7 +27,7 @@ CAUGHT_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "no-same-host-check": (("copies_on_different_hosts",), ()),
     "no-lease": (
-        ("nobody_acts_on_a_lease_that_is_over",),
+        ("no_leader_acts_on_a_lease_that_is_over",),
         ("stop the leader for long", "stop the leader for long", "kill a container"),
     ),
     "lease-of-a-session": (("acts_end_before_another_leads",), ("cut the leader off",)),
@@ -38,7 +38,7 @@ CAUGHT_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "moves-to-any-copy": (("moves_between_copies_in_sync",), ("kill a container",)),
     "moves-together": (("one_move_at_a_time",), ("kill a container",)),
     "never-moves": (("whole_at_the_end: actives are at",), ("kill a container",)),
-    "nobody-is-stuck": (("a_promotion_that_hangs_is_given_up",), ("hang a promotion", "kill a container")),
+    "nothing-is-stuck": (("a_promotion_that_hangs_is_given_up",), ("hang a promotion", "kill a container")),
     "no-resend": (("whole_at_the_end",), ("break streams", "cut a host off")),
     "promotion-keeps-epoch": (("new_active_new_epoch",), ("kill a container",)),
     "store-before-commit": (("state_has_all_before",), ("lose answers of Kafka",)),
@@ -68,7 +68,7 @@ def test_every_planted_bug_has_its_invariant() -> None:
 
 
 #: It takes some thirty stories until each of these is caught.
-RARE = ("no-resend", "no-same-host-check", "nobody-is-stuck")
+RARE = ("no-resend", "no-same-host-check", "nothing-is-stuck")
 
 
 @pytest.mark.simulation

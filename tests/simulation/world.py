@@ -138,7 +138,7 @@ class World:
         """Return what keeps the job from being whole and its leader from being quiet; empty: nothing."""
         leader = self.leader()
         if leader is None:
-            return "nobody leads"
+            return "no leader"
         view, model = leader.view, self.zookeeper.model
         if model is None or not model.processors:
             return "there is no model"
@@ -313,7 +313,7 @@ class World:
         return PortAnswer.NONE if found.host.is_cut or asking.host.is_cut else PortAnswer.ACCEPTED
 
     def am_refuses(self, cell: int) -> bool:
-        """Return whether nobody listens at a cell's AM's port: it is dead, and its host is there to say so."""
+        """Return whether nothing listens at a cell's AM's port: it is dead, and its host is there to say so."""
         host = self.master_hosts[cell - 1]
         return cell not in self.yarn.attempts and host.is_up and not host.is_cut
 

@@ -59,7 +59,7 @@ class ZooKeeper:
     """When the present epoch began."""
     zxid: int = 100
     _untold: list[Session] = field(default_factory=list)
-    """Expired sessions whose processes cannot be told now."""
+    """Expired sessions whose processes cannot be informed now."""
     is_away: bool = False
     flakiness: float = 0.0
     """How often an answer is lost, so that the outcome of a write stays unknown."""
@@ -108,7 +108,7 @@ class ZooKeeper:
             session.process.receive(self.clock.between(1, 30), session.lost)
 
     def go_away(self) -> None:
-        """Stop to answer. No session expires meanwhile: nobody counts."""
+        """Stop to answer. No session expires meanwhile: no time is counted."""
         self.is_away = True
         for each in self.sessions:
             each.process.receive(self.clock.between(1, 30), each.connected, False)
@@ -131,7 +131,7 @@ class ZooKeeper:
         for each in list(self.sessions):
             self.expire(each)
 
-    # ---- who leads ----
+    # ---- the leader ----
 
     def lead(
         self,
@@ -167,7 +167,7 @@ class ZooKeeper:
         self.clock.tell("zookeeper: the epoch is {}", self.epoch)
 
     def read_leader(self, session: Session) -> ControllerRecord | None:
-        """Return who leads and leave a watch."""
+        """Return the leader and leave a watch."""
         self.answer()
         session.watches = True
         return self.leader
@@ -205,7 +205,7 @@ class ZooKeeper:
         return tuple(each.registration for each in self.sessions if each.registration is not None)
 
     def watch_containers(self, session: Session, watch: Callable[[], None]) -> frozenset[str]:
-        """Return the names of who is registered, and leave a watch."""
+        """Return the registered names, and leave a watch."""
         self._own(session)
         session.watches_containers = watch
         return frozenset(each.record.container for each in self.registrations())
@@ -217,7 +217,7 @@ class ZooKeeper:
                 each.process.receive(self.clock.between(1, 60), watch)
 
     def is_current(self, epoch: int) -> bool:
-        """Return whether nobody was elected after ``epoch``: the check in every multi."""
+        """Return whether no leader was elected after ``epoch``: the check in every multi."""
         return epoch == self.epoch
 
     def confirm(self, epoch: int) -> None:
@@ -228,7 +228,7 @@ class ZooKeeper:
         self._beats(epoch)
 
     def read_beat(self) -> Beat | None:
-        """Return the last beat of whoever led last."""
+        """Return the last beat of the last leader."""
         self.answer()
         return self.beat
 

@@ -38,7 +38,7 @@ def test_only_who_comes_to_a_held_point_stops_and_only_until_it_is_let_go(tmp_pa
     comes.join(PATIENCE_SECONDS)
     assert passed.is_set()
     with points.held(POINT) as point:
-        assert point.reached == set(), "who came the last time is forgotten"
+        assert point.reached == set(), "what came the last time is forgotten"
 
 
 def test_its_python_runs_whatever_else_it_is_given(tmp_path: Path) -> None:

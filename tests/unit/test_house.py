@@ -1,6 +1,6 @@
 """The house of docs/architecture.md: nothing imports in a circle, no folder or module is too large to take in.
 
-And one name means one thing: who looks for a class by its name finds that class alone.
+And one name means one thing: a search for a class by its name finds that class alone.
 """
 
 from __future__ import annotations

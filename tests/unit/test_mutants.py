@@ -21,7 +21,7 @@ KILLED = Mutant("m.py", 1, "x = 1", "x = 2", is_killed=True)
 SURVIVOR = of_diff("m.py", DIFF, is_killed=False)
 
 
-def test_a_change_is_told_with_its_line_and_what_was_there() -> None:
+def test_a_change_is_reported_with_its_line_and_what_was_there() -> None:
     assert Mutant("m.py", 12, "if here < there:", "if here <= there:", is_killed=False) == SURVIVOR
     said = told([score("m.py", [KILLED, SURVIVOR], 3, ())]).splitlines()
     assert said[:3] == ["m.py:12", "  - if here < there:", "  + if here <= there:"]

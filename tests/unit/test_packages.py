@@ -264,7 +264,7 @@ def test_pip_that_resolves_and_is_older_than_23_3_fails_with_a_complete_lock(pro
     assert project.installed() == {}
 
 
-def test_what_is_wrong_with_a_lock_is_told(project: Project, locked: Sequence[str]) -> None:
+def test_what_is_wrong_with_a_lock_is_reported(project: Project, locked: Sequence[str]) -> None:
     needy, extra, tomlish = locked
     for lines, installed, told in (
         (
@@ -303,7 +303,7 @@ def test_package_of_a_former_lock_is_no_fault_of_this_one(project: Project, tmp_
 
 def test_index_that_is_not_reached_is_the_networks_fault(project: Project) -> None:
     with socket.socket() as closed:
-        # Bound, but not listening: nobody else listens there.
+        # Bound, but not listening: nothing else listens there.
         closed.bind(("127.0.0.1", 0))
         project.variables["PIP_INDEX_URL"] = f"http://127.0.0.1:{closed.getsockname()[1]}/simple"
         project.variables["PIP_LOG"] = str(project.directory / "pip.log")
@@ -334,7 +334,7 @@ _NOT_PINNED: Final = (
 )
 
 
-def test_fault_is_told_by_pips_log() -> None:
+def test_fault_is_found_in_pips_log() -> None:
     table = [
         (
             "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n",
@@ -372,14 +372,14 @@ def test_fault_is_told_by_pips_log() -> None:
         assert why_not_installed(log) == fault, log
 
 
-def test_fault_is_told_by_whose_requirement_is_not_met() -> None:
+def test_fault_is_found_by_the_requirement_that_is_not_met() -> None:
     old, new, project = (
         "old 1 requires gone, which is not installed.",
         "New_er 2 requires gone, which is not installed.",
         "standfast 0.1.0 has requirement needy>=2, but you have needy 1.0.",
     )
     assert why_not_consistent(f"{old}\n{new}\n", "new-er==2 \\\n") == Fault(Cause.INCOMPLETE, new)
-    # What is left over is told only of a lock without fault.
+    # What is left over is reported only for a lock without fault.
     assert why_not_consistent(f"{old}\n{new}\n", "other==2 \\\n") == Fault(Cause.LEFT_OVER, old)
     fault = why_not_consistent(f"{project}\n", "needy==1.0 \\\n")
     assert fault == Fault(Cause.UNFULFILLED, project)

@@ -39,7 +39,7 @@ def test_all_phases_run_in_their_order_whatever_fails_and_a_module_without_serve
     assert [each.case for each in verdict.failures] == ["tests/unit/test_a.py::test"]
 
 
-def test_a_module_on_servers_that_passes_when_it_is_repeated_is_unsteady_and_told_with_its_first_failure() -> (
+def test_a_module_on_servers_that_passes_when_it_is_repeated_is_unsteady_and_reported_with_its_first_failure() -> (
     None
 ):
     verdict, runs = judged({"tests/system/lone": failed("a.py")}, SERVERS, FAST)
@@ -105,4 +105,4 @@ def test_pytests_report_is_read(tmp_path: Path) -> None:
         Failure("tests/a.py", "tests/a.py::test_two", "teardown\nlater"),
     )
     assert found.modules == ("tests/a.py",)
-    assert not read(tmp_path / "absent.xml", 1).is_judged, "without a report nobody knows what was found"
+    assert not read(tmp_path / "absent.xml", 1).is_judged, "without a report it is unknown what was found"

@@ -25,7 +25,7 @@ VARIABLES = (
 
 @pytest.fixture(autouse=True)
 def proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every variable that names a proxy, each with one where nobody listens."""
+    """Every variable that names a proxy, each with one where nothing listens."""
     for each in VARIABLES:
         monkeypatch.setenv(each, "http://127.0.0.1:9")
     for each in ("no_proxy", "NO_PROXY", "no_grpc_proxy", "NO_GRPC_PROXY"):

@@ -37,7 +37,7 @@ def test_what_the_scanner_found_is_the_status_and_a_database_that_cannot_be_reac
         assert ("nothing was looked up" in ended.stderr) == (told == 2)
 
 
-def test_a_scanner_that_is_built_here_is_built_once_and_told_as_one_that_is_there(tmp_path: Path) -> None:
+def test_a_scanner_that_is_built_here_is_built_once_and_reported_as_one_that_is_there(tmp_path: Path) -> None:
     built = "printf '#!/bin/sh\\nexit 1\\n' > \"$GOBIN/osv-scanner\""
     program(
         tmp_path / "bin" / "go", 'mkdir -p "$GOBIN"', built, 'chmod +x "$GOBIN/osv-scanner"', "echo built"

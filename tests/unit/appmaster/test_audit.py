@@ -1,4 +1,4 @@
-"""The audit names whoever asks, and lets nobody who may not fill the event log."""
+"""The audit names the caller, and refused callers cannot fill the event log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from standby.shared.roles import Caller, PeerRole
 from tests.fakes.clock import held
 
 
-def test_what_containers_are_refused_is_told_once_in_ten_seconds_and_operators_each_time() -> None:
+def test_what_containers_are_refused_is_reported_once_in_ten_seconds_and_operators_each_time() -> None:
     told: list[dict[str, Any]] = []
     clock = held()
     audit = Auditor(told.append, clock, lambda: 5, "candidate", "h1")

@@ -30,7 +30,7 @@ from standby.errors import BadConfiguration, BrokenInvariant, Fenced, Transient
 from standby.shared.wire import JobDefinition
 from tests.unit.appmaster.planning.test_jobs import Jobs
 
-#: What the leader does outside for a job, with what is told of it when it fails.
+#: What the leader does outside for a job, with what is reported when it fails.
 OUTSIDE: dict[type, EffectKind | None] = {
     todo.WriteRecords: EffectKind.WRITE_RECORDS,
     todo.WriteModel: EffectKind.WRITE_MODEL,
@@ -300,7 +300,7 @@ def test_who_leads_no_more_resigns(kind: type) -> None:
 
 @pytest.mark.parametrize("error", [MemoryError(), BrokenInvariant("planted")])
 @pytest.mark.parametrize("kind", [todo.WriteRecords, todo.SendAssignment, todo.RequestContainer])
-def test_error_that_breaks_the_process_is_nobodys_trouble(kind: type, error: BaseException) -> None:
+def test_error_that_breaks_the_process_is_no_trouble_of_a_job(kind: type, error: BaseException) -> None:
     lab = Lab()
     lab.planted[kind] = [error]
     lab.ask("other")

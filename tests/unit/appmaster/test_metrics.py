@@ -364,7 +364,7 @@ def test_every_turn_of_the_leader_is_timed() -> None:
 
 
 def counted(cluster: FakeCluster, metrics: Metrics) -> Scrape:
-    """Count what the planner has told since the last time, and return a scrape."""
+    """Count what the planner has reported since the last time, and return a scrape."""
     for each in cluster.entries:
         metrics.count(each)
     cluster.entries.clear()

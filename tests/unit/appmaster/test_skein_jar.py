@@ -44,13 +44,13 @@ def test_libraries_are_renamed_and_nothing_is_left_of_the_page_and_of_machine_co
         each for each in names if re.search(r"jetty|mustache|webjars|WebUI|servlet|\.so$|\.dll$", each)
     ]
     classes = [each for each in names if each.endswith(".class")]
-    # jsr305's annotations, which nobody runs.
+    # jsr305's annotations, which are never run.
     assert {each for each in classes if not each.startswith("com/anaconda/skein/")} == {
         each for each in classes if each.startswith("javax/annotation/")
     }
 
 
-def test_skein_is_told_of_the_jar_and_a_missing_one_is_named(
+def test_skein_is_given_the_jar_and_a_missing_one_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert str(SKEIN_JAR) == load_skein().core._SKEIN_JAR

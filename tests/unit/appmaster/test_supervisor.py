@@ -67,7 +67,7 @@ def test_crash_loop_backs_off_to_a_limit_and_never_ends_until_a_good_life_begins
     assert found == [0.4, 0.8, 1.6, 3.2, 6.4, *[10.0] * 10, 0.2, 0.4]
 
 
-def test_server_that_is_away_is_nobody_s_crash_loop_and_a_deposed_leader_follows_at_once() -> None:
+def test_server_that_is_away_is_no_crash_loop_and_a_deposed_leader_follows_at_once() -> None:
     away, resigned = (Unavailable.exit_status, SHORT), (RESIGNED, SHORT)
     assert waits(*[away] * 3, *[resigned] * 3, (CRASH, SHORT), away) == [0.2] * 3 + [0] * 3 + [0.4] * 2
 
@@ -82,7 +82,7 @@ def good_lives(waited: list[float]) -> Any:
     return SimpleNamespace(monotonic=itertools.count(0, GOOD).__next__, pace=pace)
 
 
-def test_candidate_lives_again_and_is_told_of_its_lives(tmp_path: Path) -> None:
+def test_candidate_lives_again_and_gets_the_count_of_its_lives(tmp_path: Path) -> None:
     told = tmp_path / "told"
     statuses = [str(each) for each in (CRASH, CRASH, RESIGNED, FINISHED)]
     waited: list[float] = []

@@ -55,7 +55,7 @@ def test_thread_goes_on_unless_the_error_breaks_something(
 
 
 class Broken:
-    """A client of which every question fails as nobody foresaw."""
+    """A client of which every request fails unexpectedly."""
 
     def add_listener(self, listener: Callable[[str], None]) -> None: ...
 
@@ -65,7 +65,7 @@ class Broken:
         raise LookupError("planted")
 
 
-def test_error_that_nobody_foresaw_ends_the_thread_and_so_the_candidate(died: Died) -> None:
+def test_unexpected_error_ends_the_thread_and_so_the_candidate(died: Died) -> None:
     """One that went on would answer clients from an old picture for ever."""
     tree = WatchedTree(Broken(), "/root", ["controller"])
     tree.start()
@@ -80,7 +80,7 @@ import threading, time
 from appmaster.__main__ import end_with_thread
 
 def die():
-    raise LookupError("what nobody thought of")
+    raise LookupError("planted")
 
 threading.excepthook = end_with_thread
 threading.Thread(target=die, name="records").start()
@@ -98,4 +98,4 @@ def test_a_thread_that_dies_ends_the_candidate() -> None:
     )
     assert done.returncode == 1
     assert "records: unexpected error" in done.stderr
-    assert "what nobody thought of" in done.stderr
+    assert "planted" in done.stderr

@@ -31,7 +31,7 @@ def load(code: str, directory: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Whoever reads the types of a dataclass looks for its module there.
+    # The types of a dataclass are looked up in its module there.
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module

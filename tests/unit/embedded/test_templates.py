@@ -27,7 +27,7 @@ def test_a_template_is_filled_in(tmp_path: Path) -> None:
     assert render(template(tmp_path, "t", "port=${port}\n"), {"port": 1}) == "port=1\n"
 
 
-def test_a_value_that_nobody_gives_is_named(tmp_path: Path) -> None:
+def test_a_missing_value_is_named(tmp_path: Path) -> None:
     path = template(tmp_path, "t", "port=${port}\n")
     with pytest.raises(BadConfiguration, match=r"requires \$\{port\}, which has no value"):
         render(path, {})

@@ -29,7 +29,7 @@ def test_what_is_no_flight_is_dropped_whatever_it_is() -> None:
     assert [each["flights"] for each in bodies(emitted)] == list(range(1, len(ODD_FLIGHTS) + 1))
 
 
-def test_a_flight_of_nobody_is_dropped() -> None:
+def test_a_flight_without_a_carrier_is_dropped() -> None:
     value = json.dumps(FLIGHT).encode()
     cleaned = flights_plain.clean_table(table([(None, value), (b"N1", value)]))
     assert cleaned["_offset"].to_pylist() == [1]

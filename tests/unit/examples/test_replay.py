@@ -1,4 +1,4 @@
-"""Who replays the flights without what that needs is told what to do, and gets an exit status as elsewhere."""
+"""A replay of the flights without its requirements says what to do, and has the exit status of other commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def nobody() -> str:
-    """An address at which nobody listens."""
+    """An address at which nothing listens."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{free.getsockname()[1]}"

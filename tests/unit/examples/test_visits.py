@@ -62,7 +62,7 @@ def told(records: Sequence[Emitted]) -> list[tuple[str, int, int, int]]:
     return [(visitor, body["from_ms"], body["to_ms"], body["visit"]["views"]) for visitor, body in bodies]
 
 
-def test_each_visit_is_told_once_whatever_the_batches() -> None:
+def test_each_visit_is_emitted_once_whatever_the_batches() -> None:
     draw = random.Random(7)
     views: list[View] = []
     for number in range(900):

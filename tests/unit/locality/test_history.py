@@ -9,7 +9,7 @@ HOUR = 3_600_000
 TASK, OTHER, EMPTY = (TaskId("job", "main", each) for each in range(3))
 
 
-def test_a_position_that_nobody_reported_keeps_the_one_before_and_one_that_fell_is_believed() -> None:
+def test_an_unreported_position_keeps_the_one_before_and_one_that_fell_is_believed() -> None:
     assert remember((Held("h1", 1_000, 10),), "h1", 2_000, None, expiry_ms=HOUR) == (Held("h1", 2_000, 10),)
     assert remember((), "h1", 2_000, None, expiry_ms=HOUR) == (Held("h1", 2_000, None),)
     # The state was wiped and is being restored.
@@ -43,7 +43,7 @@ def test_a_host_can_be_forgotten() -> None:
     assert forget(history, "h9") == history
 
 
-def test_what_was_seen_on_a_disk_adds_hosts_that_nobody_remembers() -> None:
+def test_what_was_seen_on_a_disk_adds_forgotten_hosts() -> None:
     assert merge((Held("h1", 9, 10),), (StateOnDisk("h2", 7, 5),)) == (Held("h1", 9, 10), Held("h2", 0, 7))
     assert merge((), ()) == ()
 
@@ -52,7 +52,7 @@ def test_the_later_word_on_a_host_counts() -> None:
     for seen_ms, position, case in (
         (9, 6, "after the copy had left: a killed process left less than it had reported"),
         (8, 10, "before the copy came, and wrote more"),
-        (0, 10, "nobody knows when"),
+        (0, 10, "at an unknown time"),
     ):
         merged = merge((Held("h1", 9, 10),), (StateOnDisk("h1", 6, seen_ms),))
         assert merged == (Held("h1", 9, position),), case

@@ -49,7 +49,7 @@ def test_a_first_deployment_goes_by_load_and_name() -> None:
     assert names(PlacementQuestion(), numbered) == ["h9", "h9", "h10"], "as people sort them"
 
 
-def test_every_reason_to_refuse_is_told_in_the_order_of_the_rules() -> None:
+def test_every_reason_to_refuse_is_reported_in_the_order_of_the_rules() -> None:
     question = PlacementQuestion(
         siblings=(near(H1), near(H4, 1)),
         avoided={"h1": "is down", "h3": "is down"},
@@ -131,7 +131,7 @@ def test_the_fewest_copies_share_a_cell_and_many_are_counted_not_listed() -> Non
     assert told == "shares its rack with copy 0 and copy 1 and 2 more"
 
 
-def test_a_rack_that_is_not_known_is_shared_with_nobody() -> None:
+def test_a_rack_that_is_not_known_is_shared_with_no_host() -> None:
     unknown = HostInfo("h5", 1, "")
     assert names(PlacementQuestion(siblings=(near(HostInfo("h6")),), spread=("rack",)), (unknown, H1)) == [
         "h1",
@@ -186,7 +186,7 @@ def test_what_was_seen_on_a_disk_after_the_copy_left_counts_more_than_what_is_re
     ]
 
 
-def test_a_container_from_a_host_that_nobody_knew_is_judged_like_any() -> None:
+def test_a_container_from_an_unknown_host_is_judged_like_any() -> None:
     stranger = HostInfo("h9", 2, "/r9")
     question = PlacementQuestion(siblings=(near(H1),), loads={"h9": (1, 0)})
     h3, h4 = (judge_one(question, each, HOSTS) for each in (H3, H4))
@@ -301,7 +301,7 @@ def test_the_page_shows_the_table() -> None:
     assert "\n".join(rows) in page
 
 
-def test_one_label_is_told_of_a_host_with_several_siblings() -> None:
+def test_one_label_is_given_for_a_host_with_several_siblings() -> None:
     assert closed_by([near(H1, 2), near(H1, 0), near(H2, 1)]) == {
         "h1": "holds copy 0, a copy of the same tasks",
         "h2": "holds copy 1, a copy of the same tasks",

@@ -100,7 +100,7 @@ def test_names_and_help_texts_follow_prometheus_conventions() -> None:
         assert not isinstance(each, Histogram) or each.name.endswith("_seconds")
         assert not set(each.name.split("_")) & NO_BASE_UNITS, each.name
         assert each.help.endswith("."), each.name
-        # A time of day, which is to be told from a duration by its name.
+        # A time of day, which its name distinguishes from a duration.
         assert each.name.endswith("_timestamp_seconds") == each.help.startswith("Unix time"), each.name
         ambiguous = ("_start_seconds", "_end_seconds", "_since_seconds", "_time_seconds")
         assert not each.name.endswith(ambiguous), f"{each.name}: a time of day, or a duration?"

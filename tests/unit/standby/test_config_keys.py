@@ -1,4 +1,4 @@
-"""Everything about a key follows from its one declaration: who has it, what a change takes, what is checked."""
+"""Everything about a key follows from its one declaration: what has it, what a change takes, what is checked."""
 
 from __future__ import annotations
 

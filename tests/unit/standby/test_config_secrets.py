@@ -1,4 +1,4 @@
-"""Which settings nobody is to read in a log or an answer, and secrets that files of the host hold."""
+"""Which settings no log and no answer may show, and secrets that files of the host hold."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_servers_may_have_ports_and_a_path() -> None:
             make_client(connect, 6_000)
 
 
-def test_what_names_no_servers_is_told_with_what_would() -> None:
+def test_what_names_no_servers_is_reported_with_what_would() -> None:
     for connect, said in {
         "": "'' is not a server",
         "zk1:port": "'zk1:port' is not a server: it must have a form like zk1:2181",

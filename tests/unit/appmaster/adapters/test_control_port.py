@@ -1,4 +1,4 @@
-"""Who gets through to the leader's control port: nobody without the cluster's credentials, and each by its role."""
+"""Access to the leader's control port: only with the cluster's credentials, and by role."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def port() -> Iterator[Port]:
 
 
 def of(role: PeerRole, ring: Keyring | None = None) -> grpc.ChannelCredentials:
-    """Return what the holder of a role shows who believes that he talks to the right server."""
+    """Return what the holder of a role shows to a server that it trusts."""
     pair = keys_of(role, ring).now
     return grpc.ssl_channel_credentials(
         shared_keyring().authorities().encode(), pair.key.encode(), pair.certificate.encode()
@@ -87,7 +87,7 @@ def test_an_operator_is_answered_and_known_by_name(port: Port, tmp_path: Path) -
     assert [each.name for each in port.callers] == [user_name(), "ann"]
 
 
-def test_nobody_else_can_ask_for_a_change(port: Port) -> None:
+def test_no_other_client_can_ask_for_a_change(port: Port) -> None:
     for role in (PeerRole.CONTAINER, PeerRole.MASTER):
         with pytest.raises(grpc.RpcError, match="for operators only"):
             port.call(of(role))
@@ -175,7 +175,7 @@ def test_flood_leaves_open_streams_alone(port: Port, monkeypatch: pytest.MonkeyP
                 # Half of them are of this side.
                 soon(lambda: own.num_fds() - descriptors - strangers.count <= 100, "they are not closed")
                 assert ask(b"{}", timeout=PATIENCE_SECONDS)
-            soon(is_served, "the strangers have left, and nobody comes through")
+            soon(is_served, "the strangers have left, and no client gets through")
     finally:
         bounded.server.stop()
     assert len(bounded.asked) == 3

@@ -1,4 +1,4 @@
-"""What the leader's control port makes of a port it is told of, and of a container that has seen a later leader."""
+"""What the leader's control port makes of a reported port, and of a container that has seen a later leader."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_what_no_witness_would_say_is_no_end(leader: Leader) -> None:
         stranger.join(PATIENCE_SECONDS)
 
 
-def test_a_process_that_stands_still_is_told_from_a_host_that_does_not_answer(leader: Leader) -> None:
+def test_a_process_that_stands_still_is_not_taken_for_a_host_that_does_not_answer(leader: Leader) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         leader.server.learn("c1", *stopped.getsockname())
         leader.server.probe("c1", 40)
@@ -192,6 +192,6 @@ def test_a_process_that_stands_still_is_told_from_a_host_that_does_not_answer(le
         assert told == happened.PortProbed("c2", 40, True, 7, None, is_answered=False, is_running=False)
 
 
-def test_container_whose_port_nobody_knows_is_not_taken_for_dead(leader: Leader) -> None:
+def test_container_whose_port_is_unknown_is_not_taken_for_dead(leader: Leader) -> None:
     leader.server.probe("c1", 40)
     assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, True, 7)

@@ -1,4 +1,4 @@
-"""An operator's credentials: made once, for each role, told of before they end, and given to others in part."""
+"""An operator's credentials: made once, for each role, announced before they expire, and given to others in part."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "credentials"
 
 
-def test_end_is_told_of_when_it_is_near_and_by_a_metric() -> None:
+def test_expiry_is_reported_when_it_is_near_and_by_a_metric() -> None:
     def told(now: dt.datetime) -> str:
         return expiry_warning(CERTIFICATE, Path("/s"), now)
 

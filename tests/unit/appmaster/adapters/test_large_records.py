@@ -1,4 +1,4 @@
-"""What a leader writes of one job, however much it is: within what servers take, or told as that job's trouble."""
+"""What a leader writes of one job, however much it is: within what servers take, or reported as that job's trouble."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from standby.shared.model import ProcessorId, TaskId, TaskRecord
 from standby.shared.wire import JobDefinition
 from tests.fakes.jobs import JOB
 
-#: ZooKeeper's `jute.maxbuffer`, where nobody has set it.
+#: ZooKeeper's `jute.maxbuffer`, where it is not set.
 MOST_BYTES = 0xFFFFF
 
 CONTAINERS = {each: f"container_e12_1732600000000_{each:04}_01_000012" for each in (0, 1)}
 
 
 class Servers(KazooClient):  # type: ignore[misc] # kazoo has no types
-    """Makes transactions as servers do, and closes the connection of who sends a request that is too large."""
+    """Makes transactions as servers do, and closes the connection after a request that is too large."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ def test_records_of_a_processor_are_written_however_many_tasks_it_has(
         assert len(servers.requests) == 2, "one transaction each"
 
 
-def test_one_record_that_had_changed_is_told_of_all(
+def test_one_record_that_had_changed_is_reported_for_all(
     servers: Servers, records: ZooKeeperLeaderRecords
 ) -> None:
     records.write_tasks(changes(5_000))

@@ -33,5 +33,5 @@ def test_an_answer_that_is_heard_too_late_is_an_answer(monkeypatch: pytest.Monke
         assert loop.run_until_complete(look_at(host, port)) == Look(accepts=False, is_running=False)
 
 
-def test_a_name_that_nobody_knows_is_nobodys_silence() -> None:
+def test_an_unknown_name_is_no_silence() -> None:
     assert asyncio.run(look_at("no-such-host.invalid", 1)) == NOT_ASKED

@@ -1,4 +1,4 @@
-"""The connection to a pool: who is claimed for what, what is given back, and what the leader hears of it."""
+"""The connection to a pool: what is claimed for what, what is given back, and what the leader hears of it."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ def test_a_deposed_leader_claims_nothing(cell: PoolCell, pool: MemoryPool, event
     ("first", "comes_every", "waits"),
     [
         pytest.param(0, None, QUIET_SECONDS, id="one is there already"),
-        pytest.param(20, None, QUIET_SECONDS, id="nobody else comes"),
+        pytest.param(20, None, QUIET_SECONDS, id="no other comes"),
         pytest.param(20, QUIET_SECONDS - 1, MOST_QUIET_SECONDS, id="others come all the time"),
     ],
 )

@@ -73,7 +73,7 @@ ADDRESS = CellAddress(1, "application_1", "a1_01", "127.0.0.1:1")
 
 
 class Lab:
-    """A connection to a cell's AM, and what it has told."""
+    """A connection to a cell's AM, and what it has reported."""
 
     def __init__(self) -> None:
         self.am = Am()
@@ -166,7 +166,7 @@ def test_nothing_is_kept_of_a_container_that_has_ended(lab: Lab) -> None:
     assert lab.cell.release("a1_01/s_0"), "of this cell it still is"
 
 
-def test_lost_am_is_told_of_when_its_port_refuses(lab: Lab) -> None:
+def test_lost_am_is_reported_when_its_port_refuses(lab: Lab) -> None:
     lab.cell.expected()
     lab.am.answers = False
     lab.cell.start()
@@ -188,7 +188,7 @@ def test_am_that_answers_nothing_is_lost_after_a_while_though_its_port_accepts(l
     assert lab.events == ["its AM does not answer: connection refused"]
 
 
-def test_answer_that_nobody_foresaw_is_none(lab: Lab) -> None:
+def test_unexpected_answer_is_none(lab: Lab) -> None:
     lab.cell.expected()
     lab.am.error = ValueError("planted")
     lab.cell.start()
@@ -204,7 +204,7 @@ def test_thread_dies_of_a_broken_invariant(lab: Lab, died: Died) -> None:
     assert not lab.events
 
 
-def test_container_whose_log_cannot_be_read_is_told_of_without_it(lab: Lab) -> None:
+def test_container_whose_log_cannot_be_read_is_reported_without_it(lab: Lab) -> None:
     told = threading.Event()
 
     def post(event: object) -> None:
@@ -260,7 +260,7 @@ def test_am_that_answers_nothing_is_judged_although_requests_keep_coming(lab: La
         ),
     ],
 )
-def test_container_that_ends_at_its_start_is_told_of_with_its_last_words(
+def test_container_that_ends_at_its_start_is_reported_with_its_last_words(
     lab: Lab, state: str, wrote: str, text: str, is_from_outside: bool
 ) -> None:
     told = threading.Event()
@@ -288,5 +288,5 @@ def test_log_is_read_of_a_container_that_ran_for_a_moment_only(lab: Lab, lived: 
     lab.clock.advance(lived)
     lab.am.state = "FAILED"
     lab.cell._look()
-    soon(lambda: len(lab.events) == 2, "it is told of")
+    soon(lambda: len(lab.events) == 2, "it is reported")
     assert ("no such package" in str(lab.events[1])) is is_told

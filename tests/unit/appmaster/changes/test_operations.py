@@ -56,7 +56,7 @@ def test_a_job_is_submitted_once_and_again_only_after_its_end() -> None:
 
 
 def test_a_submit_goes_on_from_the_record_that_it_looked_at_whatever_that_one_waits_for() -> None:
-    """Of a cluster of which nothing runs, a job may be left as wanted, or as not ended: nobody is there to end it."""
+    """Of a cluster of which nothing runs, a job may be left as wanted, or as not ended: no leader can end it."""
     gone = msgspec.structs.replace(RECORD, is_wanted=False)
     for former in (RECORD, gone):
         made = operations.submitted(former, revision(4))

@@ -1,4 +1,4 @@
-"""A change that cannot be made keeps nobody else's from being made."""
+"""A change that cannot be made does not block the others."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_change_that_fails_holds_up_those_of_its_job_alone(error: Exception) -> 
     assert set(records.settled) == {"c3"}
     (change, why), *_ = records.held_up
     assert change == "c1"
-    assert "planted" in why, "whoever asks is told"
+    assert "planted" in why, "the reason is shown to every caller"
 
 
 @pytest.mark.parametrize("error", [MemoryError("planted"), BrokenInvariant("planted")])
@@ -94,7 +94,7 @@ def test_process_that_cannot_be_relied_on_ends(error: BaseException, died: Died)
     assert not records.held_up
 
 
-def test_change_that_is_nested_too_deep_to_be_read_stops_nobody_and_is_refused_at_the_door() -> None:
+def test_change_that_is_nested_too_deep_to_be_read_stops_no_other_and_is_refused_at_once() -> None:
     tree: Any = Tree()
     deep = b'{"operation":"undeploy","arguments":{"job":"bad","reason":' + b"[" * 9_999 + b"]" * 9_999 + b"}}"
     tree.nodes = {
@@ -116,7 +116,7 @@ def test_change_that_is_nested_too_deep_to_be_read_stops_nobody_and_is_refused_a
     assert set(records.settled) == {"c2", "c3"}
 
 
-def test_change_that_fails_is_tried_and_told_of_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
+def test_change_that_fails_is_tried_and_reported_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
     clock = held(threading.current_thread().name)
     tree: Any = Tree()
     records: Any = Records(ValueError("planted"))
@@ -164,7 +164,7 @@ def test_what_waits_for_an_end_is_tried_when_the_tree_changes_and_nothing_else_b
     soon(lambda: len(records.settled) >= turns + 3, "it goes round")
     assert records.tried == tries
     queue.rest()
-    assert records.tried == tries + 1, "whoever rests makes what can be made"
+    assert records.tried == tries + 1, "resting makes what can be made"
     queue.close()
 
 

@@ -26,7 +26,7 @@ from tests.fakes.yarn import FakeCluster, deployed
 
 
 class Client:
-    """A client of a cluster whose leader answers ``status``; None: nobody leads, and ``recorded`` is left."""
+    """A client of a cluster whose leader answers ``status``; None: there is no leader, and ``recorded`` is left."""
 
     def __init__(self, status: dict[str, Any] | None, recorded: StatusRecord | None = None) -> None:
         self._status = status
@@ -46,7 +46,7 @@ def end(client: Client, before: dict[str, Any]) -> tuple[dict[str, Any], str]:
     return final_status("job", before, cast("ClusterClient", client))
 
 
-def test_job_that_is_deployed_still_is_told_so_with_its_newest_status() -> None:
+def test_job_that_is_still_deployed_is_reported_so_with_its_newest_status() -> None:
     cluster = deployed()
     before = status(cluster)
     cluster.run(1_000)
@@ -56,7 +56,7 @@ def test_job_that_is_deployed_still_is_told_so_with_its_newest_status() -> None:
     assert said == "job is deployed\n  task 0: the job's code fails at offset 7"
 
 
-def test_job_that_has_failed_since_is_told_as_failed_with_the_reason() -> None:
+def test_job_that_has_failed_since_is_reported_as_failed_with_the_reason() -> None:
     cluster = deployed(policy=PlannerPolicy(retry_count=0))
     before = status(cluster)
     cluster.crash(cluster.active_process(0).skein_id)
@@ -71,7 +71,7 @@ def test_job_that_has_failed_since_is_told_as_failed_with_the_reason() -> None:
             end(client, before)
 
 
-def test_job_that_has_lost_a_container_since_is_told_to_be_incomplete() -> None:
+def test_job_that_has_lost_a_container_since_is_reported_as_incomplete() -> None:
     cluster = deployed()
     before = status(cluster)
     cluster.crash(cluster.active_process(0).skein_id)
@@ -96,7 +96,7 @@ def test_job_that_has_lost_a_container_since_is_told_to_be_incomplete() -> None:
     assert [lost[each] for each in shown] == [None, None, None, None, 0, 0, {}, ""], "nothing is known of it"
 
 
-def test_without_a_leader_the_status_of_a_moment_ago_is_told_as_such() -> None:
+def test_without_a_leader_the_status_of_a_moment_ago_is_reported_as_such() -> None:
     before = status(deployed())
     for recorded in (StatusRecord("deployed"), None):
         found, said = end(Client(None, recorded), before)
@@ -119,7 +119,7 @@ class Running(Client):
 
     def status(self) -> dict[str, Any]:
         if self.is_away:
-            raise Unavailable("nobody leads")
+            raise Unavailable("no leader")
         return status(self._cluster)
 
     def application_report(self, application: str) -> Any:
@@ -151,7 +151,7 @@ class Running(Client):
         return Launching(Deadline(60.0, self.clock), progress, Undo(progress))
 
 
-def test_deployment_is_waited_for_and_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_deployment_is_waited_for_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
     running = Running(FakeCluster())
     running._cluster.load()
     assert running.wait()["jobs"][0]["status"] == "deployed"
@@ -161,7 +161,7 @@ def test_deployment_is_waited_for_and_told_of(capsys: pytest.CaptureFixture[str]
     assert told.splitlines()[-1].endswith("all containers are warm")
 
 
-def test_deployment_that_takes_longer_is_told_with_what_it_waits_for() -> None:
+def test_deployment_that_takes_longer_is_reported_with_what_it_waits_for() -> None:
     running = Running(deployed())
     for is_away, state, why in (
         # Its status is of the deployment before.
@@ -189,7 +189,7 @@ def test_deployment_whose_applications_end_is_given_up_at_the_next_look_at_yarn(
     assert type(raised.value) is StandfastError
 
 
-def test_an_application_that_ends_between_two_questions_to_yarn_is_told_of(
+def test_an_application_that_ends_between_two_questions_to_yarn_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     running = Running(FakeCluster())
@@ -257,12 +257,12 @@ def test_job_that_joins_is_queued_once_and_waits_for_a_leader(monkeypatch: pytes
         assert queued == ["submit"]
         return applications
 
-    away, nobody = Unavailable("nobody answers"), StillQueued("nobody leads")
-    assert join(away, None, nobody, away, None) == ("a",)
+    away, leaderless = Unavailable("no answer"), StillQueued("no leader")
+    assert join(away, None, leaderless, away, None) == ("a",)
     with pytest.raises(ChangeRefused, match="no room"):
         join(None, ChangeRefused("no room"))
-    with pytest.raises(StillQueued, match="nobody leads"):
-        join(None, nobody)
+    with pytest.raises(StillQueued, match="no leader"):
+        join(None, leaderless)
     # It ended before its leader took the job: the submit starts it anew.
     running.states["a"] = "FINISHED"
-    assert join(None, nobody) == ()
+    assert join(None, leaderless) == ()

@@ -44,7 +44,7 @@ def commands(parser: argparse.ArgumentParser, *names: str) -> Iterator[tuple[tup
 COMMANDS = dict(commands(build_parser()))
 
 #: What does its work without a server, or with none of them.
-ASK_NOBODY = (("credentials", "show"), ("credentials", "issue"), ("local", "down"))
+ASK_NO_SERVER = (("credentials", "show"), ("credentials", "issue"), ("local", "down"))
 
 #: What is given to arguments for which any text will not do.
 VALUES = {"task": "0", "processor": "0", "hosts": "h1", "job": CLUSTER}
@@ -83,7 +83,7 @@ class RpcError(grpc.RpcError):
         return grpc.StatusCode.UNAVAILABLE
 
     def details(self) -> str:
-        return "nobody\nis there"
+        return "nothing\nis there"
 
 
 ZOOKEEPER = (
@@ -293,7 +293,7 @@ def test_every_command_ends_with_a_line_when_every_server_is_away(
 ) -> None:
     for names in COMMANDS:
         status = check(arguments_of(names, user), capsys)
-        assert status in ((0,) if names in ASK_NOBODY else (2, 3)), names
+        assert status in ((0,) if names in ASK_NO_SERVER else (2, 3)), names
 
 
 @pytest.mark.parametrize("case", RAISED)
@@ -306,7 +306,7 @@ def test_every_command_ends_with_a_line_whatever_a_port_raises(
     raised.clear()
     for names in COMMANDS:
         check(arguments_of(names, user), capsys)
-    assert error in raised, "nobody asks there"
+    assert error in raised, "no command asks there"
 
 
 def raise_from_a_command(error: Exception, patch: pytest.MonkeyPatch) -> int:

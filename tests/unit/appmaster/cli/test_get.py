@@ -1,4 +1,4 @@
-"""`standfast get`: who is asked, who is believed, and what is printed. Over real connections, on kernels in memory."""
+"""`standfast get`: which process is asked, which is believed, and what is printed, on kernels in memory."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def test_every_active_is_asked_and_the_one_that_has_the_key_answers(cluster: Clu
     cluster.produce(0, b"a", b"b", b"a")
     cluster.produce(1, b"b")
     (answer,) = cluster.answers(b"a")
-    who = {name: answer[name] for name in ("partition", "role", "epoch", "container")}
-    assert who == {"partition": 0, "role": "active", "epoch": 1, "container": "container_0"}
+    shown = {name: answer[name] for name in ("partition", "role", "epoch", "container")}
+    assert shown == {"partition": 0, "role": "active", "epoch": 1, "container": "container_0"}
     assert INT.load(base64.b64decode(answer["value"])) == 2
     assert [number for number, _ in cluster.asked] == [0], "one question for all tasks of a container"
 
@@ -168,7 +168,7 @@ def test_a_standby_answers_when_it_is_fresh_enough(cluster: Cluster) -> None:
 
 def test_a_former_active_is_not_believed(cluster: Cluster) -> None:
     cluster.produce(0, b"a")
-    # The leader has made the other copy active; the first one was told nothing, and answers as ever.
+    # The leader has made the other copy active; the first one got no order, and answers as ever.
     cluster.active, cluster.epoch = 1, 2
     cluster.containers[1].await_phase(Phase.TAILING)
     assert "container_1: it is" in cluster.complaint(b"a")
@@ -294,12 +294,12 @@ def search(*rounds: bool | Unavailable) -> Search:
 
 
 def test_a_key_is_looked_for_until_everybody_has_answered_or_the_time_is_over() -> None:
-    away, clock = Unavailable("nobody leads"), WaitClock()
+    away, clock = Unavailable("no leader"), WaitClock()
     get.find(search(away, False, True), Deadline(10.0, clock))
     assert clock.waits == 2
     for rounds, error, told in (
         ((away, False), StandfastError, "task 0: silent"),
-        ((False, away), Unavailable, "nobody leads"),
+        ((False, away), Unavailable, "no leader"),
     ):
         with pytest.raises(StandfastError, match=told) as raised:
             get.find(search(*rounds), Deadline(10.0, clock))

@@ -133,7 +133,7 @@ def test_a_host_that_is_asked_for_a_container_may_name_who_has_its_logs(*, is_ag
     assert [(each.container, each.name, each.text) for each in found] == [(FAILED, "host.log", "all of it")]
 
 
-def test_a_host_that_cannot_say_what_it_has_is_told_of_and_one_that_has_nothing_is_not() -> None:
+def test_a_host_that_cannot_say_what_it_has_is_named_and_one_that_has_nothing_is_not() -> None:
     # Its number is that of an answer.
     application = "application_1700000000000_0404"
     with serving({f"/ws/v1/node/apps/{application}": (503, "")}) as address:

@@ -1,4 +1,4 @@
-"""What is told of a job while nobody leads."""
+"""What is shown of a job while there is no leader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LASTING = (JobState.FAILED, JobState.UNDEPLOYED)
 
 
 @pytest.mark.parametrize("recorded", [each for each in JobState if each not in LASTING])
-def test_word_of_the_last_leader_is_told_as_such_unless_nothing_runs(recorded: JobState) -> None:
+def test_status_of_the_last_leader_is_shown_as_such_unless_nothing_runs(recorded: JobState) -> None:
     for running in (Running.YES, Running.UNKNOWN):
         status = state(recorded.value, running)
         assert status == recorded.value

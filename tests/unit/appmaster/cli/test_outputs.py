@@ -140,7 +140,7 @@ def test_progress_is_not_among_the_results_where_the_error_output_is_closed(
     assert capsys.readouterr().out == "[]\n"
 
 
-def test_what_was_made_is_undone_although_nobody_reads_that_any_more() -> None:
+def test_what_was_made_is_undone_although_its_output_is_closed() -> None:
     undone: list[str] = []
 
     def unfinished() -> None:
@@ -159,7 +159,7 @@ def test_what_was_made_is_undone_although_nobody_reads_that_any_more() -> None:
     ("error", "status"),
     [(BadConfiguration("no such job"), 2), (KeyboardInterrupt(), 130), (OSError(28, "full"), 3)],
 )
-def test_a_command_ends_as_it_does_although_nobody_reads_why(
+def test_a_command_ends_with_its_status_although_its_output_is_closed(
     give: Give, error: BaseException, status: int
 ) -> None:
     def run(_: argparse.Namespace) -> int:

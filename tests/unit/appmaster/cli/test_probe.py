@@ -94,7 +94,7 @@ def test_everything_that_is_wrong_there_is_named(ask: Ask) -> None:
     assert str(raised.value) == "job.python: one (on host h1)\njob.state.dir: two (on host h1)"
 
 
-def test_interpreter_that_does_not_run_is_told_from_an_application_that_fails(ask: Ask) -> None:
+def test_interpreter_that_does_not_run_is_not_taken_for_an_application_that_fails(ask: Ask) -> None:
     told = r"/opt/a b/python cannot be used:\n .* on h1 .* exit code 127"
     with pytest.raises(BadConfiguration, match=told):
         ask(Yarn("FINISHED", "FAILED", "Application driver failed with exit code 127"))

@@ -21,7 +21,7 @@ def test_what_no_cluster_can_be_called_is_refused_by_name(capsys: pytest.Capture
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a job file in order, whose servers nobody may ask."""
+    """Return a job file in order, whose servers may not be contacted."""
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.setattr("appmaster.cli.jobs.submit.Topics", None)
     (tmp_path / "yarn-site.xml").write_text("<configuration/>", encoding="utf-8")

@@ -138,7 +138,7 @@ def test_rollback_keeps_live_keys_and_added_tasks() -> None:
     assert parse(requested_settings(back)).batch_max_records == parse(FLAT).batch_max_records
 
 
-def test_a_password_is_told_of_but_not_shown() -> None:
+def test_a_password_is_mentioned_but_not_shown() -> None:
     found = changed(record(kafka__sasl__password="old one"), {"kafka.sasl.password": "new one"})
     assert found.described() == ("kafka.sasl.password: *** → *** (restart)",)
     assert found.differences[0].after == "new one"

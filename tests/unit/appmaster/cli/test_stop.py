@@ -56,7 +56,7 @@ def end(of: ClusterClient, deadline: Deadline, *, runs: bool = True) -> bool:
 
 
 @pytest.mark.parametrize("seconds", [30.0, math.inf])
-def test_job_that_does_not_end_is_told_with_what_its_end_waits_for(seconds: float) -> None:
+def test_job_that_does_not_end_is_reported_with_what_its_end_waits_for(seconds: float) -> None:
     for mine, told in (
         ({"status": "undeploying", "reasons": [WHY]}, f"{WHY}. The leader continues"),
         ({"status": "deployed", "is_wanted": True}, "no leader has loaded it. The leader continues"),
@@ -75,7 +75,7 @@ def test_job_that_ends_in_time_leaves_the_cluster_to_the_others() -> None:
 
 
 def test_end_is_asked_for_again_until_somebody_takes_it() -> None:
-    answers = [Unavailable("nobody answers"), Unavailable("nobody answers"), StillQueued("nobody leads")]
+    answers = [Unavailable("no answer"), Unavailable("no answer"), StillQueued("no leader")]
 
     def change(*_: Any, **__: Any) -> None:
         raise answers.pop(0)
@@ -87,7 +87,7 @@ def test_end_is_asked_for_again_until_somebody_takes_it() -> None:
 
 def test_job_of_which_nothing_runs_is_withdrawn_by_the_command_itself() -> None:
     def change(*_: Any, **__: Any) -> None:
-        raise Unavailable("nobody answers")
+        raise Unavailable("no answer")
 
     clock, of = WaitClock(), client(change)
     assert not end(of, Deadline(math.inf, clock), runs=False)
@@ -100,7 +100,7 @@ def test_job_on_a_pool_ends_through_a_leader_alone_and_leaves_the_pool(*, is_led
 
     def change(*_: Any, **__: Any) -> None:
         if not is_led:
-            raise Unavailable("nobody answers")
+            raise Unavailable("no answer")
 
     of = cast("Any", client(change, status="undeployed" if is_led else "deployed"))
     of.info = lambda: {"jobs": [{"job": "j", "is_wanted": False, "reasons": [], "status": "undeployed"}]}
@@ -147,7 +147,7 @@ def ending(*reasons: str, is_unfenceable: bool) -> dict[str, Any]:
     return cast("dict[str, Any]", found)
 
 
-def test_why_a_job_does_not_end_is_told_with_what_to_do() -> None:
+def test_why_a_job_does_not_end_is_reported_with_what_to_do() -> None:
     # Whatever the words are.
     said = blocked_by("flights", "shared", ending("because", is_unfenceable=True), "")
     assert said.startswith("because. ")

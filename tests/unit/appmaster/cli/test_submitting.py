@@ -154,7 +154,7 @@ def test_input_that_grew_is_adopted_only_if_it_may_and_another_or_a_smaller_one_
             define(job(tmp_path, setting), tasks, present, "")
 
 
-def test_changelog_that_does_not_do_is_told_before_anything_is_stopped(tmp_path: Path) -> None:
+def test_changelog_that_does_not_do_is_reported_before_anything_is_stopped(tmp_path: Path) -> None:
     brokers, asked = MemoryTopics(), job(tmp_path, "task.inputs.may.grow=true")
     there = cast("Topics", brokers)
     first = define(asked, 4, None, "")
@@ -168,7 +168,7 @@ def test_changelog_that_does_not_do_is_told_before_anything_is_stopped(tmp_path:
         check_changelog(asked, there, grown, JobRecord(first))
 
 
-def test_interpreter_that_nobody_named_stays_what_the_running_job_has(tmp_path: Path) -> None:
+def test_default_interpreter_stays_what_the_running_job_has(tmp_path: Path) -> None:
     assumed = job(tmp_path)
     running = {**assumed.flat, "job.python": "/opt/python"}
     assert assumed.keeping(running).config.python == "/opt/python"

@@ -36,7 +36,7 @@ def revision(number: int, code: str) -> JobDefinition:
 def test_a_part_grows_only_at_its_end_and_becomes_a_bundle_only_when_it_is_one(tmp_path: Path) -> None:
     store = BundleStore(tmp_path / "deep" / "down")
     assert store.append(DIGEST, 0, DATA[:10]) == 10
-    assert store.append(DIGEST, 5, DATA[5:20]) == 10, "of another upload: told where to go on"
+    assert store.append(DIGEST, 5, DATA[5:20]) == 10, "of another upload: the answer says where to continue"
     assert store.append(DIGEST, 10, DATA[10:]) == len(DATA)
     assert not store.has(DIGEST)
     store.complete(DIGEST, store.part(DIGEST))
@@ -61,7 +61,7 @@ def test_an_upload_and_a_fetch_of_one_bundle_do_not_write_into_each_other(tmp_pa
     with store.fetched(DIGEST).open("ab") as fetching:
         fetching.write(DATA[:1000])
         fetching.flush()
-        assert store.append(DIGEST, 0, DATA[:500]) == 500, "not told to go on where the other one is"
+        assert store.append(DIGEST, 0, DATA[:500]) == 500, "not continued at the position of the other one"
         store.append(DIGEST, 500, DATA[500:])
         store.complete(DIGEST, store.part(DIGEST))
         # The source still sends: it must not come behind what is complete.
@@ -163,7 +163,7 @@ def view(**more: object) -> CodeView:
     return replace(CodeView("a", 30_000, 1_000), **more)  # type: ignore[arg-type]
 
 
-def test_before_zookeeper_was_read_nobody_leads_and_nothing_is_done() -> None:
+def test_before_zookeeper_was_read_no_candidate_leads_and_nothing_is_done() -> None:
     assert rules.missing(view()) == (rules.UNKNOWN,)
     assert steps.plan(view(held=frozenset({"b1"}))) == ()
 
@@ -206,7 +206,7 @@ def test_a_fetch_that_failed_waits_longer_each_time_up_to_the_sync_time() -> Non
     assert pauses[-1] == 30_000
 
 
-def test_the_last_traces_of_deleted_code_go_only_when_nobody_holds_it() -> None:
+def test_the_last_traces_of_deleted_code_go_only_when_no_process_holds_it() -> None:
     def seen(*sources: BundleSource, leads: bool = True) -> tuple[steps.CodeStep, ...]:
         directory = Directory(frozenset({"a", "b"}), {"b1": sources}, deleted={"b1": 3})
         return steps.plan(rules.ticked(rules.learned(view(leads=leads), directory, 0), 1_000))
@@ -216,7 +216,7 @@ def test_the_last_traces_of_deleted_code_go_only_when_nobody_holds_it() -> None:
     assert seen(leads=False) == ()
 
 
-def test_what_takes_long_and_nobody_waits_for_comes_last() -> None:
+def test_what_takes_long_and_is_not_waited_for_comes_last() -> None:
     me = BundleSource("a", "h", 1)
     waits = (JobNeeds("j", 1, "b2"),)
     directory = Directory(frozenset({"a"}), {"b1": (), "b2": (me,)}, waits, deleted={"b1": 3})
@@ -277,7 +277,7 @@ def test_modules_that_are_too_large_for_zookeeper_once_they_are_packed_are_left_
     assert bundle_of(tmp_path) is None
 
 
-def test_what_nobody_has_named_for_long_is_marked_by_the_leader() -> None:
+def test_what_no_job_has_named_for_long_is_marked_by_the_leader() -> None:
     def marked(seen: CodeView, at_ms: int) -> list[steps.CodeStep]:
         found = steps.plan(rules.ticked(seen, at_ms))
         return [each for each in found if isinstance(each, steps.Condemn)]
@@ -296,7 +296,7 @@ def test_what_nobody_has_named_for_long_is_marked_by_the_leader() -> None:
     assert marked(rules.learned(seen, replace(alone, deleted={"b1": 1}), 500), 9_000) == []
 
 
-def test_what_is_in_the_way_of_a_jobs_code_is_told_with_its_begin_and_without_figures_that_run() -> None:
+def test_what_is_in_the_way_of_a_jobs_code_is_reported_with_its_begin_and_without_figures_that_run() -> None:
     waits = JobNeeds("j", 1, "b1", minimum=2)
     seen = rules.led(
         rules.learned(view(), Directory(frozenset({"a"}), {"b1": ()}, (waits,)), 700), leads=True

@@ -22,7 +22,7 @@ ME = BundleSource("a", "h", 1)
 
 
 class MemoryDirectory:
-    """A `CodeDirectory` that says what it is told to."""
+    """A `CodeDirectory` that says what the test sets."""
 
     def __init__(self, directory: Directory, clock: HandClock) -> None:
         self.directory = directory
@@ -84,7 +84,7 @@ class NoWay:
         self.published.append(bundle)
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
-        raise Transient("nobody gives it")
+        raise Transient("no candidate gives it")
 
     def forget(self, bundle: str) -> None:
         pass
@@ -165,12 +165,12 @@ def test_who_has_removed_what_was_just_uploaded_does_not_say_that_he_holds_it(tm
         assert directory.announced == []
 
 
-def test_what_could_not_be_had_is_fetched_later_told_of_and_published(tmp_path: Path) -> None:
+def test_what_could_not_be_had_is_fetched_later_reported_and_published(tmp_path: Path) -> None:
     clock, way = held(), LateWay()
     other = BundleSource("b", "h", 2)
     directory = MemoryDirectory(Directory(frozenset({"a", "b"}), {DIGEST: (other,)}), clock)
     with running(directory, BundleStore(tmp_path), clock, way) as service:
-        soon(lambda: DIGEST in service.view.failures, "nobody gives it")
+        soon(lambda: DIGEST in service.view.failures, "no candidate gives it")
         directory.say()
         assert way.asked == 1
         clock.advance(30)
@@ -180,7 +180,7 @@ def test_what_could_not_be_had_is_fetched_later_told_of_and_published(tmp_path: 
         assert way.published == [DIGEST]
 
 
-def test_error_that_nobody_foresaw_ends_the_thread_and_so_the_candidate(tmp_path: Path, died: Died) -> None:
+def test_unexpected_error_ends_the_thread_and_so_the_candidate(tmp_path: Path, died: Died) -> None:
     clock = held()
     directory = MemoryDirectory(Directory(), clock)
 

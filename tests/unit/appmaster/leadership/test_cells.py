@@ -168,7 +168,7 @@ class Lab:
         return self.events.get(timeout=PATIENCE_SECONDS)
 
     def await_tries(self, *numbers: int) -> None:
-        """Return once nobody tries to connect to these cells any more, to any if none is named."""
+        """Return once nothing tries to connect to these cells any more, to any if none is named."""
         names = {f"cell-{each}" for each in numbers or self.present}
         for each in threading.enumerate():
             if each.name in names:
@@ -191,7 +191,7 @@ def test_take_over_tells_of_every_cell_and_what_runs_there(lab: Lab) -> None:
     assert lab.of(1).told == ["start"]
 
 
-def test_error_that_nobody_foresaw_concerns_its_cell_alone(lab: Lab, died: Died) -> None:
+def test_unexpected_error_concerns_its_cell_alone(lab: Lab, died: Died) -> None:
     lab.dead.add(2)
     lab.errors[2] = ValueError("planted")
     events = lab.take_over()
@@ -344,7 +344,7 @@ def test_only_the_first_leader_waits_for_starting_cells_and_not_for_ever(lab: La
     ]
 
 
-def test_requests_go_to_the_cell_that_is_asked_and_releases_to_whoever_knows_them(lab: Lab) -> None:
+def test_requests_go_to_the_cell_that_is_asked_and_releases_to_the_cell_that_knows_them(lab: Lab) -> None:
     lab.take_over()
     lab.under_test.request(5, "h2", 2)
     lab.under_test.release("a1_01/s_0")
@@ -358,7 +358,7 @@ def test_requests_go_to_the_cell_that_is_asked_and_releases_to_whoever_knows_the
     assert away.next() == happened.RequestRefused(5, "cell 2 does not answer", 7)
 
 
-def test_lost_cell_is_told_of_once_and_found_again(lab: Lab) -> None:
+def test_lost_cell_is_reported_once_and_found_again(lab: Lab) -> None:
     lab.take_over()
     lab.under_test.start()
     lab.silent.add(2)

@@ -1,4 +1,4 @@
-"""The election: one leads, a dead one is seized from, a lease that ran out forbids acting, and who left is out."""
+"""The election: one leads, a dead one is seized from, a lease that ran out forbids acting, and one that left is out."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def test_leader_that_only_this_candidate_cannot_reach_leads_on(ensemble: Ensembl
     assert leads(first)
 
 
-def test_server_that_lags_behind_deposes_nobody(ensemble: Ensemble, clock: Clock) -> None:
+def test_server_that_lags_behind_deposes_no_leader(ensemble: Ensemble, clock: Clock) -> None:
     first = ensemble.led()
     ensemble.stale_beat = ensemble.beat
     ensemble.confirmed.clear()
@@ -336,7 +336,7 @@ def test_candidate_that_stood_still_itself_begins_to_look_anew(ensemble: Ensembl
 def test_election_of_unknown_outcome_is_won_again_under_the_next_epoch(ensemble: Ensemble) -> None:
     ensemble.lost_answers = 1
     candidate = ensemble.stand("a")
-    assert candidate.enter() == 2, "its own record stands in nobody's way"
+    assert candidate.enter() == 2, "its own record is no obstacle"
     assert ensemble.record is not None
     assert ensemble.record.epoch == 2
     assert leads(candidate)
@@ -465,7 +465,7 @@ def test_who_leaves_the_queue_leads_no_more(ensemble: Ensemble) -> None:
     assert second.outcome() == [0]
     first.leave("over")
     first.give_up()
-    assert ensemble.record is None, "nobody is left in the queue"
+    assert ensemble.record is None, "no candidate is left in the queue"
 
 
 def test_servers_that_are_away_are_waited_for(ensemble: Ensemble) -> None:

@@ -41,7 +41,7 @@ def loaded(job: JobRecord, status: StatusRecord | None = None) -> Loaded:
 
 
 class Leader:
-    """A view that is told what is loaded."""
+    """A view that receives what is loaded."""
 
     def __init__(self, racks: Mapping[str, str] = MappingProxyType({})) -> None:
         self.view = ClusterView(epoch=1)
@@ -79,7 +79,7 @@ def test_where_hosts_stand_is_known_before_a_cell_answers_that_has_them() -> Non
     }
 
 
-def test_a_job_that_cannot_be_led_is_told_of_and_the_others_are_led() -> None:
+def test_a_job_that_cannot_be_led_is_reported_and_the_others_are_led() -> None:
     leader = Leader()
     jobs: dict[str, Loaded | Exception] = {
         "j1": loaded(record("j1")),
@@ -95,9 +95,7 @@ def test_a_job_that_cannot_be_led_is_told_of_and_the_others_are_led() -> None:
     assert set(leader.loading.records) == {"j1"}
     assert set(leader.loading.unreadable) == {"j2", "j3", "j4", "j5", "j6"}
     assert "of.tomorrow" in leader.loading.unreadable["j2"]
-    assert "KeyError: 'planted'" in leader.loading.unreadable["j5"], (
-        "nor does one that nobody foresaw stop others"
-    )
+    assert "KeyError: 'planted'" in leader.loading.unreadable["j5"], "nor does an unexpected one stop others"
     assert "AttributeError" in leader.loading.unreadable["j6"]
     # One that was led before goes on as it was.
     leader.load({"j1": BadConfiguration("not a record any more")})
@@ -120,9 +118,9 @@ def test_a_job_that_waits_for_code_is_known_and_an_update_that_waits_is_a_note()
     assert leader.view.jobs["j2"].notes == ("revision 2: waiting for a source",)
     leader.load({"j1": loaded(record("j1", code="c1", activated=1)), "j2": loaded(updated)})
     assert leader.view.jobs["j1"].quarantined == ""
-    leader.quarantined = {"j2": "nobody holds it"}
+    leader.quarantined = {"j2": "no candidate holds it"}
     leader.load({"j1": loaded(record("j1", code="c1", activated=1)), "j2": loaded(updated)})
-    assert leader.view.jobs["j2"].quarantined == "nobody holds it"
+    assert leader.view.jobs["j2"].quarantined == "no candidate holds it"
 
 
 def test_a_job_that_is_gone_is_forgotten_and_so_is_the_old_run_of_one_of_its_name() -> None:

@@ -53,7 +53,7 @@ def test_a_new_attempt_makes_way_when_that_may_help(
     assert cell_sharing_host(mine, cells, lambda: alive, lambda _: False) == found
 
 
-def test_a_dead_master_is_in_nobody_s_way() -> None:
+def test_a_dead_master_is_no_obstacle() -> None:
     assert number_of("container_e01_1700000000000_0002_11") == 11, "attempts are counted by YARN"
     asked: list[str] = []
 

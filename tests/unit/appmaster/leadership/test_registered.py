@@ -1,4 +1,4 @@
-"""What is registered helps a new leader: whom to expect of a silent cell, where each listens, and who has gone."""
+"""What is registered helps a new leader: what to expect of a silent cell, where each listens, and what has gone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_of_a_cell_that_answers_who_is_listed_is_expected_where_it_registered() 
     events = with_registered([FOUND, LISTED], [registered("a1_01_2", 1)], 7)
     assert events == [FOUND, happened.ContainerExpected("a1_01_2", "a1_01/s_0", 7, 1, "a1_01", "h9", 40)]
     assert with_registered([FOUND, LISTED], [], 7) == [FOUND, LISTED], "it need not have registered"
-    assert with_registered([FOUND], [registered("a1_01_9", 1)], 7) == [FOUND], "who is not listed is not"
+    assert with_registered([FOUND], [registered("a1_01_9", 1)], 7) == [FOUND], "what is not listed is not"
 
 
 def test_of_a_cell_that_is_silent_or_lost_those_are_expected_that_its_present_attempt_started() -> None:
@@ -77,7 +77,7 @@ def followed(registry: Registry, view: ClusterView) -> list[Event]:
     return told
 
 
-def test_who_unregisters_while_it_is_waited_for_is_told_of() -> None:
+def test_a_container_that_unregisters_while_it_is_waited_for_is_reported() -> None:
     registry = Registry("c1", "c2")
     told = followed(registry, waiting_for("c1", "c2"))
     assert told == []
@@ -87,4 +87,4 @@ def test_who_unregisters_while_it_is_waited_for_is_told_of() -> None:
     assert followed(registry, waiting_for("c1")) == [], "the grace decides"
     idle = Registry("c1")
     followed(idle, waiting_for())
-    assert idle.watch is None, "nobody is watched when nobody is waited for"
+    assert idle.watch is None, "nothing is watched when nothing is waited for"

@@ -27,7 +27,7 @@ from tests.unit.appmaster.changes.test_operations import CONFIG
 
 
 class Servers:
-    """ZooKeeper with a record of who leads, and no job; it does not answer some of the time. It has every role."""
+    """ZooKeeper with the record of a leader, and no job; it does not answer some of the time. It has every role."""
 
     epoch = 0
 
@@ -138,7 +138,7 @@ class Lab:
             self.clock,
             self.servers,
             self.cells,
-            as_any(None),  # nobody is told anything
+            as_any(None),  # nothing is announced
             as_any(None),  # nothing is fenced
             resign=self.election.leave,
             reload=lambda: None,
@@ -189,7 +189,7 @@ def test_drained_hosts_are_known_from_the_first_turn_and_not_needed_to_lead(
 
 
 @pytest.mark.parametrize("error", [NoNodeError("planted"), KeyError("planted"), BadConfiguration("planted")])
-def test_job_that_cannot_be_read_keeps_nobody_from_leading_the_others(lab: Lab, error: Exception) -> None:
+def test_job_that_cannot_be_read_does_not_prevent_leading_the_others(lab: Lab, error: Exception) -> None:
     good = JobRecord(JobDefinition("j1", "run1", {**CONFIG, "job.name": "j1"}, "changelog", "group", 4))
     lab.servers.records = {"j1": good, "odd": error}
     lab.lead()

@@ -264,7 +264,7 @@ def registered(cluster: FakeCluster, container: str, attempt: str) -> Presence:
     return cluster.view.containers[container].presence
 
 
-def test_container_that_nobody_expected_serves_where_its_cell_cannot_be_asked(cluster: FakeCluster) -> None:
+def test_unexpected_container_serves_where_its_cell_cannot_be_asked(cluster: FakeCluster) -> None:
     present = cluster.attempts[1]
     assert registered(cluster, "unexpected", present) is Presence.ORPHAN
     cluster.attempts.pop(1)
@@ -367,7 +367,7 @@ def test_requests_to_a_cell_go_with_it_and_are_made_anew_elsewhere() -> None:
     cluster.lose_cell(1)
     cluster.run(100)
     assert {each.cell for each in cluster.view.requests.values()} == {2}
-    assert not any(each.failures_ms for each in cluster.view.attempts.values()), "nobody is to blame"
+    assert not any(each.failures_ms for each in cluster.view.attempts.values()), "no host is blamed"
     cluster.grants_nothing = False
     cluster.settle(10_000)
 
@@ -384,7 +384,7 @@ def test_nothing_is_asked_for_while_no_cell_answers(cluster: FakeCluster) -> Non
     assert {each.attempt for each in cluster.processes.values() if each.replicas} == {cluster.attempts[2]}
 
 
-def test_hosts_are_known_while_nobody_can_be_asked_for_them(cluster: FakeCluster) -> None:
+def test_hosts_are_known_while_no_cell_can_be_asked_for_them(cluster: FakeCluster) -> None:
     cluster.tell(happened.HostsKnown(()))
     assert {each.name for each in cluster.view.offers} == set(cluster.hosts), "their cells have them"
     for cell in (1, 2):

@@ -227,7 +227,7 @@ def test_copy_is_not_filled_beside_one_on_the_same_host_that_is_not_closed() -> 
     assert cluster.record(0).hosts[1] == "h3"
 
 
-def test_new_partitions_become_tasks_and_disturb_nobody() -> None:
+def test_new_partitions_become_tasks_and_disturb_no_other() -> None:
     cluster = deployed(tasks=4)
     owners = actives(cluster)
     cluster.load(tasks=6)
@@ -264,7 +264,7 @@ def test_command_about_a_container_begins_with_all_of_it_at_once() -> None:
 @pytest.mark.parametrize(
     ("standbys", "is_mixed"), [(1, False), (0, False), (1, True)], ids=["standbys", "none", "mixed"]
 )
-def test_drained_host_is_emptied_and_nobody_fails(standbys: int, is_mixed: bool) -> None:
+def test_drained_host_is_emptied_and_nothing_fails(standbys: int, is_mixed: bool) -> None:
     hosts = ("h1", "h2", "h3", "h4")
     cluster = deployed(tasks=9, containers=3, standbys=standbys, is_mixed=is_mixed, hosts=hosts)
     host = cluster.active_process(0).host
@@ -467,7 +467,7 @@ def test_host_of_a_standby_that_makes_way_is_asked_for_as_long_as_the_actives_ow
 
 
 def test_host_of_a_standby_that_makes_way_is_asked_for_at_once_whatever_was_in_vain_before() -> None:
-    """Nobody is active from then on: the waits after earlier requests have had their time."""
+    """No copy is active from then on: the waits after earlier requests have had their time."""
     patient = replace(RESTART, retry_backoff_ms=20_000, retry_backoff_max_ms=60_000)
     cluster = deployed(policy=patient, hosts=("h1", "h2"))
     loses_the_active_s_host(cluster)
@@ -606,7 +606,7 @@ def test_process_that_dies_at_one_offset_again_and_again_is_not_given_to_the_nex
     assert "SIGSEGV" in job.reasons[0]
 
 
-def test_end_of_a_process_that_ran_several_tasks_is_nobodys_failure_and_parts_them() -> None:
+def test_end_of_a_process_that_ran_several_tasks_is_no_failure_of_one_and_parts_them() -> None:
     cluster = mixed(policy=PlannerPolicy(retry_count=-1))
     together = [
         task.partition
@@ -650,7 +650,7 @@ def test_end_of_a_process_is_put_down_to_the_input_that_was_run_then() -> None:
     report(InputFailures(10, 1, "the process died"))
     process = report(InputFailures(10, 1, "the process died", "also"))
     known = known_failures(cluster)
-    assert (known.count, known.topic) == (1, "also"), "told, though nothing has failed once more"
+    assert (known.count, known.topic) == (1, "also"), "reported, though nothing has failed once more"
     cluster.crash(process.skein_id, ran(0))
     cluster.run(500)
     known = known_failures(cluster)
@@ -889,7 +889,7 @@ def test_a_request_of_a_standby_that_may_stay_after_all_goes_back(state: Request
 
 
 def hosts_of(cluster: FakeCluster, is_meant: Callable[[Wanted], bool]) -> set[str]:
-    """Return the hosts of the containers that were told last to hold such replicas."""
+    """Return the hosts of the containers that were last ordered to hold such replicas."""
     return {each.host for each in cluster.processes.values() for wanted in each.wanted if is_meant(wanted)}
 
 
@@ -910,7 +910,7 @@ def pause(cluster: FakeCluster, *hosts: str) -> None:
     cluster.run(2_000)
 
 
-def test_a_pause_is_told_to_every_standby_kept_by_the_next_leader_and_nothing_else_is_done() -> None:
+def test_a_pause_is_sent_to_every_standby_kept_by_the_next_leader_and_nothing_else_is_done() -> None:
     cluster = deployed()
     pause(cluster, EVERY_HOST)
     assert paused(cluster) == standbys(cluster) != set()

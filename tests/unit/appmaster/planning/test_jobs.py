@@ -255,7 +255,7 @@ def add_stray(cluster: Jobs) -> None:
     )
 
 
-def test_a_container_that_nobody_remembers_is_given_back_although_a_job_has_ended() -> None:
+def test_an_unknown_container_is_given_back_although_a_job_has_ended() -> None:
     cluster = two()
     cluster.ask("other", is_wanted=False)
     cluster.run(4_000)
@@ -267,7 +267,7 @@ def test_a_container_that_nobody_remembers_is_given_back_although_a_job_has_ende
     assert cluster.job("job").state is JobState.DEPLOYED
 
 
-def test_a_job_that_yarn_gives_nothing_asks_with_a_back_off_and_holds_nobody_up() -> None:
+def test_a_job_that_yarn_gives_nothing_asks_with_a_back_off_and_holds_no_other_up() -> None:
     class Refused(Jobs):
         def obey(self, action: todo.Action) -> None:
             if isinstance(action, todo.RequestContainer) and job_of(action.slot) == "other":
@@ -315,7 +315,7 @@ def test_a_replica_that_tells_of_a_topic_that_was_made_again_ends_its_job_at_onc
     cluster.run(4_000)
     assert cluster.job("other").reasons == (detail,)
     assert cluster.job("job").state is JobState.DEPLOYED
-    # What was told of the former revision is over.
+    # What was reported of the former revision is over.
     cluster.brings(JobState.DEPLOYED, revision=2)
 
 
@@ -359,7 +359,7 @@ def test_an_update_that_is_refused_stops_where_it_is_until_the_next_one() -> Non
     assert {each.revisions["other"] for each in processes if each} == {3}
 
 
-def test_what_is_noted_of_topics_is_told() -> None:
+def test_what_is_noted_of_topics_is_reported() -> None:
     cluster = two()
     cluster.tell(
         happened.TopicNoted("other", "out", "output", "it is another one", "a", "b", is_changed=True)
@@ -367,7 +367,7 @@ def test_what_is_noted_of_topics_is_told() -> None:
     assert "topic_changed" in cluster.kinds()
 
 
-def test_a_changelog_at_risk_is_told_once_and_ends_nothing() -> None:
+def test_a_changelog_at_risk_is_reported_once_and_ends_nothing() -> None:
     cluster = two()
     cluster.run(4_000)
     for _ in range(2):

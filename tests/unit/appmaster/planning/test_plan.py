@@ -131,7 +131,7 @@ def test_a_silent_host_that_answers_again_in_time_has_lost_nothing(cluster: Fake
     assert "container_lost" not in cluster.kinds()
 
 
-def test_nobody_who_speaks_is_asked_at_the_port(cluster: FakeCluster) -> None:
+def test_no_container_that_reports_is_probed_at_its_port(cluster: FakeCluster) -> None:
     cluster.run(5_000)
     assert not cluster.did(todo.ProbePort)
 
@@ -237,11 +237,11 @@ def look_in_vain(cluster: FakeCluster) -> None:
 
 
 def verdicts(cluster: FakeCluster) -> list[todo.Action]:
-    """Return whom the leader would declare lost now, or its doubt in itself."""
+    """Return what the leader would declare lost now, or its doubt in itself."""
     return [each for each in plan(cluster.view) if isinstance(each, (todo.DeclareLost, todo.DoubtSelf))]
 
 
-def test_leader_that_had_no_time_to_look_judges_nobody(cluster: FakeCluster) -> None:
+def test_leader_that_had_no_time_to_look_judges_no_container(cluster: FakeCluster) -> None:
     """It turns, but the thread that hears containers and looks at ports gets no processor time."""
     for _ in range(50):
         cluster.now_ms += 100
@@ -302,7 +302,7 @@ def test_undeploy_takes_the_active_away_then_fences_then_stops(cluster: FakeClus
     assert all(each.record.active is None for each in cluster.versions.values())
 
 
-def test_container_that_yarn_gave_to_nobody_is_told_to_exit(cluster: FakeCluster) -> None:
+def test_container_that_no_leader_requested_is_told_to_exit(cluster: FakeCluster) -> None:
     cluster.tell(happened.ContainerRegistered("orphan", "s_98", 98, "h1", 1, 0, (), (), cluster.now_ms))
     assert any(isinstance(each, todo.SendExit) and each.container == "orphan" for each in plan(cluster.view))
 

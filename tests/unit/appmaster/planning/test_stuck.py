@@ -66,7 +66,7 @@ def test_promotion_that_hangs_is_given_up_for_another_copy(phase: Phase, restart
     settles(cluster)
 
 
-def test_nobody_is_given_up_while_there_is_no_other_copy() -> None:
+def test_no_copy_is_given_up_while_there_is_no_other() -> None:
     cluster, process = hung(standbys=1)
     cluster.grants_nothing = True
     before = cluster.view.records
@@ -113,7 +113,7 @@ def test_broker_that_is_away_for_everybody_costs_no_failover_nor_does_its_return
     assert "failover_started" not in cluster.kinds()
 
 
-def test_time_for_which_the_leader_stood_still_is_held_against_nobody() -> None:
+def test_time_for_which_the_leader_stood_still_counts_against_no_container() -> None:
     cluster, process = hung()
     cluster.run(5_000)
     cluster.now_ms += 2 * BOUND_MS

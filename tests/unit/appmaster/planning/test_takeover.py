@@ -1,4 +1,4 @@
-"""What a successor makes of records and inventories, and of time that passed for nobody."""
+"""What a successor makes of records and inventories, and of time that counts for no container."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_host_with_a_container_that_was_not_heard_yet_is_not_clear() -> None:
 
 
 def test_host_with_a_container_that_has_not_heeded_its_orders_is_not_clear() -> None:
-    """It may be about to open what it was told to, although it reports nothing of it yet."""
+    """It may be about to open what it was ordered to, although it reports nothing of it yet."""
     cluster = deployed()
     told = cluster.view.containers[cluster.active_process(0).container]
     cohort = cohorts_of(cluster)
@@ -220,7 +220,7 @@ def paused() -> Paused:
     return Paused(cluster)
 
 
-def test_leader_that_was_paused_for_two_seconds_takes_nobody_for_lost(paused: Paused) -> None:
+def test_leader_that_was_paused_for_two_seconds_takes_no_container_for_lost(paused: Paused) -> None:
     """Shorter than its session, as long as the containers' time-out; what they sent is still in its sockets."""
     paused.turn(paused.heartbeats())
     for pause in (2_000, 2_500, SESSION_MS - 500):
@@ -229,7 +229,7 @@ def test_leader_that_was_paused_for_two_seconds_takes_nobody_for_lost(paused: Pa
         paused.now_ms += 50
         paused.turn(paused.heartbeats())
     assert paused.lost() == []
-    # Who says nothing although the leader listens is lost all the same.
+    # A silent container is still lost although the leader listens.
     dead = next(iter(paused.cluster.processes.values())).container
     for _ in range(60):
         paused.now_ms += 50
@@ -281,7 +281,7 @@ def looked_at(
     lasts_ms: int,
     still: Collection[str] = (),
 ) -> dict[str, tuple[int, str]]:
-    """Return who of a container on each host is lost to a new leader, after how long and why, if nobody comes to it.
+    """Return which container of each host is lost to a new leader, after how long and why, if none connects to it.
 
     ``answers`` tells of a host whether it answers at the container's port, and whether the process does. On the hosts
     ``still`` its witness sees it standing still. A container without a host is being launched: it is listed, and has
@@ -322,7 +322,7 @@ def looked_at(
     return lost
 
 
-def test_new_leader_waits_for_nobody_for_as_long_as_it_was_a_follower() -> None:
+def test_new_leader_waits_for_no_container_for_as_long_as_it_was_a_follower() -> None:
     """A process answers at its port, and its session may live: it does not come all the same. Another is launched."""
     policy = PlannerPolicy()
     lost = looked_at(lambda host: (True, True), hosts=("h1", ""), lasts_ms=policy.launch_timeout_ms + 500)
@@ -349,7 +349,7 @@ def test_new_leader_waits_for_a_silent_host_no_longer_than_a_leader_of_long_stan
     assert lost["a1_h4"][1] == "silent: since the new leader took over, its process stands still"
 
 
-def test_new_leader_that_reaches_nearly_nobody_waits_for_the_whole_grace() -> None:
+def test_new_leader_that_reaches_hardly_any_container_waits_for_the_whole_grace() -> None:
     policy = PlannerPolicy()
     lost = looked_at(
         lambda host: (host == "h4", host == "h4"),

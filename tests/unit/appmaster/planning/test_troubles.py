@@ -55,7 +55,7 @@ def test_a_deployed_job_whose_code_fails_says_so_with_the_traceback(cluster: Fak
     assert (job_of(cluster)["reasons"], job_of(cluster)["traceback"]) == ([], "")
 
 
-def test_what_is_got_over_is_not_told_when_a_job_fails_of_something_else(cluster: FakeCluster) -> None:
+def test_what_is_got_over_is_not_reported_when_a_job_fails_of_something_else(cluster: FakeCluster) -> None:
     """Whether it was ever in a status or not: between two turns a failure may come and go."""
     process = cluster.active_process(0)
     for failures, traceback in ((FAILURES, TRACEBACK), (None, "")):
@@ -114,7 +114,7 @@ def given_up(offset: int, how: LeftOut = LeftOut.SKIPPED) -> GivenUp:
     return GivenUp("in", offset, how, "ValueError", "no number", at_ms=1_700_000_000_000 + offset)
 
 
-def test_each_record_that_is_given_up_is_told_once(cluster: FakeCluster) -> None:
+def test_each_record_that_is_given_up_is_reported_once(cluster: FakeCluster) -> None:
     report(cluster, skipped=1, given_up=(given_up(4),))
     report(cluster, skipped=2, dead_lettered=1, given_up=(given_up(4), given_up(9, LeftOut.DEAD_LETTER)))
     report(cluster, given_up=(given_up(9, LeftOut.DEAD_LETTER),))
@@ -132,7 +132,7 @@ def test_each_record_that_is_given_up_is_told_once(cluster: FakeCluster) -> None
     assert (second.data["offset"], second.data["how"]) == (9, "dead-letter")
 
 
-def test_of_more_than_a_report_names_it_is_told_how_many_there_were(cluster: FakeCluster) -> None:
+def test_of_more_than_a_report_names_the_number_is_reported(cluster: FakeCluster) -> None:
     report(cluster, skipped=1, given_up=(given_up(0),))
     report(cluster, skipped=101, given_up=tuple(map(given_up, range(93, 101))))
     told = cluster.news("record_given_up")
@@ -140,7 +140,7 @@ def test_of_more_than_a_report_names_it_is_told_how_many_there_were(cluster: Fak
     assert [each.data.get("unnamed") for each in told] == [None, 92, *[None] * 7]
 
 
-def test_what_was_given_up_while_nobody_led_is_told_by_the_next_leader(cluster: FakeCluster) -> None:
+def test_what_was_given_up_without_a_leader_is_reported_by_the_next_leader(cluster: FakeCluster) -> None:
     report(cluster, skipped=1, given_up=(given_up(4),))
     cluster.elect(2)
     report(cluster, skipped=1, given_up=(given_up(4),))

@@ -22,7 +22,7 @@ def shape(replicas: int = 3, in_sync: int = 2, *, unclean: bool = False) -> Topi
 
 def test_nothing_is_said_of_what_is_as_it_should_be() -> None:
     assert list(warnings(Brokers(three(), {"out": SAFE, "__transaction_state": SAFE}))) == []
-    assert list(warnings(Brokers({}, {}))) == [], "nothing can be told, and the job is checked elsewhere"
+    assert list(warnings(Brokers({}, {}))) == [], "nothing is known, and the job is checked elsewhere"
 
 
 def test_brokers_that_leave_markers_out_are_named_with_the_releases_that_do_not() -> None:

@@ -63,7 +63,7 @@ def test_another_input_or_changelog_stops_the_job(topic: str) -> None:
 
 
 @pytest.mark.parametrize("topic", ["out", "dead"])
-def test_another_output_is_written_to_and_told(topic: str) -> None:
+def test_another_output_is_written_to_and_reported(topic: str) -> None:
     judged = judge(DEFINITION, CONFIG, {**FOUND, topic: "another"})
     assert judged.obstacle == ""
     assert judged.topics == {**RECORDED, topic: TopicIdentity("another")}
@@ -75,7 +75,7 @@ def test_another_output_is_written_to_and_told(topic: str) -> None:
     )
 
 
-def test_a_missing_topic_is_told_as_that() -> None:
+def test_a_missing_topic_is_reported_as_that() -> None:
     judged = judge(DEFINITION, CONFIG, {"in": "id of in", "out": "id of out"})
     assert judged.missing == (
         "also, an input, does not exist",

@@ -1,4 +1,4 @@
-"""Partitions that are added to a job's input: adopted when they may be, else told of."""
+"""Partitions that are added to a job's input: adopted when they may be, else reported."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_added_partitions_become_tasks_after_the_changelog_has_them(topics: Fake
     assert reloads == []
 
 
-def test_added_partitions_that_may_not_be_tasks_are_told_of_once(topics: FakeTopics) -> None:
+def test_added_partitions_that_may_not_be_tasks_are_reported_once(topics: FakeTopics) -> None:
     records, reloads = FakeRecords(topics), list[None]()
     looking = growth(topics, records, reloads)
     topics.partitions["input"] = 6
@@ -191,7 +191,9 @@ def test_ids_are_recorded_once_and_a_topic_that_was_made_again_is_an_obstacle(to
     assert looking.found["j"].notes == "changelog, the changelog, does not exist (any more)"
 
 
-def test_a_changelog_that_deletes_is_told_within_a_minute_and_until_it_is_mended(topics: FakeTopics) -> None:
+def test_a_changelog_that_deletes_is_reported_within_a_minute_and_until_it_is_mended(
+    topics: FakeTopics,
+) -> None:
     records, reloads = FakeRecords(topics), list[None]()
     looking = growth(topics, records, reloads)
     looks = round(60 / input_growth.LOOK_SECONDS)
@@ -223,7 +225,9 @@ def test_a_changelog_that_deletes_is_told_within_a_minute_and_until_it_is_mended
     assert len(reloads) == told + 1
 
 
-def test_a_policy_that_may_not_be_asked_for_keeps_nothing_else_from_being_told(topics: FakeTopics) -> None:
+def test_a_policy_that_may_not_be_asked_for_keeps_nothing_else_from_being_reported(
+    topics: FakeTopics,
+) -> None:
     looking = growth(topics, FakeRecords(topics), list[None]())
     topics.may_describe_settings = False
     topics.partitions["input"] = 6

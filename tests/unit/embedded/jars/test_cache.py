@@ -190,7 +190,7 @@ def test_a_spoilt_jar_is_noticed_by_its_size_and_by_verify_and_fetched_again(cac
     cache.verify("both")
 
 
-def test_a_set_that_nobody_defined_is_refused(cache: JarCache) -> None:
+def test_an_undefined_set_is_refused(cache: JarCache) -> None:
     with pytest.raises(BadConfiguration, match="there is no set of jars 'none'; there are both, newer"):
         cache.require("none")
 
@@ -227,7 +227,7 @@ def test_a_repository_that_cannot_be_reached_is_a_matter_of_the_network(
     )
 
 
-def test_what_can_be_known_before_is_told_before_anything_is_downloaded(cache: JarCache) -> None:
+def test_what_can_be_known_before_is_reported_before_anything_is_downloaded(cache: JarCache) -> None:
     fails(
         with_environment(cache, STANDFAST_IVY_SETTINGS="/nowhere/settings.xml"),
         "STANDFAST_IVY_SETTINGS names /nowhere/settings.xml",

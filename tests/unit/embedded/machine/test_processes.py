@@ -63,7 +63,7 @@ def test_a_process_is_seen_with_command_and_environment(spawn: Spawn) -> None:
     assert 0 <= uptime_seconds(identity_of(process)) < 60
 
 
-def test_nobody_is_seen_where_nobody_is() -> None:
+def test_no_process_is_seen_where_none_is() -> None:
     assert process_info(1 << 22) is None
     assert environment_of(1 << 22) == {}
     assert command_of(1 << 22) == ()
@@ -119,7 +119,7 @@ def test_the_mark_the_ancestors_and_the_working_directory_all_show_whose_a_proce
     assert stranger.poll() is None
 
 
-def test_a_detached_process_is_nobodys_child_and_writes_to_its_log(tmp_path: Path) -> None:
+def test_a_detached_process_has_no_parent_here_and_writes_to_its_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     identity = start_detached(
         ["sh", "-c", "echo written; echo loudly >&2; exec sleep 100"],

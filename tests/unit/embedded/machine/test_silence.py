@@ -1,4 +1,4 @@
-"""Ports that answer nobody although the kernel would accept in a held process's name."""
+"""Ports that do not answer although the kernel would accept in a held process's name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOST = "127.0.0.77"
 
 
 @pytest.mark.parametrize(("family", "listeners"), [(socket.AF_INET6, 1), (socket.AF_INET, 3)])
-def test_silenced_port_answers_nobody(family: socket.AddressFamily, listeners: int) -> None:
+def test_silenced_port_does_not_answer(family: socket.AddressFamily, listeners: int) -> None:
     with contextlib.ExitStack() as open_ones:
         port = 0
         for _ in range(listeners):

@@ -122,7 +122,7 @@ def test_a_process_that_stood_still_does_not_make_up_for_the_heartbeats_it_misse
     session.wait_for(Heartbeat)
     stream.send(Report(1, ()))
     session.wait_for(Report, lambda each: each.number == 1)
-    assert beats(session) == [1], "no sooner than told"
+    assert beats(session) == [1], "no sooner than asked"
     now[0] += 600
     # The one that is late, and the one behind it on time.
     session.wait_for(Heartbeat, lambda each: each.sequence == 3)
@@ -153,7 +153,7 @@ def test_orders_are_posted_in_order(leader: ScriptedLeader, news: News) -> None:
     session = leader.session()
     sent = [session.assign(number) for number in range(1, 51)]
     session.exit(epoch=4)
-    # That the connection stands is told by another thread: it may come between the first orders.
+    # That the connection stands is reported by another thread: it may come between the first orders.
     told = [each for each in news.take(52) if not isinstance(each, StreamConnected)]
     assert told == [
         *(AssignmentReceived(3, each) for each in sent),

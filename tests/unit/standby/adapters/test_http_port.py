@@ -1,4 +1,4 @@
-"""A port for everybody: whoever asks is answered, and a flood of others costs neither threads, nor memory, nor log."""
+"""A port for everybody: each request is answered, and a flood of others costs neither threads, nor memory, nor log."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_what_is_no_request_is_not_answered_and_a_head_without_an_end_is_cut_off
     assert pages.gate.refused[RejectReason.NOT_UNDERSTOOD] == len(said) + 1
 
 
-def test_error_of_our_own_is_told_once_a_minute_and_not_shown(
+def test_error_of_our_own_is_logged_once_a_minute_and_not_shown(
     pages: HttpPages, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(20):
@@ -103,7 +103,7 @@ def test_error_of_our_own_is_told_once_a_minute_and_not_shown(
     assert [str(each.exc_info[1]) for each in caplog.records if each.exc_info] == ["of our own"] * 2
 
 
-def test_who_is_slow_is_cut_off_whether_he_asks_or_takes_and_is_told_of_once_a_minute(
+def test_slow_client_is_cut_off_whether_it_asks_or_reads_and_is_logged_once_a_minute(
     pages: HttpPages, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for before, said in enumerate((b"", b"GET /pa", b"GET /large HTTP/1.0\r\n\r\n")):
@@ -120,11 +120,11 @@ def test_who_is_slow_is_cut_off_whether_he_asks_or_takes_and_is_told_of_once_a_m
             soon(lambda: not pages.gate._connections, "it is cut off")
             assert pages.gate.refused[RejectReason.TOO_SLOW] == before + 1
     clock.advance(60)
-    soon(lambda: len(caplog.messages) == 2, "the others are told of")
+    soon(lambda: len(caplog.messages) == 2, "the others are logged")
     assert [each.rpartition(": ")[2] for each in caplog.messages] == ["1 too slow", "2 too slow"]
 
 
-def test_idle_connections_make_way_for_whoever_asks_from_the_same_address(pages: HttpPages) -> None:
+def test_idle_connections_make_way_for_requests_from_the_same_address(pages: HttpPages) -> None:
     with flood() as strangers:
         for _ in range(4):
             for _ in range(LIMITS.per_address):
@@ -168,7 +168,7 @@ def _settled(gate: Acceptor) -> bool:
     return sum(gate.refused.values()) + len(gate._connections) >= _STRANGERS
 
 
-def test_flood_costs_no_thread_and_no_log_and_keeps_nobody_out(
+def test_flood_costs_no_thread_and_no_log_and_keeps_no_client_out(
     pages: HttpPages, caplog: pytest.LogCaptureFixture
 ) -> None:
     threads = threading.active_count()

@@ -1,4 +1,4 @@
-"""What a process prints to a file stays within bounds, whoever has the file open."""
+"""What a process prints to a file stays within bounds, whichever process has the file open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that a job's modules cannot have: what else is called so would not be found by who needs it."""
+"""Names that a job's modules cannot have: the code that needs the original would not find it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_name_of_what_a_container_needs_is_refused_with_the_reason(tmp_path: Pat
             check_names(tmp_path, ["flights.py", name])
     with pytest.raises(BadConfiguration) as refused:
         check_names(tmp_path, ["standby.py", "json.py"])
-    assert str(refused.value).count("rename it") == 2, "every wrong name is told at once"
+    assert str(refused.value).count("rename it") == 2, "every wrong name is reported at once"
 
 
 def test_folder_is_a_package_when_it_says_so(tmp_path: Path) -> None:

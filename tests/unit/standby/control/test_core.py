@@ -359,7 +359,7 @@ def test_a_broken_stream_is_opened_again_after_a_delay_that_doubles_up_to_a_boun
 # ---- reports ----
 
 
-def test_a_change_of_phase_is_told_at_once_and_only_once() -> None:
+def test_a_change_of_phase_is_reported_at_once_and_only_once() -> None:
     played = led()
     played.statuses = {REPLICA: status(phase=Phase.RESTORING)}
     assert kinds(played.turn(ReplicasChanged())) == [SendReport]
@@ -368,7 +368,7 @@ def test_a_change_of_phase_is_told_at_once_and_only_once() -> None:
     assert played.turn(ReplicasChanged()) == [SendReport(1, Report(0, (status(),)))]
 
 
-def test_what_others_decide_by_is_told_at_once_and_offsets_with_the_next_regular_report() -> None:
+def test_what_others_decide_by_is_reported_at_once_and_offsets_with_the_next_regular_report() -> None:
     def having(before: ReplicaStatus) -> Played:
         played = led()
         played.turn(AssignmentReceived(1, assign(jobs=(JOB,))))
@@ -412,7 +412,7 @@ def test_a_message_has_only_a_few_tracebacks_those_of_failed_replicas_first() ->
     assert hello(played.state, 7).replicas == report.replicas
 
 
-def test_a_warm_pipeline_and_a_change_of_revisions_are_told_at_once() -> None:
+def test_a_warm_pipeline_and_a_change_of_revisions_are_reported_at_once() -> None:
     played = led()
     played.is_warm = True
     assert played.turn() == [SendReport(1, Report(0, (), warm=True))]

@@ -130,7 +130,7 @@ def test_an_order_is_obeyed_before_it_is_reported_and_a_broken_stream_dropped_be
     assert [each.phase for each in second.order.hello.replicas] == [Phase.ACTIVE]
 
 
-def test_disks_that_cannot_be_read_hold_nobody_up() -> None:
+def test_disks_that_cannot_be_read_hold_nothing_up() -> None:
     def broken() -> tuple[Leftover, ...]:
         raise OSError("no such device")
 
@@ -161,7 +161,7 @@ def run_to_the_end(world: Surrounded) -> int:
     return world.loop._quit.code
 
 
-def test_a_container_that_nobody_leads_for_a_minute_ends() -> None:
+def test_a_container_without_a_leader_for_a_minute_ends() -> None:
     clock = held()
     world = Surrounded(clock=clock)
     world.loop.turn(0)

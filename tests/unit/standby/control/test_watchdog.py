@@ -9,7 +9,7 @@ from standby.control.watchdog import Watchdog
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
 
-def test_a_count_is_told_at_the_last_of_so_many_looks_in_a_row_that_it_did_not_rise_in() -> None:
+def test_a_count_is_reported_after_so_many_looks_in_a_row_without_a_rise() -> None:
     counts = chain([0, 1, 1, 1, 2], repeat(2))
     seen: list[int] = []
     seen_when_told: list[int] = []

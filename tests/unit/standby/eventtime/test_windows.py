@@ -1,4 +1,4 @@
-"""Windows by example; what closes, is late or is told again by which row is in tests/property/test_eventtime.py."""
+"""Windows by example; what closes, is late or is emitted again by which row is in tests/property/test_eventtime.py."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_was_closed_stays_closed_when_the_settings_change() -> None:
     assert windows_of(state) == 1
 
 
-def test_what_was_removed_is_not_told_anew_when_more_lateness_is_allowed() -> None:
+def test_what_was_removed_is_not_emitted_again_when_more_lateness_is_allowed() -> None:
     """Its total is gone: a new result would be one of the late rows alone."""
     state = TaskState("s")
     add(state, WindowAggregation(TEN, COUNT), (b"a", 1), (b"a", 2), (b"a", 12))

@@ -45,7 +45,7 @@ class PlacedRecord:
 
 
 class InputInMemory:
-    """The bounds of an input's partitions, and who reads it."""
+    """The bounds of an input's partitions, and its reader."""
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[int, int]] = {0: (0, 10)}
@@ -185,7 +185,7 @@ def test_a_stop_interrupts_a_transform_and_what_it_ran_on_is_neither_delivered_n
     assert [(each.start, each.end) for each in led.delivered] == [(Offsets.of(0), Offsets.of(10))]
 
 
-def test_a_transform_that_cannot_run_now_ends_a_feed_that_nobody_stops(make: Callable[..., Led]) -> None:
+def test_a_transform_that_cannot_run_now_ends_a_feed_that_is_not_stopped(make: Callable[..., Led]) -> None:
     led, error = make(), Transient("the JVM has died")
 
     def run(_: pa.Table) -> pa.Table:

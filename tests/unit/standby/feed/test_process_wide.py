@@ -1,4 +1,4 @@
-"""What a job's module changes for the whole process ends with its import, and is told with its name."""
+"""What a job's module changes for the whole process ends with its import, and is reported with its name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _umask() -> int:
     return before
 
 
-#: What a module does, what is read afterwards, and what is told.
+#: What a module does, what is read afterwards, and what is reported.
 UNDONE: dict[str, tuple[str, Callable[[], Any], str]] = {
     "socket": ("import socket; socket.setdefaulttimeout(3)", socket.getdefaulttimeout, "from None to 3.0"),
     "locale": (
@@ -104,7 +104,7 @@ def imported(directory: Path, line: str) -> None:
         resolve("task.step", "wide_job:step", ("rows", "state", "out"))
 
 
-def test_what_reaches_other_threads_is_taken_back_and_told(
+def test_what_reaches_other_threads_is_taken_back_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for kind, (line, read, said) in UNDONE.items():

@@ -158,7 +158,7 @@ def test_a_large_batch_is_divided_and_keeps_its_order(make: Make) -> None:
         assert set(found["part"].to_pylist()) == parts
 
 
-def test_the_error_of_a_python_function_is_the_jobs_and_its_crash_is_told(make: Make) -> None:
+def test_the_error_of_a_python_function_is_the_jobs_and_its_crash_is_reported(make: Make) -> None:
     transform = make(spark_runs.refuses)
     assert transform.run(rows([b"a", b"b"]))["value"].to_pylist() == [b"a", b"b"]
     with pytest.raises(Exception, match="no such plane: poison") as raised:
@@ -248,7 +248,7 @@ def test_rows_that_are_gone_are_no_error_of_the_job(make: Make, monkeypatch: pyt
     assert transform.run(rows([b"a"]))["value"].to_pylist() == [b"a"]
 
 
-def test_refused_plans_are_told_before_any_row_is_read(make: Make) -> None:
+def test_refused_plans_are_reported_before_any_row_is_read(make: Make) -> None:
     definition = JobDefinition("job", "r", {}, "c", "g", 1)
     for transform, said in {
         spark_runs.counts: "an aggregation",

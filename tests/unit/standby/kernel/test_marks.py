@@ -30,7 +30,7 @@ def test_only_a_step_or_a_transform_that_runs_can_have_ended_the_process() -> No
 
 
 def test_nothing_runs_while_a_feed_waits_for_input() -> None:
-    """One task is fed, and a library ends the process: its input was in nobody's hands."""
+    """One task is fed, and a library ends the process: its input had not been handed out."""
     kept: list[tuple[Ran, ...]] = [()]
     marks = Marks(lambda ran, _: kept.append(ran))
     marks.feed("job", (ONE,))

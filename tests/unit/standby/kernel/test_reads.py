@@ -85,7 +85,7 @@ def test_the_active_and_a_standby_in_step_say_the_same(lab: MemoryLab) -> None:
     assert ask(active, "k", job="other") == []
 
 
-def test_what_is_not_in_the_store_yet_is_not_seen_and_nobody_waits(lab: MemoryLab) -> None:
+def test_what_is_not_in_the_store_yet_is_not_seen_and_no_reader_waits(lab: MemoryLab) -> None:
     active, hold = counting_one(lab), Hold()
     lab.kafka.after_commit = hold
     lab.kafka.append("in", 0, b"k", b"v")
@@ -104,7 +104,7 @@ def test_a_standby_says_how_old_it_may_be_and_is_not_asked_when_that_is_too_old(
     standby.eventually(lambda: tells(standby, 1))
     lab.kafka.is_away = True
     lab.now_ms += 60_000
-    # Nobody can say any more what there is beyond it.
+    # What is beyond it is unknown now.
     assert found(standby, "k", Role.STANDBY).lag_ms >= 59_000
     assert "behind" in declined(standby, "k", Role.STANDBY, max_lag_ms=30_000)
     lab.kafka.is_away = False
@@ -157,7 +157,7 @@ def everything(rows: Any, state: Any, _: Any) -> None:
         latest.put((key, offset), offset)
         # The three newest of each key stay.
         latest.delete_many([old for old, _ in latest.prefix((key,), reverse=True)][3:])
-    # The offsets as time: it passes the same way whoever replays.
+    # The offsets as time: it passes the same way in every replay.
     seen = Expiring(state["seen"], now_ms=offsets[-1], ttl_ms=30, key=TEXT, value=INT)
     for key, offset in zip(keys, offsets, strict=True):
         seen.put(f"{key}-{offset % 50}", offset, offset)

@@ -79,7 +79,7 @@ def test_first_deploy_processes_from_the_start_and_a_standby_follows(lab: Memory
 
 
 def planted(*_: object) -> Any:
-    """Fail as nobody foresaw."""
+    """Fail unexpectedly."""
     raise ValueError("planted")
 
 
@@ -113,7 +113,7 @@ def test_error_at_the_end_of_a_job_is_logged(
     container.eventually(lambda: [each.message for each in caplog.records if each.exc_info] == told)
 
 
-def test_producer_that_cannot_be_connected_beforehand_is_told_of_once(
+def test_producer_that_cannot_be_connected_beforehand_is_reported_once(
     lab: MemoryLab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     standby = tailing(lab)
@@ -171,7 +171,7 @@ def test_a_way_to_active_that_fails_for_hours_is_gone_when_it_can_be(lab: Memory
     lab.records.is_away = True
     active = lab.container("a").want(0, Role.ACTIVE, 1)
     active.eventually(lambda: any("cannot be read" in each for each in active.details))
-    assert not lab.kafka.epochs, "nobody is fenced without a record"
+    assert not lab.kafka.epochs, "no producer is fenced without a record"
 
     def has_tried_on() -> bool:
         replicas = active.replicas.held()
@@ -318,7 +318,7 @@ def test_user_code_that_never_returns_breaks_the_container(lab: MemoryLab) -> No
 
 
 def test_a_state_that_does_not_close_ends_the_container(lab: MemoryLab) -> None:
-    """Else whoever is to have it waits for ever; with the process its lock is gone."""
+    """Otherwise its next holder waits for ever; with the process its lock is gone."""
     lab.clock.hold()
     standby = tailing(lab)
     lab.disk.on_flush = hold = Hold()
@@ -382,7 +382,7 @@ def test_warming_up_gives_way_to_a_promotion(lab: MemoryLab) -> None:
     standby.activate().process(10)
 
 
-def test_a_warm_pipeline_is_told_and_kept_while_there_is_a_job(lab: MemoryLab) -> None:
+def test_a_warm_pipeline_is_reported_and_kept_while_there_is_a_job(lab: MemoryLab) -> None:
     standby = lab.container("a")
     assert not standby.replicas.is_warm
     standby.replicas.obey((), {JOB: lab.definition})
@@ -572,7 +572,7 @@ def test_a_full_disk_is_not_flushed_to_at_each_look(lab: MemoryLab, caplog: pyte
     assert sum("flushing" in each for each in caplog.messages) == len(lab.tasks)
 
 
-def test_a_revoked_replica_is_told_closed_until_the_next_order(lab: MemoryLab) -> None:
+def test_a_revoked_replica_is_reported_closed_until_the_next_order(lab: MemoryLab) -> None:
     standby = tailing(lab)
     standby.replicas.obey((), {JOB: lab.definition})
     standby.await_phase(Phase.CLOSED)
@@ -685,7 +685,7 @@ def test_code_that_cannot_be_had_ends_the_container_naming_the_job(lab: MemoryLa
     assert standby.replicas.broken == f"job {JOB}: there is no bundle c0de"
 
 
-def test_who_holds_a_store_is_told_and_an_active_does_not_wait_for_ever(
+def test_who_holds_a_store_is_reported_and_an_active_does_not_wait_for_ever(
     make_lab: MakeLab, tmp_path: Path
 ) -> None:
     lab = make_lab(**{"task.progress.timeout.ms": "1000"})

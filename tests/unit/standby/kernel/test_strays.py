@@ -96,7 +96,7 @@ def test_state_of_a_run_that_is_over_goes_after_the_delay(host: Host) -> None:
 
 
 def test_state_of_another_changelog_is_no_fresher_one(host: Host) -> None:
-    """The one that was given up had come further; which one it is only who opens it can tell."""
+    """The one that was given up had come further; which one it is shows only when it is opened."""
     kept = [host.state(offset=50, topic_id="given up"), host.state(offset=10, disk=1)]
     host.now_ms += 20 * HOUR
     assert host.strays.clear() == []
@@ -191,7 +191,7 @@ def test_what_another_process_has_open_stays(host: Host) -> None:
     assert host.strays.clear() == [directory]
 
 
-def test_what_cannot_be_told_whose_it_is_goes_after_the_delay(host: Host) -> None:
+def test_what_has_no_known_owner_goes_after_the_delay(host: Host) -> None:
     directory = host.state(0)
     (directory / SIDE_FILE).write_bytes(b"{")
     host.date(directory / SIDE_FILE)
@@ -215,7 +215,7 @@ def test_copies_lent_by_a_dead_process_go_and_those_of_a_living_one_stay(host: H
     assert sorted(each.name for each in snapshots.iterdir()) == ["alive", "new"]
 
 
-def test_what_was_fetched_in_part_goes_when_nobody_goes_on_with_it(host: Host) -> None:
+def test_what_was_fetched_in_part_goes_when_it_is_not_continued(host: Host) -> None:
     scratch = Scratch(host.state(0).parent / "main.1")
     with scratch.locked():
         (scratch.directory / DATABASE).mkdir()

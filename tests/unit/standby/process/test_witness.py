@@ -119,7 +119,7 @@ def child() -> Iterator[Child]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_end_by_a_signal_is_told_with_what_ran(child: Child, number: signal.Signals) -> None:
+def test_end_by_a_signal_is_reported_with_what_ran(child: Child, number: signal.Signals) -> None:
     os.kill(child.pid, number)
     end = child.ask()
     assert end is not None
@@ -144,26 +144,26 @@ def test_strangers_who_say_nothing_do_not_keep_the_leader_from_the_answer(child:
             each.close()
 
 
-def test_exit_of_the_jobs_code_is_told(child: Child) -> None:
+def test_exit_of_the_jobs_code_is_reported(child: Child) -> None:
     child.does("os._exit(0)")
     end = child.ask()
     assert end is not None
     assert (end.status, end.ran, end.cause) == (0, RAN, ExitCause.ITSELF)
 
 
-def test_nothing_is_told_of_an_end_in_order(child: Child) -> None:
+def test_nothing_is_reported_of_an_orderly_end(child: Child) -> None:
     child.does("witnessed.note.end_in_order(); os._exit(10)")
     assert child.popen.wait(PATIENCE_SECONDS) == exits.ORPHANED
     assert child.refuses()
     assert child.wrote() == LastWords(text="it ended with exit code 10"), "the log has it all the same"
 
 
-def test_end_that_was_asked_for_is_nobodys_failure(child: Child) -> None:
+def test_end_that_was_asked_for_is_not_a_failure(child: Child) -> None:
     child.does("witnessed.note.end_in_order(); os._exit(0)")
     assert child.wrote() == LastWords(is_from_outside=True, text="it was asked to end")
 
 
-def test_process_ends_with_its_witness_and_nobody_is_left_to_say_why(child: Child) -> None:
+def test_process_ends_with_its_witness_and_the_reason_is_lost(child: Child) -> None:
     child.does("signal.pause()")
     child.popen.kill()
     assert child.popen.stdout is not None
@@ -188,11 +188,11 @@ def test_process_that_does_not_heed_a_signal_yet_ends_by_it_at_once(child: Child
     assert child.popen.stderr is not None
     log = [child.popen.stderr.readline().decode() for _ in ("begun", "ended")]
     assert last_words(log).is_from_outside, log
-    assert not child.is_answered(), "nobody asks for what was ended from outside before it did anything"
+    assert not child.is_answered(), "no answer for what was ended from outside before it did anything"
     assert child.popen.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
 
 
-def test_process_that_is_stopped_is_told_of_until_it_runs_again(child: Child) -> None:
+def test_process_that_is_stopped_is_reported_until_it_runs_again(child: Child) -> None:
     child.accepts("signal.pause()")
     soon(lambda: child.stands_still() is False, "it takes connections itself")
     for _ in range(2):
@@ -207,7 +207,7 @@ def test_process_that_is_stopped_is_told_of_until_it_runs_again(child: Child) ->
     assert end.status == -signal.SIGKILL
 
 
-def test_process_that_hangs_is_told_of(child: Child) -> None:
+def test_process_that_hangs_is_reported(child: Child) -> None:
     child.accepts("__import__('ctypes').PyDLL(None).sleep(100_000)")
     soon(child.stands_still, "no other thread of it can run")
 

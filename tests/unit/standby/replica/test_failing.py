@@ -134,7 +134,7 @@ def test_exactly_the_poisoned_records_are_given_up(
     assert given_up == sorted(poison)
 
 
-def test_halves_are_not_told_as_failures_of_replicas() -> None:
+def test_halves_are_not_reported_as_failures_of_replicas() -> None:
     suspect = Suspect(0, 1000, 0, ERROR)
     counts = []
     for until in (1000, 1000, 1000, 500, 250, 125):

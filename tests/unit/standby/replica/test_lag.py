@@ -1,4 +1,4 @@
-"""How far behind a replica is, in time: never told too short, and known from few looks however many there were."""
+"""How far behind a replica is, in time: never reported too short, and known from few looks however many there were."""
 
 from __future__ import annotations
 

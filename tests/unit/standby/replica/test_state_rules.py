@@ -1,4 +1,4 @@
-"""Keys, positions, side files, claims: the rules on what may be used and who may go on."""
+"""Keys, positions, side files, claims: the rules on what may be used and what may continue."""
 
 from __future__ import annotations
 

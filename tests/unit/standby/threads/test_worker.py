@@ -41,7 +41,7 @@ def test_commands_run_in_order_on_the_workers_thread(worker: Worker) -> None:
     assert ran == [(each, "tested") for each in range(100)]
 
 
-def test_a_future_has_what_its_work_returned_or_raised_and_one_given_up_hinders_nobody(
+def test_a_future_has_what_its_work_returned_or_raised_and_one_given_up_hinders_nothing(
     worker: Worker,
 ) -> None:
     def break_off() -> None:
@@ -250,6 +250,6 @@ def dropped() -> Iterator[str]:
                     yield f"{file.relative_to(root)}:{each.lineno}"
 
 
-def test_what_nobody_reads_the_future_of_is_put() -> None:
+def test_work_without_a_reader_of_its_future_is_put() -> None:
     """An error in it would never be logged, and end nothing."""
     assert not list(dropped()), "use `put`: what it raises is the worker's `failed` then"

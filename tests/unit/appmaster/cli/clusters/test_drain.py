@@ -1,4 +1,4 @@
-"""`standfast drain`: what its exit status says of the hosts, whoever leads."""
+"""`standfast drain`: what its exit status says of the hosts, whichever candidate leads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HELD = {
 
 
 class Client:
-    """A client of a cluster whose leader tells these statuses, the last one for ever; None: nobody leads."""
+    """A client of a cluster whose leader reports these statuses, the last one for ever; None: no leader."""
 
     def __init__(self, *statuses: Mapping[str, Any] | None) -> None:
         self.left = list(statuses)
@@ -42,7 +42,7 @@ class Client:
     def status(self) -> Mapping[str, Any]:
         found = self.left.pop(0) if len(self.left) > 1 else self.left[0]
         if found is None:
-            raise Unavailable("nobody leads")
+            raise Unavailable("no leader")
         return found
 
     def queue(self, change: str, **arguments: Any) -> str:

@@ -35,7 +35,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     def status() -> dict[str, Any]:
         if not found.is_led:
-            raise Unavailable("nobody answers")
+            raise Unavailable("no answer")
         known = [
             {"container": LEAVES.container, "leaving": True},
             {"container": CLAIMED.container, "leaving": False},
@@ -89,7 +89,7 @@ def test_every_process_is_listed_with_what_it_does_also_without_a_leader(
     assert " rack=/r1 zone=a " in line
 
 
-def test_an_empty_pool_and_a_cluster_on_yarn_are_told_apart(
+def test_an_empty_pool_is_not_taken_for_a_cluster_on_yarn(
     cluster: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.members = []

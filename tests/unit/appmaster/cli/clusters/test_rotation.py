@@ -59,7 +59,7 @@ class Cluster:
             self.servers[process][1].renew(given)
 
     def talk(self, process: ClusterProcess, shown: Credentials) -> str:
-        """Return why a process does not talk to who shows and trusts this, tried over TLS once for all alike."""
+        """Return why a process does not talk to a peer that shows and trusts this, tried over TLS once for all."""
         there = self.servers[process][1].now
         pair = (process.role.value, there.trust, there.certificate, shown.trust, shown.certificate)
         if pair not in self.met:

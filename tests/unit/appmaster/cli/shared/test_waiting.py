@@ -1,4 +1,4 @@
-"""Waiting: looked at once and then again, told of, ended by what is seen, by time or by somebody."""
+"""Waiting: looked at once and then again, reported, ended by what is seen, by time or by somebody."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_what_is_so_already_is_seen_without_waiting_even_when_there_is_no_time()
     assert clock.waits == 0
 
 
-def test_it_is_looked_again_and_told_until_it_is_so() -> None:
+def test_it_is_looked_again_and_reported_until_it_is_so() -> None:
     clock, said = WaitClock(), list[str]()
     look = looks(PollResult(False, "1", "one"), NOT_YET, PollResult(True, "3", "three"))
     assert until(Deadline(60.0, clock), look, said.append) == PollResult(True, "3", "three")
@@ -48,7 +48,7 @@ def test_when_the_time_is_over_the_last_look_counts() -> None:
     assert seen[-2] > 0 == seen[-1], "nothing that came in time is missed"
 
 
-def test_a_failure_ends_it_at_once_and_before_it_is_told_of() -> None:
+def test_a_failure_ends_it_at_once_and_before_it_is_reported() -> None:
     clock, said = WaitClock(), list[str]()
     failed = PollResult(False, "", "on the way", "never: why")
     with pytest.raises(StandfastError, match="never: why"):
@@ -68,13 +68,13 @@ def test_a_step_takes_no_longer_than_the_whole_unless_it_has_to() -> None:
 
 
 def leader(*answers: dict[str, Any] | None) -> Callable[[], dict[str, Any]]:
-    """Return what answers one after the other, and the last one ever after; None: nobody leads."""
+    """Return what answers one after the other, and the last one ever after; None: no leader."""
     left: Iterator[dict[str, Any] | None] = iter(answers)
 
     def status() -> dict[str, Any]:
         found = next(left, answers[-1])
         if found is None:
-            raise Unavailable("nobody leads")
+            raise Unavailable("no leader")
         return found
 
     return status

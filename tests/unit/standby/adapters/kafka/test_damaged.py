@@ -1,4 +1,4 @@
-"""Batches that cannot be read, and other faults in a partition: librdkafka goes on behind them, nobody else does."""
+"""Batches that cannot be read, and other faults in a partition: only librdkafka goes on behind them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Told:
 
 
 class Scripted:
-    """A consumer that gives out what it is told to, and passes it, errors as well."""
+    """A consumer that returns what the test sets, and passes it, errors as well."""
 
     def __init__(self, settings: dict[str, Any], **_: Any) -> None:
         self.settings = settings
@@ -152,13 +152,13 @@ def test_a_passing_fault_of_a_partition_leaves_no_gap_and_is_no_damage() -> None
     assert reader.read(100, 0)[0].position == 204
 
 
-def test_a_position_outside_of_the_changelog_is_told_as_that() -> None:
+def test_a_position_outside_of_the_changelog_is_reported_as_that() -> None:
     reader, _ = changelog(told(0, 200, KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range")))
     assert reader.read(100, 0) == {0: Chunk((), 200, is_out_of_range=True)}
 
 
 def test_a_fault_of_no_partition_is_waited_out() -> None:
-    away = KafkaError(KafkaError._ALL_BROKERS_DOWN, "nobody is there")
+    away = KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker is there")
     reader, consumer = changelog(Told(("", -1), -1001, away), told(0, 200))
     assert reader.read(100, 0) == {0: Chunk([(b"200", b"v")], 201)}
     assert len(consumer.assigned) == 2
@@ -198,7 +198,7 @@ def test_an_input_is_never_read_behind_a_fault() -> None:
                 assert raised.value.batch == 202
 
 
-def test_what_lies_behind_a_damaged_batch_that_nobody_asked_for_is_no_fault() -> None:
+def test_what_lies_behind_an_unrequested_damaged_batch_is_no_fault() -> None:
     records: list[Any] = [Told(("in", 0), 200), Told(("in", 0), 201)]
     nowhere = Told(("in", 0), 3 << 60, KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range"))
     reader, consumer = input_reader(*records, Told(("in", 0), 202, BAD_BATCH), nowhere, until=202)
@@ -220,7 +220,7 @@ def test_a_reader_is_closed_once_the_client_knows_that_it_reads_nowhere() -> Non
     assert consumer.is_closed.is_set()
 
 
-def test_a_consumer_that_never_ends_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_that_never_ends_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "_CLOSE_SECONDS", LOOK_SECONDS)
     reader, consumer = input_reader()
     consumer.may_end.clear()

@@ -124,7 +124,7 @@ def test_partitions_take_turns_while_there_is_a_backlog(
         for each in found:
             came[each.partition() or 0].append(each.offset() or 0)
         counts.append(Counter(each.partition() for each in found))
-        # What is held has not been read, for whoever commits.
+        # What is held does not count as read for a commit.
         assert reader.positions() == {("in", each): len(came[each]) for each in range(4)}
     assert counts[: len(first)] == first
     assert came == {0: list(range(10_000)), 1: list(range(40)), 2: list(range(5_000)), 3: []}

@@ -1,4 +1,4 @@
-"""Which failures are explained by what a client was told of its login."""
+"""Which failures are explained by the answer to a client's login."""
 
 from __future__ import annotations
 

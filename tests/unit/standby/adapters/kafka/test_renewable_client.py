@@ -46,7 +46,7 @@ def test_an_answer_in_between_counts() -> None:
     assert clients.made == 1
 
 
-def test_what_is_raised_reaches_whoever_asked() -> None:
+def test_what_is_raised_reaches_the_caller() -> None:
     with pytest.raises(ValueError, match="mine"), Clients().lasting.use():
         raise ValueError("mine")
 

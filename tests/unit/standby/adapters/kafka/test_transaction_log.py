@@ -28,7 +28,7 @@ def test_a_value_of_the_flexible_version() -> None:
     value = struct.pack(">hqhib", 1, 7, 1, 5_000, 2) + b"\3"
     for topic, numbers in ((b"out", (0, 2)), (b"changelog", (1,))):
         value += bytes([len(topic) + 1]) + topic
-        # One tagged field that nobody knows.
+        # One unknown tagged field.
         value += bytes([len(numbers) + 1]) + struct.pack(f">{len(numbers)}i", *numbers) + b"\1\7\2ab"
     found = _state_in(value + struct.pack(">qq", 1, 1) + b"\0")
     assert found is not None

@@ -36,7 +36,7 @@ _SIZE = 2 << 20
 
 @dataclass
 class User:
-    """What fetches, and from whom."""
+    """What fetches, and from which peer."""
 
     role: PeerRole
     route: str
@@ -143,13 +143,13 @@ def assert_called_off(call: Call) -> None:
     call.assert_called_off()
     opened = len(call.user.contexts)
     Call(call.user, call.port).assert_called_off()
-    assert len(call.user.contexts) == opened, "nobody is asked any more"
+    assert len(call.user.contexts) == opened, "no peer is asked any more"
 
 
 def test_a_connect_is_called_off(user: User) -> None:
     with (
         closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as full,
-        # The one place for who was not accepted yet.
+        # The one place for a client that was not accepted yet.
         closing(socket.create_connection(full.getsockname(), PATIENCE_SECONDS)),
     ):
         port: int = full.getsockname()[1]
@@ -175,7 +175,7 @@ def test_what_is_being_read_is_called_off(user: User) -> None:
 
     def held() -> Iterator[bytes]:
         yield bytes(_SIZE // 2)
-        # Without end, or who waits for it would only seem not to.
+        # Without end: a wait for it must not end by itself.
         go_on.wait()
 
     with served(user, lambda _: PeerAnswer(200, held(), length=_SIZE)) as port, ExitStack() as last:

@@ -1,4 +1,4 @@
-"""The port for peers: who is let in, and what it answers."""
+"""The port for peers: which clients it accepts, and what it answers."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ def test_other_ranges_are_refused(server: PeerServer) -> None:
         connection.close()
 
 
-def test_without_the_clusters_credentials_nobody_is_answered(server: PeerServer) -> None:
+def test_without_the_clusters_credentials_no_request_is_answered(server: PeerServer) -> None:
     other = new_keyring()
     # A server that is not of the cluster is not talked to, either.
     with pytest.raises(ssl.SSLCertVerificationError):
         connect(server, other)
-    # Nobody without a certificate, nobody with another one, and nobody in the clear.
+    # No client without a certificate, with another one, or in the clear.
     for ring in (None, other):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False

@@ -64,7 +64,7 @@ def test_what_needs_a_session_is_refused_with_what_to_write(tmp_path: Path) -> N
         assert "(top_job.py, line 3)" in str(refused.value), kind
 
 
-def test_what_needs_no_session_goes_and_other_errors_are_told_as_they_are(tmp_path: Path) -> None:
+def test_what_needs_no_session_works_and_other_errors_are_reported_as_they_are(tmp_path: Path) -> None:
     for line in GOES:
         with case(line):
             find_step(tmp_path, line)

@@ -1,4 +1,4 @@
-"""Why Spark does not start: a JVM that the machine cannot run now is told apart from settings that are wrong.
+"""Why Spark does not start: a JVM that the machine cannot run now differs from settings that are wrong.
 
 The JVM is a script that behaves as one does then; it is started as the real one is.
 """
@@ -66,7 +66,9 @@ def test_a_jvm_that_the_machine_cannot_run_is_no_fault_of_the_settings(java: Pat
             start(java, text)
 
 
-def test_host_that_cannot_start_a_process_is_told_so(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_that_cannot_start_a_process_is_reported_as_that(
+    java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(*arguments: object, **more: object) -> None:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
@@ -75,7 +77,7 @@ def test_host_that_cannot_start_a_process_is_told_so(java: Path, monkeypatch: py
         start(java, "#!/bin/sh\n")
 
 
-def test_jvm_that_is_too_slow_to_open_its_gateway_is_told_with_the_time(
+def test_jvm_that_is_too_slow_to_open_its_gateway_is_reported_with_the_time(
     java: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_process, "START_SECONDS", 0.3)
@@ -104,7 +106,7 @@ def test_whole_start_takes_no_longer_than_its_caller_has(java: Path, monkeypatch
 def test_session_that_the_job_s_code_has_made_is_not_taken_for_the_container_s(
     java: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its JVM would have none of the settings, and nobody would end it."""
+    """Its JVM would have none of the settings, and nothing would end it."""
     monkeypatch.setattr("pyspark.SparkContext._gateway", object())
     with pytest.raises(BadConfiguration, match=r"has started Spark itself.*rows\.sparkSession"):
         start(java, "#!/bin/sh\nexec sleep 600\n", within_seconds=A_MOMENT_SECONDS)

@@ -19,7 +19,7 @@ OUT, OTHER, CHANGELOG = ("out", 0), ("out", 1), ("changelog", 0)
 
 
 class Ends:
-    """Answers for partitions, and as many times not as it is told; a `standby.kernel.ports.Broker`."""
+    """Answers for partitions, and no answer as many times as the test says; a `standby.kernel.ports.Broker`."""
 
     def __init__(self, stable: Mapping[Place, int], ends: Mapping[Place, int] = {}) -> None:
         self.stable, self.ends = {**stable}, {**ends}
@@ -78,7 +78,7 @@ def test_what_hangs_in_the_changelog_is_for_the_way_to_active() -> None:
             looks.wait()
 
 
-def test_what_hangs_in_an_output_is_told_until_a_marker_is_there() -> None:
+def test_what_hangs_in_an_output_is_reported_until_a_marker_is_there() -> None:
     ends = Ends({OUT: 3, OTHER: 9, CHANGELOG: 5})
     looks = looking(ends)
     looks.note({OUT: 7, OTHER: 8, CHANGELOG: 4})
@@ -94,7 +94,7 @@ def test_what_hangs_in_an_output_is_told_until_a_marker_is_there() -> None:
     assert looks.hanging() == ()
 
 
-def test_what_a_former_replica_left_open_is_told_by_where_it_began() -> None:
+def test_what_a_former_replica_left_open_is_recognised_by_where_it_began() -> None:
     looks = looking(Ends({OUT: 3, OTHER: 9}, ends={OUT: 7, OTHER: 9}))
     looks.wait()
     assert looks.hanging() == (("out", 0, 3),)

@@ -1,6 +1,6 @@
 """Kafka leaves markers out in some partitions: nothing committed is lost, nothing aborted is shown.
 
-Or else, when a transaction behind it is lost as well, what is lost is told.
+Or else, when a transaction behind it is lost as well, what is lost is reported.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ def produce_batch(lab: MemoryLab) -> None:
         lab.produce(BATCH, 10_007)
 
 
-#: What is told where something is lost.
+#: What is reported where something is lost.
 TOLD = {
     "changes": "what was committed to the changelog is lost",
     "outputs": "not visible in out-0 (at and before",
@@ -344,7 +344,7 @@ def outcome(left_out: tuple[str, ...], point: str, number: int) -> str:
 
 
 def judge(lab: MemoryLab, last: MemoryContainer, lost: str) -> None:
-    """All is exact and goes on, or else what is lost is told."""
+    """All is exact and goes on, or else what is lost is reported."""
     await_end(lab, last)
     if last.are(Phase.FAILED):
         assert TOLD.get(lost, "nothing is lost") in failure(last)
@@ -415,7 +415,7 @@ def stateless(rows: Any, _state: Any, out: Any) -> None:
 
 
 @pytest.mark.parametrize("step", [ledger_job.step, stateless])
-def test_offsets_alone_hang_and_a_batch_that_has_just_begun_is_lost_nothing_is_told(
+def test_offsets_alone_hang_and_a_batch_that_has_just_begun_is_lost_nothing_is_reported(
     lab: MemoryLab, step: Any
 ) -> None:
     """The newest transaction in the coordinator's log is that of the batch, and not one whose record did not arrive."""
@@ -430,7 +430,7 @@ def test_offsets_alone_hang_and_a_batch_that_has_just_begun_is_lost_nothing_is_t
     assert len(lab.kafka.committed_records("out", 0)) == 4 * BATCH
 
 
-def test_a_commit_that_is_to_be_seen_by_a_transaction_of_which_no_record_arrives_is_told(
+def test_a_commit_that_is_to_be_seen_by_a_transaction_of_which_no_record_arrives_is_reported(
     lab: MemoryLab, active: MemoryContainer
 ) -> None:
     """The abort ends both in the changelog: only the coordinator's log knows what became of the first one."""

@@ -24,7 +24,7 @@ def active(lab: MemoryLab) -> MemoryContainer:
 
 
 @pytest.mark.parametrize("moved_ms", [2_000, -3_600_000], ids=["idle", "clock set back"])
-def test_an_idle_active_that_was_succeeded_steps_down_and_is_a_standby_when_it_is_told(
+def test_an_idle_active_that_was_succeeded_steps_down_and_is_a_standby_when_ordered(
     lab: MemoryLab, active: MemoryContainer, moved_ms: int
 ) -> None:
     successor = lab.container("b").activate(1, 2).await_phase(Phase.ACTIVE)

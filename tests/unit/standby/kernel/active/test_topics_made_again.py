@@ -81,7 +81,7 @@ def test_a_changelog_that_is_made_again_under_an_active_gets_no_commit(lab: Memo
     assert all(state(lab).values()), "the state of each task is there"
 
 
-def test_a_changelog_that_is_made_again_while_the_job_is_down_is_told_and_no_state_wiped(
+def test_a_changelog_that_is_made_again_while_the_job_is_down_is_reported_and_no_state_wiped(
     lab: MemoryLab,
 ) -> None:
     run_once(lab)
@@ -113,7 +113,7 @@ def test_a_standby_keeps_its_state_when_the_changelog_is_made_again(lab: MemoryL
     assert any("/b/" in str(path) and found for path, found in state(lab).items())
 
 
-def test_a_changelog_that_was_only_cut_off_is_told_as_that(lab: MemoryLab) -> None:
+def test_a_changelog_that_was_only_cut_off_is_reported_as_that(lab: MemoryLab) -> None:
     """The other reason why there is nothing at a replica's position."""
     lab.begun(40)
     standby = lab.container("b").want(1, Role.STANDBY, 1, is_paused=True).await_phase(Phase.RESTORING)
@@ -135,7 +135,7 @@ def test_an_input_that_is_made_again_and_has_grown_is_not_read_from_its_middle(l
 
 
 @pytest.mark.parametrize("records", [0, 200])
-def test_an_input_that_is_made_again_while_the_job_is_down_is_told(lab: MemoryLab, records: int) -> None:
+def test_an_input_that_is_made_again_while_the_job_is_down_is_reported(lab: MemoryLab, records: int) -> None:
     run_once(lab)
     before = state(lab)
     lab.kafka.make_again("in")
@@ -152,7 +152,7 @@ def test_an_output_that_is_made_again_is_written_to(lab: MemoryLab) -> None:
     assert committed_in(lab, "out") > 0
 
 
-def test_a_topic_that_is_missing_is_waited_for_and_told(lab: MemoryLab) -> None:
+def test_a_topic_that_is_missing_is_waited_for_and_reported(lab: MemoryLab) -> None:
     lab.kafka.topic_ids["changelog"] = ""
     with active_of(lab) as active:
         active.eventually(lambda: any("changelog: there is no such topic" in each for each in active.details))
@@ -168,7 +168,7 @@ def test_questions_without_an_answer_cost_nothing_but_time(lab: MemoryLab) -> No
     lab.assert_exact()
 
 
-def test_a_changelog_that_was_truncated_is_told_by_whoever_has_more(lab: MemoryLab) -> None:
+def test_a_changelog_that_was_truncated_is_reported_by_a_replica_that_has_more(lab: MemoryLab) -> None:
     active = lab.begun(40)
     with lab.kafka.lock:
         for task in lab.tasks:
@@ -302,7 +302,7 @@ def test_changelog_and_input_accepted_together_begin_the_job_anew(lab: MemoryLab
     lab.assert_exact()
 
 
-def test_an_accepted_changelog_without_committed_offsets_is_told(lab: MemoryLab) -> None:
+def test_an_accepted_changelog_without_committed_offsets_is_reported(lab: MemoryLab) -> None:
     run_once(lab)
     lab.kafka.make_again("changelog")
     lab.kafka.offsets.clear()

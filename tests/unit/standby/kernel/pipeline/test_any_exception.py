@@ -1,6 +1,6 @@
-"""Exceptions of every kind from a job's code: each is a failure of its input, told with its traceback, and no more.
+"""Exceptions of every kind from a job's code: each is a failure of its input, reported with its traceback, and no more.
 
-What is told of each kind has tests of its own (`tests/unit/standby/shared/test_errortext.py`).
+The report of each kind has tests of its own (`tests/unit/standby/shared/test_errortext.py`).
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ def refused() -> Any:
 @pytest.mark.parametrize(
     "more", [{"find_step": refused}, {"script": lambda _: refused()}], ids=["step", "feed"]
 )
-def test_code_that_cannot_be_imported_fails_its_tasks_and_is_told_with_where_it_failed(
+def test_code_that_cannot_be_imported_fails_its_tasks_and_is_reported_with_where_it_failed(
     make_lab: MakeLab, more: dict[str, Any]
 ) -> None:
-    """And the container does not end before the leader is told why."""
+    """And the container does not end before it has reported the reason to the leader."""
     lab = lab_of(make_lab, "skip")
     lab.produce(6)
     with active_of(lab, **more) as container:
@@ -109,7 +109,9 @@ def test_code_that_cannot_be_imported_fails_its_tasks_and_is_told_with_where_it_
 
 
 @pytest.mark.parametrize("kind", ["surrogate", "exit"])
-def test_a_transform_that_cannot_be_begun_is_told_with_where_it_failed(make_lab: MakeLab, kind: str) -> None:
+def test_a_transform_that_cannot_be_begun_is_reported_with_where_it_failed(
+    make_lab: MakeLab, kind: str
+) -> None:
     def begin() -> None:
         try:
             error = KINDS[kind]()
@@ -142,7 +144,7 @@ def test_whatever_a_feed_raises_beyond_its_port_ends_the_container_with_a_reason
         (container.replicas.broken or "").encode()
 
 
-def test_what_was_raised_is_told_for_as_long_as_it_holds(make_lab: MakeLab) -> None:
+def test_what_was_raised_is_reported_for_as_long_as_it_holds(make_lab: MakeLab) -> None:
     errors = iter([ValueError("first"), ValueError("second")])
 
     def step(rows: Any, state: Any, out: Any) -> None:

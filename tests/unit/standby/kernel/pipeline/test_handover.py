@@ -37,7 +37,7 @@ def hand_over(lab: MemoryLab, active: MemoryContainer, standby: MemoryContainer)
     standby.activate(1, 2, claimed=True)
 
 
-def test_a_standby_is_prepared_only_when_it_is_told_that_it_is_next(lab: MemoryLab) -> None:
+def test_a_standby_is_prepared_only_when_ordered_that_it_is_next(lab: MemoryLab) -> None:
     _, standby = lab.pair()
     assert not any(each.is_prepared for each in standby.statuses())
     want_next(standby, 1, 1)

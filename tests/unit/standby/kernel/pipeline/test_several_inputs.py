@@ -49,7 +49,7 @@ def committed(lab: MemoryLab) -> tuple[int, int]:
     return lab.kafka.offsets["group", "in", 0].offset, lab.kafka.offsets["group", "also", 0].offset
 
 
-def test_both_are_processed_and_told_as_their_sum_and_one_by_one(start: Start) -> None:
+def test_both_are_processed_and_reported_as_their_sum_and_one_by_one(start: Start) -> None:
     lab, active = start()
     values(lab, "in", 30)
     values(lab, "also", 4)
@@ -157,7 +157,7 @@ def test_what_ends_processes_is_given_up_in_the_input_where_it_lies(start: Start
     lab.assert_exact(also=[(0, 0)])
 
 
-def test_after_ends_of_processes_one_input_at_a_time_is_run_and_told_before(start: Start) -> None:
+def test_after_ends_of_processes_one_input_at_a_time_is_run_and_reported_before(start: Start) -> None:
     runs: list[tuple[set[str], InputFailures | None]] = []
     containers: list[MemoryContainer] = []
 

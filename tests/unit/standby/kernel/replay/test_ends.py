@@ -10,7 +10,7 @@ from standby.replica.claim import epoch_in
 from standby.shared.model import Phase, ReplicaId, Role, Wanted
 from tests.memory_lab import JOB, MemoryContainer, MemoryLab
 
-#: For how long a task is left out whose input nobody answers for.
+#: For how long a task is left out whose input no broker answers for.
 HELD_UP = 5.0
 
 
@@ -60,11 +60,11 @@ def test_input_ends_are_known_where_no_changelog_answers(lab: MemoryLab) -> None
     ("failure", "told", "tries"),
     [
         (Transient("the connection broke"), "the feed ended (1. time in a row)", 3),
-        (InputAway("nobody answers", {1}), "not fed until their input is available again", 2),
+        (InputAway("no answer", {1}), "not fed until their input is available again", 2),
     ],
     ids=["for some other reason", "because of it"],
 )
-def test_input_that_nobody_answers_for_holds_up_its_own_task_only(
+def test_input_that_no_broker_answers_for_holds_up_its_own_task_only(
     lab: MemoryLab, caplog: pytest.LogCaptureFixture, failure: Transient, told: str, tries: int
 ) -> None:
     """The feed has to start anew meanwhile: the other task's input must not wait for that leader."""
@@ -99,7 +99,7 @@ def test_input_that_nobody_answers_for_holds_up_its_own_task_only(
     active.await_processed()
     fed = [sorted(task.partition for task in positions) for positions in feed.starts]
     assert fed == [[0, 1], [0], [0, 1]]
-    assert tried == [tries], "who is told by the feed's end whom to leave out need not try"
+    assert tried == [tries], "the feed's end names the tasks to leave out, so no try is needed"
     lab.assert_exact()
 
 

@@ -32,7 +32,7 @@ RESTORE = f"{JOB}-restore-0"
 def filled(
     make_lab: MakeLab, tasks: int = 2, records: int = 400, *, threads: int = 1, rate: int = 0
 ) -> MemoryLab:
-    """Return a lab with so many input records' changes in its changelogs, and nobody at work.
+    """Return a lab with so many input records' changes in its changelogs, and no replica at work.
 
     Restores have so many threads, and so many bytes a second, or no bound.
     """
@@ -67,7 +67,7 @@ def restore_while(lab: MemoryLab, is_so: Callable[[], bool]) -> None:
 
 
 def test_a_throttled_restore_goes_on_as_time_passes_and_no_further(make_lab: MakeLab) -> None:
-    """How exactly the rate is kept to is told by the throttle's own tests."""
+    """How exactly the rate is kept to is checked by the throttle's own tests."""
     lab = filled(make_lab, records=2_000, rate=60_000)
     lab.clock.hold()
     standby = lab.container("b").want(1, Role.STANDBY, 1).await_phase(Phase.RESTORING)
@@ -151,7 +151,7 @@ def in_step(lab: MemoryLab) -> tuple[MemoryContainer, MemoryContainer]:
     return active.await_phase(Phase.ACTIVE), standby
 
 
-def test_a_restore_that_is_throttled_holds_up_nobody_in_step(make_lab: MakeLab) -> None:
+def test_a_restore_that_is_throttled_holds_up_no_replica_in_step(make_lab: MakeLab) -> None:
     # The commit records of both take a second at this rate, all that the one behind has takes minutes.
     lab = make_lab(2, **{"job.restore.max.bytes.per.second": "200", "job.restore.threads": "1"})
     in_step, far_behind = lab.tasks
@@ -177,7 +177,7 @@ def test_a_restore_that_is_throttled_holds_up_nobody_in_step(make_lab: MakeLab) 
 def test_one_that_falls_behind_goes_back_to_the_restores_and_returns(make_lab: MakeLab) -> None:
     lab = filled(make_lab, threads=2)
     active, standby = in_step(lab)
-    # It is told that it has caught up before it is handed over.
+    # It is signalled that it has caught up before it is handed over.
     standby.eventually(lambda: holders(lab) == [{0, 1}])
     tail = next(each for each in lab.kafka.readers if each.partitions)
     lab.kafka.read_limit = 0

@@ -67,7 +67,7 @@ def restored(lab: MemoryLab, epoch: int = 1) -> MemoryContainer:
 
 def test_a_new_standby_fetches_from_a_standby_and_follows_the_active(lab: MemoryLab, net: PeerNet) -> None:
     active, standby = active_and_standby(lab)
-    # The first standby had nobody but the active to ask.
+    # The first standby could only ask the active.
     assert sources(standby) == {"active": 1}
     assert asked(net.provider_of("a")) == 1
     new = restored(lab)
@@ -141,7 +141,7 @@ def nothing_is_read(lab: MemoryLab, net: PeerNet) -> None:
 
 
 def changelog_was_made_again(lab: MemoryLab, net: PeerNet) -> None:
-    """Whoever gives does not know yet; whoever takes does."""
+    """The provider does not know yet; the fetcher does."""
     lab.kafka.topic_ids["changelog"] = "made again"
 
 
@@ -278,7 +278,7 @@ def test_what_was_fetched_is_gone_on_with_where_it_lies(
 
 @pytest.fixture
 def silence_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody who says nothing is given up: what goes on all the same did not wait for him."""
+    """A silent provider is not given up: what continues did not wait for it."""
     monkeypatch.setattr(restore, "_SILENCE_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(restore, "_SILENCE_URGENT_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(connection, "_CONNECT_SECONDS", NEVER_SECONDS)

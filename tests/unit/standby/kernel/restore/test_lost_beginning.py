@@ -82,7 +82,7 @@ def test_a_standby_gets_its_state_from_a_peer_although_the_job_asks_none(lab: Me
     lab.assert_exact()
 
 
-def test_a_standby_waits_for_whoever_has_the_state_and_says_so(lab: MemoryLab, net: PeerNet) -> None:
+def test_a_standby_waits_for_a_provider_of_the_state_and_says_so(lab: MemoryLab, net: PeerNet) -> None:
     active = began(lab)
     first = end_of(lab) - 10
     lose(lab, first)

@@ -41,7 +41,7 @@ END = 1_000_000
 
 
 def nothing(*_: object) -> None:
-    """Wait for nothing, tell nobody."""
+    """Wait for nothing, report nothing."""
 
 
 def opened(directory: Path) -> TaskStore | None:
@@ -272,7 +272,7 @@ def test_a_flipped_bit_at_the_provider_is_found_and_only_that_file_is_lost(
     assert not scratch.final.exists()
 
 
-def test_a_file_whose_size_changed_is_told_at_once_or_spoils_nothing_behind_it(
+def test_a_file_whose_size_changed_is_reported_at_once_or_spoils_nothing_behind_it(
     given: TaskStore, source: SnapshotSource, scratch: Scratch
 ) -> None:
     manifest = taken(source)
@@ -297,7 +297,7 @@ def test_a_fetcher_that_is_silent_loses_its_copy(
     for _ in range(2):
         provider.clock.advance(LEASE_SECONDS - 1)
         provider.clock.await_looks("snapshots")
-        # Whoever fetches keeps it.
+        # Fetching keeps it.
         list(source.read(manifest.lease, "CURRENT", 0))
     provider.clock.advance(LEASE_SECONDS)
     soon(lambda: provider.snapshots.lent == 0, "it is taken back")
@@ -342,7 +342,7 @@ def test_no_more_copies_than_allowed_are_lent(source: SnapshotSource) -> None:
     taken(source)
 
 
-def test_whoever_stands_in_line_has_a_copy_as_soon_as_one_comes_back(
+def test_the_next_in_line_has_a_copy_as_soon_as_one_comes_back(
     net: PeerNet, source: SnapshotSource, provider: Provider
 ) -> None:
     provider.clock.hold()

@@ -90,7 +90,7 @@ def test_what_is_not_ours_keeps_its_mode(place: Path) -> None:
     assert mode_of(place) == 0o755
 
 
-def test_bundles_are_kept_where_nobody_else_can_put_any(place: Path) -> None:
+def test_bundles_are_kept_where_no_other_user_can_put_any(place: Path) -> None:
     before = os.umask(0)
     try:
         BundleStore(place / "made", is_on_host=True)

@@ -1,4 +1,4 @@
-"""What travels with a copy of state, and whom it may come from."""
+"""What travels with a copy of state, and where it may come from."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_standbys_are_asked_before_the_active_and_those_in_sync_first() -> None:
     )
 
 
-def test_a_copy_that_moves_is_fetched_from_where_it_was_and_nobody_is_asked_when_nobody_is_placed() -> None:
+def test_a_copy_that_moves_is_fetched_from_where_it_was_and_no_request_without_a_placement() -> None:
     moving = record(placed={1: "c1", 2: "old"}, in_sync=(1, 2), moving={2: "new"})
     assert [each.container for each in peers_of(moving, "new")] == ["old", "c1"]
     assert peers_of(None, "c0") == ()
