@@ -29,6 +29,7 @@ from standby.control.events import (
 )
 from standby.control.ports import PostEvent
 from standby.errors import Transient
+from standby.shared.errortext import summary_of
 from standby.shared.naming import container_path, controller_path
 from standby.shared.probes import REGISTERING, Probe, no_probe
 from standby.shared.records import ContainerRecord, ControllerRecord, decoded, encode
@@ -127,7 +128,7 @@ class ZooKeeperMembership:
         try:
             event = question.ask()
         except Exception as error:  # noqa: BLE001 - every request must be answered
-            event = question.failed(_text(error))
+            event = question.failed(summary_of(error))
         self._post(event)
 
     def _register(self) -> ControlEvent:
@@ -163,7 +164,3 @@ class ZooKeeperMembership:
         if data is None:
             return LeaderChanged(None)
         return LeaderChanged(decoded(data, self._controller_path, ControllerRecord))
-
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -13,6 +13,7 @@ from kazoo.protocol.states import WatchedEvent
 
 from standby.code import bundles
 from standby.errors import BadConfiguration, Transient
+from standby.shared.errortext import summary_of
 from standby.shared.model import TaskId, TaskRecord
 from standby.shared.naming import (
     CODE_PARTS,
@@ -35,8 +36,7 @@ def translated(path: str) -> Iterator[None]:
     try:
         yield
     except (KazooException, KazooTimeoutError) as error:
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise Transient(f"{path} cannot be used in ZooKeeper now: {text}") from error
+        raise Transient(f"{path} cannot be used in ZooKeeper now: {summary_of(error)}") from error
 
 
 def read_or_watch(
