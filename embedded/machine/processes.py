@@ -215,11 +215,15 @@ class Owned:
 
     def stop(self, host: str, *, first: Iterable[ProcessIdentity] = (), timeout_seconds: float = 20) -> int:
         """Suspend every process of a host with SIGSTOP, and silence its ports; return the number of processes."""
-        held = self._until_none(
-            host, lambda each: not each.is_stopped, signal.SIGSTOP, first, timeout_seconds
+
+        def cut_off(held: Iterable[ProcessIdentity]) -> None:
+            silence((each.pid for each in held), host)
+
+        return len(
+            self._until_none(
+                host, lambda each: not each.is_stopped, signal.SIGSTOP, first, timeout_seconds, cut_off
+            )
         )
-        silence((each.pid for each in held), host)
-        return len(held)
 
     def _until_none(
         self,
@@ -228,16 +232,21 @@ class Owned:
         number: signal.Signals,
         first: Iterable[ProcessIdentity],
         timeout_seconds: float,
+        then: Callable[[Iterable[ProcessIdentity]], None] = lambda _: None,
     ) -> set[ProcessIdentity]:
+        """Return the processes that a signal was sent to; ``then`` is called with them, at once."""
         reached = {identity for identity in first if send_signal(identity, number)}
+        then(reached)
         deadline = time.monotonic() + timeout_seconds
         # Repeated, since a process may have started another one just before the signal reached it; and once more
         # when none is left, since a process shows no environment during ``exec``.
         empty_looks = 0
         while empty_looks < 2:
             left = [each.identity for each in self.processes(host) if concerns(each)]
-            fresh = [identity for identity in left if identity not in reached]
-            reached.update(identity for identity in fresh if send_signal(identity, number))
+            unreached = [identity for identity in left if identity not in reached]
+            fresh = [identity for identity in unreached if send_signal(identity, number)]
+            reached.update(fresh)
+            then(fresh)
             empty_looks = 0 if left else empty_looks + 1
             if left and time.monotonic() > deadline:
                 raise Unavailable(f"the processes {_numbers(left)} do not react to {number.name}")

@@ -15,8 +15,11 @@ from embedded.machine.silence import full_times, silence
 HOST = "127.0.0.77"
 
 
+@pytest.mark.parametrize("is_by_filter", [True, False])
 @pytest.mark.parametrize(("family", "listeners"), [(socket.AF_INET6, 1), (socket.AF_INET, 3)])
-def test_silenced_port_does_not_answer(family: socket.AddressFamily, listeners: int) -> None:
+def test_silenced_port_does_not_answer(
+    family: socket.AddressFamily, listeners: int, is_by_filter: bool
+) -> None:
     with contextlib.ExitStack() as open_ones:
         port = 0
         for _ in range(listeners):
@@ -27,7 +30,7 @@ def test_silenced_port_does_not_answer(family: socket.AddressFamily, listeners: 
             port = each.getsockname()[1]
         elsewhere = open_ones.enter_context(socket.create_server(("127.0.0.78", 0)))
         assert probe(HOST, port) is PortAnswer.ACCEPTED
-        silence([os.getpid()], HOST)
+        silence([os.getpid()], HOST, is_by_filter=is_by_filter)
         assert {probe(HOST, port, 0.05) for _ in range(10)} == {PortAnswer.NONE}
         assert probe(*elsewhere.getsockname()) is PortAnswer.ACCEPTED
 
