@@ -272,7 +272,14 @@ class Scenario:
         status = self.status()
         host = victim_host(status, avoid, self._masters())
         if host is None:
-            raise Unavailable("there is no host with an active and without the application master")
+            actives = {each.partition: each.active_replica for each in status.tasks}
+            where = ", ".join(
+                f"{task} on {active.host}" for task, active in actives.items() if active is not None
+            )
+            leader = status.leader.host if status.leader is not None else "an unknown host"
+            raise Unavailable(
+                f"no host has an active but not the leader: {where or 'no active'}; leader on {leader}"
+            )
         tasks = active_on(status, host=host)
         containers = tuple(each.container for each in status.containers if each.host == host)
         self._show(f"the host {host} falls silent: the active of task {_list(tasks)} was there")
