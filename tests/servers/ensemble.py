@@ -89,10 +89,13 @@ class Ensemble(Started):
                 return each
         raise Unavailable("no server follows")
 
-    def server_of(self, session: int) -> int:
-        """Return the number of the server that a session is connected to; raises `Unavailable` when it is to none."""
+    def server_of(self, session: int, but: int = 0) -> int:
+        """Return the number of the server that a session is connected to; raises `Unavailable` when it is to none.
+
+        ``but``: a server that is not asked, as it would not answer.
+        """
         for each in self._processes:
-            if f"sid=0x{session:x}," in self._ask(each, b"cons"):
+            if each != but and f"sid=0x{session:x}," in self._ask(each, b"cons"):
                 return each
         raise Unavailable(f"session 0x{session:x} is connected to no server")
 

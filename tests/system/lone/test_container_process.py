@@ -446,38 +446,3 @@ def test_a_short_stop_costs_no_stream(stage: Stage) -> None:
         process.send(signal.SIGCONT)
         session.wait_for(Heartbeat, after=seen + 10)
         assert not session.is_over.is_set()
-
-
-def test_zookeeper_away_longer_than_the_session_ends_nothing(tmp_path: Path) -> None:
-    # A container on a busy machine has this long to come back to a server that has started.
-    session_ms = 12_000
-    (tmp_path / "zookeeper").mkdir()
-    (tmp_path / "container").mkdir()
-    with LoneZooKeeper(tmp_path / "zookeeper") as zookeeper:
-        stage = Stage(zookeeper, tmp_path / "container", "away")
-        try:
-            with stage.leader() as leader:
-                process = stage.container(session_ms=session_ms, orphan_ms=session_ms)
-                session = leader.session()
-                assign(session, wanted())
-                zookeeper.kill()
-                seen = len(session.received)
-                beats = max(
-                    (each.sequence for each in session.received if isinstance(each, Heartbeat)), default=0
-                )
-                away = session_ms / HEARTBEAT_MS + 10
-                session.wait_for(Heartbeat, lambda each: each.sequence > beats + away, after=seen)
-                assert not session.is_over.is_set()
-                assert process.popen.poll() is None
-                assert metric(session.hello, "standfast_is_zookeeper_connected") == 0
-                zookeeper.start()
-                soon(
-                    lambda: metric(session.hello, "standfast_is_zookeeper_connected") == 1,
-                    "it is connected again",
-                )
-                assert stage.czxid() == session.hello.incarnation, "the server gives sessions their time anew"
-                assert not session.is_over.is_set()
-                assert process.popen.poll() is None
-        finally:
-            stage.close()
-            print(process.text())

@@ -18,6 +18,7 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
 from standby.cluster import ClusterConfig
 from standby.errors import StandfastError
+from standby.shared.naming import container_path
 from standby.shared.roles import PeerRole
 from standby.shared.wire import Heartbeat
 from tests.fakes.candidate_process import CandidateProcess
@@ -25,10 +26,12 @@ from tests.fakes.certificates import keys_of, shared_keyring
 from tests.fakes.leader import ScriptedLeader, Session
 from tests.patience import TRY_SECONDS, soon
 from tests.servers.ensemble import Ensemble
-from tests.system.lone.test_container_process import Stage
+from tests.system.lone.test_container_process import CONTAINER, Stage, metric
 
 #: A third of it is left for another server when one falls silent: a busy machine takes seconds for that.
 SESSION_MS = 12_000
+#: Longer than a session.
+AWAY_SECONDS = 1.25 * SESSION_MS / 1000
 CLUSTER = "ensemble"
 
 
@@ -89,7 +92,8 @@ class Play:
         self._open.callback(self.stage.close)
         self.leader = self._open.enter_context(ScriptedLeader(keys_of(PeerRole.MASTER)))
         self.stage.announce(self.leader)
-        self.process = self.stage.container(session_ms=SESSION_MS)
+        # While it has its leader, it is no orphan, however long ZooKeeper is away.
+        self.process = self.stage.container(session_ms=SESSION_MS, orphan_ms=SESSION_MS)
         self._open.callback(lambda: print(f"---- container\n{self.process.text()[-4_000:]}"))
         self.session = self.leader.session()
         soon(lambda: len(self.standing().candidates) == 2 and self.standing().leader, "two candidates")
@@ -128,6 +132,26 @@ class Play:
         soon(is_found, f"the server of {candidate}")
         return found[0]
 
+    def leave(self, number: int) -> None:
+        """Wait until the session of each candidate and of the container is at another server than this one."""
+
+        def have_left() -> bool:
+            try:
+                with self.observer() as zookeeper:
+                    candidates = [each.candidate for each in zookeeper.registry.candidates()]
+                    paths = [f"/standfast/{CLUSTER}/candidates/{each}" for each in candidates]
+                    stats = [
+                        zookeeper.client.exists(each)
+                        for each in (*paths, container_path(self.stage.name, CONTAINER))
+                    ]
+                    for stat in stats:
+                        self.ensemble.server_of(stat.ephemeralOwner if stat else 0, but=number)
+            except StandfastError:
+                return False
+            return True
+
+        soon(have_left, f"every session has left server {number}")
+
     def part(self) -> tuple[str, str]:
         """Have the candidates talk to two servers, the leader to one that follows; return leader and waiting one."""
         while True:
@@ -163,6 +187,10 @@ class Play:
 
         soon(is_made, "a change is made")
 
+    def is_container_connected(self) -> float:
+        """Return what the container's metric says of its connection to ZooKeeper."""
+        return metric(self.session.hello, "standfast_is_zookeeper_connected")
+
     def assert_container_works(self) -> None:
         """Fail unless the container's process and its present stream to the leader go on."""
         seen = len(self.session.received)
@@ -194,11 +222,11 @@ def lose_leader(play: Play) -> None:
 
 
 def hold_server_of_who_waits(play: Play) -> None:
-    """Hold the server of the candidate that does not lead, for longer than its session."""
+    """Hold the server of the candidate that does not lead, until all have gone to others, with their sessions."""
     _, other = play.part()
     number = play.server_of(other)
     play.ensemble.pause(number)
-    time.sleep(2 * SESSION_MS / 1000)
+    play.leave(number)
     play.ensemble.resume(number)
 
 
@@ -211,9 +239,11 @@ def hold_all_briefly(play: Play) -> None:
 def lose_all(play: Play) -> None:
     """Servers that start again give each session its time anew, however long they were away."""
     play.ensemble.kill()
-    time.sleep(1.5 * SESSION_MS / 1000)
+    time.sleep(AWAY_SECONDS)
     play.assert_container_works()
+    assert play.is_container_connected() == 0
     play.ensemble.start()
+    soon(play.is_container_connected, "it is connected again")
 
 
 TROUBLES: dict[str, Callable[[Play], None]] = {
@@ -244,11 +274,13 @@ def test_a_leader_whose_server_hangs_goes_to_another_or_is_succeeded_by_one_that
     before, registered = play.standing(), play.stage.czxid()
     number = play.server_of(leader)
     play.ensemble.pause(number)
-    time.sleep(2 * SESSION_MS / 1000)
+    play.leave(number)
     play.assert_leads()
     play.assert_container_works()
     play.ensemble.resume(number)
-    soon(lambda: len(play.standing().candidates) == 2, "two candidates")
+    soon(
+        lambda: len(play.standing().candidates) == 2 and play.standing().leader, "a leader of two candidates"
+    )
     after = play.standing()
     assert (after.leader, after.epoch) in ((leader, before.epoch), (other, before.epoch + 1))
     assert play.stage.czxid() == registered
@@ -258,7 +290,7 @@ def test_all_servers_stand_still_for_longer_than_the_session(play: Play) -> None
     """Sessions may end with it; then candidates begin anew and the container registers anew, and goes on working."""
     before = play.standing()
     play.ensemble.pause()
-    time.sleep(2 * SESSION_MS / 1000)
+    time.sleep(AWAY_SECONDS)
     play.assert_container_works()
     play.ensemble.resume()
     play.ensemble.await_service()
