@@ -60,12 +60,9 @@ def kill_the_active(job: CountingJob) -> None:
     assert job.replica(0, active=True).copy == standby.copy
 
 
-def test_a_killed_active_loses_and_doubles_nothing(job: CountingJob) -> None:
+def test_it_is_exact_over_kills_and_a_growth_of_its_inputs(job: CountingJob) -> None:
     with job.flow():
         kill_the_active(job)
-
-
-def test_inputs_that_have_grown_are_exact_over_a_kill(job: CountingJob) -> None:
     job.grow(job.partitions + 1)
     with job.flow():
         kill_the_active(job)
