@@ -1,7 +1,11 @@
-"""Several cells on a real YARN: whichever dies, another candidate leads, and nothing is lost or counted twice."""
+"""Several cells on a real YARN: whichever dies, another candidate leads, and nothing is lost or counted twice.
+
+In the end everything is stopped and started again.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -11,7 +15,8 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.leadership.port_probe import host_of
 from demo.scenario import now_ms
 from embedded.cluster import LocalCluster
-from tests.patience import soon
+from embedded.servers import KAFKA, ZOOKEEPER
+from tests.patience import PATIENCE_SECONDS, soon
 from tests.system.yarn.counting import CountingJob, submitted
 from tests.system.yarn.running import NOTICES_SILENCE, session
 from tests.system.yarn.two_cells import (
@@ -25,6 +30,15 @@ from tests.system.yarn.two_cells import (
     pairs,
     whole_in_both_cells,
 )
+
+pytestmark = pytest.mark.timeout(10 * PATIENCE_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """A cluster of this module's own, all servers of which are hurt."""
+    with LocalCluster.start(f"cells-{os.getpid()}", is_temporary=True) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +57,7 @@ def job(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "zookeeper.session.timeout.ms": 10_000,
             # Enough for attempts that make way for others on another host.
             "yarn.am.max.attempts": 10,
+            "yarn.am.http.pages": "metrics",
         },
     )
     with submitted(job):
@@ -155,3 +170,25 @@ def test_lost_host_of_the_leader_is_made_up_for(job: CountingJob, zookeeper: Zoo
         job.assert_exact()
     whole_in_both_cells(job)
     job.assert_exact()
+
+
+def test_everything_is_stopped_and_started_again(job: CountingJob, cluster: LocalCluster) -> None:
+    """Hosts with all processes, Kafka, ZooKeeper; YARN's own book-keeping stays, as the embedded one keeps no other."""
+    whole_in_both_cells(job)
+    run = job.run_id
+    job.produce(0, pairs(0, 5_000))
+    for host in cluster.hosts:
+        cluster.kill_host(host)
+    cluster.stop_server(KAFKA)
+    cluster.stop_server(ZOOKEEPER)
+    cluster.start_server(ZOOKEEPER)
+    cluster.start_server(KAFKA)
+    for host in cluster.hosts:
+        cluster.start_host(host)
+    job.produce(1, pairs(1, 5_000))
+    job.wait(is_whole(job), "a whole job, unaided")
+    job.assert_exact()
+    assert job.run_id == run
+    found = [source for each in job.status.containers for source in job.sources_of_state(each.container)]
+    # A copy that had to go to the other cell may have come to a host that had none of it.
+    assert {task for task, source in found if source == "local"} == {"0", "1"}, found
