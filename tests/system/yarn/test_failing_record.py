@@ -57,7 +57,8 @@ def assert_shown_after_the_end(job: CountingJob, raised: str, container: str) ->
     status = job.standfast("status", job.name, status=1)
     assert "failed" in status.splitlines()[0]
     assert all(line in status for line in raised.splitlines())
-    assert all(line in job.standfast("events", job.name) for line in raised.splitlines())
+    events = job.standfast("events", job.name)
+    assert all(line in events for line in raised.splitlines())
     logs = job.standfast("logs", job.name)
     assert container in logs
     assert "the step failed on input [40, 41)" in logs
