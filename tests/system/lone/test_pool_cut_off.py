@@ -1,4 +1,4 @@
-"""A host of a pool that is cut off silently and comes back: the demo on a pool, with few records."""
+"""A host of a pool that is cut off silently and comes back: the demo on a pool, with few records and no JVM."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from demo.command import ROOT
+from tests.system.yarn.flights_job import PLAIN
 
 #: Far above the silence after which a *host* is lost: that it does not answer must be enough.
 HEARTBEAT_MS = 10_000
@@ -15,9 +16,10 @@ HEARTBEAT_MS = 10_000
 
 def test_a_host_that_is_cut_off_fails_over_and_does_no_harm_when_it_is_back(tmp_path: Path) -> None:
     options = ["--rate", "200", "--rows", "60000", "--steady-seconds", "3"]
+    plain = [f"--set={name}={value}" for name, value in PLAIN.items()]
     more = ["--heartbeat-timeout-ms", str(HEARTBEAT_MS), "--output", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, "-m", "demo", "--on", "pool", *options, *more],
+        [sys.executable, "-m", "demo", "--on", "pool", *options, *plain, *more],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
