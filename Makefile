@@ -5,7 +5,7 @@
 #   make demo          a demonstration on real servers, with pictures and numbers in build/demo
 #   make demo-standalone   the same without YARN, on a pool of processes, in build/demo-standalone
 #   make test          the gate, which CI runs: lint, types, imports, generated pages, then the phases of docs/testing.md
-#   make test-all      the gate, then every other case on real servers: before you close an issue
+#   make test-all      the same with every other case on real servers: before you close an issue
 #   make soak          random and long tests, and measurements
 #   make unit          only the tests that need no server
 #   make simulate      random faults in virtual time: SEEDS=100000, or a range such as SEEDS=5000-6000; JOBS=2 processes

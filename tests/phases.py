@@ -26,7 +26,7 @@ REPORTS: Final = ROOT / "build" / "tests"
 MOST_UNSTEADY: Final = 2
 
 _GATE: Final = "not acceptance and not soak"
-_ACCEPTANCE: Final = "acceptance and not soak"
+_ALL: Final = "not soak"
 _TEXT_LINES: Final = 20
 
 #: pytest's exit codes for "a test failed" and "no test was selected".
@@ -64,19 +64,17 @@ GATE: Final = (
     Phase("lone", _LONE, _GATE, is_repeated=True),
     Phase("yarn", _YARN, _GATE, is_repeated=True),
 )
-ACCEPTANCE: Final = (
-    Phase("tools", _TOOLS, "not soak", workers=_WORKERS),
-    Phase("fast, acceptance", _FAST, _ACCEPTANCE, workers=_WORKERS),
-    Phase("contracts, acceptance", _CONTRACTS, _ACCEPTANCE),
-    Phase("lone, acceptance", _LONE, _ACCEPTANCE, is_repeated=True),
-    Phase("yarn, acceptance", _YARN, _ACCEPTANCE, is_repeated=True),
+#: The gate's phases with all acceptance cases: in one process, so that servers and JVMs are started once.
+ALL: Final = (
+    *(replace(each, select=_ALL) for each in GATE),
+    Phase("tools", _TOOLS, _ALL, workers=_WORKERS),
 )
 _RANDOM: Final = {"STANDFAST_HYPOTHESIS": "explore", "STANDFAST_SEED": "fresh"}
 SOAK: Final = (
-    Phase("fresh examples", _FAST, "not soak", workers=_WORKERS, environment=_RANDOM),
+    Phase("fresh examples", _FAST, _ALL, workers=_WORKERS, environment=_RANDOM),
     Phase("soak", ("tests",), "soak", environment=_RANDOM),
 )
-SUITES: Final[Mapping[str, tuple[Phase, ...]]] = {"gate": GATE, "all": (*GATE, *ACCEPTANCE), "soak": SOAK}
+SUITES: Final[Mapping[str, tuple[Phase, ...]]] = {"gate": GATE, "all": ALL, "soak": SOAK}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.phases import ACCEPTANCE, GATE, MOST_UNSTEADY, Failure, Outcome, Phase, Verdict, judge, read, tell
+from tests.phases import ALL, GATE, MOST_UNSTEADY, Failure, Outcome, Phase, Verdict, judge, read, tell
 
 FAST = Phase("fast", ("tests/unit",), "not soak")
 SERVERS = Phase("servers", ("tests/system/lone",), "not soak", is_repeated=True)
@@ -77,7 +77,8 @@ def test_a_phase_of_which_pytest_did_not_come_to_the_end_is_red_and_one_with_not
 
 
 def test_acceptance_cases_run_in_every_folder_of_the_gate() -> None:
-    assert {each.folders for each in GATE} < {each.folders for each in ACCEPTANCE}
+    assert {each.folders for each in GATE} < {each.folders for each in ALL}
+    assert {each.select for each in ALL} == {"not soak"}
 
 
 def test_only_phases_on_real_servers_are_repeated() -> None:
