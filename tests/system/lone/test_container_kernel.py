@@ -469,19 +469,6 @@ def test_a_new_revision_runs_from_its_bundle_and_goes_on_where_the_old_one_was(p
     play.job.assert_exact()
 
 
-@pytest.mark.spark
-def test_sparks_python_workers_find_the_bundles_modules(spark_play: Play) -> None:
-    play = spark_play
-    roll_out(play, BUNDLED, **{"task.transform": "counting:wanted"})
-    play.record(0, 1, claimed=False)
-    play.start(0, localised="raise RuntimeError('the old revision')")
-    play.job.send(500)
-    play.order(0, Role.ACTIVE, 1)
-    play.wait(0, lambda each: each.first_commit_ms is not None)
-    play.processed(0)
-    play.job.assert_exact()
-
-
 class Flow:
     """Input that keeps coming, a thousand records a second."""
 
@@ -516,12 +503,16 @@ def hand_over(play: Play, old: int, new: int, epoch: int, *, is_planned: bool) -
 
 @pytest.mark.spark
 def test_hand_overs_back_and_forth_prepared_or_not_are_exact_while_input_flows(spark_play: Play) -> None:
-    """How long each pauses the output is measured by ``python -m benchmarks.failover --kind handover``."""
+    """How long each pauses the output is measured by ``python -m benchmarks.failover --kind handover``.
+
+    Spark's Python workers find the modules of the bundle.
+    """
     play = spark_play
+    roll_out(play, BUNDLED, **{"task.transform": "counting:wanted"})
     play.record(0, 1, claimed=False)
-    play.start(0)
+    play.start(0, localised="raise RuntimeError('the old revision')")
     play.order(0, Role.ACTIVE, 1)
-    play.start(1)
+    play.start(1, localised="raise RuntimeError('the old revision')")
     play.order(1, Role.STANDBY, 1)
     play.job.send(2_000)
     play.wait(0, lambda each: each.first_commit_ms is not None)
