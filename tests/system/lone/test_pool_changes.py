@@ -75,6 +75,12 @@ def actives(job: JobOnPool) -> dict[int, tuple[int, str | None, int | None]]:
     return found
 
 
+def revision_of(job: JobOnPool) -> int:
+    (found,) = job.client.status()["jobs"]
+    revision: int = found["revision"]
+    return revision
+
+
 def containers(job: JobOnPool) -> dict[str, int | None]:
     """Return container → its pid, of all that hold a replica."""
     return {
@@ -263,7 +269,7 @@ def update_is_no_change_or_refused_all_in_one_message(job: ChangedJob) -> None:
 
 
 def more_and_fewer_standbys_leave_every_active_where_it_is(job: ChangedJob) -> None:
-    before, processes, revision = actives(job), containers(job), job.update()["revision"]
+    before, processes, revision = actives(job), containers(job), revision_of(job)
     two = {"job.hotstandby.replicationcount": "2"}
     with job.flow():
         checked = job.update("--check", **two)
@@ -317,7 +323,7 @@ def drained_host_is_empty_and_used_again_when_admitted(job: ChangedJob) -> None:
 
 
 def rolling_upgrade_starts_every_process_anew_and_loses_nothing(job: ChangedJob) -> None:
-    begun, old, revision = now_ms(), containers(job), job.update()["revision"]
+    begun, old, revision = now_ms(), containers(job), revision_of(job)
     later = {"task.batch.max.records": "5000", "task.stores.version": "2"}
     with job.flow():
         job.append(OTHER_CODE)
@@ -336,7 +342,7 @@ def rolling_upgrade_starts_every_process_anew_and_loses_nothing(job: ChangedJob)
 
 
 def revision_that_was_never_active_is_rolled_back(job: ChangedJob) -> None:
-    tasks, begun, revision = actives(job).keys(), now_ms(), job.update()["revision"]
+    tasks, begun, revision = actives(job).keys(), now_ms(), revision_of(job)
     drained = sorted({host(each) for each in NODES.values()})[1:]
     with job.flow():
         # With standbys missing nothing is rolled out: the broken code gets no chance before it is withdrawn.
