@@ -33,6 +33,7 @@ def pool(cluster: LocalCluster, tmp_path: Path) -> Iterator[PoolOnLoopback]:
 
 def test_a_job_runs_fails_over_and_is_handed_over_and_its_pool_stays(pool: PoolOnLoopback) -> None:
     soon(lambda: len(waiting(pool)) == len(NODES), "every node has a process that waits")
+    second_node_with_a_state_directory_in_use_is_refused(pool)
     first_ids = set(waiting(pool))
     with closing(JobOnPool(pool, "first")) as job:
         job.deploy()
@@ -53,6 +54,14 @@ def test_a_job_runs_fails_over_and_is_handed_over_and_its_pool_stays(pool: PoolO
         job.produce(1, some(20, 5))
         job.assert_exact()
         assert sum(map(bool, waiting(pool).values())) == 2, "one is left to wait"
+
+
+def second_node_with_a_state_directory_in_use_is_refused(pool: PoolOnLoopback) -> None:
+    first = pool.running.pop("node-1")
+    pool.node(1)
+    assert pool.running.pop("node-1").wait(PATIENCE_SECONDS) == 2
+    assert "another node of cluster" in pool.text("node-1")
+    pool.running["node-1"] = first
 
 
 def stopped_node_hands_its_actives_over(pool: PoolOnLoopback, job: JobOnPool) -> None:
@@ -86,12 +95,3 @@ def next_leader_knows_who_was_claimed(pool: PoolOnLoopback, job: JobOnPool) -> N
     job.wait_whole(len(NODES))
     assert {each.container for each in job.status.containers} == before
     assert "container_lost" not in job.kinds(begun), job.story(begun)
-
-
-def test_a_second_node_with_a_state_directory_in_use_is_refused(pool: PoolOnLoopback) -> None:
-    soon(lambda: len(waiting(pool)) == len(NODES), "every node has a process that waits")
-    first = pool.running.pop("node-1")
-    pool.node(1)
-    assert pool.running.pop("node-1").wait(PATIENCE_SECONDS) == 2
-    assert "another node of cluster" in pool.text("node-1")
-    pool.running["node-1"] = first
