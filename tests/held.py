@@ -60,17 +60,10 @@ class HeldPoint:
             each.unlink()
         self._held.touch()
 
-    def let_others_pass(self) -> None:
-        """Keep holding the processes that have reached it, and let all others pass."""
-        self._held.write_text(" ".join(map(str, self.reached)), encoding="utf-8")
-
-    def holds(self, pid: int) -> bool:
-        """Return whether a process that reaches it stops there."""
-        try:
-            only = self._held.read_text(encoding="utf-8").split()
-        except FileNotFoundError:
-            return False
-        return not only or str(pid) in only
+    @property
+    def is_held(self) -> bool:
+        """Whether a process that reaches it stops there."""
+        return self._held.exists()
 
     def let_go(self) -> None:
         """Let the held processes continue, and all others pass."""
@@ -93,9 +86,9 @@ class HeldPoint:
 def reach(directory: Path, point: str) -> None:
     """Stop this process at a point for as long as the point is held."""
     held = HeldPoint(directory, point)
-    if held.holds(os.getpid()):
+    if held.is_held:
         held.arrive()
-        while held.holds(os.getpid()):
+        while held.is_held:
             time.sleep(LOOK_SECONDS)
 
 
