@@ -8,6 +8,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -125,8 +127,8 @@ class Deliveries:
                 expected = batch.end.total
 
 
-class Boom(Exception):
-    """What a state step of these tests raises."""
+class Boom(BaseException):
+    """What a state step of these tests raises: like `SystemExit` no ordinary exception."""
 
 
 @pytest.fixture(scope="session")
@@ -137,12 +139,9 @@ def broker(kafka_bootstrap: str) -> Broker:
 Make = Callable[..., Feed]
 
 
-@pytest.fixture(params=["plain", pytest.param("spark", marks=pytest.mark.spark)])
-def make(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Make]:
-    """Builds a feed of the kind under test for a topic; the name of a transform lacks its kind."""
-    kind: str = request.param
-    if kind == "spark":
-        request.getfixturevalue("shared_spark")
+@contextmanager
+def feeds_of(kind: str, broker: Broker) -> Iterator[Make]:
+    """Yield what builds a feed of a kind for a topic, and close all of them; the name of a transform lacks its kind."""
     feeds: list[Feed] = []
 
     def build(topic: str, transform: str = "", **changes: Any) -> Feed:
@@ -164,6 +163,22 @@ def make(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Make]:
     yield build
     for feed in feeds:
         feed.close()
+
+
+@pytest.fixture
+def make(broker: Broker) -> Iterator[Make]:
+    """Builds the plain feed: how the input is read and delivered is common to all."""
+    with feeds_of("plain", broker) as make:
+        yield make
+
+
+@pytest.fixture(params=["plain", pytest.param("spark", marks=pytest.mark.spark)])
+def make_each(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Make]:
+    """Builds a feed of each kind, where what runs the transform may make a difference."""
+    if request.param == "spark":
+        request.getfixturevalue("shared_spark")
+    with feeds_of(request.param, broker) as make:
+        yield make
 
 
 def configuration(broker: Broker, topic: str, kind: str) -> JobConfig:
@@ -188,11 +203,11 @@ def numbered(count: int, prefix: str = "v") -> list[bytes | None]:
     return [f"{prefix}{number}".encode() for number in range(count)]
 
 
-def test_every_record_comes_once_across_batches_and_restarts(broker: Broker, make: Make) -> None:
+def test_every_record_comes_once_across_batches_and_restarts(broker: Broker, make_each: Make) -> None:
     topic = broker.topic(2)
     broker.produce(topic, numbered(120, "a"), 0)
     broker.produce(topic, numbered(80, "b"), 1)
-    feed = make(topic, batch_max_records=30)
+    feed = make_each(topic, batch_max_records=30)
     everything = Deliveries()
 
     def committed() -> dict[TaskId, Offsets]:
@@ -314,10 +329,10 @@ def test_record_that_cannot_be_decoded_fails_as_the_jobs_code_does(broker: Broke
     assert seen.values() == numbered(3) + numbered(2, "w")
 
 
-def test_filtered_records_still_advance_the_end(broker: Broker, make: Make) -> None:
+def test_filtered_records_still_advance_the_end(broker: Broker, make_each: Make) -> None:
     topic = broker.topic()
     broker.produce(topic, [b"drop", b"keep 1", b"drop", b"drop"])
-    feed, seen = make(topic, "keep_marked"), Deliveries()
+    feed, seen = make_each(topic, "keep_marked"), Deliveries()
     feed.start({task(0): at(0)}, seen)
     seen.wait(feed, lambda: seen.end() == 4)
     assert seen.values() == [b"keep 1"]
@@ -392,13 +407,13 @@ def test_an_exception_in_deliver_ends_the_feed_and_the_batch_comes_again(broker:
     assert again.values() == numbered(6)[3:]
 
 
-def test_nothing_at_or_behind_the_end_of_a_bounded_run_is_touched(broker: Broker, make: Make) -> None:
+def test_nothing_at_or_behind_the_end_of_a_bounded_run_is_touched(broker: Broker, make_each: Make) -> None:
     """Behind it lies what the transform cannot bear: it must not even see it."""
     topic = broker.topic(2)
     good: list[bytes | None] = [b"%d" % each for each in range(9)]
     broker.produce(topic, [*good, b"poison", *good], 0)
     broker.produce(topic, good, 1)
-    feed, seen = make(topic, "refuse_poison", batch_max_records=5), Deliveries()
+    feed, seen = make_each(topic, "refuse_poison", batch_max_records=5), Deliveries()
     feed.start({task(0): at(1)}, seen, {task(0): at(9)})
     assert feed.wait(PATIENCE_SECONDS)
     assert feed.failure is None
@@ -548,7 +563,7 @@ def test_partitions_without_records_get_no_batch(broker: Broker, make: Make) -> 
     assert seen.of(0) == []
 
 
-def test_rows_have_the_same_columns_types_and_values_from_each_feed(broker: Broker, make: Make) -> None:
+def test_rows_have_the_same_columns_types_and_values_from_each_feed(broker: Broker, make_each: Make) -> None:
     topic = broker.topic()
     records: list[tuple[bytes | None, bytes | None]] = [
         (None, None),
@@ -560,7 +575,7 @@ def test_rows_have_the_same_columns_types_and_values_from_each_feed(broker: Brok
     for number, (key, value) in enumerate(records):
         broker.producer.produce(topic, value, key, 0, timestamp=1_357_000_000_123 + number)
     broker.producer.flush(PATIENCE_SECONDS)
-    feed, seen = make(topic), Deliveries()
+    feed, seen = make_each(topic), Deliveries()
     feed.start({task(0): at(0)}, seen)
     seen.wait(feed, lambda: seen.end() == 5)
     rows = pa.concat_tables([batch.rows for batch in seen.of(0)])
@@ -594,12 +609,12 @@ def test_headers_come_as_they_were_sent_when_they_are_asked_for(broker: Broker, 
     assert [each and [(header["key"], header["value"]) for header in each] for each in found] == sent
 
 
-def test_rows_are_given_in_offset_order_whatever_the_transform_does(broker: Broker, make: Make) -> None:
+def test_rows_are_given_in_offset_order_whatever_the_transform_does(broker: Broker, make_each: Make) -> None:
     topic = broker.topic(2)
     broker.produce(topic, numbered(40, "a"), 0)
     broker.produce(topic, numbered(40, "b"), 1)
     # Several batches: an engine may keep something of the first one's run.
-    feed, seen = make(topic, "twice_backwards", batch_max_records=15), Deliveries()
+    feed, seen = make_each(topic, "twice_backwards", batch_max_records=15), Deliveries()
     feed.start({task(0): at(0), task(1): at(0)}, seen)
     seen.wait(feed, lambda: seen.end(0) == 40 and seen.end(1) == 40)
     assert seen.values(0) == [each for each in numbered(40, "a") for _ in range(2)]
@@ -607,10 +622,10 @@ def test_rows_are_given_in_offset_order_whatever_the_transform_does(broker: Brok
     seen.assert_gapless({0: 0, 1: 0})
 
 
-def test_a_transform_that_moves_rows_to_another_task_ends_the_feed(broker: Broker, make: Make) -> None:
+def test_a_transform_that_moves_rows_to_another_task_ends_the_feed(broker: Broker, make_each: Make) -> None:
     topic = broker.topic()
     broker.produce(topic, numbered(3))
-    feed, seen = make(topic, "other_task"), Deliveries()
+    feed, seen = make_each(topic, "other_task"), Deliveries()
     feed.start({task(0): at(0)}, seen)
     assert feed.wait(PATIENCE_SECONDS)
     assert isinstance(feed.failure, BadConfiguration)
@@ -618,10 +633,10 @@ def test_a_transform_that_moves_rows_to_another_task_ends_the_feed(broker: Broke
     assert seen.calls == []
 
 
-def test_warming_changes_nothing_of_what_is_delivered(broker: Broker, make: Make) -> None:
+def test_warming_changes_nothing_of_what_is_delivered(broker: Broker, make_each: Make) -> None:
     topic = broker.topic()
     broker.produce(topic, numbered(10))
-    feed, seen = make(topic), Deliveries()
+    feed, seen = make_each(topic), Deliveries()
     feed.warm()
     assert feed.is_warm
     feed.warm()
@@ -636,9 +651,9 @@ def test_warming_changes_nothing_of_what_is_delivered(broker: Broker, make: Make
     assert again.values() == numbered(10)
 
 
-def test_a_stopped_or_unused_feed_may_be_stopped_and_closed(broker: Broker, make: Make) -> None:
+def test_a_stopped_or_unused_feed_may_be_stopped_and_closed(broker: Broker, make_each: Make) -> None:
     topic = broker.topic()
-    feed = make(topic)
+    feed = make_each(topic)
     feed.stop()
     assert feed.wait(0)
     assert feed.failure is None
@@ -649,6 +664,22 @@ def test_a_stopped_or_unused_feed_may_be_stopped_and_closed(broker: Broker, make
     feed.close()
     feed.close()
     assert feed.wait(0)
+
+
+def test_many_starts_leave_nothing_behind(broker: Broker, make: Make) -> None:
+    topic = broker.topic()
+    broker.produce(topic, numbered(2))
+    feed = make(topic)
+    counts, rounds = [], 25
+    for _ in range(rounds):
+        seen = Deliveries()
+        feed.start({task(0): at(0)}, seen)
+        seen.wait(feed, lambda: seen.end() == 2)  # noqa: B023 - it is called in this round
+        feed.stop()
+        counts.append((threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))))
+    # Each start opens some; one that is left by each start would be more.
+    for before, later in zip(counts[4], counts[-1], strict=True):
+        assert later < before + rounds - 5
 
 
 def test_of_two_inputs_each_task_gets_both_and_the_rows_say_which(broker: Broker, make: Make) -> None:
@@ -697,10 +728,10 @@ def test_two_inputs_are_merged_within_a_batch_by_time(broker: Broker, make: Make
         assert mine == sorted(mine), "the order within a topic is kept over batches too"
 
 
-def test_a_transform_of_two_inputs_must_keep_the_topic(broker: Broker, make: Make) -> None:
+def test_a_transform_of_two_inputs_must_keep_the_topic(broker: Broker, make_each: Make) -> None:
     first, second = broker.topic(), broker.topic()
     produce_at(broker, first, 0, [(b"a0", 1_000)])
-    feed = make(f"{first},{second}", "without_topic")
+    feed = make_each(f"{first},{second}", "without_topic")
     seen = Deliveries()
 
     def run() -> None:
