@@ -49,11 +49,10 @@ def spark(config: JobConfig, definition: JobDefinition) -> Feed:
     return make_feed(config, definition, Path("no-code"))
 
 
-@pytest.mark.parametrize("transform", ["raises_in_worker", "kills_its_worker"])
-def test_what_a_plan_fails_on_is_found_by_halves_and_left_out(
-    start_lab: Callable[..., tuple[Lab, str]], transform: str
+def test_what_ends_a_plan_s_worker_is_found_by_halves_and_left_out(
+    start_lab: Callable[..., tuple[Lab, str]],
 ) -> None:
-    lab, dead = start_lab(transform, "dead-letter")
+    lab, dead = start_lab("kills_its_worker", "dead-letter")
     with lab.local("host-a", make_feed=spark) as container:
         lab.promote(container, 0, 1)
         lab.produce(300)

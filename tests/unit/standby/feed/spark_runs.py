@@ -132,7 +132,7 @@ def unites_a_table(rows: DataFrame) -> DataFrame:
 
 
 def configuration(function: Callable[..., Any] | None, **keys: str) -> JobConfig:
-    named = {} if function is None else {"task.transform": f"{__name__}:{function.__name__}"}
+    named = {} if function is None else {"task.transform": f"{function.__module__}:{function.__name__}"}
     return job_config({**named, **keys})
 
 

@@ -17,13 +17,14 @@ from standby.errors import BadConfiguration, Transient
 from standby.feed import archive
 from standby.feed import spark as feed_spark
 from standby.feed.batches import rows_of
+from standby.feed.make import check_transform
 from standby.feed.spark import PythonWorkerLost, SparkFeed, SparkTransform, settings_of
 from standby.shared.model import Offsets, TaskId
 from standby.shared.wire import JobDefinition
 from tests.cases import case
 from tests.fakes.jobs import job_config
 from tests.patience import PATIENCE_SECONDS
-from tests.unit.standby.feed import spark_runs
+from tests.unit.standby.feed import spark_plans, spark_runs
 from tests.unit.standby.feed.spark_runs import (
     APPLIED,
     NAMES,
@@ -167,6 +168,9 @@ def test_the_error_of_a_python_function_is_the_jobs_and_its_crash_is_reported(ma
     assert raised.value.__cause__ is not raised.value
     with pytest.raises(PythonWorkerLost):
         transform.run(rows([b"a", b"crash"]))
+    with pytest.raises(Exception, match="CAST_INVALID_INPUT") as raised:
+        make(spark_plans.refuses_a_value).run(rows([b"v"]))
+    assert type(raised.value).__name__ == "NumberFormatException"
     assert transform.run(rows([b"c"]))["value"].to_pylist() == [b"c"]
 
 
@@ -251,7 +255,7 @@ def test_rows_that_are_gone_are_no_error_of_the_job(make: Make, monkeypatch: pyt
 def test_refused_plans_are_reported_before_any_row_is_read(make: Make) -> None:
     definition = JobDefinition("job", "r", {}, "c", "g", 1)
     for transform, said in {
-        spark_runs.counts: "an aggregation",
+        spark_runs.counts: "an aggregation: its state would end with each micro-batch",
         spark_runs.joins_all: "(?i)full.?outer",
         spark_runs.unites_a_table: "Union between streaming and batch",
     }.items():
@@ -266,6 +270,41 @@ def test_refused_plans_are_reported_before_any_row_is_read(make: Make) -> None:
                 feed.start({TaskId("job", "main", 0): Offsets.of(0)}, lambda _: None)
             assert feed.wait(0)
             feed.close()
+
+
+def test_a_transform_that_treats_each_row_by_itself_is_accepted_and_run_with_and_without_input(
+    make: Make,
+) -> None:
+    check_transform(configuration(spark_plans.row_by_row), NO_CODE)
+    transform = make(spark_plans.row_by_row)
+    transform.warm(lambda: None)
+    assert transform.is_warm
+    found = transform.run(rows([b'{"a": [%d], "n": 1}' % number for number in range(5)]))
+    assert found["a"].to_pylist() == found["_offset"].to_pylist() == [1, 2, 3, 4]
+    assert found["name"].to_pylist() == ["one"] * 4
+
+
+def test_other_transforms_are_refused_before_anything_is_deployed() -> None:
+    for transform, said in {
+        "distinct": r"dropDuplicates\(\) or distinct\(\)",
+        "deduplicates": r"dropDuplicates\(\) or distinct\(\)",
+        "deduplicates_late": r"dropDuplicatesWithinWatermark\(\)",
+        "limits": r"limit\(\)",
+        "joins_itself": "joins the stream with itself",
+        "unites": "union of the stream with itself",
+        "sorts": "a sort: its result depends on where a micro-batch ends",
+        "groups_in_pandas": r"applyInPandas\(\)",
+        "drops_offset": "returns no column '_offset'",
+        "widens_task": "returns '_task' as bigint; it must stay int",
+        "other_table": "does not come from the one it was given",
+        "nothing": "returned a NoneType, not a DataFrame",
+        "fails": "raised LookupError: no dictionary",
+        "unknown_column": "raised AnalysisException.*tail",
+        "absent": "has no function 'absent'",
+    }.items():
+        config = job_config({"task.transform": f"{spark_plans.__name__}:{transform}"})
+        with case(transform), pytest.raises(BadConfiguration, match=said):
+            check_transform(config, NO_CODE)
 
 
 def test_a_plan_that_cannot_be_made_again_now_is_worth_another_try(make: Make) -> None:

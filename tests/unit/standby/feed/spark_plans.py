@@ -1,14 +1,10 @@
-"""Transforms of the Spark feed's integration tests. A test copies this file into a job's code directory."""
+"""Transforms whose plan Spark shows: one as jobs have them, one that Spark fails to run, and those that are refused."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pyspark.sql import functions as f
-
-
-def unchanged(rows: Any) -> Any:
-    return rows
 
 
 def row_by_row(rows: Any) -> Any:
@@ -28,32 +24,12 @@ def row_by_row(rows: Any) -> Any:
     )
 
 
-def python_functions(rows: Any) -> Any:
-    # A second module of the job, which Spark's workers have to find as well.
-    from spark_feed_shared import twice  # type: ignore[import-not-found]
-
-    doubled = f.udf(twice, "binary")
-    return rows.select("_task", "_offset", doubled("value").alias("value")).mapInArrow(
-        _same, "_task int, _offset long, value binary"
-    )
-
-
 def _same(batches: Any) -> Any:
     yield from batches
 
 
-def raises_in_worker(rows: Any) -> Any:
-    from spark_feed_shared import fail
-
-    return rows.withColumn("value", f.udf(fail, "binary")("value"))
-
-
 def refuses_a_value(rows: Any) -> Any:
     return rows.withColumn("number", f.col("value").cast("string").cast("int"))
-
-
-def counts(rows: Any) -> Any:
-    return rows.groupBy("_task", "_offset").count()
 
 
 def distinct(rows: Any) -> Any:
