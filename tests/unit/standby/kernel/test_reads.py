@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from standby.adapters.rocksdict import open_database
 from standby.api import Store
 from standby.errors import Transient
 from standby.kernel.ports import Profile, StepFunction
 from standby.kernel.reads import Declined, LookupRequest, LookupResult, look_up
-from standby.replica.store.keys import OWN, POSITION
 from standby.shared.model import Phase, Role
-from standby.state import INT, TEXT, Counters, Expiring, tuple_of, typed
+from standby.state import INT, TEXT, Counters
 from tests.meanwhile import Hold
 from tests.memory_lab import JOB, MakeLab, MemoryContainer, MemoryLab
 
@@ -123,68 +120,6 @@ def test_one_whose_age_is_not_known_does_not_answer(lab: MemoryLab) -> None:
     lab.kafka.read_limit = 10
     standby.await_phase(Phase.TAILING)
     assert found(standby, "k", Role.STANDBY).value == INT.dump(5)
-
-
-class OnRocks:
-    """The lab's disks as real ones."""
-
-    def __init__(self) -> None:
-        self.paths: list[Path] = []
-
-    def open(self, path: Path, profile: Profile) -> Any:
-        self.paths.append(path)
-        return open_database(path, profile)
-
-    def content(self, host: str) -> dict[bytes, bytes]:
-        (path,) = {each for each in self.paths if f"/{host}/" in str(each)}
-        database = open_database(path, Profile.SERVING)
-        try:
-            found = dict(database.page(b"", b"\xff", 1_000_000).items)
-        finally:
-            database.close()
-        # When it was last seen to be whole is each copy's own.
-        del found[POSITION]
-        found.pop(OWN, None)
-        return found
-
-
-def everything(rows: Any, state: Any, _: Any) -> None:
-    """Use all there is on top of a store: counters, composite keys with scans, and expiry."""
-    keys, offsets = [each.decode() for each in rows["key"].to_pylist()], rows["_offset"].to_pylist()
-    Counters(state["counts"], key=TEXT).add_many(keys)
-    latest = typed(state["latest"], key=tuple_of(TEXT, INT), value=INT)
-    for key, offset in zip(keys, offsets, strict=True):
-        latest.put((key, offset), offset)
-        # The three newest of each key stay.
-        latest.delete_many([old for old, _ in latest.prefix((key,), reverse=True)][3:])
-    # The offsets as time: it passes the same way in every replay.
-    seen = Expiring(state["seen"], now_ms=offsets[-1], ttl_ms=30, key=TEXT, value=INT)
-    for key, offset in zip(keys, offsets, strict=True):
-        seen.put(f"{key}-{offset % 50}", offset, offset)
-
-
-def test_a_standby_holds_the_same_bytes_whatever_its_active_used(make_lab: MakeLab) -> None:
-    lab = make_lab(1, **{"task.stores": "counts,latest,seen"})
-    rocks = OnRocks()
-    lab.disk.open = rocks.open  # type: ignore[method-assign]
-    active = lab.container("a", step=everything).activate()
-    standby = lab.container("b", step=everything).want(1, Role.STANDBY, 1)
-    for _ in range(10):
-        active.process(40)
-    # The standby takes over and goes on; the former active follows it.
-    standby.activate(1, 2, claimed=True)
-    active.want(0, Role.STANDBY, 2)
-    standby.process(200)
-    end = standby.status().applied
-    active.eventually(lambda: (active.status().applied or 0) >= (end or 0))
-    active.close()
-    standby.close()
-    content = rocks.content("a")
-    assert content == rocks.content("b")
-    # What has expired is gone for good, not only hidden: 600 were put, under up to 250 keys.
-    seen = [key for key in content if key.startswith(b"\x04seend")]
-    assert 25 <= len(seen) <= 30 + 128
-    assert content == lab.changelog_content()
 
 
 def test_a_state_that_is_being_loaded_is_left_alone(lab: MemoryLab) -> None:

@@ -107,6 +107,52 @@ def successor(lab: MemoryLab, copy: int = 1, **more: Any) -> MemoryContainer:
     return lab.container("b", **more).activate(copy, 2, claimed=True)
 
 
+#: Input records of a batch: no more than a feed in memory takes at once.
+BATCH = 7
+
+
+def produce_batch(lab: MemoryLab) -> None:
+    """Write input of which a feed sees all or none: a batch of its own.
+
+    With more keys than records: what is lost of one is not made good by a later one.
+    """
+    with lab.kafka.lock:
+        lab.produce(BATCH, 10_007)
+
+
+def taken_over(
+    active: MemoryContainer,
+    is_same: bool,
+    have: Callable[[Callable[[], None]], None],
+    loss: Callable[[], None] = lose,
+) -> MemoryContainer:
+    """Return the container that goes on after the ``loss`` of a producer: the same, or one that takes over meanwhile.
+
+    ``have`` sets the place at which the producer is lost.
+    """
+    lab, is_lost, go_on = active.lab, threading.Event(), threading.Event()
+
+    def lose_it() -> None:
+        is_lost.set()
+        if not is_same:
+            assert go_on.wait(PATIENCE_SECONDS)
+        loss()
+
+    have(lose_it)
+    while not is_lost.is_set():
+        produce_batch(lab)
+        end = lab.ends()[0]
+        active.eventually(
+            lambda: is_lost.is_set() or active.status().input_committed == end  # noqa: B023
+        )
+    last = active
+    if not is_same:
+        last = successor(lab)
+        last.await_phase(Phase.ACTIVE, Phase.FAILED)
+    go_on.set()
+    return last
+
+
 def goes_on(lab: MemoryLab, last: MemoryContainer, records: int = 20) -> None:
     """Fail unless all is exact now and after more input."""
     last.await_processed()
@@ -189,25 +235,13 @@ def test_wherever_a_batch_is_lost_and_whatever_markers_are_left_out_all_is_exact
     is_answered: bool,
 ) -> None:
     """Out of the batch's commit, or of the abort by which its successor ends it: it itself, or another container."""
-    is_same = last == "same"
-    is_lost, go_on = threading.Event(), threading.Event()
 
     def lose_it() -> None:
         if not is_answered:
             lab.kafka.unanswered.update(QUESTIONS)
-        is_lost.set()
-        if not is_same:
-            assert go_on.wait(PATIENCE_SECONDS)
         lose()
 
-    lose_at(lab, point, left_out, lose_it)
-    lab.produce(20)
-    assert is_lost.wait(PATIENCE_SECONDS)
-    owner = active
-    if not is_same:
-        owner = successor(lab)
-        owner.await_phase(Phase.ACTIVE, Phase.FAILED)
-    go_on.set()
+    owner = taken_over(active, last == "same", lambda act: lose_at(lab, point, left_out, act), lose_it)
     goes_on(lab, owner, 40)
 
 
@@ -306,18 +340,6 @@ def test_wherever_a_takeover_is_lost_on_its_way_all_is_exact(
 
 # ---- a commit lacks markers, and a transaction behind it is lost ----
 
-#: Input records of a batch: no more than a feed in memory takes at once.
-BATCH = 7
-
-
-def produce_batch(lab: MemoryLab) -> None:
-    """Write input of which a feed sees all or none: a batch of its own.
-
-    With more keys than records: what is lost of one is not made good by a later one.
-    """
-    with lab.kafka.lock:
-        lab.produce(BATCH, 10_007)
-
 
 #: What is reported where something is lost.
 TOLD = {
@@ -384,27 +406,7 @@ def test_a_commit_lacks_markers_and_a_transaction_behind_it_is_lost(
     produce_batch(lab)
     active.await_processed()
     assert not lab.kafka.skipped
-
-    is_lost, go_on = threading.Event(), threading.Event()
-
-    def lose_it() -> None:
-        is_lost.set()
-        if not is_same:
-            assert go_on.wait(PATIENCE_SECONDS)
-        lose()
-
-    setattr(lab.kafka, point, at_the(number, lose_it))
-    while not is_lost.is_set():
-        produce_batch(lab)
-        end = lab.ends()[0]
-        active.eventually(
-            lambda: is_lost.is_set() or active.status().input_committed == end  # noqa: B023
-        )
-    last = active
-    if not is_same:
-        last = successor(lab)
-        last.await_phase(Phase.ACTIVE, Phase.FAILED)
-    go_on.set()
+    last = taken_over(active, is_same, lambda act: setattr(lab.kafka, point, at_the(number, act)))
     judge(lab, last, outcome(left_out, point, number))
 
 

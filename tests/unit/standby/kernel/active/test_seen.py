@@ -1,4 +1,4 @@
-"""What an active's status tells of its input: what was given up, how fast it goes, how far behind it is."""
+"""What an active's status tells of its input, and how it is found to be stuck."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from standby.kernel.active.stall_detectors import InputLag, PromotionStallDetector
 from standby.kernel.active.throughput import Throughput
 from standby.kernel.ports import WriterLost
+from standby.kernel.replay.ends import EndOffset
 from standby.shared.model import GIVEN_UP_SECONDS, RATE_WINDOW_SECONDS, LeftOut, Phase
 from tests.fakes import ledger_job
 from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, active_of
@@ -100,3 +102,37 @@ def test_a_rate_is_a_mean_over_a_minute_or_since_the_beginning() -> None:
         "the first second is not counted any more"
     )
     assert throughput.per_second(103.0 + RATE_WINDOW_SECONDS) == 0.0
+
+
+def test_a_way_is_stuck_when_it_has_not_got_beyond_one_point_for_too_long() -> None:
+    way = PromotionStallDetector()
+    assert not way.is_stuck("here", 100.0, 5.0)
+    assert not way.is_stuck("here", 105.0, 5.0)
+    assert way.is_stuck("here", 105.1, 5.0)
+    assert not way.is_stuck("further", 106.0, 5.0)
+    assert way.is_stuck("further", 111.1, 5.0)
+
+
+def test_a_rest_begins_it_anew() -> None:
+    way = PromotionStallDetector()
+    assert not way.is_stuck("here", 100.0, 5.0)
+    way.rest()
+    assert not way.is_stuck("here", 106.0, 5.0)
+    assert way.is_stuck("here", 111.1, 5.0)
+
+
+def test_lag_counts_from_the_last_time_at_the_end_also_while_claimed_anew_or_while_no_end_is_known() -> None:
+    """A machine that is too busy brings about both."""
+    lag = InputLag()
+    for committed, end, now_ms, expected in (
+        (10, EndOffset(10, 1_000), 1_000, 0),
+        (10, EndOffset(20, 2_000), 2_000, 1_000),
+        (None, None, 61_000, 60_000),
+        (15, None, 62_000, 61_000),
+        # At the last answer's end it may be behind or not: what came meanwhile is not known.
+        (20, None, 63_000, None),
+        (20, EndOffset(20, 64_000), 64_000, 0),
+        (20, EndOffset(30, 66_000), 68_000, 4_000),
+    ):
+        lag.look(committed, end, now_ms)
+        assert lag.ms == expected, now_ms

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,7 @@ from standby.kernel.store import places
 from standby.replica.store.keys import is_own, split
 from standby.shared.model import Fault, Phase, Role, TaskId, TopicIdentity
 from tests.fakes import ledger_job
-from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, active_of
-from tests.patience import PATIENCE_SECONDS
+from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab
 
 #: As a run has recorded them at its beginning.
 RECORDED = {each: TopicIdentity(f"id of {each}") for each in ("in", "changelog", "out")}
@@ -32,19 +30,14 @@ def lab(make_lab: MakeLab) -> MemoryLab:
     return of_topics(make_lab())
 
 
-@contextmanager
-def submitted_again(lab: MemoryLab, epoch: int = 2, host: str = "a") -> Iterator[MemoryContainer]:
-    """Give a container in a process of its own, which is to be active of every task."""
-    container = lab.container(host)
-    try:
-        yield container.activate(0, epoch, claimed=True)
-    finally:
-        container.replicas.close(PATIENCE_SECONDS)
-
-
 def run_once(lab: MemoryLab) -> None:
     """Have an active process something, and be gone."""
     lab.begun(40).close()
+
+
+def submitted_again(lab: MemoryLab, epoch: int = 2, host: str = "a") -> MemoryContainer:
+    """Return a container in a process of its own, which is to be active of every task."""
+    return lab.container(host).activate(0, epoch, claimed=True)
 
 
 def state(lab: MemoryLab) -> dict[Path, dict[bytes, bytes]]:
@@ -71,45 +64,36 @@ def committed_in(lab: MemoryLab, topic: str) -> int:
 
 
 def test_a_changelog_that_is_made_again_under_an_active_gets_no_commit(lab: MemoryLab) -> None:
-    with active_of(lab) as active:
-        active.process(40)
-        outputs = committed_in(lab, "out")
-        lab.kafka.make_again("changelog")
-        lab.produce(40)
-        assert_told(active, "changelog")
+    active = lab.begun(40)
+    outputs = committed_in(lab, "out")
+    lab.kafka.make_again("changelog")
+    lab.produce(40)
+    assert_told(active, "changelog")
+    active.close()
     assert (committed_in(lab, "changelog"), committed_in(lab, "out")) == (0, outputs)
     assert all(state(lab).values()), "the state of each task is there"
 
 
-def test_a_changelog_that_is_made_again_while_the_job_is_down_is_reported_and_no_state_wiped(
-    lab: MemoryLab,
+@pytest.mark.parametrize("host", ["a", "b"], ids=["with state", "without state"])
+def test_a_changelog_that_is_made_again_while_the_job_is_down_is_reported_and_no_state_wiped_or_begun(
+    lab: MemoryLab, host: str
 ) -> None:
     run_once(lab)
     before = state(lab)
     lab.kafka.make_again("changelog")
     lab.produce(40)
-    with submitted_again(lab) as again:
-        assert_told(again, "changelog")
+    again = submitted_again(lab, host=host)
+    assert_told(again, "changelog")
+    again.close()
     assert state(lab) == before != {}
     assert committed_in(lab, "changelog") == 0
 
 
-def test_a_host_without_state_does_not_begin_with_none(lab: MemoryLab) -> None:
-    run_once(lab)
-    lab.kafka.make_again("changelog")
-    with submitted_again(lab, host="b") as again:
-        assert_told(again, "changelog")
-
-
 def test_a_standby_keeps_its_state_when_the_changelog_is_made_again(lab: MemoryLab) -> None:
-    with active_of(lab) as active:
-        standby = lab.container("b").want(1, Role.STANDBY, 1)
-        active.process(40)
-        ends = {each.partition: len(lab.kafka.logs["changelog", each.partition]) for each in lab.tasks}
-        standby.await_all(lambda each: each.applied == ends[each.replica.task.partition])
-        lab.kafka.make_again("changelog")
-        assert_told(standby, "changelog")
-        standby.close()
+    _, standby = lab.pair()
+    lab.kafka.make_again("changelog")
+    assert_told(standby, "changelog")
+    standby.close()
     assert any("/b/" in str(path) and found for path, found in state(lab).items())
 
 
@@ -140,8 +124,9 @@ def test_an_input_that_is_made_again_while_the_job_is_down_is_reported(lab: Memo
     before = state(lab)
     lab.kafka.make_again("in")
     lab.produce(records)
-    with submitted_again(lab) as again:
-        assert_told(again, "in")
+    again = submitted_again(lab)
+    assert_told(again, "in")
+    again.close()
     assert state(lab) == before
 
 
@@ -154,10 +139,10 @@ def test_an_output_that_is_made_again_is_written_to(lab: MemoryLab) -> None:
 
 def test_a_topic_that_is_missing_is_waited_for_and_reported(lab: MemoryLab) -> None:
     lab.kafka.topic_ids["changelog"] = ""
-    with active_of(lab) as active:
-        active.eventually(lambda: any("changelog: there is no such topic" in each for each in active.details))
-        del lab.kafka.topic_ids["changelog"]
-        active.process(40)
+    active = lab.container("a").activate()
+    active.eventually(lambda: any("changelog: there is no such topic" in each for each in active.details))
+    del lab.kafka.topic_ids["changelog"]
+    active.process(40)
     lab.assert_exact()
 
 
@@ -204,8 +189,7 @@ def test_an_accepted_input_is_read_from_its_beginning_once_wherever_a_takeover_b
 
     lab.kafka.before_commit = lab.kafka.after_commit = break_off
     for epoch in (2, 3):
-        with submitted_again(lab, epoch) as again:
-            again.await_processed().process(40)
+        submitted_again(lab, epoch).await_processed().process(40).close()
     lab.assert_exact(former=former)
 
 
@@ -219,8 +203,7 @@ def test_an_accepted_input_is_read_from_its_end(lab: MemoryLab) -> None:
         for offset in range(len(lab.kafka.logs["in", task.partition]))
     ]
     accepted(lab, "in", "latest")
-    with submitted_again(lab) as again:
-        again.await_processed().process(40)
+    submitted_again(lab).await_processed().process(40)
     lab.assert_exact(left_out, former=former)
 
 
@@ -231,8 +214,7 @@ def test_of_several_inputs_the_others_go_on_where_they_were(make_lab: MakeLab) -
     former = lab.kafka.make_again("also")
     lab.produce(60)
     accepted(lab, "also", "earliest")
-    with submitted_again(lab) as again:
-        again.await_processed().process(40)
+    submitted_again(lab).await_processed().process(40)
     lab.assert_exact(former=former)
 
 
@@ -242,8 +224,7 @@ def test_an_accepted_changelog_begins_with_what_it_holds_and_the_input_goes_on(l
     lab.kafka.make_again("changelog")
     accepted(lab, "changelog")
     for epoch in (2, 3):
-        with submitted_again(lab, epoch) as again:
-            again.process(40)
+        submitted_again(lab, epoch).process(40).close()
     assert_state_of(lab, at)
 
 
@@ -270,22 +251,21 @@ def test_state_of_a_changelog_that_was_given_up_is_never_used(
     lab = of_topics(make_lab(**{"job.state.dir": ",".join(map(str, disks))}))
     room = {disks[0]: 2 << 30, disks[1]: 1 << 30}
     monkeypatch.setattr(places, "free_bytes", lambda place: room[disks[place.is_relative_to(disks[1])]])
-    with active_of(lab) as active:
-        for _ in range(5):
-            active.process(40, keys=11)
+    active = lab.container("a").activate()
+    for _ in range(5):
+        active.process(40, keys=11)
+    active.close()
     at = {task: len(lab.kafka.logs["in", task.partition]) for task in lab.tasks}
     lab.kafka.make_again("changelog")
     accepted(lab, "changelog")
     room[disks[1]] = 3 << 30
-    with submitted_again(lab) as again:
-        again.process(40, keys=11)
-        for _ in range(10):
-            # Of other keys: beyond the former position nothing says what those are.
-            again.process(40)
-        # Before its position is written down anew.
-        again.crash()
-    with submitted_again(lab, 3) as again:
-        again.process(60, keys=11)
+    again = submitted_again(lab).process(40, keys=11)
+    for _ in range(10):
+        # Of other keys: beyond the former position nothing says what those are.
+        again.process(40)
+    # Before its position is written down anew.
+    again.crash()
+    submitted_again(lab, 3).process(60, keys=11)
     assert_state_of(lab, at)
 
 
@@ -297,8 +277,7 @@ def test_changelog_and_input_accepted_together_begin_the_job_anew(lab: MemoryLab
     lab.produce(40)
     accepted(lab, "changelog")
     accepted(lab, "in", "earliest")
-    with submitted_again(lab) as again:
-        again.await_processed().process(40)
+    submitted_again(lab).await_processed().process(40)
     lab.assert_exact()
 
 
@@ -307,6 +286,5 @@ def test_an_accepted_changelog_without_committed_offsets_is_reported(lab: Memory
     lab.kafka.make_again("changelog")
     lab.kafka.offsets.clear()
     accepted(lab, "changelog")
-    with submitted_again(lab) as again:
-        again.await_phase(Phase.FAILED)
-        assert all("committed offset in in is gone" in each for each in again.details)
+    again = submitted_again(lab).await_phase(Phase.FAILED)
+    assert all("committed offset in in is gone" in each for each in again.details)

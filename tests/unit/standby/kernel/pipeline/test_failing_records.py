@@ -61,38 +61,38 @@ def await_skipped(container: MemoryContainer, expected: dict[int, int]) -> None:
     )
 
 
-def test_fail_ends_the_replica_after_its_attempts_and_says_where(start: Start) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (lambda _: ValueError("a poisoned record"), "ValueError: a poisoned record"),
+        # Of the row topic, partition and offset are named.
+        (lambda row: RowError(row, "has no price"), "RowError: the record at offset 12 has no price"),
+    ],
+    ids=["of the batch", "of a row"],
+)
+def test_fail_ends_the_replica_after_its_attempts_and_says_where(
+    start: Start, error: Callable[[int], Exception], told: str
+) -> None:
     runs: list[list[int]] = []
 
     def step(rows: Any, state: Any, out: Any) -> None:
-        if b"raise" in rows["value"].to_pylist():
+        values = rows["value"].to_pylist()
+        if b"raise" in values:
             runs.append(rows["_offset"].to_pylist())
+            raise error(values.index(b"raise"))
         ledger_job.step(rows, state, out)
 
     lab, active = start("fail", step=step)
     active.process(20)
-    lab.poison(0)
+    with lab.kafka.lock:
+        lab.produce(4)
+        lab.poison(0)
     active.eventually(lambda: active.status(0).phase is Phase.FAILED)
-    assert runs == [[10]] * 3
+    assert runs == [[10, 11, 12]] * 3
     failed = active.status(0)
-    assert failed.detail == "poison: input in[0], offsets [10, 11): ValueError: a poisoned record"
+    assert failed.detail == f"poison: input in[0], offsets [10, 13): {told}"
     assert failed.failures == InputFailures(10, 3, failed.detail.removeprefix("poison: "))
     assert active.status(1).phase is Phase.ACTIVE
-
-
-def test_error_of_a_row_names_topic_partition_and_offset_and_not_the_row(start: Start) -> None:
-    def step(rows: Any, state: Any, out: Any) -> None:
-        for row, value in enumerate(rows["value"].to_pylist()):
-            if value == b"raise":
-                raise RowError(row, "has no price")
-
-    lab, active = start("fail", attempts=1, step=step)
-    lab.produce(20)
-    lab.poison(0)
-    active.eventually(lambda: active.status(0).phase is Phase.FAILED)
-    told = active.status(0).detail
-    assert told.startswith("poison: input in[0], offsets [")
-    assert told.endswith("): RowError: the record at offset 10 has no price")
 
 
 def test_dead_letters_carry_the_record_and_why(start: Start) -> None:
@@ -152,48 +152,32 @@ def test_a_dead_letter_whose_commit_is_lost_comes_once(start: Start, lost: str) 
     lab.assert_exact([(0, 5)])
 
 
-def test_failures_of_earlier_replicas_count(start: Start) -> None:
-    runs: list[int] = []
+@pytest.mark.parametrize(
+    ("where", "trouble"),
+    [
+        ("feed", Transient("no answer")),
+        ("feed", CorruptState("it is gone")),
+        ("step", CorruptState("a bad block")),
+    ],
+)
+def test_trouble_of_the_feed_or_below_the_step_is_no_failure_of_the_job(
+    start: Start, where: str, trouble: Exception
+) -> None:
+    """State that is found corrupt is restored."""
+    troubles = [trouble] * (4 if where == "feed" else 1)
 
-    def step(rows: Any, state: Any, out: Any) -> None:
-        if b"raise" in rows["value"].to_pylist():
-            runs.append(1)
-        ledger_job.step(rows, state, out)
-
-    lab, active = start("fail", failures=InputFailures(0, 2, "as told"), fill=poisoned(), step=step)
-    active.eventually(lambda: active.status(0).phase is Phase.FAILED)
-    assert len(runs) == 1
-    found = active.status(0).failures
-    assert found is not None
-    assert (found.offset, found.count) == (0, 3)
-    assert lab.kafka.offsets["group", "in", 0].offset == 0
-
-
-@pytest.mark.parametrize("trouble", [Transient("no answer"), CorruptState("it is gone")])
-def test_trouble_of_the_feed_is_no_failure_of_the_job(start: Start, trouble: Exception) -> None:
-    troubles = [trouble] * 4
-
-    def look() -> None:
-        if troubles:
+    def look(at: str) -> None:
+        if troubles and at == where:
             raise troubles.pop()
 
-    lab, active = start("fail", fill=lambda lab: lab.produce(10), script=having(on_look=look), attempts=1)
-    active.pass_time_until(active.is_processed)
-    assert not troubles
-    assert all(each.failures is None for each in active.statuses())
-    lab.assert_exact()
-
-
-def test_a_corrupt_store_below_the_step_is_restored_and_no_failure_of_the_job(start: Start) -> None:
-    broken = [CorruptState("a bad block")]
-
     def step(rows: Any, state: Any, out: Any) -> None:
-        if broken:
-            raise broken.pop()
+        look("step")
         ledger_job.step(rows, state, out)
 
-    lab, active = start("fail", fill=lambda lab: lab.produce(30), step=step, attempts=1)
-    active.await_processed()
+    script = having(on_look=lambda: look("feed"))
+    lab, active = start("fail", fill=lambda lab: lab.produce(30), script=script, step=step, attempts=1)
+    active.pass_time_until(active.is_processed)
+    assert not troubles
     assert all(each.failures is None for each in active.statuses())
     lab.assert_exact()
 

@@ -103,14 +103,6 @@ def test_a_job_whose_standbys_are_not_kept_warm_does_not_wait_until_they_are(mak
     await_prepared(standby)
 
 
-def test_a_job_that_never_ran_is_prepared_and_deployed(lab: MemoryLab) -> None:
-    standby = lab.container("b").stand_by(1, 0)
-    want_next(standby, 1, 0)
-    await_prepared(standby)
-    standby.activate(1, 1).process(20)
-    lab.assert_exact()
-
-
 def test_a_demoted_active_replays_only_what_it_has_not(lab: MemoryLab) -> None:
     active, standby = lab.pair()
     ends = {each.replica.task.partition: each.applied for each in active.statuses()}

@@ -95,7 +95,9 @@ def test_an_offset_of_one_that_is_gone_and_nowhere_else_is_loud(start: Start) ->
 
 
 @pytest.mark.parametrize(("poisoned", "by"), [("in", "transform"), ("also", "step"), ("both", "step")])
-def test_exactly_the_record_of_the_input_that_fails_is_left_out(start: Start, poisoned: str, by: str) -> None:
+def test_exactly_the_record_of_the_input_that_fails_is_left_out_and_its_dead_letter_names_the_input(
+    start: Start, poisoned: str, by: str
+) -> None:
     given_up: dict[str, list[tuple[int, int]]] = {"in": [], "also": []}
 
     def fill(lab: MemoryLab) -> None:
@@ -112,25 +114,18 @@ def test_exactly_the_record_of_the_input_that_fails_is_left_out(start: Start, po
 
         feed.transform = transform
 
-    config = {"task.on.error": "skip", "task.batch.max.records": "16"}
+    config = {
+        "task.on.error": "dead-letter",
+        "task.dead.letter": "dead",
+        "task.batch.max.records": "16",
+    }
     lab, active = start(fill=fill, script=script, config=config)
     active.await_processed()
     active.eventually(lambda: active.status().skipped == len(given_up["in"]) + len(given_up["also"]))
     lab.assert_exact(given_up["in"], given_up["also"])
-
-
-def test_a_dead_letter_names_the_input_that_it_comes_from(start: Start) -> None:
-    def fill(lab: MemoryLab) -> None:
-        values(lab, "in", 6)
-        values(lab, "also", 2)
-        lab.poison(0, topic="also")
-
-    lab, active = start(fill=fill, config={"task.on.error": "dead-letter", "task.dead.letter": "dead"})
-    active.await_processed()
-    active.eventually(lambda: active.status().skipped == 1)
-    (letter,) = (each for each in lab.kafka.logs["dead", 0] if not each.is_marker)
-    headers = dict(letter.headers)
-    assert (headers["standfast-topic"], headers["standfast-offset"]) == (b"also", b"2")
+    letters = [dict(each.headers) for each in lab.kafka.logs["dead", 0] if not each.is_marker]
+    told = sorted((each["standfast-topic"], each["standfast-offset"]) for each in letters)
+    assert told == [(each.encode(), b"5") for each in sorted(given_up) if given_up[each]]
 
 
 def test_what_ends_processes_is_given_up_in_the_input_where_it_lies(start: Start) -> None:

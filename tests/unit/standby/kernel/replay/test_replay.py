@@ -1,4 +1,4 @@
-"""Restores that are slowed down, and that wait for a promotion next to them."""
+"""Restores that are slowed down, wait for a promotion next to them, or come to a record that cannot be read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 from standby.errors import Transient, Unavailable
 from standby.kernel import probes
+from standby.kernel.replay.rate_limiter import RateLimiter
 from standby.kernel.replay.router import ReplayRouter
-from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
+from standby.shared.model import Fault, Phase, ReplicaId, Role, TaskId, Wanted
 from tests.meanwhile import Hold
 from tests.memory_lab import JOB, MakeLab, MemoryContainer, MemoryLab
 from tests.patience import soon
@@ -64,21 +65,6 @@ def restore_while(lab: MemoryLab, is_so: Callable[[], bool]) -> None:
     while is_so():
         lab.clock.advance(THROTTLE)
         lab.clock.await_looks(RESTORE)
-
-
-def test_a_throttled_restore_goes_on_as_time_passes_and_no_further(make_lab: MakeLab) -> None:
-    """How exactly the rate is kept to is checked by the throttle's own tests."""
-    lab = filled(make_lab, records=2_000, rate=60_000)
-    lab.clock.hold()
-    standby = lab.container("b").want(1, Role.STANDBY, 1).await_phase(Phase.RESTORING)
-    standby.eventually(lambda: any(each.applied for each in standby.statuses()))
-    lab.clock.await_looks(RESTORE)
-    before = [each.applied for each in standby.statuses()]
-    lab.clock.await_looks(RESTORE)
-    assert [each.applied for each in standby.statuses()] == before
-    assert standby.are(Phase.RESTORING)
-    restore_while(lab, lambda: Phase.RESTORING in standby.phases)
-    standby.await_phase(Phase.TAILING)
 
 
 def test_a_promotion_is_never_throttled(make_lab: MakeLab) -> None:
@@ -174,12 +160,17 @@ def test_a_restore_that_is_throttled_holds_up_no_replica_in_step(make_lab: MakeL
     assert phases(standby) == parted
 
 
-def test_one_that_falls_behind_goes_back_to_the_restores_and_returns(make_lab: MakeLab) -> None:
+@pytest.mark.parametrize("set_back_ms", [0, 3_600_000], ids=["", "the host's clock is set back"])
+def test_one_that_falls_behind_goes_back_to_the_restores_and_returns(
+    make_lab: MakeLab, set_back_ms: int
+) -> None:
+    """Or it would count as in step for as long as the clock was set back by."""
     lab = filled(make_lab, threads=2)
     active, standby = in_step(lab)
     # It is signalled that it has caught up before it is handed over.
     standby.eventually(lambda: holders(lab) == [{0, 1}])
     tail = next(each for each in lab.kafka.readers if each.partitions)
+    lab.now_ms -= set_back_ms
     lab.kafka.read_limit = 0
     active.process(200)
     lab.clock.await_looks(f"{JOB}-ends")
@@ -191,20 +182,6 @@ def test_one_that_falls_behind_goes_back_to_the_restores_and_returns(make_lab: M
     standby.eventually(lambda: tail.partitions == {0, 1})
     standby.activate(1, 3, claimed=True).process(50)
     lab.assert_exact()
-
-
-def test_a_host_clock_that_is_set_back_hides_no_lag(make_lab: MakeLab) -> None:
-    """Otherwise a copy that is behind would count as in step for as long as the clock was set back by."""
-    lab = filled(make_lab, threads=2)
-    active, standby = in_step(lab)
-    lab.now_ms -= 3_600_000
-    lab.kafka.read_limit = 0
-    active.process(200)
-    lab.clock.await_looks(f"{JOB}-ends")
-    lab.clock.advance(LAG)
-    standby.await_phase(Phase.RESTORING)
-    lab.kafka.read_limit = 1_000_000
-    standby.await_phase(Phase.TAILING)
 
 
 def test_a_reader_that_cannot_be_opened_fails_the_replica(make_lab: MakeLab) -> None:
@@ -368,3 +345,89 @@ def test_a_reader_that_does_not_give_up_a_partition_is_replaced(
     lab.kafka.removal_failure = None
     # A client that is not closed ends where it is let go of.
     soon(lambda: all(each.is_closed or not each.partitions for each in lab.kafka.readers), "one is open")
+
+
+# ---- a bound on bytes per second ----
+
+
+def test_it_lets_the_rate_through_and_no_more() -> None:
+    now, taken = 0.0, 0
+    limiter = RateLimiter(lambda: now)
+    while now < 10:
+        now += limiter.take(1_000, 50_000)
+        taken += 1_000
+    assert 490_000 <= taken <= 510_000
+
+
+def test_a_rest_saves_up_no_more_than_a_moment() -> None:
+    now = 100.0
+    limiter = RateLimiter(lambda: now)
+    assert limiter.take(1_000, 1_000) == pytest.approx(0.9)
+    now = 500.0
+    assert limiter.take(1_000, 1_000) == pytest.approx(0.9)
+
+
+def test_one_byte_a_second_is_a_bound_and_without_a_bound_nothing_waits() -> None:
+    limiter = RateLimiter(lambda: 0.0)
+    assert limiter.take(1 << 40, 0) == 0
+    assert limiter.take(3, 1) == 3
+
+
+# ---- a damaged changelog: named with its offset, never passed over, and no state wiped ----
+
+
+@pytest.fixture
+def lab(make_lab: MakeLab) -> MemoryLab:
+    return make_lab(1)
+
+
+def damage(lab: MemoryLab, offset: int) -> None:
+    with lab.kafka.lock:
+        lab.kafka.damaged.add((("changelog", 0), offset))
+
+
+def assert_named(container: MemoryContainer, offset: int) -> None:
+    container.await_phase(Phase.FAILED)
+    (status,) = container.statuses()
+    assert "changelog changelog-0 cannot be read on from " in status.detail
+    assert f"at offset {offset}: it is damaged" in status.detail
+    assert "Nothing is skipped" in status.detail
+    assert "kafka-dump-log.sh" in status.detail
+    assert status.fault is Fault.OTHER, "another container may have the state at hand"
+
+
+@pytest.mark.parametrize("is_reported_once", [False, True])
+@pytest.mark.parametrize("role", [Role.STANDBY, Role.ACTIVE])
+def test_a_restore_ends_at_it_and_says_where(lab: MemoryLab, role: Role, is_reported_once: bool) -> None:
+    lab.begun(60).close()
+    lab.kafka.names_damage_once = is_reported_once
+    damage(lab, 5)
+    lab.name(1, 2, claimed=True)
+    outputs = lab.kafka.committed_records("out", 0)
+    other = lab.container("b").want(1, role, 2)
+    lab.produce(20)
+    assert_named(other, 5)
+    assert lab.kafka.committed_records("out", 0) == outputs
+
+
+def test_a_standby_in_step_stops_at_it_and_keeps_its_state(lab: MemoryLab) -> None:
+    active, standby = lab.pair()
+    end = len(lab.kafka.logs["changelog", 0])
+    damage(lab, end)
+    lab.produce(20)
+    assert_named(standby, end)
+    active.await_processed()
+    standby.close()
+    assert any("/b/" in str(path) and found for path, found in lab.disk.flushed.items() if path.is_dir())
+    lab.assert_exact()
+
+
+def test_what_can_be_read_the_next_time_was_no_damage(lab: MemoryLab) -> None:
+    lab.begun(60)
+    damage(lab, 5)
+    # It counts as damage after so many tries, for each of which some time must pass.
+    lab.clock.hold()
+    standby = lab.container("b").want(1, Role.STANDBY, 1)
+    standby.eventually(lambda: any(each.added.count((0, 0)) > 1 for each in lab.kafka.readers))
+    lab.kafka.damaged.clear()
+    standby.pass_time_until(lambda: standby.are(Phase.TAILING))

@@ -18,7 +18,7 @@ from standby.errors import CorruptState, Transient, Unavailable
 from standby.kernel.ports import PeerRefused, SnapshotSource
 from standby.kernel.probes import no_probe
 from standby.kernel.restore.counters import RestoreCounters
-from standby.kernel.restore.fetch import FETCHES, Scratch, Slots
+from standby.kernel.restore.fetch import Scratch
 from standby.kernel.restore.snapshots import LEASE_SECONDS, SNAPSHOTS, NotNow, Offer, Snapshots
 from standby.kernel.store.places import by_free_space, open_found
 from standby.kernel.store.store import TaskStore, open_existing
@@ -152,21 +152,6 @@ def test_what_arrives_is_what_was_given(
     assert list((given.directory.parent / SNAPSHOTS).iterdir()) == []
 
 
-def test_a_copy_is_of_its_moment_whatever_the_provider_does_then(
-    given: TaskStore, source: SnapshotSource, scratch: Scratch
-) -> None:
-    before = list(given.items(b""))
-    manifest = taken(source)
-    given.apply([(b"%d/%d" % (2, each), b"new") for each in range(2000)], 5, NOW)
-    given.flush()
-    install(scratch, source, manifest)
-    store = opened(scratch.final)
-    assert store is not None
-    assert store.position.offset == 4
-    assert list(store.items(b"")) == before
-    store.close()
-
-
 def break_off_after(provider: Provider, pieces: int, act: Callable[[], None]) -> None:
     left = [pieces]
 
@@ -210,31 +195,6 @@ def test_a_source_that_dies_half_way_costs_only_the_rest(
     assert resumed.fetched_bytes <= manifest.total_bytes - first + 300_000
     assert_same(scratch.final, given)
     again.close()
-
-
-def test_another_provider_shares_names_but_not_bytes(
-    given: TaskStore,
-    net: PeerNet,
-    provider: Provider,
-    source: SnapshotSource,
-    tmp_path: Path,
-    scratch: Scratch,
-) -> None:
-    other = new_store(tmp_path / "other" / "task")
-    fill(other, seed=8)
-    manifest = taken(source)
-    break_off_after(provider, 20, provider.close)
-    with scratch.locked(), pytest.raises(Transient):
-        scratch.fetch(source, manifest, nothing, nothing)
-    net.give("other", lambda task, run: offer(other))
-    second = source_of(net, "other")
-    now = taken(second)
-    names = {each.name for each in now.files if each.name.endswith(".sst")}
-    assert names & {each.name for each in manifest.files}, "the test would show nothing"
-    install(scratch, second, now)
-    assert_same(scratch.final, other)
-    second.close()
-    other.close()
 
 
 def test_what_was_damaged_here_between_two_attempts_is_fetched_again(
@@ -333,16 +293,7 @@ def test_a_copy_that_is_lent_just_before_the_next_look_is_waited_for_is_taken_ba
     snapshots.close()
 
 
-def test_no_more_copies_than_allowed_are_lent(source: SnapshotSource) -> None:
-    first, _ = taken(source), taken(source)
-    with pytest.raises(PeerRefused, match="as many copies as allowed") as refused:
-        taken(source)
-    assert refused.value.is_soon
-    source.release(first.lease)
-    taken(source)
-
-
-def test_the_next_in_line_has_a_copy_as_soon_as_one_comes_back(
+def test_no_more_copies_than_allowed_are_lent_and_the_next_in_line_has_one_as_soon_as_one_comes_back(
     net: PeerNet, source: SnapshotSource, provider: Provider
 ) -> None:
     provider.clock.hold()
@@ -356,8 +307,9 @@ def test_the_next_in_line_has_a_copy_as_soon_as_one_comes_back(
     provider.clock.hold("peer")
     for asked_for, waited in ((A_MOMENT_SECONDS, A_MOMENT_SECONDS), (NEVER_SECONDS, 10)):
         begun = provider.clock.monotonic()
-        with pytest.raises(PeerRefused, match="as many copies as allowed"):
+        with pytest.raises(PeerRefused, match="as many copies as allowed") as refused:
             other.take(TASK, "run", asked_for)
+        assert refused.value.is_soon
         assert provider.clock.monotonic() - begun == pytest.approx(waited, abs=0.001)
     other.close()
 
@@ -445,39 +397,6 @@ def test_files_that_were_summed_up_are_not_read_again(
     ]
 
 
-# ---- cutting it off ----
-
-
-def test_a_source_that_was_called_off_asks_for_nothing_more(
-    source: SnapshotSource, provider: Provider
-) -> None:
-    source.interrupt()
-    with pytest.raises(Transient, match="cancelled"):
-        taken(source)
-    assert provider.requests == []
-
-
-def test_a_wait_for_a_slot_is_called_off() -> None:
-    slots, asked, off, results = Slots(), threading.Event(), threading.Event(), []
-
-    def is_off() -> bool:
-        found = off.is_set()
-        asked.set()
-        return found
-
-    assert slots.take(1, is_off)
-    thread = threading.Thread(target=lambda: results.append(slots.take(1, is_off)))
-    thread.start()
-    assert asked.wait(PATIENCE_SECONDS)
-    off.set()
-    # Not before the other one waits, which has the lock until then.
-    slots.wake()
-    thread.join(PATIENCE_SECONDS)
-    assert results == [False]
-    slots.give_back()
-    assert slots.take(1, lambda: True)
-
-
 def test_two_processes_do_not_fetch_one_state_into_one_place(tmp_path: Path) -> None:
     first, second = Scratch(tmp_path / "task"), Scratch(tmp_path / "task")
     with first.locked(), pytest.raises(Transient, match="another process"), second.locked():
@@ -512,18 +431,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("this user may not mount a disk")
     yield path
     subprocess.run(["umount", "-l", path], check=True)
-
-
-def test_a_disk_that_gets_full_says_so_and_is_left_clean(
-    given: TaskStore, source: SnapshotSource, small_disk: Path
-) -> None:
-    scratch = Scratch(small_disk / "task")
-    with scratch.locked():
-        with pytest.raises(Unavailable, match="No space left"):
-            scratch.fetch(source, taken(source), nothing, nothing)
-        scratch.clear()
-    assert not (small_disk / FETCHES / "task").exists()
-    assert not scratch.final.exists()
 
 
 def test_a_full_disk_and_a_read_only_one_take_no_new_state(small_disk: Path, tmp_path: Path) -> None:
