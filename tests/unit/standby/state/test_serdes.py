@@ -94,24 +94,6 @@ def test_what_does_not_fit_is_refused() -> None:
         tuple_of()
 
 
-def test_equal_values_have_equal_bytes_in_whatever_order_they_were_filled() -> None:
-    for serde in (JSON, MSGPACK):
-        assert serde.dump({"a": 1, "b": 2}) == serde.dump({"b": 2, "a": 1})
-
-
-@dataclass
-class Visit:
-    user: str
-    seconds: int = 0
-
-
-def test_a_format_of_one_kind_gives_that_kind_and_refuses_others() -> None:
-    for serde in (json_of(Visit), msgpack_of(Visit)):
-        assert serde.load(serde.dump(Visit("a", 3))) == Visit("a", 3)
-    with pytest.raises(ValueError, match="seconds"):
-        json_of(Visit).load(b'{"user": "a", "seconds": "three"}')
-
-
 @dataclass
 class Mean:
     n: int = 0
@@ -152,7 +134,10 @@ def test_what_would_not_be_read_back_is_refused_with_the_reason() -> None:
         assert told in str(refused.value)
 
 
-def test_equal_values_of_a_kind_have_equal_bytes_and_what_equals_them_is_taken() -> None:
+def test_equal_values_have_equal_bytes_and_what_equals_one_of_a_kind_is_taken() -> None:
+    for serde in (JSON, MSGPACK):
+        # In whatever order they were filled.
+        assert serde.dump({"a": 1, "b": 2}) == serde.dump({"b": 2, "a": 1})
     for made in (json_of, msgpack_of):
         assert made(float).dump(1) == made(float).dump(1.0)
         assert made(dict[str, int]).dump(Counter("ab")) == made(dict[str, int]).dump({"a": 1, "b": 1})
