@@ -1,4 +1,4 @@
-"""The witness of a container's process: what it says of an end, and when it is silent."""
+"""The witness of a container's process: what it says of an end, when it is silent, and what the log tells."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from standby.process.last_words import LastWords, last_words
+from standby.process.stillness import is_at_rest
 from standby.process.witness import MOST_BYTES, READ, STILL, WitnessNote
 from standby.shared import exits, wire
 from standby.shared.exits import ExitCause, ProcessEnd, Ran
@@ -263,3 +265,88 @@ def test_a_process_of_a_pool_and_its_witness_end_with_their_node() -> None:
         assert process.stdout.readline()
         process.kill()
         assert not process.stdout.read(), "nothing holds it open any more"
+
+
+# ---- what the log of a container that never registered tells of its end ----
+
+
+WITNESS = "the witness of process 7:"
+BEGUN = f"{WITNESS} it has begun"
+
+
+def test_last_words() -> None:
+    for lines, words in (
+        ((), LastWords()),
+        (("bash: python: No such file",), LastWords(text="bash: python: No such file")),
+        (
+            (BEGUN, f'{WITNESS} {{"status":-9,"oom_kills":0}}'),
+            LastWords(is_from_outside=True, text="it was ended by SIGKILL"),
+        ),
+        (
+            (BEGUN, f'{WITNESS} {{"status":-9,"oom_kills":1}}'),
+            LastWords(text="it was ended by SIGKILL"),
+        ),
+        (
+            (BEGUN, "no port", f'{WITNESS} {{"status":2,"oom_kills":0}}'),
+            LastWords(text="no port; it ended with exit code 2"),
+        ),
+        (
+            (BEGUN, f'cut off{WITNESS} {{"status":-11,"oom_kills":0}}'),
+            LastWords(text="cut off; it was ended by SIGSEGV"),
+        ),
+        (
+            (BEGUN, "importing"),
+            LastWords(is_from_outside=True, text="importing; it was ended together with its witness"),
+        ),
+        (
+            (BEGUN, "bye", f"{WITNESS} it has ended as it was asked to"),
+            LastWords(is_from_outside=True, text="bye; it was asked to end"),
+        ),
+        ((BEGUN, f'{WITNESS} {{"stat'), LastWords()),
+    ):
+        assert last_words(lines) == words, lines
+
+
+# ---- when a process counts as standing still ----
+
+
+@contextmanager
+def program(text: str) -> Iterator[int]:
+    """Yield the id of a process that has said that it is about to run the last line of a program."""
+    *before, last = text.strip().splitlines()
+    lines = "\n".join((*before, "print(flush=True)", last))
+    popen = subprocess.Popen([sys.executable, "-c", lines], stdout=subprocess.PIPE)
+    assert popen.stdout is not None
+    try:
+        popen.stdout.readline()
+        yield popen.pid
+    finally:
+        popen.kill()
+        popen.communicate()
+
+
+def test_stopped_process_is_at_rest_though_it_has_work_to_do() -> None:
+    with program("while True: pass") as pid:
+        assert not is_at_rest(pid)
+        os.kill(pid, signal.SIGSTOP)
+        soon(lambda: is_at_rest(pid), "it is stopped")
+
+
+def test_process_is_at_rest_that_holds_its_lock_asleep() -> None:
+    hangs = """
+import ctypes, threading
+threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()
+ctypes.PyDLL(None).sleep(100_000)
+"""
+    with program(hangs) as pid:
+        soon(lambda: is_at_rest(pid), "one thread sleeps, the other one waits for the lock")
+
+
+@pytest.mark.parametrize(
+    "works", ["import re; re.match('(a+)+$', 'a' * 60 + 'b')", "import os; os.waitpid(os.fork(), 0) or 0"]
+)
+def test_process_that_has_work_to_do_or_is_not_there_is_not_at_rest(works: str) -> None:
+    with program(works) as pid:
+        if "fork" not in works:
+            assert not any(is_at_rest(pid) for _ in range(10)), "it holds its lock, and computes"
+    assert not is_at_rest(pid)
