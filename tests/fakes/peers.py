@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -9,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from appmaster.adapters.credentials.keyring import Keyring
 from standby.adapters.peers.client import open_sources
 from standby.adapters.peers.server import PeerServer
 from standby.errors import Transient
@@ -21,6 +23,7 @@ from standby.shared.peers import SNAPSHOTS_ROUTE, PeerAddress, PeerAnswer, PeerR
 from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
 from tests.fakes.clock import HandClock
+from tests.patience import PATIENCE_SECONDS
 
 
 class PeerNet:
@@ -167,3 +170,12 @@ class SilentPort:
     def close(self) -> None:
         for each in (self._server, *self._open):
             each.close()
+
+
+def connect_peer(port: int, ring: Keyring | None = None) -> http.client.HTTPConnection:
+    """Return a connection to a container's port for peers, with an operator's credentials."""
+    raw = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    context = keys_of(PeerRole.OPERATOR, ring).client_context()
+    connection.sock = context.wrap_socket(raw, server_hostname=PeerRole.CONTAINER.server_name)
+    return connection

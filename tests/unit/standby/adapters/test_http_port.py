@@ -19,6 +19,7 @@ from standby.shared.peers import PeerAnswer
 from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
 from tests.fakes.clock import HandClock, held
+from tests.fakes.peers import connect_peer
 from tests.floods import dripping, flood, idle
 from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS, soon
 
@@ -194,13 +195,7 @@ def test_flood_of_the_port_for_peers_leaves_it_to_peers(caplog: pytest.LogCaptur
             for kinds in ([idle, dripping], None):
                 strangers.pour("127.0.0.1", [server.port], _STRANGERS, *([kinds] if kinds else []))
                 assert len(server.gate._connections) <= PEER_LIMITS.connections
-                raw = socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS)
-                peer = http.client.HTTPConnection("127.0.0.1", server.port)
-                peer.sock = (
-                    keys_of(PeerRole.OPERATOR)
-                    .client_context()
-                    .wrap_socket(raw, server_hostname=PeerRole.CONTAINER.server_name)
-                )
+                peer = connect_peer(server.port)
                 peer.request("GET", "/test")
                 response = peer.getresponse()
                 assert response.read() == b"yes"

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import resource
 import socket
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from standby.adapters.http_port import HttpPages
 from standby.adapters.liveness import LivenessPort
+from standby.adapters.peers.server import PeerServer
 from standby.control.state import ControlPolicy, ControlState
 from standby.errors import BadConfiguration, Unavailable
 from standby.process.container import Health, read_place
 from standby.shared.model import NodeOffer
 from standby.shared.records import ContainerRecord
+from standby.shared.roles import PeerRole
 from standby.shared.wire import PROTOCOL
 from tests.cases import case
+from tests.fakes.certificates import keys_of
 from tests.fakes.clock import held
 from tests.patience import PATIENCE_SECONDS
 
@@ -82,6 +87,12 @@ def test_a_low_limit_of_descriptors_is_no_obstacle() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
 
 
-def test_a_host_that_is_not_this_one_is_named() -> None:
-    with pytest.raises(Unavailable, match=r"NM_HOST: cannot listen on 192\.0\.2\.1"):
-        LivenessPort("192.0.2.1")
+def test_a_host_that_is_not_this_one_is_named_by_each_port() -> None:
+    ports: tuple[Callable[[str], object], ...] = (
+        LivenessPort,
+        HttpPages,
+        lambda host: PeerServer(host, keys_of(PeerRole.CONTAINER)),
+    )
+    for each in ports:
+        with case(each), pytest.raises(Unavailable, match=r"NM_HOST: .*192\.0\.2\.1"):
+            each("192.0.2.1")

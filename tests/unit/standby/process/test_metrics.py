@@ -14,7 +14,6 @@ from standby.adapters.http_port import HttpPages
 from standby.adapters.processes import ProcessFigures
 from standby.adapters.prometheus import OF_PROCESS, metrics_and_health
 from standby.control.state import ControlPolicy, ControlState
-from standby.errors import Unavailable
 from standby.kernel.restore.counters import RestoreCounters
 from standby.process.metrics import container_metrics
 from standby.replica.store.sources import StateSource
@@ -147,11 +146,6 @@ def test_health_is_a_status_and_its_facts(server: HttpPages) -> None:
         status, _, text = get(server, "/healthz")
         assert (status, json.loads(text)) == (expected, {"led": True}), is_well
     assert get(server, "/elsewhere")[0] == 404
-
-
-def test_a_host_that_is_not_this_one_is_named() -> None:
-    with pytest.raises(Unavailable, match=r"192\.0\.2\.1"):
-        HttpPages("192.0.2.1")
 
 
 def test_a_closed_server_refuses_whether_it_was_started_or_not() -> None:

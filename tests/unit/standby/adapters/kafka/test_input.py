@@ -54,12 +54,7 @@ class Endless:
     ids=["value", "key", "key of a tombstone", "both", "headers"],
 )
 def test_a_read_has_no_more_bytes_than_it_may(key: int, value: int | None, header: int) -> None:
-    def make(_: dict[str, Any], **__: Any) -> Consumer:
-        return cast("Consumer", Endless(key, value, header))
-
-    kind = replace(clients.INPUT, library=make)
-    reader = InputReader({}, ("in",), "group", kind, has_headers=header > 0)
-    reader.assign({("in", 0): 0})
+    reader = reader_of(Endless(key, value, header), has_headers=header > 0)
     for _ in range(2):
         found = reader.read(10_000, 0, MOST)
         # A header has a name, too.
@@ -98,6 +93,14 @@ class Chunks:
         ]
 
 
+def reader_of(consumer: Endless | Chunks, *, has_headers: bool = False) -> InputReader:
+    """Return a reader of four partitions, from their beginnings on."""
+    kind = replace(clients.INPUT, library=lambda *_, **__: cast("Consumer", consumer))
+    reader = InputReader({}, ("in",), "group", kind, has_headers=has_headers)
+    reader.assign({("in", each): 0 for each in range(4)})
+    return reader
+
+
 @pytest.mark.parametrize("most_bytes", [None, 1_000_000])
 @pytest.mark.parametrize(
     ("turn", "first"),
@@ -111,13 +114,8 @@ def test_partitions_take_turns_while_there_is_a_backlog(
     monkeypatch: pytest.MonkeyPatch, turn: int, first: list[dict[int, int]], most_bytes: int | None
 ) -> None:
     """A task whose records lie behind another one's backlog had no output until that was processed."""
-
-    def make(_: dict[str, Any], **__: Any) -> Consumer:
-        return cast("Consumer", Chunks((0, 5_000), (1, 40), (2, 5_000), (0, 5_000)))
-
     monkeypatch.setattr(input_of_kafka, "_TURN_RECORDS", turn)
-    reader = InputReader({}, ("in",), "group", replace(clients.INPUT, library=make))
-    reader.assign({("in", each): 0 for each in range(4)})
+    reader = reader_of(Chunks((0, 5_000), (1, 40), (2, 5_000), (0, 5_000)))
     came: dict[int, list[int]] = {each: [] for each in range(4)}
     counts = []
     while found := reader.read(100, 0, most_bytes):
@@ -131,10 +129,6 @@ def test_partitions_take_turns_while_there_is_a_backlog(
 
 
 def test_partitions_with_large_records_take_turns_from_read_to_read() -> None:
-    def make(_: dict[str, Any], **__: Any) -> Consumer:
-        return cast("Consumer", Chunks(*((each, 50) for each in range(4))))
-
-    reader = InputReader({}, ("in",), "group", replace(clients.INPUT, library=make))
-    reader.assign({("in", each): 0 for each in range(4)})
+    reader = reader_of(Chunks(*((each, 50) for each in range(4))))
     # Room for one record: each read begins with the partition that has waited longest.
     assert [reader.read(100, 0, 10)[0].partition() for _ in range(8)] == [0, 1, 2, 3] * 2

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from appmaster.adapters.credentials.keyring import Keyring
 from standby.adapters.peers.server import PeerServer
 from standby.errors import Transient, Unavailable
 from standby.shared.peers import PeerAnswer, PeerRequest
 from standby.shared.roles import PeerRole
 from tests.fakes.certificates import alert_to_an_old_client, keys_of, new_keyring
+from tests.fakes.peers import connect_peer
 from tests.patience import PATIENCE_SECONDS
 
 
@@ -39,17 +39,6 @@ def server() -> Iterator[PeerServer]:
     made.close()
 
 
-def connect(server: PeerServer, ring: Keyring | None = None) -> http.client.HTTPConnection:
-    raw = socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS)
-    connection = http.client.HTTPConnection("127.0.0.1", server.port)
-    connection.sock = (
-        keys_of(PeerRole.OPERATOR, ring)
-        .client_context()
-        .wrap_socket(raw, server_hostname=PeerRole.CONTAINER.server_name)
-    )
-    return connection
-
-
 def ask(
     connection: http.client.HTTPConnection, path: str, method: str = "GET", **headers: str
 ) -> tuple[int, bytes]:
@@ -67,7 +56,7 @@ def ask_once(raw: socket.socket, context: ssl.SSLContext) -> None:
 
 
 def test_a_peer_is_answered_by_its_route_over_one_connection(server: PeerServer) -> None:
-    connection = connect(server)
+    connection = connect_peer(server.port)
     assert ask(connection, "/test/echo/a%2Fb?x=1&y=", Range="bytes=7-") == (
         200,
         b"GET a/b {'x': '1', 'y': ''} 7",
@@ -82,7 +71,7 @@ def test_a_peer_is_answered_by_its_route_over_one_connection(server: PeerServer)
 
 def test_other_ranges_are_refused(server: PeerServer) -> None:
     for header in ("bytes=1-2", "bytes=-3", "bytes=0-,5-", "lines=1-"):
-        connection = connect(server)
+        connection = connect_peer(server.port)
         assert ask(connection, "/test/echo/a", Range=header)[0] == 400, header
         connection.close()
 
@@ -91,7 +80,7 @@ def test_without_the_clusters_credentials_no_request_is_answered(server: PeerSer
     other = new_keyring()
     # A server that is not of the cluster is not talked to, either.
     with pytest.raises(ssl.SSLCertVerificationError):
-        connect(server, other)
+        connect_peer(server.port, other)
     # No client without a certificate, with another one, or in the clear.
     for ring in (None, other):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -116,7 +105,7 @@ def test_nothing_before_tls_1_2_is_spoken(server: PeerServer) -> None:
 def test_closing_cuts_off_who_is_being_answered() -> None:
     server = PeerServer("127.0.0.1", keys_of(PeerRole.CONTAINER))
     server.start({"test": answer})
-    connection = connect(server)
+    connection = connect_peer(server.port)
     assert ask(connection, "/test/echo/a")[0] == 200
     server.close()
     with pytest.raises((http.client.HTTPException, OSError)):
@@ -124,8 +113,3 @@ def test_closing_cuts_off_who_is_being_answered() -> None:
     connection.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS)
-
-
-def test_no_server_without_an_address() -> None:
-    with pytest.raises(Unavailable, match="NM_HOST"):
-        PeerServer("192.0.2.1", keys_of(PeerRole.CONTAINER))

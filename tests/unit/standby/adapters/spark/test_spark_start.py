@@ -22,7 +22,9 @@ from standby.adapters.spark import session as pyspark
 from standby.adapters.spark.jvm import SparkProcess
 from standby.adapters.spark.session import Spark
 from standby.errors import BadConfiguration, Transient
+from standby.feed.spark import check_spark_transform
 from tests.cases import case
+from tests.fakes.jobs import job_config
 from tests.patience import A_MOMENT_SECONDS, NEVER_SECONDS
 
 #: Opens a gateway as Spark does, and never answers a question.
@@ -49,8 +51,7 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def start(java: Path, text: str, within_seconds: float = math.inf) -> Spark:
-    java.write_text(text, encoding="utf-8")
-    java.chmod(0o755)
+    write(java, text)
     return Spark({"spark.driver.memory": "1g"}, within_seconds=within_seconds)
 
 
@@ -129,8 +130,7 @@ server = socket""",
 
 def test_no_setting_is_on_the_command_line_of_the_jvm(java: Path) -> None:
     """Everybody on a host can read every process's command line."""
-    java.write_text(_TELLING, encoding="utf-8")
-    java.chmod(0o755)
+    write(java, _TELLING)
     settings = {
         "spark.hadoop.fs.s3a.secret.key": "s3cret",
         "spark.driver.extraJavaOptions": "-Djavax.net.ssl.keyStorePassword=s3cret -Xlog:gc",
@@ -183,3 +183,42 @@ def test_an_archive_of_classes_is_of_use_until_spark_is_installed_anew(
     # As an installation leaves it: the JVM knows a jar by its size and time.
     os.utime(jar, (0, 0))
     assert not spark_process.is_archive_usable()
+
+
+#: What a JVM prints before anything else.
+NOISE = "WARN NativeCodeLoader: Unable to load native-hadoop library"
+_NOISY = f"#!/bin/sh\necho '{NOISE}' >&2\necho started\n"
+
+
+def write(java: Path, text: str) -> None:
+    java.write_text(text, encoding="utf-8")
+    java.chmod(0o755)
+
+
+def test_jvm_prints_to_its_log(java: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    # The gateway's address, as Spark writes it; the process ends with its input.
+    address = 'printf "\\0\\0\\0\\001\\0\\0\\0\\001x" > "$_PYSPARK_DRIVER_CONN_INFO_PATH"\nexec cat\n'
+    write(java, _NOISY + address)
+    log = tmp_path / "spark.log"
+    process = SparkProcess({}, log=log)
+    assert (process.port, process.secret) == (1, "x")
+    process.close()
+    assert capfd.readouterr() == ("", "")
+    assert log.read_text(encoding="utf-8").splitlines() == [NOISE, "started"]
+
+
+def test_what_a_jvm_prints_that_does_not_start_is_in_the_error_and_nowhere_else(
+    java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also where a job is only checked."""
+    (tmp_path / "quiet_job.py").write_text("def clean(df): return df\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    # It refuses its flags: without any it starts.
+    refuses = "echo 'Error: Could not create the Java Virtual Machine.' >&2\nexit 1\n"
+    write(java, f'{_NOISY}[ "$*" = -version ] && exit 0\n{refuses}')
+    with pytest.raises(BadConfiguration, match=r"Could not create the Java Virtual Machine") as refused:
+        check_spark_transform(job_config(task__transform="quiet_job:clean"), Path(os.devnull))
+    assert NOISE in str(refused.value)
+    printed, complained = capfd.readouterr()
+    # Kafka clients of other tests in this process may have something to say on threads of their own.
+    assert (printed, [each for each in complained.splitlines() if not each.startswith("%")]) == ("", [])

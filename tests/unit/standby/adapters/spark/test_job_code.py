@@ -1,4 +1,4 @@
-"""Modules written as most PySpark code is: what needs a session at the top of one is refused, with what to write."""
+"""What of a job's code for Spark is refused, with what to write instead, and which of Spark's errors are its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 
+from standby.adapters.spark.plan import REFUSED, Operator, check_plan
+from standby.adapters.spark.session import is_user_error
 from standby.adapters.spark.sessionless import type_of
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
@@ -16,10 +19,56 @@ from standby.feed.functions import check_starts_no_spark, job_code, step_of
 from tests.cases import case
 from tests.fakes.jobs import job_config
 
+# ---- operators of the plan ----
+
+
+SOURCE = Operator("StreamingRelationV2", is_streaming=True, streaming_inputs=0)
+TABLE = Operator("LocalRelation", is_streaming=False, streaming_inputs=0)
+
+
+def over_stream(name: str, inputs: int = 1) -> Operator:
+    return Operator(name, is_streaming=True, streaming_inputs=inputs)
+
+
+def over_table(name: str) -> Operator:
+    return Operator(name, is_streaming=False, streaming_inputs=0)
+
+
+def test_operators_that_treat_each_row_by_itself_pass() -> None:
+    check_plan(
+        [over_stream(name) for name in ("Project", "Filter", "Generate", "MapInArrow")] + [SOURCE], "job:f"
+    )
+
+
+def test_a_join_with_a_table_passes_whatever_was_done_to_the_table() -> None:
+    check_plan([over_stream("Join"), SOURCE, over_table("Aggregate"), over_table("Sort"), TABLE], "job:f")
+
+
+def test_an_operator_over_many_rows_of_the_stream_is_refused_with_its_reason() -> None:
+    for name, reason in REFUSED.items():
+        with case(name), pytest.raises(BadConfiguration) as error:
+            check_plan([over_stream("Project"), over_stream(name), SOURCE], "job:f")
+        assert str(error.value) == f"task.transform: job:f contains {reason}"
+
+
+def test_the_stream_may_be_read_once_only() -> None:
+    for name, said in (("Join", "joins the stream with itself"), ("Union", "union of the stream")):
+        with case(name), pytest.raises(BadConfiguration, match=said):
+            check_plan([over_stream(name, inputs=2), SOURCE, SOURCE], "job:f")
+
+
+def test_a_result_that_is_not_made_of_the_stream_is_refused() -> None:
+    with pytest.raises(BadConfiguration, match="does not come from the one it was given"):
+        check_plan([over_table("Project"), TABLE], "job:f")
+
+
+# ---- what needs a session at the top of a module ----
+
+
 CONFIG = job_config(task__step="top_job:step")
 
 #: Line 3 of a module, and what is said of it.
-REFUSED = {
+NEEDS_SESSION = {
     "udf": ("bad = F.udf(len, 'int')", r"'int': write IntegerType\(\)"),
     "decorator": ("@F.udf('binary')\ndef bad(v): return v", r"'binary': write BinaryType\(\)"),
     "pandas": (
@@ -37,7 +86,7 @@ REFUSED = {
     "session": ("bad = SparkSession.active()", r"call active\(\) inside .* rows\.sparkSession"),
 }
 
-GOES = (
+NEEDS_NONE = (
     "@F.udf(T.StringType())\ndef good(v): return v",
     "@F.udf\ndef good(v): return v",
     "@F.pandas_udf(T.DoubleType())\ndef good(v: 'pd.Series') -> 'pd.Series': return v",
@@ -57,7 +106,7 @@ def find_step(directory: Path, line: str, config: JobConfig = CONFIG) -> None:
 
 
 def test_what_needs_a_session_is_refused_with_what_to_write(tmp_path: Path) -> None:
-    for kind, (line, said) in REFUSED.items():
+    for kind, (line, said) in NEEDS_SESSION.items():
         with case(kind), pytest.raises(BadConfiguration, match=said) as refused:
             find_step(tmp_path, line)
         assert "no Spark session while a module is imported" in str(refused.value), kind
@@ -65,7 +114,7 @@ def test_what_needs_a_session_is_refused_with_what_to_write(tmp_path: Path) -> N
 
 
 def test_what_needs_no_session_works_and_other_errors_are_reported_as_they_are(tmp_path: Path) -> None:
-    for line in GOES:
+    for line in NEEDS_NONE:
         with case(line):
             find_step(tmp_path, line)
     for line in ("None._jvm", "raise AssertionError('mine')", "F.udf(1)"):
@@ -98,3 +147,61 @@ def test_a_type_is_written_as_an_object() -> None:
         "a: int": "StructType([StructField(name, type), ...])",
     }.items():
         assert type_of(text) == written
+
+
+# ---- errors of the job's expressions ----
+
+
+class Java:
+    """A Java exception as py4j shows it."""
+
+    def __init__(self, name: str, message: str, cause: Java | None = None) -> None:
+        self._name, self._message, self._cause = name, message, cause
+
+    def getClass(self) -> Java:  # noqa: N802
+        return self
+
+    def getName(self) -> str:  # noqa: N802
+        return self._name
+
+    def getMessage(self) -> str:  # noqa: N802
+        return self._message
+
+    def getCause(self) -> Java | None:  # noqa: N802
+        return self._cause
+
+
+class Captured(PySparkException):
+    """What pyspark makes of an exception of the JVM's."""
+
+    def __init__(self, origin: Java) -> None:
+        super().__init__("Job aborted due to stage failure")
+        self._origin = origin
+
+
+def raised(cause: Java) -> Captured:
+    return Captured(Java("org.apache.spark.SparkException", "Job aborted due to stage failure", cause))
+
+
+OF_THE_USER = [
+    Java("org.apache.spark.SparkNumberFormatException", "[CAST_INVALID_INPUT]"),
+    Java("java.lang.ArithmeticException", "/ by zero", Java("java.lang.RuntimeException", "why")),
+]
+
+NOT_OF_THE_USER = [
+    Java("java.io.IOException", "No space left on device"),
+    Java(
+        "java.lang.RuntimeException", "a task failed", Java("java.lang.OutOfMemoryError", "Java heap space")
+    ),
+    Java("java.lang.InterruptedException", "sleep interrupted"),
+    Java("java.net.SocketTimeoutException", "Accept timed out"),
+    Java("org.apache.spark.SparkException", "[SPARK_JOB_CANCELLED] Job 3 cancelled part of job group"),
+]
+
+
+def test_expression_that_refuses_a_value_is_the_jobs_and_a_fault_of_the_machine_is_not() -> None:
+    for cause in OF_THE_USER:
+        assert is_user_error(raised(cause)), cause.getMessage()
+    for cause in NOT_OF_THE_USER:
+        assert not is_user_error(raised(cause)), cause.getMessage()
+    assert not is_user_error(ValueError("no Java"))

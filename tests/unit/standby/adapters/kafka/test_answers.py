@@ -1,0 +1,172 @@
+"""What Kafka's answers mean, and when a client that gets none is replaced."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from standby.adapters.kafka.offsets import LATEST, offset_in
+from standby.adapters.kafka.refusals import Refusals
+from standby.adapters.kafka.renewable_client import RenewableClient
+from standby.adapters.kafka.transaction_log import _state_in, partition_of
+from standby.errors import BadConfiguration, Transient, Unavailable
+from standby.kernel.ports import WriterLost
+
+
+def test_an_offset_that_is_none_is_no_answer() -> None:
+    """As an end it would be below every position: a promotion would take its changelog for drained."""
+    assert offset_in(TopicPartition("t", 0, 0), "asking") == 0
+    with pytest.raises(Transient, match="asking: no answer in time"):
+        offset_in(TopicPartition("t", 0, LATEST), "asking")
+
+
+# ---- the coordinator's log, as Kafka's own classes have it ----
+
+
+def test_partition_is_that_of_javas_hash() -> None:
+    # By Java's String.hashCode; the last but one is the least number of all.
+    hashes = {"": 0, "a": 97, "standfast": 2_036_908_338, "polygenelubricants": 0, "𝄞": 1_772_394}
+    for name, hashed in hashes.items():
+        assert partition_of(name, 50) == hashed % 50, name
+
+
+def test_a_value_of_each_version_has_the_state_and_the_partitions() -> None:
+    for version, status in ((0, 3), (1, 2)):
+        value = struct.pack(">hqhib", version, 7, 1, 5_000, status)
+        value += struct.pack(">i", 2) if version == 0 else b"\3"
+        for topic, numbers in ((b"out", (0, 2)), (b"changelog", (1,))):
+            if version == 0:
+                value += struct.pack(">h", len(topic)) + topic
+                value += struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
+            else:
+                # With one unknown tagged field.
+                value += bytes([len(topic) + 1]) + topic
+                value += bytes([len(numbers) + 1]) + struct.pack(f">{len(numbers)}i", *numbers) + b"\1\7\2ab"
+        found = _state_in(value + struct.pack(">qq", 1, 1) + b"\0")
+        assert found is not None, version
+        assert found.status == status, version
+        assert found.places == {("out", 0), ("out", 2), ("changelog", 1)}, version
+
+
+def test_what_is_not_known_is_passed_over() -> None:
+    for value in (None, b"", b"\0\7" + bytes(30), struct.pack(">hqhibi", 0, 7, 1, 5, 2, 9)):
+        assert _state_in(value) is None, value
+
+
+# ---- which failures are explained by the answer to a login ----
+
+
+TIMED_OUT = KafkaError._TIMED_OUT
+LOGIN = KafkaError(KafkaError._AUTHENTICATION, "no token")
+
+
+class Client:
+    """Tells what it has to tell when it is polled."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+
+    def poll(self, timeout: float = math.inf) -> None:
+        assert timeout == 0
+        self._tell()
+
+
+def test_question_without_an_answer_is_explained_and_keeps_its_code() -> None:
+    refusals = Refusals()
+    error = KafkaException(KafkaError(TIMED_OUT, "too late"))
+    refusals.explain(error, Client(lambda: refusals.note(LOGIN)))
+    assert error.args[0].code() == TIMED_OUT
+    assert error.args[0].str() == "too late: no token"
+
+
+def test_error_of_ours_is_explained_once_and_stays_what_it_is() -> None:
+    refusals = Refusals()
+    refusals.note(LOGIN)
+    error = WriterLost("no answer", fenced=True)
+    refusals.explain(error)
+    refusals.explain(error)
+    assert str(error) == "no answer: no token"
+    assert error.fenced
+
+
+def test_what_has_a_reason_of_its_own_is_left_alone() -> None:
+    for error in (
+        KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not you")),
+        KafkaException("text alone"),
+        Unavailable("the disk is full"),
+        BadConfiguration("a key is wrong"),
+        ValueError("a bug"),
+    ):
+        before, refusals = str(error), Refusals()
+        refusals.note(LOGIN)
+        refusals.explain(error)
+        assert str(error) == before
+
+
+def test_a_broker_that_is_away_and_a_login_of_long_ago_explain_nothing() -> None:
+    now = 0.0
+    refusals = Refusals(lambda: now)
+    refusals.note(KafkaError(KafkaError._TRANSPORT, "connection refused"))
+    assert refusals.why() == ""
+    refusals.note(LOGIN)
+    assert refusals.why() == "no token"
+    now = 60.0
+    error = Transient("no answer")
+    refusals.explain(error)
+    assert str(error) == "no answer"
+
+
+# ---- when a client is replaced ----
+
+
+class Clients:
+    """Numbers the clients it makes, and has a clock."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.seconds = 0.0
+        self.lasting = RenewableClient(self._make, lambda: self.seconds)
+
+    def _make(self) -> int:
+        self.made += 1
+        return self.made
+
+    def ask(self, *, fails: bool, after: float = 0.0) -> int:
+        """Return which client was asked; what is raised must reach its caller."""
+        self.seconds += after
+        failure = pytest.raises(OSError, match="no leaders") if fails else nullcontext()
+        with failure, self.lasting.use() as asked:
+            if fails:
+                raise OSError("no leaders")
+        return asked
+
+
+def test_one_that_fails_for_long_is_replaced_and_the_next_one_gets_its_time() -> None:
+    clients = Clients()
+    assert [clients.ask(fails=True, after=3) for _ in range(5)] == [1, 1, 1, 1, 2]
+    assert [clients.ask(fails=True, after=3) for _ in range(4)] == [2, 2, 2, 3]
+
+
+def test_an_answer_in_between_counts() -> None:
+    clients = Clients()
+    for _ in range(10):
+        assert clients.ask(fails=True, after=5) == 1
+        assert clients.ask(fails=False, after=1) == 1
+
+
+def test_a_failure_of_the_former_client_is_not_the_new_one_s() -> None:
+    clients = Clients()
+    clients.ask(fails=True)
+    slow = clients.lasting.use()
+    slow.__enter__()
+    clients.ask(fails=True, after=10)
+    assert clients.made == 2
+    assert slow.__exit__(OSError, OSError("late"), None) is not True
+    assert clients.ask(fails=True, after=1) == 2
+    assert clients.ask(fails=True, after=5) == 2, "its own time has begun with its own first failure"
+    assert clients.made == 2
