@@ -22,9 +22,7 @@ from standby.feeding.actions import (
 from standby.feeding.events import (
     FailedInput,
     FeedingEvent,
-    InputChanged,
     Left,
-    PastFailed,
     RecordRead,
     StartFailed,
     TaskFailure,
@@ -299,14 +297,3 @@ def test_a_transform_that_fails_on_all_but_on_none_alone_ends_them_all() -> None
     ended = world.took(EndTask)
     assert {each.task for each in ended} == set(TASKS)
     assert all("times in a row: ValueError: bad" in each.detail for each in ended)
-
-
-@given(kind=st.sampled_from([InputChanged("another topic"), Unanswered("no broker")]))
-def test_lost_input_is_never_left_out_while_nothing_is_known_of_it(kind: FeedingEvent) -> None:
-    world = World(may_skip_lost=True, first=30)
-    world.join(TASKS[0], at=10)
-    world.answers[StartFeed] = deque([StartFailed(FAILURES[3])])
-    world.answers[AskInput] = deque([kind])
-    world.answers[CommitPast] = deque([PastFailed(TaskFailure(TASKS[0], Signal.WRITER_LOST, "fenced"))])
-    world.turn()
-    assert world.took(CommitPast) == []

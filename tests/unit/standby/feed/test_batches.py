@@ -43,17 +43,6 @@ def test_each_row_goes_to_its_task_once_and_in_offset_order(
         assert list(found) == expected
 
 
-def test_a_task_that_does_not_advance_has_no_batch() -> None:
-    batches = split(rows((1, 5)), {task(0): span(3, 3), task(1): span(5, 6)}, ONE)
-    assert [batch.task for batch in batches] == [task(1)]
-
-
-def test_a_task_whose_rows_were_all_filtered_has_an_empty_batch() -> None:
-    (batch,) = split(rows(), {task(0): span(3, 9)}, ONE)
-    assert ((batch.start, batch.end), batch.rows.num_rows) == (span(3, 9), 0)
-    assert batch.rows.schema == ROWS
-
-
 def test_rows_that_belong_to_no_task_of_the_batch_are_refused() -> None:
     below = r"changed '_offset': job/main.0 has rows with offsets from 2 to 2 in the batch \[3, 9\)"
     for places, said in (
@@ -111,11 +100,12 @@ def test_the_merged_order_is_that_of_the_rule_whatever_order_rows_come_in(places
         assert [each for batch in batches for each in batch.rows.column("value").to_pylist()] == expected
 
 
-def test_a_task_that_advances_in_one_input_has_a_batch() -> None:
+def test_a_task_has_a_batch_if_it_advances_in_any_input_even_if_all_its_rows_were_filtered() -> None:
     (batch,) = split(of_two(("a", 3, 0)), {task(0): (Offsets.of(5, 3), Offsets.of(5, 4))}, TWO)
     assert (batch.start, batch.end, batch.rows.num_rows) == (Offsets.of(5, 3), Offsets.of(5, 4), 1)
     (batch,) = split(of_two(), {task(0): (Offsets.of(5, 3), Offsets.of(6, 3))}, TWO)
     assert batch.rows.num_rows == 0
+    assert batch.rows.schema == ROWS_OF_SEVERAL
     assert split(of_two(), {task(0): (Offsets.of(5, 3), Offsets.of(5, 3))}, TWO) == ()
 
 

@@ -40,11 +40,6 @@ def job_directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_function_of_a_listed_module_is_found_and_can_be_called(job_directory: Path) -> None:
-    with job_code(job_directory, ["good_job.py"]):
-        assert resolve("task.step", "good_job:step", ("rows", "state", "out"))(1, 2, 3) == "called"
-
-
 def test_modules_of_a_directory_below_lie_side_by_side_as_in_a_container(job_directory: Path) -> None:
     (job_directory / "below").mkdir()
     (job_directory / "below" / "deep_job.py").write_text("from good_job import step\n", encoding="utf-8")
@@ -81,11 +76,6 @@ def test_what_cannot_be_used_is_named(job_directory: Path) -> None:
             resolve("task.step", name, ("rows", "state", "out"))
 
 
-def test_a_class_that_takes_the_arguments_is_callable_too(job_directory: Path) -> None:
-    with job_code(job_directory, ["good_job.py"]):
-        assert resolve("task.step", "good_job:Step", ("rows", "state", "out")).__name__ == "Step"
-
-
 def test_a_missing_module_file_is_named(job_directory: Path) -> None:
     with (
         pytest.raises(BadConfiguration, match=r"job\.modules: there is no .*absent\.py"),
@@ -104,14 +94,18 @@ def test_two_modules_of_one_name_cannot_be_shipped(job_directory: Path) -> None:
         pass
 
 
-def test_the_code_of_one_job_is_forgotten_before_the_next(job_directory: Path, tmp_path: Path) -> None:
+def test_what_can_be_called_is_found_and_forgotten_before_the_next_jobs_code(
+    job_directory: Path, tmp_path: Path
+) -> None:
+    parameters = ("rows", "state", "out")
     with job_code(job_directory, ["good_job.py"]):
-        resolve("task.step", "good_job:step", ("rows", "state", "out"))
+        assert resolve("task.step", "good_job:step", parameters)(1, 2, 3) == "called"
+        assert resolve("task.step", "good_job:Step", parameters).__name__ == "Step"
     other = tmp_path / "second"
     other.mkdir()
     (other / "good_job.py").write_text("def step(rows, state, out): return 'other'\n", encoding="utf-8")
     with job_code(other, ["good_job.py"]):
-        assert resolve("task.step", "good_job:step", ("rows", "state", "out"))(1, 2, 3) == "other"
+        assert resolve("task.step", "good_job:step", parameters)(1, 2, 3) == "other"
 
 
 @pytest.fixture

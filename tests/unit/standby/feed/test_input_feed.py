@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,8 @@ import pytest
 
 from standby.errors import Transient
 from standby.feed import input_feed
-from standby.feed.input_feed import _RECENT_SECONDS, InputFeed
-from standby.ports import TaskBatch
+from standby.feed.input_feed import _RECENT_SECONDS, InputFeed, Transforming, mark_nothing
+from standby.ports import TaskBatch, UnreadableRecord
 from standby.shared.model import InputPartition, Offsets, TaskId
 from standby.shared.wire import JobDefinition
 from tests.fakes.clock import HandClock
@@ -23,10 +24,10 @@ TASK = TaskId("j", "main", 0)
 
 
 class PlacedRecord:
-    """A record of Kafka's, of which only its place is of interest."""
+    """A record of Kafka's, of which only its place and time are of interest."""
 
-    def __init__(self, partition: int, offset: int) -> None:
-        self._partition, self._offset = partition, offset
+    def __init__(self, partition: int, offset: int, millis: int = 0) -> None:
+        self._partition, self._offset, self._millis = partition, offset, millis
 
     def key(self) -> bytes | None:
         return None
@@ -35,7 +36,10 @@ class PlacedRecord:
         return b""
 
     def timestamp(self) -> tuple[int, int]:
-        return 1, 0
+        return 1, self._millis
+
+    def topic(self) -> str:
+        return "in"
 
     def partition(self) -> int:
         return self._partition
@@ -132,12 +136,12 @@ class LedTransform:
 class Led:
     """A feed over an input in memory."""
 
-    def __init__(self, tasks: int = 1) -> None:
+    def __init__(self, tasks: int = 1, transforming: Transforming = mark_nothing) -> None:
         self.source, self.transform, self.clock = InputInMemory(), LedTransform(), HandClock()
         self.clock.hold()
         self.delivered: list[TaskBatch] = []
         definition = JobDefinition("j", "r", {}, "changelog", "group", tasks)
-        self.feed = InputFeed(job_config(), definition, self.transform, clock=self.clock)
+        self.feed = InputFeed(job_config(), definition, self.transform, transforming, self.clock)
 
     def start(self) -> None:
         self.feed.start({TASK: Offsets.of(0)}, self.delivered.extend)
@@ -196,6 +200,44 @@ def test_a_transform_that_cannot_run_now_ends_a_feed_that_is_not_stopped(make: C
     assert led.feed.wait(PATIENCE_SECONDS)
     assert led.feed.failure is error
     assert led.source.open == []
+
+
+def test_what_a_transform_runs_on_is_known_while_it_runs_and_not_while_the_feed_reads(
+    make: Callable[..., Led],
+) -> None:
+    """What ends the process meanwhile is put down to it (rule `fair-blame`)."""
+    came: list[str] = []
+
+    @contextmanager
+    def transforming(starts: Mapping[TaskId, Offsets]) -> Iterator[None]:
+        came.append(f"transform {dict(starts)}")
+        yield
+        came.append("transformed")
+
+    def read() -> bool:
+        came.append("read")
+        return True
+
+    def enough(_: object) -> None:
+        raise LookupError("enough")
+
+    led = make(1, transforming)
+    led.source.on_read = read
+    led.feed.start({TASK: Offsets.of(7)}, enough)
+    assert led.feed.wait(PATIENCE_SECONDS)
+    assert isinstance(led.feed.failure, LookupError)
+    assert came == ["read", "transform " + str({TASK: Offsets.of(7)}), "transformed"]
+
+
+def test_a_time_beyond_all_timestamps_names_the_record(make: Callable[..., Led]) -> None:
+    feed, latest = make().feed, (2**63 - 1) // 1000
+    times: list[Any] = [PlacedRecord(0, 3, -1), PlacedRecord(0, 4, latest)]
+    later: Any = PlacedRecord(0, 5, latest + 1)
+    assert feed._table(times)["timestamp"].cast("int64").to_pylist() == [-1000, latest * 1000]
+    with pytest.raises(
+        UnreadableRecord, match=rf"input in\[0\], offset 5: the record's time, {latest + 1} ms"
+    ):
+        feed._table([*times, later])
 
 
 def test_a_feed_is_warm_with_a_connected_reader_which_the_next_start_uses(make: Callable[..., Led]) -> None:

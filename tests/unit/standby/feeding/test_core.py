@@ -1,4 +1,4 @@
-"""Which tasks are fed together, what becomes of them when their feed ends, and what may wait."""
+"""Which tasks are fed together, what becomes of them when their feed ends, what may wait, and when it warms up."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from standby.feeding.actions import (
     StartFeed,
     StopFeed,
     TellGivenUp,
+    Warm,
 )
 from standby.feeding.core import ANSWERS, RULES
 from standby.feeding.events import (
@@ -35,6 +36,7 @@ from standby.feeding.events import (
 from standby.feeding.failures import _FEED_FAILURES, _HELD_UP_SECONDS
 from standby.feeding.feeds import _DEAF_SECONDS, _MOST_DEAF_SECONDS
 from standby.feeding.state import FeedEndCause, FeedFailure
+from standby.feeding.warming import _QUIET_SECONDS, _WARM_SECONDS
 from standby.replica.lifecycle import Signal
 from standby.shared.model import Fault, LeftOut, Offsets, TaskId
 from tests.fakes.feeding import FeedingWorld, feeding
@@ -70,15 +72,6 @@ def test_every_event_has_a_rule_and_every_answer_one_wherever_it_is_waited_for()
     assert ANSWERS.keys() == {(doing, each) for doing, possible in POSSIBLE.items() for each in possible}
     assert POSSIBLE.keys() == set(get_args(state.Doing))
     assert set(get_args(actions.FeedingQuestion)) <= set(get_args(actions.FeedingAction))
-
-
-def test_all_that_have_joined_are_fed_from_what_they_have_committed() -> None:
-    world = FeedingWorld()
-    world.join(ONE, at=3)
-    world.join(TWO, at=5)
-    world.turn()
-    (start,) = world.took(StartFeed)
-    assert start == StartFeed({ONE: Offsets.of(3), TWO: Offsets.of(5)})
 
 
 def test_those_that_have_joined_wait_a_moment_for_those_on_their_way() -> None:
@@ -127,13 +120,6 @@ def test_a_failure_that_comes_to_light_while_the_feed_is_stopped_counts_unless_t
     left.answers[StopFeed] = deque([events.FeedStopped((lost(ONE),))])
     left.fold(Left(ONE))
     assert [type(each) for each in left.done] == [StopFeed]
-
-
-def test_the_end_of_a_task_leaves_the_others_to_be_fed_at_once() -> None:
-    world = feeding(ONE, TWO)
-    world.feed_ends(TRANSIENT, lost(ONE))
-    world.turn()
-    assert world.fed.keys() == {TWO}
 
 
 def test_the_feed_is_tried_again_later_and_later_and_a_passing_fault_never_ends_anybody() -> None:
@@ -254,22 +240,25 @@ def test_a_commit_past_lost_input_that_fails_ends_that_task_alone() -> None:
     assert world.fed.keys() == {TWO}
 
 
-def test_a_topic_that_is_another_one_ends_its_task_with_that_fault() -> None:
-    world = outside()
+def test_a_topic_that_is_another_one_ends_its_task_with_that_fault_and_no_input_is_left_out() -> None:
+    world = outside(30, may_skip=True)
     world.answers[AskInput] = deque([InputChanged("in is another topic")])
     world.turn()
+    assert not any(isinstance(each, CommitPast) for each in world.done)
     fault = Fault.CHANGED_TOPIC
     assert world.took(EndTask) == [EndTask(ONE, Signal.FAILED, "in is another topic", fault=fault)]
 
 
-def test_while_the_bounds_of_the_input_are_unknown_no_task_ends_for_them_alone() -> None:
-    world = FeedingWorld()
+def test_while_the_bounds_of_the_input_are_unknown_no_task_ends_for_them_alone_and_no_input_is_left_out() -> (
+    None
+):
+    world = FeedingWorld(may_skip_lost=True, first=30)
     world.join(ONE)
     world.answers[StartFeed] = deque(StartFailed(OUTSIDE) for _ in range(_FEED_FAILURES))
     world.answers[AskInput] = deque(Unanswered("no broker") for _ in range(_FEED_FAILURES - 1))
     for _ in range(_FEED_FAILURES - 1):
         world.turn(10)
-    assert world.took(EndTask) == []
+    assert not any(isinstance(each, EndTask | CommitPast) for each in world.done)
     world.answers[AskInput].append(BoundsFound([(0, 100)]))
     world.turn(10)
     assert len(world.took(EndTask)) == 1, "the feed has failed too often, whatever it is"
@@ -283,17 +272,14 @@ def test_code_of_which_no_feed_can_be_made_ends_every_task_that_joins() -> None:
     assert world.took(EndTask) == [EndTask(ONE, Signal.FAILED, "no such module", "where", fault)]
 
 
-@pytest.mark.parametrize(("failure", "fault"), [(REFUSED, Fault.REFUSED), (OTHER, Fault.OTHER)])
-def test_a_task_whose_feed_is_refused_again_and_again_ends_with_that_fault(
-    failure: FeedFailure, fault: Fault
-) -> None:
+def test_a_task_whose_feed_is_refused_again_and_again_ends_with_that_fault() -> None:
     world = FeedingWorld()
     world.join(ONE)
-    world.answers[StartFeed] = deque(StartFailed(failure) for _ in range(_FEED_FAILURES))
+    world.answers[StartFeed] = deque(StartFailed(REFUSED) for _ in range(_FEED_FAILURES))
     for _ in range(_FEED_FAILURES):
         assert world.took(EndTask) == []
         world.turn(10)
-    assert [each.fault for each in world.took(EndTask)] == [fault]
+    assert [each.fault for each in world.took(EndTask)] == [Fault.REFUSED]
 
 
 def test_an_idle_task_commits_its_offsets_again_every_hour_and_once() -> None:
@@ -322,3 +308,37 @@ def test_it_looks_seldom_while_nothing_is_due() -> None:
     world.join(ONE)
     assert world.wait() == core._LOOK_SECONDS
     assert world.fed.keys() == {ONE}
+
+
+def test_nothing_is_warmed_while_a_task_is_becoming_active_or_a_command_waits() -> None:
+    world = FeedingWorld()
+    world.expect(ONE)
+    world.turn()
+    assert world.took(Warm) == []
+    world.is_awaited = True
+    world.turn(_QUIET_SECONDS)
+    assert world.took(Warm) == []
+    world.is_awaited = False
+    world.turn()
+    assert len(world.took(Warm)) == 1, "a task that takes longer has to restore first"
+    world.expect(ONE, TWO)
+    world.turn(_WARM_SECONDS)
+    assert len(world.took(Warm)) == 1, "the quiet time of the second task has just passed"
+
+
+def test_an_idle_feed_is_asked_to_warm_up_from_time_to_time_and_is_looked_at_only_then() -> None:
+    world = FeedingWorld()
+    world.turn()
+    assert [world.wait() for _ in range(5)] == [_WARM_SECONDS] * 5
+    assert len(world.took(Warm)) == 6
+
+
+def test_a_feed_that_feeds_is_not_warmed_until_its_last_task_has_left() -> None:
+    world = feeding(ONE)
+    world.commit(ONE, world.end)
+    world.turn(10 * _WARM_SECONDS)
+    assert world.took(Warm) == []
+    world.fold(Left(ONE))
+    world.turn()
+    assert len(world.took(Warm)) == 1
+    assert core.patience(world.state) == _WARM_SECONDS

@@ -44,11 +44,6 @@ def test_a_container_that_does_not_keep_up_goes_on_in_batches_of_about_a_second(
     assert max(seconds) < 1.2 * TARGET_SECONDS
 
 
-def test_what_has_piled_up_does_not_come_as_one_first_batch() -> None:
-    machine = Machine(0.5, 0.001, 500, waiting=33_000)
-    assert machine.run(BatchSize(MOST), 1) == [(LEAST_RECORDS, 3.0)]
-
-
 def test_a_quick_container_soon_takes_all_that_it_may() -> None:
     found = backlogged(0.05, 0.000_01).run(BatchSize(MOST), 6)
     assert [records for records, _ in found] == [2_500, 5_000, 10_000, 20_000, MOST, MOST]
