@@ -104,12 +104,14 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-def test_password_of_a_file_reaches_every_client_and_nothing_else(secret: Path) -> None:
+def test_password_of_a_file_reaches_every_client_as_it_is_then_and_nothing_else(secret: Path) -> None:
     config = with_file(secret)
     assert "s3cret" not in repr(config.kafka)
-    settings = kafka_settings(config)
-    assert settings["sasl.password"] == "s3cret"
-    assert "sasl.password.file" not in settings
+    for content in ("s3cret\n", "an0ther"):
+        secret.write_text(content, encoding="utf-8")
+        settings = kafka_settings(config)
+        assert settings["sasl.password"] == content.strip()
+        assert "sasl.password.file" not in settings
 
 
 def test_setting_of_spark_may_lie_in_a_file(secret: Path) -> None:
@@ -117,12 +119,6 @@ def test_setting_of_spark_may_lie_in_a_file(secret: Path) -> None:
     settings: Mapping[str, str] = session_settings(config)
     assert settings["spark.hadoop.fs.s3a.secret.key"] == "s3cret"
     assert "spark.hadoop.fs.s3a.secret.key.file" not in settings
-
-
-def test_new_content_is_taken_up_with_the_next_client(secret: Path) -> None:
-    config = with_file(secret)
-    secret.write_text("an0ther", encoding="utf-8")
-    assert kafka_settings(config)["sasl.password"] == "an0ther"
 
 
 def test_file_that_everybody_can_read_is_refused_with_what_to_do(secret: Path) -> None:

@@ -74,6 +74,16 @@ def state(tmp_path: Path) -> Path:
     return directory
 
 
+def node_of(state: Path, program: str) -> subprocess.Popen[bytes]:
+    """Start a node, in a process of its own, that keeps a program running."""
+    runs = (
+        "import sys; from pathlib import Path; from standby import node; "
+        "from tests.unit.standby.test_node import settings; "
+        "sys.exit(node.run(settings(Path(sys.argv[1])), [sys.executable, '-c', sys.argv[2]]))"
+    )
+    return subprocess.Popen([sys.executable, "-c", runs, str(state), program], stdout=subprocess.PIPE)
+
+
 def test_each_process_has_an_id_and_a_directory_of_its_own(state: Path, tmp_path: Path) -> None:
     told = tmp_path / "told"
     mine = settings(state, host="a_host", offer=NodeOffer("gpu", tasks=4))
@@ -91,18 +101,12 @@ def test_each_process_has_an_id_and_a_directory_of_its_own(state: Path, tmp_path
 
 
 def test_what_a_process_is_given_is_for_this_user_only(state: Path) -> None:
-    mine = settings(state)
     names = (".", FILE, credentials.FILE)
     show = f"import os; print([oct(os.stat(each).st_mode) for each in {names}], flush=True)"
-    ends = "import os, signal; os.kill(int(os.environ['STANDFAST_POOL']), signal.SIGTERM)"
-    program = (
-        "import sys; from pathlib import Path; from standby import node; "
-        "from tests.unit.standby.test_node import settings; "
-        f"node.run(settings(Path({str(state)!r})), [sys.executable, '-c', {show + '; ' + ends!r}])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
-    assert done.stdout.strip() == "['0o40700', '0o100600', '0o100600']"
-    assert mine.work.parent == state / "c"
+    ends = "import signal; os.kill(int(os.environ['STANDFAST_POOL']), signal.SIGTERM)"
+    said, _ = node_of(state, f"{show}; {ends}").communicate()
+    assert said.strip() == b"['0o40700', '0o100600', '0o100600']"
+    assert settings(state).work.parent == state / "c"
 
 
 @pytest.mark.parametrize(
@@ -128,19 +132,10 @@ def test_bad_configuration_at_once_ends_the_node(state: Path, tmp_path: Path) ->
     assert node.run(settings(state), program, clock([], SHORT)) == BadConfiguration.exit_status
 
 
-HOLDS = """
-import sys
-from pathlib import Path
-from standby import node
-from tests.unit.standby.test_node import settings
-waits = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
-node.run(settings(Path(sys.argv[1])), [sys.executable, "-c", waits])
-"""
-
-
 def test_a_second_node_with_the_same_state_directory_is_refused(state: Path, tmp_path: Path) -> None:
     program = [sys.executable, "-c", LIVES, str(tmp_path / "told"), "0"]
-    with subprocess.Popen([sys.executable, "-c", HOLDS, str(state)], stdout=subprocess.PIPE) as first:
+    holds = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+    with node_of(state, holds) as first:
         assert first.stdout is not None
         process = int(first.stdout.readline())
         with pytest.raises(BadConfiguration, match="another node of cluster c on h1 uses") as refused:
@@ -162,13 +157,7 @@ def test_termination_is_passed_on_and_waited_for(state: Path) -> None:
         "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); "
         "print(1, flush=True); signal.pause()"
     )
-    program = (
-        "import sys; from pathlib import Path; from standby import node; "
-        "from tests.unit.standby.test_node import settings; "
-        f"sys.exit(node.run(settings(Path({str(state)!r})), [sys.executable, '-c', {waits!r}]))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
-    with process:
+    with node_of(state, waits) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"1\n"
         process.terminate()
