@@ -37,34 +37,23 @@ TASK = TaskId("job", "main", 4)
 ERROR = CodeError("ValueError", "no")
 
 
-def test_each_crash_more_halves_what_is_run_at_once_down_to_nothing() -> None:
-    by_size: dict[int, dict[int, int | None]] = {
-        20_000: {0: None, 1: None, 2: None, 3: 10_000, 4: 5_000, 5: 2_500, 15: 2, 16: 1, 17: 0, 18: 0, 99: 0},
-        2: {3: 1, 4: 0},
-        1: {3: 1, 4: 0},
-    }
-    for batch_max, limits in by_size.items():
-        policy = replace(SKIP, batch_max=batch_max)
-        for count, expected in limits.items():
-            failures = InputFailures(7, count)
-            for on_error, limit in (("skip", expected), ("dead-letter", expected), ("fail", None)):
-                found = crash_limit(replace(policy, on_error=on_error), failures)
-                assert found == limit, (batch_max, count, on_error)
-    assert crash_limit(SKIP, None) is None
-
-
-@given(batch_max=st.integers(1, 10**9), attempts=st.integers(1, 50))
-def test_one_record_is_run_alone_once_before_it_is_given_up_unrun(batch_max: int, attempts: int) -> None:
-    policy = replace(SKIP, batch_max=batch_max, attempts=attempts)
-    limits = [
-        crash_limit(policy, InputFailures(0, attempts + each)) for each in range(batch_max.bit_length() + 2)
-    ]
-    assert limits[0] is not None
-    ran = [each for each in limits if each]
-    assert ran == sorted(ran, reverse=True)
-    assert ran[-1] == 1
-    assert limits == [*ran, *[0] * (len(limits) - len(ran))]
-    assert limits[-1] == 0
+@given(
+    batch_max=st.integers(1, 10**9),
+    attempts=st.integers(1, 50),
+    on_error=st.sampled_from(["skip", "dead-letter"]),
+)
+def test_each_crash_more_halves_what_is_run_at_once_down_to_one_record_which_is_then_given_up_unrun(
+    batch_max: int, attempts: int, on_error: str
+) -> None:
+    policy = replace(SKIP, batch_max=batch_max, attempts=attempts, on_error=on_error)
+    crashes = [InputFailures(7, attempts + each) for each in range(batch_max.bit_length() + 2)]
+    limits = [crash_limit(policy, each) for each in crashes]
+    halves = [batch_max >> each for each in range(1, batch_max.bit_length())] or [1]
+    assert limits == [*halves, *[0] * (len(limits) - len(halves))]
+    assert halves[-1] == 1
+    assert crash_limit(policy, InputFailures(7, attempts - 1)) is None
+    assert crash_limit(policy, None) is None
+    assert {crash_limit(replace(policy, on_error="fail"), each) for each in crashes} == {None}
 
 
 def test_failures_count_at_their_offset_only() -> None:

@@ -18,8 +18,7 @@ from standby.replica.lifecycle import (
     opened,
     step,
 )
-from standby.replica.reconcile import reconcile
-from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
+from standby.shared.model import Phase, ReplicaId, Role, TaskId
 
 ID = ReplicaId(TaskId("job", "main", 3), 1)
 
@@ -112,10 +111,3 @@ def test_a_new_replica_has_the_role_of_its_order_and_is_a_standby_without_one() 
     for told, role in ((Role.ACTIVE, Role.ACTIVE), (Role.STANDBY, Role.STANDBY), (None, Role.STANDBY)):
         expected = Replica(ID, role, Phase.OPENING, 3), (Effect.OPEN_STORE,)
         assert opened(Order(ID, Signal.OPEN, 3, told)) == expected
-
-
-def test_a_standby_that_stays_one_takes_a_newer_epoch_over() -> None:
-    held = {ID: Replica(ID, Role.STANDBY, Phase.TAILING, 3)}
-    (order,) = reconcile([Wanted(ID, Role.STANDBY, 4)], held)
-    assert order == Order(ID, Signal.DEMOTE, 4, Role.STANDBY)
-    assert step(held[ID], order) == (Replica(ID, Role.STANDBY, Phase.TAILING, 4), ())

@@ -34,12 +34,15 @@ def test_an_older_epoch_is_ignored() -> None:
         assert signals((role, 4), phase) == [], (phase, role)
 
 
-def test_a_standby_is_promoted_once_it_is_open_and_gets_no_order_while_it_is_one() -> None:
+def test_a_standby_is_promoted_once_it_is_open_and_as_long_as_it_is_one_only_takes_newer_epochs_over() -> (
+    None
+):
     assert signals((ACTIVE, 6), Phase.OPENING) == [Signal.RECLAIM], "no move: it keeps epoch and role alone"
     for phase in (Phase.RESTORING, Phase.TAILING):
         assert signals((ACTIVE, 6), phase) == [Signal.PROMOTE], phase
     for phase in (Phase.OPENING, Phase.RESTORING, Phase.TAILING):
         assert signals((STANDBY, 5), phase) == [], phase
+        assert signals((STANDBY, 6), phase) == [Signal.DEMOTE], phase
 
 
 def test_an_active_claims_again_only_under_a_newer_epoch() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,25 +11,18 @@ from standby.replica.store.keys import prefix
 from standby.replica.store.overlay import BatchState, Emitted, Outbox
 from standby.replica.store.scan import ScanPage
 from tests.cases import case
+from tests.fakes.task_state import TaskState
 
 
-class Committed:
-    """The committed state, as a dictionary."""
-
-    def __init__(self, content: dict[bytes, bytes]) -> None:
-        self.content = content
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [self.content.get(each) for each in keys]
-
-    def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> ScanPage:
-        found = sorted((each for each in self.content.items() if start <= each[0] < stop), reverse=reverse)
-        # Pages as small as a database with large values gives: what matters is where one ends.
-        return ScanPage(found[: min(limit, 2)], len(found) <= min(limit, 2))
+def committed(*keys: bytes) -> TaskState:
+    """Return a committed state with these keys in its store; its pages are small."""
+    state = TaskState("s")
+    state.content = {prefix("s") + each: b"" for each in keys}
+    return state
 
 
 def test_many_are_written_as_one_by_one() -> None:
-    state = BatchState(["s"], Committed({prefix("s") + b"old": b"0"}))
+    state = BatchState(["s"], committed(b"old"))
     store = state["s"]
     store.put_many({b"a": b"1", b"b": b"2"})
     store.put_many((key, b"3") for key in (b"b", b"c"))
@@ -43,23 +35,23 @@ def test_many_are_written_as_one_by_one() -> None:
 
 
 def test_a_scan_reads_no_further_than_it_is_asked_to() -> None:
-    committed = Committed({prefix("s") + b"%03d" % number: b"" for number in range(100)})
+    held = committed(*(b"%03d" % number for number in range(100)))
     pages: list[bytes] = []
-    read = committed.page
+    read = held.page
 
     def page(start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> ScanPage:
         pages.append(start)
         return read(start, stop, limit, reverse=reverse)
 
-    committed.page = page  # type: ignore[method-assign]
-    scan = BatchState(["s"], committed)["s"].range()
+    held.page = page  # type: ignore[method-assign]
+    scan = BatchState(["s"], held)["s"].range()
     assert pages == []
     assert next(scan) == (b"000", b"")
     assert len(pages) == 1
 
 
 def test_when_the_batch_is_over_its_stores_and_scans_are_of_no_use() -> None:
-    state = BatchState(["s"], Committed({prefix("s") + b"%03d" % number: b"" for number in range(9)}))
+    state = BatchState(["s"], committed(*(b"%03d" % number for number in range(9))))
     store = state["s"]
     store.put(b"k", b"v")
     begun, new = store.range(), store.range()
@@ -80,7 +72,7 @@ def test_when_the_batch_is_over_its_stores_and_scans_are_of_no_use() -> None:
 
 
 def test_only_bytes_are_taken_and_sent_out() -> None:
-    state, out = BatchState(["s"], Committed({})), Outbox(["one"])
+    state, out = BatchState(["s"], committed()), Outbox(["one"])
     keyed: list[Any] = [("k", b"v"), (b"k", "v")]
     for key, value in (*keyed, (b"k", None), (None, b"v")):
         with case(key, value), pytest.raises(TypeError):
