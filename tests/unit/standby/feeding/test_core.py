@@ -39,7 +39,7 @@ from standby.feeding.state import FeedEndCause, FeedFailure
 from standby.feeding.warming import _QUIET_SECONDS, _WARM_SECONDS
 from standby.replica.lifecycle import Signal
 from standby.shared.model import Fault, LeftOut, Offsets, TaskId
-from tests.fakes.feeding import FeedingWorld, feeding
+from tests.fakes.feeding import FeedingWorld, feeding, policy_of
 
 ONE, TWO, THREE = (TaskId("job", "main", each) for each in range(3))
 
@@ -154,13 +154,18 @@ def test_a_feed_that_fails_again_and_again_ends_its_tasks_but_not_when_it_got_on
     assert world.took(EndTask) == [EndTask(each, Signal.FAILED, detail, "where") for each in (ONE, TWO)]
 
 
-def test_a_task_without_a_broker_is_left_out_until_one_answers() -> None:
-    world = FeedingWorld()
-    world.join(ONE)
-    world.join(TWO)
-    world.answers[StartFeed] = deque([StartFailed(AWAY)])
-    world.turn()
-    assert world.took(LookAgain) == [LookAgain()]
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_task_without_a_broker_is_left_out_until_one_answers(is_running: bool) -> None:
+    """Whether the feed cannot be started for it, or ends because of it: then no try is needed."""
+    world = feeding(ONE, TWO) if is_running else FeedingWorld()
+    if is_running:
+        world.feed_ends(AWAY)
+    else:
+        world.join(ONE)
+        world.join(TWO)
+        world.answers[StartFeed] = deque([StartFailed(AWAY)])
+        world.turn()
+        assert world.took(LookAgain) == [LookAgain()]
     world.turn()
     assert world.fed.keys() == {ONE}
     world.turn(_HELD_UP_SECONDS / 2)
@@ -168,12 +173,14 @@ def test_a_task_without_a_broker_is_left_out_until_one_answers() -> None:
     world.turn(_HELD_UP_SECONDS)
     assert world.fed.keys() == {ONE, TWO}
     assert world.state.held_up == {}
-    # When no broker answers for any, it is a failure of the feed.
-    alone = FeedingWorld()
-    alone.join(TWO)
-    alone.answers[StartFeed] = deque([StartFailed(AWAY)])
-    alone.turn()
-    assert (alone.state.held_up, alone.state.failures) == ({}, 1)
+
+
+def test_where_no_broker_answers_for_any_task_it_is_a_failure_of_the_feed() -> None:
+    world = FeedingWorld()
+    world.join(TWO)
+    world.answers[StartFeed] = deque([StartFailed(AWAY)])
+    world.turn()
+    assert (world.state.held_up, world.state.failures) == ({}, 1)
 
 
 def test_a_feed_that_brings_nothing_is_begun_anew_later_and_later() -> None:
@@ -229,6 +236,18 @@ def test_input_that_was_deleted_is_left_out_aloud_where_that_is_allowed() -> Non
     assert isinstance(told, TellGivenUp)
     lost_input = told.given_up
     assert (lost_input.how, lost_input.offset, lost_input.offsets) == (LeftOut.LOST, 10, 20)
+
+
+def test_of_several_inputs_only_what_one_has_lost_is_left_out() -> None:
+    world = FeedingWorld(policy_of(task__inputs="in,also"), may_skip_lost=True)
+    world.join(ONE, at=3)
+    world.answers[StartFeed] = deque([StartFailed(OUTSIDE)])
+    world.answers[AskInput] = deque([BoundsFound([(0, 10), (7, 10)])])
+    world.turn()
+    (past,) = [each for each in world.done if isinstance(each, CommitPast)]
+    assert (past.start, past.end) == (Offsets.of(3, 3), Offsets.of(3, 7))
+    (told,) = world.took(TellGivenUp)
+    assert (told.given_up.topic, told.given_up.offset, told.given_up.offsets) == ("also", 3, 4)
 
 
 def test_a_commit_past_lost_input_that_fails_ends_that_task_alone() -> None:

@@ -272,3 +272,37 @@ def test_what_is_known_of_a_task_that_moved_on_elsewhere_is_forgotten() -> None:
     world.join(ONE, at=80)
     assert world.state.kept == {}
     assert world.state.suspects == {}
+
+
+def test_of_several_inputs_one_at_a_time_is_run_and_reported_before_after_ends_of_processes() -> None:
+    world = FeedingWorld(policy_of(task__on__error="skip", task__inputs="in,also"), end=2)
+    world.join(ONE, failures=InputFailures(0, 3, "the container was lost"))
+    world.reported.add(ONE)
+    world.turn()
+    for topic, until in (("in", (2, 0)), ("also", (2, 2))):
+        report = world.took(SetInputStatus)[-1]
+        assert report.failures is not None
+        assert (report.failures.topic, report.is_awaited) == (topic, True)
+        world.reported.add(ONE)
+        world.turn()
+        (start,) = world.took(StartFeed)
+        assert start.until == {ONE: Offsets(until)}
+        world.committed[ONE] = Offsets(until)
+        world.commits += 1
+        world.feed_ends()
+
+
+def test_what_ends_processes_is_given_up_in_the_input_where_it_lies() -> None:
+    """Records that have come to the other input since are not taken for it."""
+    # 12 of both together, then 6, 3 and 1 at once, and one end of a process more.
+    crashed = InputFailures(0, 3 + 4, "the container was lost", "also")
+    keys = {"task__inputs": "in,also", "task__batch__max__records": "6"}
+    world = FeedingWorld(policy_of(task__on__error="skip", **keys))
+    world.join(ONE, failures=crashed)
+    world.reported.add(ONE)
+    world.done.clear()
+    world.turn()
+    (past,) = [each for each in world.done if isinstance(each, CommitPast)]
+    assert past.end == Offsets.of(0, 1)
+    (told,) = world.took(TellGivenUp)
+    assert (told.given_up.topic, told.given_up.offset) == ("also", 0)

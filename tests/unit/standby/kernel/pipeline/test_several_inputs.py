@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from standby.errors import CorruptState
 from standby.replica.claim import CommitRecord
 from standby.shared.model import InputFailures, Offsets, Phase, Role
-from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab
 from tests.patience import PATIENCE_SECONDS
@@ -126,78 +124,3 @@ def test_exactly_the_record_of_the_input_that_fails_is_left_out_and_its_dead_let
     letters = [dict(each.headers) for each in lab.kafka.logs["dead", 0] if not each.is_marker]
     told = sorted((each["standfast-topic"], each["standfast-offset"]) for each in letters)
     assert told == [(each.encode(), b"5") for each in sorted(given_up) if given_up[each]]
-
-
-def test_what_ends_processes_is_given_up_in_the_input_where_it_lies(start: Start) -> None:
-    """Records that have come to the other input since are not taken for it."""
-
-    runs: list[bytes] = []
-
-    def step(rows: Any, state: Any, out: Any) -> None:
-        runs.extend(rows["value"].to_pylist())
-        ledger_job.step(rows, state, out)
-
-    def fill(lab: MemoryLab) -> None:
-        lab.poison(0, topic="also")
-        values(lab, "in", 7)
-        values(lab, "also", 7)
-
-    # 12 of both together, then 6, 3 and 1 at once, and one end of a process more.
-    crashed = InputFailures(0, 3 + 4, "the container was lost", "also")
-    config = {"task.on.error": "skip", "task.batch.max.records": "6"}
-    lab, active = start(fill=fill, failures=crashed, step=step, config=config)
-    active.await_processed()
-    active.eventually(lambda: active.status().skipped == 1)
-    assert b"raise" not in runs
-    lab.assert_exact(also=[(0, 0)])
-
-
-def test_after_ends_of_processes_one_input_at_a_time_is_run_and_reported_before(start: Start) -> None:
-    runs: list[tuple[set[str], InputFailures | None]] = []
-    containers: list[MemoryContainer] = []
-
-    def step(rows: Any, state: Any, out: Any) -> None:
-        told = containers[0].status().failures if containers else None
-        runs.append((set(rows["_topic"].to_pylist()), told))
-        ledger_job.step(rows, state, out)
-
-    def fill(lab: MemoryLab) -> None:
-        values(lab, "in", 2)
-        values(lab, "also", 2)
-
-    crashed = InputFailures(0, 3, "the container was lost")
-    config = {"task.on.error": "skip", "task.batch.max.records": "4"}
-    lab, active = start(fill=fill, failures=crashed, step=step, config=config)
-    containers.append(active)
-    active.await_processed()
-    assert [topics for topics, _ in runs] == [{"in"}, {"also"}]
-    assert [told.topic for _, told in runs if told is not None] == ["in", "also"]
-    lab.assert_exact()
-
-
-def test_only_what_one_input_has_lost_is_left_out(start: Start) -> None:
-    def fill(lab: MemoryLab) -> None:
-        values(lab, "in", 10)
-        values(lab, "also", 10)
-        commit_before(lab, Offsets.of(2, 3))
-        lab.kafka.starts["also", 0] = 7
-
-    lab, active = start(fill=fill, script=outside_is_corrupt, config={"task.input.lost": "skip"})
-    active.await_processed()
-    assert active.status().skipped == 4
-    outputs = [value for _, value in lab.kafka.committed_records("out", 0) if value is not None]
-    offsets = sorted(int(each.split()[1]) for each in outputs)
-    assert offsets == sorted([*range(2, 10), *range(7, 10)])
-
-
-def outside_is_corrupt(feed: MemoryFeed) -> None:
-    """Have a start fail as a real feed's does, while `also` has nothing at its position."""
-    start = feed.start
-
-    def checked(positions: Any, deliver: Any, until: Any = None) -> None:
-        for offsets in positions.values():
-            if offsets.each[1] < feed._kafka.starts["also", 0]:
-                raise CorruptState("input also[0]: below the first record")
-        start(positions, deliver, until)
-
-    feed.start = checked  # type: ignore[method-assign]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -419,18 +418,6 @@ def test_state_fetched_that_turns_out_bad_is_not_fetched_again(lab: MemoryLab, n
     held._reporting(held._run)(Signal.STATE_LOST, "for the test")
     new.eventually(lambda: sources(new) == {"standby": 1, "changelog": 1})
     new.await_phase(Phase.TAILING)
-
-
-def test_an_active_without_any_state_fetches_it_too(lab: MemoryLab, net: PeerNet) -> None:
-    """Policy ``restart``: it starts again on a host that lost its disk, while a standby is in sync."""
-    active, _ = active_and_standby(lab)
-    active.close()
-    path = state_path("cluster", "a", lab.tasks[0], "run")
-    for directory in lab.config.state_dirs:
-        shutil.rmtree(Path(directory) / path)
-    again = lab.container("a").activate(0, 2).process(30)
-    assert sources(again) == {"standby": 1}
-    lab.assert_exact()
 
 
 def test_an_active_that_waits_for_its_state_waits_for_no_other_fetch(lab: MemoryLab, net: PeerNet) -> None:
