@@ -58,18 +58,6 @@ def windows_of(state: TaskState) -> int:
     return sum(key[:1] == b"d" for key in state.of("s"))
 
 
-def test_a_row_is_in_each_hopping_window_that_holds_its_time() -> None:
-    hopping = TimeWindows.hopping(10, 5)
-    assert list(hopping.starts(0)) == [-5, 0]
-    assert list(hopping.starts(4)) == [-5, 0]
-    assert list(hopping.starts(5)) == [0, 5]
-    assert list(TimeWindows.hopping(10, 4).starts(9)) == [0, 4, 8]
-    assert list(TimeWindows.tumbling(10, 3).starts(2)) == [-7]
-    assert list(TimeWindows.tumbling(10, 3).starts(3)) == [3]
-    with pytest.raises(ValueError, match="advance"):
-        TimeWindows.hopping(5, 10)
-
-
 def test_a_key_is_read_and_written_once_per_window_and_batch() -> None:
     state, spec = TaskState("s"), WindowAggregation(TEN, COUNT)
     add(state, spec, *((b"k%d" % (each % 5), each % 10) for each in range(1_000)))
@@ -111,7 +99,7 @@ def test_windows_of_another_size_do_not_mix() -> None:
         add(state, WindowAggregation(TimeWindows.tumbling(20), COUNT), (b"a", 2))
 
 
-def test_lists_that_do_not_fit_are_refused() -> None:
+def test_lists_and_spans_that_do_not_fit_are_refused() -> None:
     spec = WindowAggregation(TEN, COUNT)
     with TaskState("s").batch() as stores:
         with pytest.raises(ValueError, match="different lengths: 2, 1, 1"):
@@ -123,6 +111,8 @@ def test_lists_that_do_not_fit_are_refused() -> None:
         assert spec.add(stores["s"], [], [], []) == Results()
     with pytest.raises(ValueError, match="below 0"):
         WindowAggregation(TEN, COUNT, grace_ms=-1)
+    with pytest.raises(ValueError, match="advance"):
+        TimeWindows.hopping(5, 10)
 
 
 def test_the_lowest_and_the_highest_pass_over_what_is_missing() -> None:

@@ -154,15 +154,6 @@ def test_a_turn_goes_on_when_nothing_comes_in_time() -> None:
     assert not any(owner.waited[:10])
 
 
-def test_a_wait_is_over_when_somebody_wakes_it() -> None:
-    owner = Counting(NEVER_SECONDS)
-    owner.worker.start()
-    owner.worker.wake()
-    owner.worker.close()
-    owner.worker.join(PATIENCE_SECONDS)
-    assert owner.ended.is_set()
-
-
 def test_what_a_turn_raises_is_its_owners_and_the_next_turn_follows() -> None:
     owner = Counting(None)
     error = Broken()
