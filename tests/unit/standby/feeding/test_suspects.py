@@ -22,7 +22,7 @@ from standby.feeding.state import FeedEndCause, FeedFailure
 from standby.feeding.suspects import _REPORT_SECONDS, _RETRY_SECONDS
 from standby.replica.failing import CodeError, FailureOf, InputRecord
 from standby.replica.lifecycle import Signal
-from standby.shared.model import Fault, InputFailures, Offsets, TaskId
+from standby.shared.model import Fault, InputFailures, LeftOut, Offsets, TaskId
 from tests.fakes.feeding import BY_ITSELF, FeedingWorld, feeding, policy_of
 
 ONE, TWO = TaskId("job", "main", 0), TaskId("job", "main", 1)
@@ -133,6 +133,9 @@ def test_what_ended_processes_is_given_up_unseen_and_its_refused_dead_letter_cut
         if is_refused:
             world.join(ONE, at=7, failures=InputFailures(7, 2, "killed"))
             world.done.clear()
+        else:
+            (told,) = [each for each in done if isinstance(each, TellGivenUp)]
+            assert told.given_up.how is LeftOut.SKIPPED
     assert sizes == [1, 1, 0]
     assert world.committed[ONE] == Offsets.of(8)
 

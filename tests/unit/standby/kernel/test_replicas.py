@@ -714,28 +714,9 @@ def test_who_holds_a_store_is_reported_and_an_active_does_not_wait_for_ever(
     assert first.are(Phase.TAILING)
 
 
-def test_a_feed_that_brings_nothing_of_a_partition_any_more_is_begun_anew(lab: MemoryLab) -> None:
-    lab.clock.hold()
-    active = lab.begun(100)
-    (feed,) = active.feeds.made
-    starts = len(feed.starts)
-    feed.deaf.add(0)
-    lab.produce(100)
-    active.eventually(lambda: {each.input_end for each in active.statuses()} == {*lab.ends().values()})
-    # While the other partition's records are processed, the time of this one does not count.
-    active.eventually(lambda: lab.ends()[1] in {each.input_committed for each in active.statuses()})
-    (job,) = active.replicas._jobs.values()
-    active.eventually(lambda: not job.pipeline._effects.delivering.is_at_work)
-    lab.clock.await_looks(f"{JOB}-pipeline")
-    lab.clock.let_pass(DEAF - 1, f"{JOB}-ends", f"{JOB}-pipeline")
-    assert len(feed.starts) == starts
-    lab.clock.let_pass(1, f"{JOB}-ends", f"{JOB}-pipeline")
-    active.await_processed()
-    lab.assert_exact()
-    assert len(feed.starts) == starts + 1
-
-
-def test_a_step_that_takes_long_is_no_deaf_feed(lab: MemoryLab) -> None:
+def test_a_feed_that_brings_nothing_of_a_partition_any_more_is_begun_anew_but_not_for_a_step_that_takes_long(
+    lab: MemoryLab,
+) -> None:
     lab.clock.hold()
     takes_long = iter((True,))
 
@@ -747,3 +728,17 @@ def test_a_step_that_takes_long_is_no_deaf_feed(lab: MemoryLab) -> None:
     active = lab.begun(100, script=having(batch=20), step=step)
     (feed,) = active.feeds.made
     assert len(feed.starts) == 1
+    feed.deaf.add(0)
+    lab.produce(100)
+    active.eventually(lambda: {each.input_end for each in active.statuses()} == {*lab.ends().values()})
+    # While the other partition's records are processed, the time of this one does not count.
+    active.eventually(lambda: lab.ends()[1] in {each.input_committed for each in active.statuses()})
+    (job,) = active.replicas._jobs.values()
+    active.eventually(lambda: not job.pipeline._effects.delivering.is_at_work)
+    lab.clock.await_looks(f"{JOB}-pipeline")
+    lab.clock.let_pass(DEAF - 1, f"{JOB}-ends", f"{JOB}-pipeline")
+    assert len(feed.starts) == 1
+    lab.clock.let_pass(1, f"{JOB}-ends", f"{JOB}-pipeline")
+    active.await_processed()
+    lab.assert_exact()
+    assert len(feed.starts) == 2

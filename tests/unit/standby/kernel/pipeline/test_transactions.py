@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from standby.kernel.pipeline import batch
-from standby.shared.model import LeftOut
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import JOB, MakeLab, MemoryLab
@@ -91,20 +90,6 @@ def test_a_dead_letter_that_is_too_large_is_cut_short(make_lab: MakeLab) -> None
     assert headers["standfast-offset"] == b"%d" % offset
     assert headers["standfast-truncated"] == b"key of 3 bytes, value of 5005 bytes, 1 headers"
     assert headers["standfast-error-type"] == b"ValueError"
-
-
-def test_a_dead_letter_that_is_refused_even_so_ends_nothing(make_lab: MakeLab) -> None:
-    lab = lab_of(make_lab, "dead-letter")
-    lab.kafka.largest = {"dead": 10}
-    lab.produce(11)
-    given_up = lab.poison(0)
-    lab.produce(11)
-    container = lab.begun(0)
-    container.eventually(lambda: container.status(0).skipped == 1)
-    assert container.status(0).dead_lettered == 0
-    assert [each.how for each in container.status(0).given_up] == [LeftOut.SKIPPED]
-    lab.assert_exact([given_up])
-    assert lab.kafka.committed_records("dead", 0) == []
 
 
 @pytest.mark.parametrize(("on_error", "most"), [("fail", 6), ("skip", 4)])
