@@ -1,6 +1,7 @@
-"""Why Spark does not start: a JVM that the machine cannot run now differs from settings that are wrong.
+"""Why Spark does not start, what it is started with, and how long it is waited for.
 
-The JVM is a script that behaves as one does then; it is started as the real one is.
+A JVM that the machine cannot run now differs from settings that are wrong. The JVM is a script that behaves as one does
+then; it is started as the real one is.
 """
 
 from __future__ import annotations
@@ -9,23 +10,29 @@ import errno
 import math
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from standby.adapters.spark import jvm as spark_process
 from standby.adapters.spark import session as pyspark
+from standby.adapters.spark.exchange import RowExchange
 from standby.adapters.spark.jvm import SparkProcess
 from standby.adapters.spark.session import Spark
 from standby.errors import BadConfiguration, Transient
+from standby.feed.rules.settings import session_settings
 from standby.feed.spark import check_spark_transform
 from tests.cases import case
 from tests.fakes.jobs import job_config
-from tests.patience import A_MOMENT_SECONDS, NEVER_SECONDS
+from tests.patience import A_MOMENT_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS
 
 #: Opens a gateway as Spark does, and never answers a question.
 _SILENT = f"""#!{sys.executable}
@@ -222,3 +229,59 @@ def test_what_a_jvm_prints_that_does_not_start_is_in_the_error_and_nowhere_else(
     printed, complained = capfd.readouterr()
     # Kafka clients of other tests in this process may have something to say on threads of their own.
     assert (printed, [each for each in complained.splitlines() if not each.startswith("%")]) == ("", [])
+
+
+# ---- a time-out that a job gives to its own sockets, as a default of the process, ends no call ----
+
+
+#: Longer than a connection on this machine is waited for, and shorter than what is asked here.
+DEFAULT_SECONDS = 4 * A_MOMENT_SECONDS
+MILLIS = int(2 * DEFAULT_SECONDS * 1_000)
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Iterator[Spark]:
+    made = Spark(session_settings(job_config(), scratch=str(tmp_path)), log=tmp_path / "log")
+    socket.setdefaulttimeout(DEFAULT_SECONDS)
+    try:
+        yield made
+    finally:
+        socket.setdefaulttimeout(None)
+        made.close()
+
+
+@pytest.mark.spark
+@pytest.mark.acceptance
+def test_calls_and_batches_are_waited_for_as_long_as_they_take(spark: Spark) -> None:
+    jvm: Any = spark.session._jvm
+    # Over the connection that is there, and over one of a new thread.
+    jvm.java.lang.Thread.sleep(MILLIS)
+    failed: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            jvm.java.lang.Thread.sleep(MILLIS)
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failed.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
+    assert failed == []
+    # The rows of a batch come over a connection of their own.
+    exchange = RowExchange()
+    seconds = 2 * DEFAULT_SECONDS
+
+    def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import time
+
+        for batch in batches:
+            time.sleep(seconds)
+            yield batch
+
+    try:
+        frame = exchange.frame(spark.session, "n bigint", 1).mapInArrow(slow, "n bigint")
+        exchange.put(pa.table({"n": [1, 2, 3]}), 1)
+        assert frame.toArrow()["n"].to_pylist() == [1, 2, 3]
+    finally:
+        exchange.clear()
