@@ -49,6 +49,12 @@ def having(**attributes: Any) -> Callable[[MemoryFeed], None]:
     return lambda feed: vars(feed).update(attributes)
 
 
+def on_error(kind: str, attempts: int = 3) -> dict[str, str]:
+    """Return the keys of a job that does so with a record on which its code fails so often."""
+    keys = {"task.on.error": kind, "task.on.error.attempts": str(attempts)}
+    return {**keys, "task.dead.letter": "dead"} if kind == "dead-letter" else keys
+
+
 class MemoryLab:
     """The job, its input and the check of its results."""
 

@@ -15,17 +15,14 @@ from standby.kernel.ports import WriterLost
 from standby.kernel.replay.ends import EndOffset
 from standby.shared.model import GIVEN_UP_SECONDS, RATE_WINDOW_SECONDS, LeftOut, Phase
 from tests.fakes import ledger_job
-from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, active_of
+from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, active_of, on_error
 
 
-@pytest.mark.parametrize(
-    ("on_error", "how"), [("skip", LeftOut.SKIPPED), ("dead-letter", LeftOut.DEAD_LETTER)]
-)
+@pytest.mark.parametrize(("kind", "how"), [("skip", LeftOut.SKIPPED), ("dead-letter", LeftOut.DEAD_LETTER)])
 def test_records_that_are_given_up_are_named_for_a_while_and_counted_for_good(
-    make_lab: MakeLab, on_error: str, how: LeftOut
+    make_lab: MakeLab, kind: str, how: LeftOut
 ) -> None:
-    dead = {"task.dead.letter": "dead"} if on_error == "dead-letter" else {}
-    lab = make_lab(1, **{"task.on.error": on_error, "task.on.error.attempts": "1", **dead})
+    lab = make_lab(1, **on_error(kind, attempts=1))
     lab.clock.hold()
     lab.produce(3)
     offsets = [lab.poison(0)[1] for _ in range(10)]

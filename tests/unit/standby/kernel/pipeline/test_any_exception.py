@@ -14,13 +14,12 @@ from standby.shared import wire
 from standby.shared.model import Fault, Phase
 from tests.fakes import ledger_job
 from tests.fakes.errors import KINDS
-from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, active_of, having
+from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, active_of, having, on_error
 
 
-def lab_of(make_lab: MakeLab, on_error: str, tasks: int = 2) -> MemoryLab:
+def lab_of(make_lab: MakeLab, kind: str, tasks: int = 2) -> MemoryLab:
     """Return a lab whose job gives a record up, or fails, at its first error."""
-    dead = {"task.dead.letter": "dead"} if on_error == "dead-letter" else {}
-    return make_lab(tasks, **{"task.on.error": on_error, "task.on.error.attempts": "1", **dead})
+    return make_lab(tasks, **on_error(kind, attempts=1))
 
 
 def is_sent(container: MemoryContainer) -> bool:
@@ -152,7 +151,7 @@ def test_what_was_raised_is_reported_for_as_long_as_it_holds(make_lab: MakeLab) 
             raise error
         ledger_job.step(rows, state, out)
 
-    lab = make_lab(1, **{"task.on.error": "fail", "task.on.error.attempts": "1000"})
+    lab = make_lab(1, **on_error("fail", attempts=1000))
     lab.kafka.append("in", 0, b"0/k", b"v")
     lab.clock.hold()
     with active_of(lab, step=step) as container:

@@ -11,54 +11,10 @@ from standby.api import RowError
 from standby.errors import CorruptState, Transient
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
-from standby.shared.model import InputFailures, Phase, Role
+from standby.shared.model import InputFailures, Phase
 from tests.fakes import ledger_job
-from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, having
+from tests.memory_lab import MakeLab, having, on_error
 from tests.patience import PATIENCE_SECONDS
-
-Start = Callable[..., tuple[MemoryLab, MemoryContainer]]
-
-
-@pytest.fixture
-def start(make_lab: MakeLab) -> Start:
-    """Starts a lab with one active container of the job."""
-
-    def one(on_error: str, *, failures: InputFailures | None = None, tasks: int = 2, **more: Any) -> Any:
-        config = {
-            f"task.on.error.{name}": str(more.pop(name)) for name in ("attempts", "limit") if name in more
-        }
-        if on_error == "dead-letter":
-            config["task.dead.letter"] = "dead"
-        if "batch_max" in more:
-            config["task.batch.max.records"] = str(more.pop("batch_max"))
-        lab = make_lab(tasks, **{"task.on.error": on_error, **config})
-        for task in lab.tasks:
-            lab.records.name(task, 0, 1, failures=failures if task.partition == 0 else None)
-        fill: Callable[[MemoryLab], None] = more.pop("fill", lambda _: None)
-        fill(lab)
-        active = lab.container("a", **more).want(0, Role.ACTIVE, 1)
-        active.eventually(lambda: len(active.statuses()) == tasks)
-        return lab, active
-
-    return one
-
-
-def poisoned(before: int = 0, after: int = 0, *, partition: int = 0) -> Callable[[MemoryLab], None]:
-    """Return what fills a lab with good records and a poisoned one between them."""
-
-    def fill(lab: MemoryLab) -> None:
-        lab.produce(before)
-        lab.poison(partition)
-        lab.produce(after)
-
-    return fill
-
-
-def await_skipped(container: MemoryContainer, expected: dict[int, int]) -> None:
-    """The offset is committed a moment before the record is counted."""
-    container.eventually(
-        lambda: {each.replica.task.partition: each.skipped for each in container.statuses()} == expected
-    )
 
 
 @pytest.mark.parametrize(
@@ -71,7 +27,7 @@ def await_skipped(container: MemoryContainer, expected: dict[int, int]) -> None:
     ids=["of the batch", "of a row"],
 )
 def test_fail_ends_the_replica_after_its_attempts_and_says_where(
-    start: Start, error: Callable[[int], Exception], told: str
+    make_lab: MakeLab, error: Callable[[int], Exception], told: str
 ) -> None:
     runs: list[list[int]] = []
 
@@ -82,8 +38,8 @@ def test_fail_ends_the_replica_after_its_attempts_and_says_where(
             raise error(values.index(b"raise"))
         ledger_job.step(rows, state, out)
 
-    lab, active = start("fail", step=step)
-    active.process(20)
+    lab = make_lab(**on_error("fail"))
+    active = lab.begun(step=step)
     with lab.kafka.lock:
         lab.produce(4)
         lab.poison(0)
@@ -95,17 +51,13 @@ def test_fail_ends_the_replica_after_its_attempts_and_says_where(
     assert active.status(1).phase is Phase.ACTIVE
 
 
-def test_dead_letters_carry_the_record_and_why(start: Start) -> None:
+def test_dead_letters_carry_the_record_and_why(make_lab: MakeLab) -> None:
     headers = (("trace", b"1"), ("trace", b"2"), ("none", None))
-
-    def fill(lab: MemoryLab) -> None:
-        lab.produce(10)
-        lab.poison(0, headers=headers)
-        lab.poison(0)
-        lab.produce(10)
-
-    lab, active = start("dead-letter", fill=fill)
-    active.await_processed()
+    lab = make_lab(**on_error("dead-letter"))
+    lab.produce(10)
+    lab.poison(0, headers=headers)
+    lab.poison(0)
+    active = lab.begun(10)
     lab.assert_exact([(0, 5), (0, 6)])
     letters = [each for each in lab.kafka.logs["dead", 0] if not each.is_marker]
     assert [(each.key, each.value) for each in letters] == [(b"0/poison", b"raise")] * 2
@@ -123,33 +75,30 @@ def test_dead_letters_carry_the_record_and_why(start: Start) -> None:
         "standfast-epoch": b"1",
     }
     assert dict(letters[1].headers)["standfast-offset"] == b"6"
-    await_skipped(active, {0: 2, 1: 0})
+    # The offset is committed a moment before the record is counted.
+    active.eventually(lambda: [each.skipped for each in active.statuses()] == [2, 0])
 
 
 @pytest.mark.parametrize("lost", ["before", "after"])
-def test_a_dead_letter_whose_commit_is_lost_comes_once(start: Start, lost: str) -> None:
+def test_a_dead_letter_whose_commit_is_lost_comes_once(make_lab: MakeLab, lost: str) -> None:
     """Before the commit took effect, or after: the record is given up once, and never run into the state."""
-    struck: list[bool] = []
+    lab, struck = make_lab(**on_error("dead-letter")), list[bool]()
 
-    def fill(lab: MemoryLab) -> None:
-        def strike() -> None:
-            transactions = [each.transaction for each in lab.kafka.logs["dead", 0]]
-            if transactions and not struck:
-                struck.append(True)
-                assert transactions[0] is not None
-                assert transactions[0].outcome is (True if lost == "after" else None)
-                raise WriterLost("no answer")
+    def strike() -> None:
+        transactions = [each.transaction for each in lab.kafka.logs["dead", 0]]
+        if transactions and not struck:
+            struck.append(True)
+            assert transactions[0] is not None
+            assert transactions[0].outcome is (True if lost == "after" else None)
+            raise WriterLost("no answer")
 
-        setattr(lab.kafka, f"{lost}_commit", strike)
-        lab.produce(10)
-        lab.poison(0)
-        lab.produce(10)
-
-    lab, active = start("dead-letter", fill=fill)
-    active.await_processed()
+    setattr(lab.kafka, f"{lost}_commit", strike)
+    lab.produce(10)
+    given_up = lab.poison(0)
+    lab.begun(10)
     assert struck
     assert lab.kafka.committed_records("dead", 0) == [(b"0/poison", b"raise")]
-    lab.assert_exact([(0, 5)])
+    lab.assert_exact([given_up])
 
 
 @pytest.mark.parametrize(
@@ -161,7 +110,7 @@ def test_a_dead_letter_whose_commit_is_lost_comes_once(start: Start, lost: str) 
     ],
 )
 def test_trouble_of_the_feed_or_below_the_step_is_no_failure_of_the_job(
-    start: Start, where: str, trouble: Exception
+    make_lab: MakeLab, where: str, trouble: Exception
 ) -> None:
     """State that is found corrupt is restored."""
     troubles = [trouble] * (4 if where == "feed" else 1)
@@ -174,31 +123,34 @@ def test_trouble_of_the_feed_or_below_the_step_is_no_failure_of_the_job(
         look("step")
         ledger_job.step(rows, state, out)
 
-    script = having(on_look=lambda: look("feed"))
-    lab, active = start("fail", fill=lambda lab: lab.produce(30), script=script, step=step, attempts=1)
+    lab = make_lab(**on_error("fail", attempts=1))
+    lab.produce(30)
+    active = lab.container("a", script=having(on_look=lambda: look("feed")), step=step).activate()
     active.pass_time_until(active.is_processed)
     assert not troubles
     assert all(each.failures is None for each in active.statuses())
     lab.assert_exact()
 
 
-def test_the_parts_of_a_batch_that_are_well_are_committed_at_once(start: Start) -> None:
+def test_the_parts_of_a_batch_that_are_well_are_committed_at_once(make_lab: MakeLab) -> None:
     runs: list[tuple[bytes, int]] = []
 
     def step(rows: Any, state: Any, out: Any) -> None:
         runs.append((rows["key"].to_pylist()[0][:1], rows["_offset"].to_pylist()[0]))
         ledger_job.step(rows, state, out)
 
-    lab, active = start("skip", fill=poisoned(0, 20, partition=1), step=step)
-    active.await_processed()
+    lab = make_lab(**on_error("skip"))
+    given_up = lab.poison(1)
+    lab.begun(20, step=step)
     assert runs.count((b"1", 0)) >= 3
     # Computed before the other one failed.
     assert runs.count((b"0", 0)) == 1, "it had to be run again"
-    lab.assert_exact([(1, 0)])
+    lab.assert_exact([given_up])
 
 
-def test_each_failure_is_news_for_the_leader(start: Start) -> None:
-    lab, active = start("skip", attempts=1000)
+def test_each_failure_is_news_for_the_leader(make_lab: MakeLab) -> None:
+    lab = make_lab(**on_error("skip", attempts=1000))
+    active = lab.begun(0)
     lab.poison(0)
     active.eventually(lambda: (active.status(0).failures or InputFailures(0, 0)).count >= 2)
     active.changed.clear()
@@ -206,12 +158,14 @@ def test_each_failure_is_news_for_the_leader(start: Start) -> None:
     assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
 
 
-def test_a_bug_of_ours_gives_no_record_up(start: Start) -> None:
+def test_a_bug_of_ours_gives_no_record_up(make_lab: MakeLab) -> None:
     def probe(point: str) -> None:
         if point == probes.STEPPED:
             raise RuntimeError("a bug")
 
-    lab, active = start("skip", fill=lambda lab: lab.produce(10), probe=probe, attempts=1)
+    lab = make_lab(**on_error("skip", attempts=1))
+    lab.produce(10)
+    active = lab.container("a", probe=probe).activate()
     active.pass_time_until(lambda: active.are(Phase.FAILED))
     assert all(
         "the feed failed 5 times in a row: RuntimeError: a bug" in each.detail for each in active.statuses()

@@ -9,15 +9,14 @@ import pytest
 from standby.kernel.pipeline import batch
 from tests.fakes import ledger_job
 from tests.fakes.feed import MemoryFeed
-from tests.memory_lab import JOB, MakeLab, MemoryLab
+from tests.memory_lab import JOB, MakeLab, MemoryLab, on_error
 
 #: A value of which an output becomes that is too large.
 LARGE = b"raise" + bytes(2_000)
 
 
-def lab_of(make_lab: MakeLab, on_error: str, tasks: int = 2, **more: str) -> MemoryLab:
-    dead = {"task.dead.letter": "dead"} if on_error == "dead-letter" else {}
-    lab = make_lab(tasks, **{"task.on.error": on_error, **dead, **more})
+def lab_of(make_lab: MakeLab, kind: str, tasks: int = 2, attempts: int = 3) -> MemoryLab:
+    lab = make_lab(tasks, **on_error(kind, attempts))
     # What was given up is named for some time only, which does not pass; the pauses before another try do.
     lab.clock.hold()
     lab.clock.hurry(f"{JOB}-pipeline")
@@ -135,7 +134,7 @@ def test_no_record_is_blamed_for_a_kafka_that_is_slow(
     make_lab: MakeLab, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing goes for as long as it takes to come down to single records, and some tries more."""
-    lab = lab_of(make_lab, "skip", tasks=1, **{"task.on.error.attempts": "1"})
+    lab = lab_of(make_lab, "skip", tasks=1, attempts=1)
     lab.produce(20)
     lates = 0
 
