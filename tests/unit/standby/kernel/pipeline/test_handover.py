@@ -14,21 +14,22 @@ from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
-def lab(make_lab: MakeLab, request: pytest.FixtureRequest) -> MemoryLab:
-    """A lab in which a start waits for the other task, however slow the machine is; its parameter: the inputs."""
-    lab = make_lab(**{"task.inputs": getattr(request, "param", "in")})
+def lab(make_lab: MakeLab) -> MemoryLab:
+    """A lab in which a start waits for the other task, however slow the machine is."""
+    lab = make_lab()
     lab.clock.hold()
     return lab
 
 
-def want_next(container: MemoryContainer, copy: int, epoch: int) -> None:
+def want_next(standby: MemoryContainer) -> None:
     """Tell a container that its standbys are about to be made active."""
-    container.want(copy, Role.STANDBY, epoch, is_next=True)
+    standby.want(1, Role.STANDBY, 1, is_next=True)
 
 
-def await_prepared(container: MemoryContainer) -> None:
+def prepare(standby: MemoryContainer) -> None:
     """Let time pass until all is prepared: with a transaction open that cannot be, and is tried again later."""
-    container.pass_time_until(lambda: container.is_so_of_all(lambda each: each.is_prepared))
+    want_next(standby)
+    standby.pass_time_until(lambda: standby.is_so_of_all(lambda each: each.is_prepared))
 
 
 def hand_over(lab: MemoryLab, active: MemoryContainer, standby: MemoryContainer) -> None:
@@ -40,19 +41,16 @@ def hand_over(lab: MemoryLab, active: MemoryContainer, standby: MemoryContainer)
 def test_a_standby_is_prepared_only_when_ordered_that_it_is_next(lab: MemoryLab) -> None:
     _, standby = lab.pair()
     assert not any(each.is_prepared for each in standby.statuses())
-    want_next(standby, 1, 1)
-    await_prepared(standby)
+    prepare(standby)
     assert standby.feeds.made[0].starts == []
     standby.want(1, Role.STANDBY, 1)
     standby.eventually(lambda: not any(each.is_prepared for each in standby.statuses()))
 
 
-@pytest.mark.parametrize("lab", ["in", "in,also"], indirect=True)
 def test_what_the_former_active_did_after_the_preparation_is_not_done_again(lab: MemoryLab) -> None:
     active, standby = lab.pair()
     active.process(30)
-    want_next(standby, 1, 1)
-    await_prepared(standby)
+    prepare(standby)
     active.process(20)
     hand_over(lab, active, standby)
     # Else it may process all of the rest first: then the other is done before its feed has started.
@@ -71,8 +69,7 @@ def test_a_feed_that_is_not_warm_is_warmed_again_and_prepared_only_then(lab: Mem
             raise Transient("no broker")
 
     _, standby = lab.pair(script=having(on_warm=away))
-    want_next(standby, 1, 1)
-    await_prepared(standby)
+    prepare(standby)
     assert len(tries) >= 3
 
 
@@ -84,7 +81,7 @@ def test_a_promotion_that_comes_before_everything_is_prepared_waits_for_nothing(
         raise Transient("no broker")
 
     active, standby = lab.pair(script=having(on_warm=away))
-    want_next(standby, 1, 1)
+    want_next(standby)
     assert tried.wait(PATIENCE_SECONDS)
     assert not any(each.is_prepared for each in standby.statuses())
     hand_over(lab, active, standby)
@@ -93,14 +90,11 @@ def test_a_promotion_that_comes_before_everything_is_prepared_waits_for_nothing(
 
 
 def test_a_job_whose_standbys_are_not_kept_warm_does_not_wait_until_they_are(make_lab: MakeLab) -> None:
-    lab = make_lab(**{"job.hotstandby.warm": "false"})
-
     def away(_: threading.Event) -> None:
         raise Transient("no broker")
 
-    _, standby = lab.pair(script=having(on_warm=away))
-    want_next(standby, 1, 1)
-    await_prepared(standby)
+    _, standby = make_lab(**{"job.hotstandby.warm": "false"}).pair(script=having(on_warm=away))
+    prepare(standby)
 
 
 def test_a_demoted_active_replays_only_what_it_has_not(lab: MemoryLab) -> None:
