@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,6 @@ from standby.replica.store.origin import DATABASE, SIDE_FILE, Origin
 from standby.shared.model import TaskId
 from standby.shared.naming import state_path
 from tests.fakes.stores import open_store
-from tests.patience import PATIENCE_SECONDS
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -141,36 +142,19 @@ def is_locked_for_others(lock: Path) -> bool:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode != 0
 
 
-class SeenLock:
-    """A lock of which is known when somebody wants it."""
-
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock = lock
-        self.wanted = threading.Event()
-
-    def __enter__(self) -> None:
-        self.wanted.set()
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
 def test_nothing_is_looked_at_while_a_database_is_opened(host: Host) -> None:
-    host.state(0, run="before")
+    directory = host.state(0, run="before")
     host.now_ms += 2 * HOUR
-    opening = SeenLock(host.opening)
-    host.strays._opening = opening  # type: ignore[assignment]
-    cleared: list[list[Path]] = []
-    thread = threading.Thread(target=lambda: cleared.append(host.strays.clear()))
-    with host.opening:
-        thread.start()
-        assert opening.wanted.wait(PATIENCE_SECONDS)
-        assert cleared == []
-        # What is opened now is held from now on.
+
+    @contextmanager
+    def opening() -> Iterator[None]:
+        # What was opened until the lock is free is held from now on.
         host.known = StateInUse({TaskId("job", "main", 0): None}, {"job": "run"})
-    thread.join(PATIENCE_SECONDS)
-    assert cleared == [[]]
+        yield
+
+    host.strays._opening = opening()  # type: ignore[assignment]
+    assert host.strays.clear() == []
+    assert directory.is_dir()
 
 
 def test_what_another_process_has_open_stays(host: Host) -> None:
