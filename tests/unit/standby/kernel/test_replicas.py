@@ -650,23 +650,19 @@ def test_a_job_created_again_with_other_code_is_closed_and_not_opened(lab: Memor
 def test_code_is_loaded_once_before_anything_of_the_job_and_tried_again_while_zookeeper_is_away(
     lab: MemoryLab,
 ) -> None:
-    loads: list[str] = []
-    away, come_back = threading.Event(), threading.Event()
+    loads, hold = list[str](), Hold()
 
     def load(definition: JobDefinition) -> None:
         loads.append(definition.code)
         if len(loads) == 1:
-            away.set()
             raise Transient("no ZooKeeper")
-        assert come_back.wait(PATIENCE_SECONDS)
+        hold()
 
     lab.definition = msgspec.structs.replace(lab.definition, revision=3, code="c0de")
     active = lab.container("a", load_code=load).activate()
-    assert away.wait(PATIENCE_SECONDS)
-    assert active.replicas.revisions == {}
-    assert active.statuses() == []
-    assert active.feeds.made == []
-    come_back.set()
+    hold.await_reached()
+    assert (active.replicas.revisions, active.statuses(), active.feeds.made) == ({}, [], [])
+    hold.let_go()
     active.process(20)
     assert active.replicas.revisions == {JOB: 3}
     active.replicas.obey((), {})
