@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -360,13 +359,3 @@ class MakeLab(Protocol):
     """Makes a job of so many tasks with these keys."""
 
     def __call__(self, tasks: int = 2, /, **config: str) -> MemoryLab: ...
-
-
-@contextmanager
-def active_of(lab: MemoryLab, **more: Any) -> Iterator[MemoryContainer]:
-    """Yield a container that is to be active for every task, and close it after the block."""
-    container = lab.container("a", **more)
-    try:
-        yield container.activate()
-    finally:
-        container.replicas.close(PATIENCE_SECONDS)

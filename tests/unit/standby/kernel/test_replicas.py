@@ -33,7 +33,6 @@ from tests.memory_lab import (
     MakeLab,
     MemoryContainer,
     MemoryLab,
-    active_of,
     having,
 )
 from tests.patience import PATIENCE_SECONDS
@@ -251,14 +250,14 @@ def test_a_broker_away_freezes_membership_and_everything_goes_on_after(lab: Memo
 
 
 @pytest.mark.parametrize(("disks", "end"), [(1, Phase.FAILED), (2, Phase.ACTIVE)])
-def test_a_disk_on_which_a_new_database_is_broken_does_not_do(tmp_path: Path, disks: int, end: Phase) -> None:
+def test_a_disk_on_which_a_new_database_is_broken_does_not_do(
+    make_lab: MakeLab, tmp_path: Path, disks: int, end: Phase
+) -> None:
     directories = [tmp_path / f"disk-{each}" for each in range(disks)]
-    lab = MemoryLab(tmp_path, 1, **{"job.state.dir": ",".join(map(str, directories))})
+    lab = make_lab(1, **{"job.state.dir": ",".join(map(str, directories))})
     lab.disk.corrupt.add(directories[0] / state_path("cluster", "a", lab.tasks[0], "run") / DATABASE)
-    with active_of(lab) as active:
-        active.await_phase(end)
-        told = active.details
-    assert end is Phase.ACTIVE or all(each.endswith("rocksdb: broken") for each in told), told
+    active = lab.container("a").activate().await_phase(end)
+    assert end is Phase.ACTIVE or active.status().detail.endswith("rocksdb: broken")
 
 
 def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(lab: MemoryLab) -> None:
@@ -513,22 +512,21 @@ def test_an_idle_active_that_loses_its_producer_now_and_then_goes_on(make_lab: M
         if losses:
             raise losses.pop()
 
-    with active_of(lab) as active:
-        active.await_phase(Phase.ACTIVE)
-        lab.kafka.before_commit = lose
-        (held,) = active.replicas.held()
+    active = lab.container("a").activate().await_phase(Phase.ACTIVE)
+    lab.kafka.before_commit = lose
+    (held,) = active.replicas.held()
 
-        def stands_at(ways: int, commits: int) -> bool:
-            is_there = held.active is not None and (held._ways, held.active.commits) == (ways, commits)
-            return active.are(Phase.FENCED) or (active.are(Phase.ACTIVE) and is_there)
+    def stands_at(ways: int, commits: int) -> bool:
+        is_there = held.active is not None and (held._ways, held.active.commits) == (ways, commits)
+        return active.are(Phase.FENCED) or (active.are(Phase.ACTIVE) and is_there)
 
-        for way in range(1, 2 * FENCES):
-            lab.now_ms += 3_700_000
-            active.eventually(lambda way=way: stands_at(way, 2))  # type: ignore[misc]
-            losses.append(WriterLost("lost by the test"))
-            lab.now_ms += 3_700_000
-            active.eventually(lambda way=way: stands_at(way + 1, 1))  # type: ignore[misc]
-            assert active.are(Phase.ACTIVE), active.statuses()
+    for way in range(1, 2 * FENCES):
+        lab.now_ms += 3_700_000
+        active.eventually(lambda way=way: stands_at(way, 2))  # type: ignore[misc]
+        losses.append(WriterLost("lost by the test"))
+        lab.now_ms += 3_700_000
+        active.eventually(lambda way=way: stands_at(way + 1, 1))  # type: ignore[misc]
+        assert active.are(Phase.ACTIVE), active.statuses()
 
 
 def test_what_is_kept_of_a_clock_that_was_ahead_is_gone_once_it_is_right(

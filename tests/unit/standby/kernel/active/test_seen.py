@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import Semaphore
 from typing import Any
 
@@ -15,7 +13,7 @@ from standby.kernel.ports import WriterLost
 from standby.kernel.replay.ends import EndOffset
 from standby.shared.model import GIVEN_UP_SECONDS, RATE_WINDOW_SECONDS, LeftOut, Phase
 from tests.fakes import ledger_job
-from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, active_of, on_error
+from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, on_error
 
 
 @pytest.mark.parametrize(("kind", "how"), [("skip", LeftOut.SKIPPED), ("dead-letter", LeftOut.DEAD_LETTER)])
@@ -39,32 +37,31 @@ def test_records_that_are_given_up_are_named_for_a_while_and_counted_for_good(
     assert (found.given_up, found.skipped) == ((), 10)
 
 
-@contextmanager
-def behind(lab: MemoryLab, gate: Semaphore) -> Iterator[MemoryContainer]:
-    """Give an active that has been behind by 5 records for a second; the gate lets a batch of it through."""
+def behind(lab: MemoryLab, gate: Semaphore) -> MemoryContainer:
+    """Return an active that has been behind by 5 records for a second; the gate lets a batch of it through."""
     lab.clock.hold()
 
     def step(rows: Any, state: Any, out: Any) -> None:
         gate.acquire()
         ledger_job.step(rows, state, out)
 
-    with active_of(lab, step=step) as container:
-        container.eventually(lambda: bool(container.statuses()) and container.status().input_lag_ms == 0)
-        lab.produce(5)
-        container.eventually(lambda: container.status().input_lag == 5)
-        lab.clock.await_looks("conductor")
-        lab.clock.advance(1)
-        container.eventually(lambda: container.status().input_lag_ms == 1_000)
-        yield container
+    container = lab.begun(0, step=step)
+    container.eventually(lambda: container.status().input_lag_ms == 0)
+    lab.produce(5)
+    container.eventually(lambda: container.status().input_lag == 5)
+    lab.clock.await_looks("conductor")
+    lab.clock.advance(1)
+    container.eventually(lambda: container.status().input_lag_ms == 1_000)
+    return container
 
 
 def test_an_active_that_does_not_get_on_is_behind_for_longer_and_longer(make_lab: MakeLab) -> None:
     lab, gate = make_lab(1), Semaphore(0)
-    with behind(lab, gate) as container:
-        assert (container.status().input_lag, container.status().input_rate) == (5, 0.0)
-        gate.release(5)
-        container.eventually(lambda: container.status().input_lag_ms == 0)
-        container.eventually(lambda: bool(container.status().input_rate))
+    container = behind(lab, gate)
+    assert (container.status().input_lag, container.status().input_rate) == (5, 0.0)
+    gate.release(5)
+    container.eventually(lambda: container.status().input_lag_ms == 0)
+    container.eventually(lambda: bool(container.status().input_rate))
 
 
 def test_an_active_is_as_far_behind_after_it_has_claimed_its_task_anew(make_lab: MakeLab) -> None:
@@ -76,15 +73,15 @@ def test_an_active_is_as_far_behind_after_it_has_claimed_its_task_anew(make_lab:
         for each in losses:
             raise each
 
-    with behind(lab, gate) as container:
-        (held,) = container.replicas.held()
-        lab.kafka.before_commit = lose_once
-        gate.release()
-        container.eventually(lambda: held._ways == 2 and container.are(Phase.ACTIVE))
-        lab.clock.await_looks("conductor")
-        assert container.status().input_lag_ms == 1_000
-        gate.release(5)
-        container.eventually(lambda: container.status().input_lag_ms == 0)
+    container = behind(lab, gate)
+    (held,) = container.replicas.held()
+    lab.kafka.before_commit = lose_once
+    gate.release()
+    container.eventually(lambda: held._ways == 2 and container.are(Phase.ACTIVE))
+    lab.clock.await_looks("conductor")
+    assert container.status().input_lag_ms == 1_000
+    gate.release(5)
+    container.eventually(lambda: container.status().input_lag_ms == 0)
 
 
 def test_a_rate_is_a_mean_over_a_minute_or_since_the_beginning() -> None:

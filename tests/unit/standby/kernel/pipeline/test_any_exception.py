@@ -5,6 +5,7 @@ The report of each kind has tests of its own (`tests/unit/standby/shared/test_er
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from standby.shared import wire
 from standby.shared.model import Fault, Phase
 from tests.fakes import ledger_job
 from tests.fakes.errors import KINDS
-from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, active_of, having, on_error
+from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, having, on_error
 
 
 def lab_of(make_lab: MakeLab, kind: str, tasks: int = 2) -> MemoryLab:
@@ -55,18 +56,18 @@ def test_code_that_raises_anything_fails_its_task_alone_and_says_where(make_lab:
         named(lab, kind, partition)
     lab.kafka.append("in", len(KINDS), b"k", b"v")
     more = {"step": raising} if where == "step" else {"script": having(transform=raise_named)}
-    with active_of(lab, **more) as container:
-        container.eventually(lambda: container.phases.count(Phase.FAILED) == len(KINDS))
-        assert is_sent(container)
-        for partition, kind in enumerate(KINDS):
-            failed = container.status(partition)
-            assert failed.detail.startswith(f"poison: input in[{partition}], offsets ["), kind
-            assert f"): {type(KINDS[kind]()).__name__}" in failed.detail, kind
-            assert "raise error" in failed.traceback, kind
-            assert "batch.py" not in failed.traceback, kind
-        container.eventually(lambda: container.status(len(KINDS)).input_committed == 1)
-        assert container.status(len(KINDS)).traceback == ""
-        assert container.replicas.broken is None
+    container = lab.container("a", **more).activate()
+    container.eventually(lambda: container.phases.count(Phase.FAILED) == len(KINDS))
+    assert is_sent(container)
+    for partition, kind in enumerate(KINDS):
+        failed = container.status(partition)
+        assert failed.detail.startswith(f"poison: input in[{partition}], offsets ["), kind
+        assert f"): {type(KINDS[kind]()).__name__}" in failed.detail, kind
+        assert "raise error" in failed.traceback, kind
+        assert "batch.py" not in failed.traceback, kind
+    container.eventually(lambda: container.status(len(KINDS)).input_committed == 1)
+    assert container.status(len(KINDS)).traceback == ""
+    assert container.replicas.broken is None
 
 
 def test_a_record_on_which_anything_is_raised_is_given_up_with_a_dead_letter(make_lab: MakeLab) -> None:
@@ -79,52 +80,39 @@ def test_a_record_on_which_anything_is_raised_is_given_up_with_a_dead_letter(mak
     lab.assert_exact(given_up)
 
 
-def refused() -> Any:
-    """Raise as a step's import does that failed."""
+def refused(kind: str) -> Any:
+    """Raise as an import of the job's code does that failed."""
     try:
-        error = KINDS["surrogate"]()
+        error = KINDS[kind]()
         raise error
-    except ValueError as raised:
-        raise BadConfiguration(f"task.step: importing flights raised {raised}") from raised
+    except BaseException as raised:
+        raise BadConfiguration(f"importing flights raised {kind}") from raised
 
 
+@pytest.mark.parametrize("kind", ["surrogate", "exit"])
 @pytest.mark.parametrize(
-    "more", [{"find_step": refused}, {"script": lambda _: refused()}], ids=["step", "feed"]
+    "where",
+    [
+        lambda refuse: {"find_step": refuse},
+        lambda refuse: {"script": lambda _: refuse()},
+        lambda refuse: {"script": having(on_start=refuse)},
+    ],
+    ids=["step", "feed", "transform"],
 )
 def test_code_that_cannot_be_imported_fails_its_tasks_and_is_reported_with_where_it_failed(
-    make_lab: MakeLab, more: dict[str, Any]
+    make_lab: MakeLab, where: Callable[..., dict[str, Any]], kind: str
 ) -> None:
     """And the container does not end before it has reported the reason to the leader."""
     lab = lab_of(make_lab, "skip")
     lab.produce(6)
-    with active_of(lab, **more) as container:
-        container.await_phase(Phase.FAILED)
-        assert is_sent(container)
-        for each in container.statuses():
-            assert each.detail.startswith("task.step: importing flights raised half a pair")
-            assert "raise error" in each.traceback
-            assert each.fault is Fault.REFUSED
-        assert container.replicas.broken is None
-
-
-@pytest.mark.parametrize("kind", ["surrogate", "exit"])
-def test_a_transform_that_cannot_be_begun_is_reported_with_where_it_failed(
-    make_lab: MakeLab, kind: str
-) -> None:
-    def begin() -> None:
-        try:
-            error = KINDS[kind]()
-            raise error
-        except BaseException as raised:
-            raise BadConfiguration("task.transform: it raised") from raised
-
-    lab = lab_of(make_lab, "skip")
-    lab.produce(6)
-    with active_of(lab, script=having(on_start=begin)) as container:
-        container.pass_time_until(lambda: container.are(Phase.FAILED))
-        assert is_sent(container)
-        assert all("raise error" in each.traceback for each in container.statuses())
-        assert {each.fault for each in container.statuses()} == {Fault.REFUSED}
+    container = lab.container("a", **where(lambda: refused(kind))).activate()
+    container.pass_time_until(lambda: container.are(Phase.FAILED))
+    assert is_sent(container)
+    for each in container.statuses():
+        assert f"importing flights raised {kind}" in each.detail
+        assert "raise error" in each.traceback
+        assert each.fault is Fault.REFUSED
+    assert container.replicas.broken is None
 
 
 @pytest.mark.parametrize("kind", ["surrogate", "quitting", "beyond"])
@@ -137,10 +125,10 @@ def test_whatever_a_feed_raises_beyond_its_port_ends_the_container_with_a_reason
 
     lab = lab_of(make_lab, "skip")
     lab.produce(6)
-    with active_of(lab, script=having(on_warm=warm)) as container:
-        container.eventually(lambda: container.replicas.broken is not None)
-        assert type(KINDS[kind]()).__name__ in (container.replicas.broken or "")
-        (container.replicas.broken or "").encode()
+    container = lab.container("a", script=having(on_warm=warm)).activate()
+    container.eventually(lambda: container.replicas.broken is not None)
+    assert type(KINDS[kind]()).__name__ in (container.replicas.broken or "")
+    (container.replicas.broken or "").encode()
 
 
 def test_what_was_raised_is_reported_for_as_long_as_it_holds(make_lab: MakeLab) -> None:
@@ -154,10 +142,10 @@ def test_what_was_raised_is_reported_for_as_long_as_it_holds(make_lab: MakeLab) 
     lab = make_lab(1, **on_error("fail", attempts=1000))
     lab.kafka.append("in", 0, b"0/k", b"v")
     lab.clock.hold()
-    with active_of(lab, step=step) as container:
-        for told in ("first", "second"):
-            container.await_all(lambda each, told=told: each.traceback.endswith(f"ValueError: {told}"))  # type: ignore[misc]
-            # More than the pause until it is tried again.
-            lab.clock.advance(1)
-        container.await_processed()
-        assert (container.status().traceback, container.status().failures) == ("", None)
+    container = lab.container("a", step=step).activate()
+    for told in ("first", "second"):
+        container.await_all(lambda each, told=told: each.traceback.endswith(f"ValueError: {told}"))  # type: ignore[misc]
+        # More than the pause until it is tried again.
+        lab.clock.advance(1)
+    container.await_processed()
+    assert (container.status().traceback, container.status().failures) == ("", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,8 @@ from standby.kernel.ports import WriterLost
 from standby.replica.claim import decode_commit
 from standby.replica.store.keys import COMMIT, is_own
 from standby.replica.store.overlay import Outbox
-from standby.shared.model import Phase
-from tests.fakes.feed import MemoryFeed
 from tests.fakes.task_state import TaskState
-from tests.memory_lab import MemoryLab, active_of
+from tests.memory_lab import MemoryLab, having
 
 WATERMARK = Watermark(5)
 STORES = ("rows", "windows", "kept", "updates", "sessions")
@@ -118,16 +117,11 @@ def most_outputs(lab: MemoryLab) -> int:
 @pytest.mark.parametrize("batch", [1, 7, 60])
 @pytest.mark.parametrize("seed", range(2))
 def test_what_closes_by_one_row_comes_in_bounded_transactions(tmp_path: Path, seed: int, batch: int) -> None:
-    def script(feed: MemoryFeed) -> None:
-        feed.batch = batch
-
-    lab = filled(tmp_path, seed)
-    with active_of(lab, step=step, script=script) as container:
-        container.await_processed()
-        assert all(each.phase is Phase.ACTIVE for each in container.statuses())
-    assert_as_in_one_batch(lab, seed)
-    # Of one row at most so many of each aggregation, and of a batch one update for each row.
-    assert most_outputs(lab) <= 4 * MOST + (2 * batch if batch < 60 else 4 * 60)
+    with closing(filled(tmp_path, seed)) as lab:
+        lab.begun(0, step=step, script=having(batch=batch))
+        assert_as_in_one_batch(lab, seed)
+        # Of one row at most so many of each aggregation, and of a batch one update for each row.
+        assert most_outputs(lab) <= 4 * MOST + (2 * batch if batch < 60 else 4 * 60)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +137,6 @@ def test_a_loss_at_any_transaction_changes_nothing(tmp_path: Path, whens: tuple[
     """At each one in turn, with a job of its own: at the one moment, or at the other."""
     lost, total = 0, 1
     while lost < total:
-        lab = filled(tmp_path / f"{lost}", 1)
         calls = 0
 
         def strike(at: int = lost) -> None:
@@ -152,10 +145,10 @@ def test_a_loss_at_any_transaction_changes_nothing(tmp_path: Path, whens: tuple[
             if calls == at + 1:
                 raise WriterLost("no answer")
 
-        setattr(lab.kafka, whens[lost % 2], strike)
-        with active_of(lab, step=step) as container:
-            container.await_processed()
-        assert_as_in_one_batch(lab, 1)
+        with closing(filled(tmp_path / f"{lost}", 1)) as lab:
+            setattr(lab.kafka, whens[lost % 2], strike)
+            lab.begun(0, step=step)
+            assert_as_in_one_batch(lab, 1)
         if not lost:
             total = calls
         lost += 1
@@ -164,8 +157,7 @@ def test_a_loss_at_any_transaction_changes_nothing(tmp_path: Path, whens: tuple[
 
 @pytest.mark.parametrize("other", [bare, idle])
 def test_a_step_that_does_nothing_without_rows_has_everything_at_once(tmp_path: Path, other: Any) -> None:
-    lab = filled(tmp_path, 2)
-    with active_of(lab, step=other) as container:
-        container.await_processed()
+    with closing(filled(tmp_path, 2)) as lab:
+        container = lab.begun(0, step=other)
         assert all(each.failures is None for each in container.statuses())
-    assert_as_in_one_batch(lab, 2)
+        assert_as_in_one_batch(lab, 2)
