@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from skein.exceptions import SkeinError
 
 from appmaster.api.client import ClusterClient
 from appmaster.cli.reading.leaderless import Running, state, status_text
@@ -16,6 +15,7 @@ from appmaster.cli.reading.observe import applications_of
 from appmaster.planning.state.job import JobState
 from appmaster.records import CellRecord
 from standby.errors import Unavailable
+from tests.fakes.applications import Applications
 
 LASTING = (JobState.FAILED, JobState.UNDEPLOYED)
 
@@ -43,7 +43,8 @@ class Cluster:
     cluster = "c"
 
     def __init__(self, states: dict[str, str] | None, *, answers: bool = False) -> None:
-        self._states, self._answers = states, answers
+        self._yarn = None if states is None else Applications("FAILED", "its code fails", **states)
+        self._answers = answers
         cells = {number: CellRecord(each) for number, each in enumerate(states or (), 1)}
         self.zookeeper = SimpleNamespace(
             cells=SimpleNamespace(read_all=lambda: cells, read_each=lambda: cells)
@@ -56,30 +57,9 @@ class Cluster:
 
     @contextmanager
     def driver(self) -> Iterator[Any]:
-        if self._states is None:
+        if self._yarn is None:
             raise Unavailable("YARN is away")
-        yield self
-
-    def application_report(self, application: str) -> Any:
-        if application not in (self._states or {}):
-            raise SkeinError(f"no {application}")
-        return self._report(application)
-
-    def get_applications(self, states: tuple[str, ...]) -> list[Any]:
-        return [self._report(each) for each in self._states or {} if (self._states or {})[each] in states]
-
-    def _report(self, application: str) -> Any:
-        return SimpleNamespace(
-            id=application,
-            name=f"standfast-c-{application[-1]}",
-            state=(self._states or {})[application],
-            final_status="FAILED",
-            diagnostics="its code fails",
-            host="h1",
-            tracking_url="",
-            start_time=None,
-            finish_time=None,
-        )
+        yield self._yarn
 
 
 def test_candidates_and_yarn_say_whether_anything_runs() -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from appmaster.cli.shared.output import Progress
 from appmaster.records import JobRecord
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.wire import JobDefinition
+from tests.fakes.applications import Applications
 from tests.fakes.clock import WaitClock
 from tests.fakes.jobs import job_config
 from tests.patience import PATIENCE_SECONDS
@@ -32,49 +32,26 @@ CONFIG = job_config(job__python="/opt/a b/python")
 FOUND = {"host": "h1", "python": "3.11.2", "standfast": "1", "wrong": []}
 
 
-class Yarn:
-    """A cluster in which an application comes to the given end at once; None: it gets no container."""
-
-    def __init__(self, state: str | None, final_status: str = "UNDEFINED", diagnostics: str = "") -> None:
-        self.report = SimpleNamespace(
-            id="application_1",
-            name="probe",
-            state=state or "ACCEPTED",
-            final_status=final_status,
-            diagnostics=diagnostics,
-            host="h1",
-            tracking_url="",
-            finish_time=None,
-        )
-        self.script = ""
-
-    def submit(self, specification: Any) -> str:
-        self.script = specification.master.script
-        return "application_1"
-
-    def application_report(self, application: str) -> Any:
-        assert application == "application_1"
-        return self.report
-
-    def kill_application(self, application: str) -> None:
-        self.report.state = "KILLED"
+def host(state: str, final_status: str = "UNDEFINED", diagnostics: str = "") -> Applications:
+    """Return a cluster in which the probe's application comes to the given end at once."""
+    return Applications(final_status, diagnostics, application_1=state)
 
 
-Ask = Callable[[Yarn], str]
+Ask = Callable[[Applications], str]
 
 
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
     """Return what is said when a host of a cluster is looked at."""
 
-    def look(yarn: Yarn) -> str:
+    def look(yarn: Applications) -> str:
         check_host(yarn, WaitClock(), Progress())
         return capsys.readouterr().err
 
     return look
 
 
-def check_host(yarn: Yarn, clock: WaitClock, progress: Progress) -> None:
+def check_host(yarn: Applications, clock: WaitClock, progress: Progress) -> None:
     with ThreadPoolExecutor(max_workers=1) as background, probe.HostProbe(background) as probing:
         probing.begin(CONFIG, yarn, Deadline(60.0, clock), progress)
         probing.finish()
@@ -82,42 +59,43 @@ def check_host(yarn: Yarn, clock: WaitClock, progress: Progress) -> None:
 
 
 def test_host_in_order_is_named_with_its_versions(ask: Ask) -> None:
-    yarn = Yarn("FINISHED", "SUCCEEDED", json.dumps(FOUND))
+    yarn = host("FINISHED", "SUCCEEDED", json.dumps(FOUND))
     assert "on host h1: Python 3.11.2, standfast 1" in ask(yarn)
-    assert yarn.script == "exec '/opt/a b/python' on_host.py question.json"
+    (probed,) = yarn.submitted
+    assert probed.master.script == "exec '/opt/a b/python' on_host.py question.json"
 
 
 def test_everything_that_is_wrong_there_is_named(ask: Ask) -> None:
     wrong = json.dumps({**FOUND, "wrong": ["job.python: one", "job.state.dir: two"]})
     with pytest.raises(BadConfiguration) as raised:
-        ask(Yarn("FINISHED", "SUCCEEDED", wrong))
+        ask(host("FINISHED", "SUCCEEDED", wrong))
     assert str(raised.value) == "job.python: one (on host h1)\njob.state.dir: two (on host h1)"
 
 
 def test_interpreter_that_does_not_run_is_not_taken_for_an_application_that_fails(ask: Ask) -> None:
     told = r"/opt/a b/python cannot be used:\n .* on h1 .* exit code 127"
     with pytest.raises(BadConfiguration, match=told):
-        ask(Yarn("FINISHED", "FAILED", "Application driver failed with exit code 127"))
+        ask(host("FINISHED", "FAILED", "Application driver failed with exit code 127"))
     with pytest.raises(Unavailable, match="no disk"):
-        ask(Yarn("FAILED", diagnostics="no disk"))
+        ask(host("FAILED", diagnostics="no disk"))
 
 
 def test_full_cluster_an_ended_application_and_a_silent_host_are_no_hindrance(ask: Ask) -> None:
-    full = Yarn(None, diagnostics="Queue's AM resource limit exceeded.")
+    full = host("ACCEPTED", diagnostics="Queue's AM resource limit exceeded.")
     told = ask(full)
     assert "could not be checked: after 30 s " in told
     assert "no container for application_1 (ACCEPTED: Queue's AM resource limit exceeded.)" in told
-    assert full.report.state == "KILLED", "it must not take a place later"
-    assert "could not be checked" in ask(Yarn("KILLED"))
+    assert full.killed, "it must not take a place later"
+    assert "could not be checked" in ask(host("KILLED"))
 
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    full = Yarn(None)
+    full = host("ACCEPTED")
     with pytest.raises(KeyboardInterrupt):
         check_host(full, WaitClock(interrupt), Progress(is_quiet=True))
-    assert full.report.state == "KILLED"
-    assert "application_1 runs on h1 and has not answered" in ask(Yarn("RUNNING"))
+    assert full.killed
+    assert "application_1 runs on h1 and has not answered" in ask(host("RUNNING"))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +123,7 @@ def test_what_cannot_be_undone_waits_for_the_probe(
 
 
 def test_probe_is_ended_at_once_when_what_the_submit_does_beside_it_fails() -> None:
-    yarn, waits, has_failed = Yarn(None), Event(), Event()
+    yarn, waits, has_failed = host("ACCEPTED"), Event(), Event()
 
     def pause() -> None:
         waits.set()
@@ -155,10 +133,10 @@ def test_probe_is_ended_at_once_when_what_the_submit_does_beside_it_fails() -> N
     with ThreadPoolExecutor(max_workers=1) as background:
         with probe.HostProbe(background) as probing:
             probing.begin(CONFIG, yarn, Deadline(60.0, clock), Progress(is_quiet=True))
-            assert yarn.script, "it is submitted before anything else can be"
+            assert yarn.submitted, "it is submitted before anything else can be"
             assert waits.wait(PATIENCE_SECONDS)
         has_failed.set()
-    assert yarn.report.state == "KILLED"
+    assert yarn.killed
     assert clock.waits == 1
 
 

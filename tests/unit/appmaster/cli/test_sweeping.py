@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +17,7 @@ from standby import sweep
 from standby.shared.model import Held, TaskId, TaskRecord
 from standby.shared.naming import state_path
 from standby.shared.wire import JobDefinition
+from tests.fakes.applications import Applications
 from tests.fakes.clock import WaitClock
 from tests.fakes.jobs import JOB
 from tests.fakes.yarn import deployed
@@ -66,27 +65,9 @@ def test_hosts_that_are_full_are_not_waited_for_without_end(monkeypatch: pytest.
     monkeypatch.setattr(application, "build_sweep", lambda *_: None)
     definition = JobDefinition("job", "run", JOB, "changelog", "group", 1)
     for states, told, killed in (
-        (["ACCEPTED", "FINISHED"], "", []),
-        (["ACCEPTED"], "YARN gave no container on some of them within 60 s", ["application_1"]),
+        ("ACCEPTED FINISHED", "", []),
+        ("ACCEPTED", "YARN gave no container on some of them within 60 s", ["application_1"]),
     ):
-        driver, clock = Driver(states), WaitClock()
+        driver, clock = Applications(application_1=states), WaitClock()
         assert sweeping.sweep("c", definition, ["h1"], driver, Deadline(math.inf, clock)) == told
         assert driver.killed == killed
-
-
-class Driver:
-    """YARN, in which the one application comes to these states, and stays in the last one."""
-
-    def __init__(self, states: list[str]) -> None:
-        self._states = list(states)
-        self.killed: list[str] = []
-
-    def submit(self, specification: Any) -> str:
-        return "application_1"
-
-    def application_report(self, application: str) -> Any:
-        state = self._states.pop(0) if len(self._states) > 1 else self._states[0]
-        return SimpleNamespace(state=state, final_status="SUCCEEDED", diagnostics="")
-
-    def kill_application(self, application: str) -> None:
-        self.killed.append(application)

@@ -14,6 +14,7 @@ from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.records import CellRecord
 from standby.errors import BadConfiguration, StandfastError
+from tests.fakes.applications import Applications
 from tests.fakes.clock import WaitClock
 from tests.patience import NEVER_SECONDS
 
@@ -58,20 +59,6 @@ def test_a_record_that_cannot_be_read_hides_nothing_of_the_other_cells() -> None
     for second, expected in ((CellRecord("application_2"), False), (CellRecord("", is_pool=True), True)):
         cells = SimpleNamespace(read_each=lambda second=second: {1: invalid, 2: second})
         assert yarn.is_pool(cast("ZooKeeper", SimpleNamespace(cells=cells))) is expected
-
-
-class Applications:
-    """Applications whose states YARN tells one after the other, and the last one ever after."""
-
-    def __init__(self, **states: str) -> None:
-        self._states = {name: each.split() for name, each in states.items()}
-
-    def application_report(self, application: str) -> Any:
-        states = self._states[application]
-        state = states.pop(0) if len(states) > 1 else states[0]
-        return SimpleNamespace(
-            state=state, host="h1" if state == "RUNNING" else "N/A", final_status="SUCCEEDED"
-        )
 
 
 def test_master_s_host_is_known_once_it_runs_and_not_waited_for_when_it_has_ended() -> None:
