@@ -6,14 +6,12 @@ And what is said when it fails. Nothing here needs a network.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
-import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,26 +72,6 @@ class Index:
     def add(self, name: str, release: str, requires: Sequence[str] = ()) -> str:
         """Publish a release; return its line of a lock."""
         made = wheel(self.directory / name, name, release, requires)
-        return self._publish(name, release, made)
-
-    def add_source(self, name: str, release: str, build_requires: str) -> str:
-        """Publish a release that has only its source; return its line of a lock."""
-        files = {
-            "backend.py": _BACKEND.encode(),
-            "pyproject.toml": (
-                f'[build-system]\nrequires = ["{build_requires}"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-            ).encode(),
-            f"built/{name}-{release}-py3-none-any.whl": wheel(
-                self.directory.parent / "built", name, release
-            ).read_bytes(),
-        }
-        (self.directory / name).mkdir(parents=True)
-        made = self.directory / name / f"{name}-{release}.tar.gz"
-        with tarfile.open(made, "w:gz") as archive:
-            for path, content in files.items():
-                member = tarfile.TarInfo(f"{name}-{release}/{path}")
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
         return self._publish(name, release, made)
 
     def _publish(self, name: str, release: str, made: Path) -> str:
@@ -226,11 +204,11 @@ def test_make_installs_the_locked_releases_whatever_the_index_has_besides(projec
 def test_packages_of_the_mutation_run_are_installed_beside_the_environment(
     project: Project, index: Index
 ) -> None:
-    locked = index.add_source("sourced", "1.0", build_requires="tomlish==1.0")
+    locked = index.add("beside", "1.0")
     (project.directory / "requirements-dev-mutants.lock").write_text(locked, encoding="utf-8")
     assert project.make("build/mutants/packages/installed").status == 0
     beside = distributions(path=[str(project.directory / "build/mutants/packages")])
-    assert [each.name for each in beside] == ["sourced"]
+    assert [each.name for each in beside] == ["beside"]
     assert project.installed() == LOCKED
 
 
@@ -249,19 +227,6 @@ def test_documented_commands_install_the_locked_releases(project: Project) -> No
     for each in commands:
         assert project.runs("bash", "-c", each).status == 0
     assert project.installed() == LOCKED
-
-
-@pytest.mark.acceptance
-def test_pip_that_resolves_and_is_older_than_23_3_fails_with_a_complete_lock(project: Project) -> None:
-    """The defect that the first test is for."""
-    (bundled,) = project.environment.glob("lib/python*/site-packages/pip-*.dist-info")
-    release = re.findall(r"\d+", bundled.name)
-    if (int(release[0]), int(release[1])) >= (23, 3):
-        pytest.skip("the pip of this Python does not have the defect")
-    ended = project.runs("pip", "install", "--require-hashes", "-r", "requirements.lock")
-    assert ended.status != 0
-    assert "must have their versions pinned with ==. These do not:\n    extra-pkg[toml]" in ended.said
-    assert project.installed() == {}
 
 
 def test_what_is_wrong_with_a_lock_is_reported(project: Project, locked: Sequence[str]) -> None:
@@ -289,16 +254,6 @@ def test_what_is_wrong_with_a_lock_is_reported(project: Project, locked: Sequenc
         assert f"requirements-dev.lock: the lock is at fault: {told}" in ended.said
         assert "make lock" in ended.said
         assert project.installed().keys() == installed, told
-
-
-@pytest.mark.acceptance
-def test_package_of_a_former_lock_is_no_fault_of_this_one(project: Project, tmp_path: Path) -> None:
-    (packages,) = project.environment.glob("lib/python*/site-packages")
-    with zipfile.ZipFile(wheel(tmp_path, "former", "1.0", ["gone"])) as former:
-        former.extractall(packages)
-    ended = project.runs("python", "-m", "third_party.packages", "check", "requirements-dev.lock")
-    assert ended.status != 0
-    assert "the environment is at fault: former 1.0 requires gone, which is not installed." in ended.said
 
 
 def test_index_that_is_not_reached_is_the_networks_fault(project: Project) -> None:
