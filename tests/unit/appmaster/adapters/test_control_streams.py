@@ -130,48 +130,30 @@ def test_port_of_a_container_without_a_stream_is_asked_where_it_registered(leade
     assert told == happened.PortProbed("c1", 40, False, 7, is_running=False)
 
 
-def test_witness_of_a_container_tells_how_its_process_ended_and_is_let_go(leader: Leader) -> None:
+#: What listens at a container's port says → what the leader makes of it.
+ANSWERS = (
+    (
+        b'{"status":-9,"oom_kills":0,"ran":[],"child":null}\n',
+        happened.PortProbed("c1", 40, False, 7, ProcessEnd(-9, oom_kills=0), is_running=False),
+    ),
+    (b'{"stands_still":true}\n', happened.PortProbed("c1", 40, True, 7, is_running=False, is_still=True)),
+    # It is no witness, so that nothing has ended.
+    (b"220 mail at your service\n", happened.PortProbed("c1", 40, True, 7)),
+)
+
+
+@pytest.mark.parametrize(("said", "event"), ANSWERS, ids=["it has ended", "it stands still", "a stranger"])
+def test_witness_of_a_container_tells_how_its_process_is_and_is_let_go(
+    leader: Leader, said: bytes, event: happened.PortProbed
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         leader.server.learn("c1", *listening.getsockname())
-        witness = threading.Thread(
-            target=answer_connections,
-            args=(listening, b'{"status":-9,"oom_kills":0,"ran":[],"child":null}\n'),
-        )
+        witness = threading.Thread(target=answer_connections, args=(listening, said))
         witness.start()
         leader.server.probe("c1", 40)
-        told = leader.events.get(timeout=PATIENCE_SECONDS)
-        assert told == happened.PortProbed("c1", 40, False, 7, ProcessEnd(-9, oom_kills=0), is_running=False)
+        assert leader.events.get(timeout=PATIENCE_SECONDS) == event
         witness.join(PATIENCE_SECONDS)
         assert not witness.is_alive()
-
-
-def test_witness_of_a_process_that_stands_still_tells_so(leader: Leader) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        leader.server.learn("c1", *listening.getsockname())
-
-        def witness() -> None:
-            connection, _ = listening.accept()
-            connection.sendall(b'{"stands_still":true}\n')
-            connection.close()
-
-        answering = threading.Thread(target=witness)
-        answering.start()
-        leader.server.probe("c1", 40)
-        told = leader.events.get(timeout=PATIENCE_SECONDS)
-        assert told == happened.PortProbed("c1", 40, True, 7, is_running=False, is_still=True)
-        answering.join(PATIENCE_SECONDS)
-
-
-def test_what_no_witness_would_say_is_no_end(leader: Leader) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        leader.server.learn("c1", *listening.getsockname())
-        stranger = threading.Thread(
-            target=answer_connections, args=(listening, b"220 mail at your service\n")
-        )
-        stranger.start()
-        leader.server.probe("c1", 40)
-        assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, True, 7)
-        stranger.join(PATIENCE_SECONDS)
 
 
 def test_a_process_that_stands_still_is_not_taken_for_a_host_that_does_not_answer(leader: Leader) -> None:
