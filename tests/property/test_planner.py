@@ -247,19 +247,3 @@ def test_a_pool_that_is_just_large_enough_is_whole_again_after_any_faults(
         cluster.return_host(host)
     cluster.settle(180_000)
     assert plan(cluster.view) == ()
-
-
-@settings(max_examples=examples(20))
-@given(faults=st.lists(st.tuples(FAULTS, st.integers(0, 7)), max_size=10))
-def test_epochs_never_fall_and_each_epoch_has_one_active(faults: list[tuple[str, int]]) -> None:
-    cluster = FakeCluster()
-    owners: dict[tuple[str, int], int] = {}
-    epochs: dict[str, int] = {}
-    for fault, which in faults:
-        suffer(cluster, fault, which)
-        for recorded in cluster.versions.values():
-            record = recorded.record
-            assert record.epoch >= epochs.get(str(record.task), 0)
-            epochs[str(record.task)] = record.epoch
-            if record.active is not None:
-                assert owners.setdefault((str(record.task), record.epoch), record.active) == record.active
