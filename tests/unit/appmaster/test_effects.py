@@ -204,19 +204,18 @@ class Lab(Jobs):
     def go_through(self) -> None:
         """Have the other job go through all that a leader does for one."""
         self.grants_nothing = True
-        for process in [
-            each for each in self.processes.values() if self.owners.get(each.skein_id) == "other"
-        ][:1]:
-            self.kill(process.skein_id)
+        for skein_id in self.others_processes()[:1]:
+            self.kill(skein_id)
         self.run(17_000)
         self.grants_nothing = False
-        for process in [
-            each for each in self.processes.values() if self.owners.get(each.skein_id) == "other"
-        ]:
-            process.is_frozen = True
+        for skein_id in self.others_processes():
+            self.processes[skein_id].is_frozen = True
         self.run(4_000)
         self.ask("other", is_wanted=False)
         self.run(15_000)
+
+    def others_processes(self) -> list[str]:
+        return [each for each in self.processes if self.owners.get(each) == "other"]
 
     def is_led(self) -> bool:
         """Return whether the first job is deployed, and failed over when its active dies."""

@@ -246,7 +246,7 @@ def test_phase_without_a_time_counts_with_the_next() -> None:
 def test_planned_handover_has_its_own_times() -> None:
     found = shown(
         LogEntry(EntryKind.HANDOVER_STARTED, entries.ProcessorData(0), job="j"),
-        finished(EntryKind.HANDOVER_FINISHED, {"detected_ms": 1_000, "first_commit_ms": 1_090}),
+        finished(EntryKind.HANDOVER_FINISHED, TIMES),
     )
     assert value(found, "standfast_handovers_started_total", job="j") == 1
     assert value(found, "standfast_handovers_total", job="j") == 1
@@ -264,18 +264,28 @@ def test_failures_of_user_code_count_until_the_task_gets_past_them() -> None:
     assert value(found, "standfast_decisions_total", kind="failures", reason="other") == 3
 
 
+TIMES: dict[str, int | None] = {"detected_ms": 1_000, "first_commit_ms": 1_090}
+#: Entries with every value of every label.
+EXAMPLES = [
+    *(entry for entry, _, _ in COUNTED.values()),
+    *(lost(each, role) for each in Loss if each is not Loss.STUCK for role in ("active", None)),
+    *(LogEntry(EntryKind.CONTAINER_RELEASED, entries.ReleasedData(each, None)) for each in Outcome),
+    *(request(EntryKind.REQUEST_CANCELLED, RequestKind.ANY, each) for each in Outcome),
+    *(request(EntryKind.REQUEST_GRANTED, each) for each in RequestKind),
+    request(EntryKind.CONTAINER_REQUESTED, RequestKind.PREFERRED),
+    *(started(in_sync=True, policy=each) for each in FailoverPolicy),
+    *(started(in_sync=False, without=each) for each in NoStandbyReason),
+    *(decided(kind, basis) for kind in DecisionKind for basis in DecisionBasis),
+    decided(DecisionKind.FAILURES, count=1),
+    LogEntry(EntryKind.HANDOVER_STARTED, entries.ProcessorData(0), job="j"),
+    finished(EntryKind.HANDOVER_FINISHED, TIMES),
+    finished(EntryKind.FAILOVER_FINISHED, TIMES),
+]
+
+
 def test_every_counted_label_is_declared() -> None:
     """A value outside a closed set would be a series that the zeros at the start do not have."""
-    examples = [
-        *(lost(each, role) for each in Loss if each is not Loss.STUCK for role in ("active", None)),
-        *(LogEntry(EntryKind.CONTAINER_RELEASED, entries.ReleasedData(each, None)) for each in Outcome),
-        *(request(EntryKind.REQUEST_CANCELLED, RequestKind.ANY, each) for each in Outcome),
-        *(request(EntryKind.REQUEST_GRANTED, each) for each in RequestKind),
-        *(started(in_sync=True, policy=each) for each in FailoverPolicy),
-        *(started(in_sync=False, without=each) for each in NoStandbyReason),
-        *(decided(kind, basis) for kind in DecisionKind for basis in DecisionBasis),
-    ]
-    for each in examples:
+    for each in EXAMPLES:
         added = list(counts(each))
         assert added
         for one in added:
@@ -288,18 +298,7 @@ def test_every_counted_label_is_declared() -> None:
 
 def test_something_adds_to_every_counter_and_to_every_time_but_that_of_a_turn() -> None:
     """One that nothing adds to would be shown as 0 for ever, in the table and on the dashboard, too."""
-    examples = [
-        *(entry for entry, _, _ in COUNTED.values()),
-        started(in_sync=True),
-        started(in_sync=False, without=NoStandbyReason.RESTORING),
-        request(EntryKind.CONTAINER_REQUESTED, RequestKind.PREFERRED),
-        decided(DecisionKind.FAILURES, count=1),
-        LogEntry(EntryKind.CONTAINER_RELEASED, entries.ReleasedData(Outcome.SURPLUS, None)),
-        LogEntry(EntryKind.HANDOVER_STARTED, entries.ProcessorData(0), job="j"),
-        finished(EntryKind.HANDOVER_FINISHED, {"detected_ms": 1_000, "first_commit_ms": 1_090}),
-        finished(EntryKind.FAILOVER_FINISHED, {"detected_ms": 1_000, "first_commit_ms": 1_090}),
-    ]
-    added = {each.metric.name for entry in examples for each in counts(entry)}
+    added = {each.metric.name for entry in EXAMPLES for each in counts(entry)}
     declared = {each.name for each in known.COUNTERS} | {each.name for each in known.HISTOGRAMS}
     # The driver times a turn itself.
     assert added == declared - {known.TURN_SECONDS.name}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -166,9 +165,10 @@ def test_nothing_is_kept_of_a_container_that_has_ended(lab: Lab) -> None:
     assert lab.cell.release("a1_01/s_0"), "of this cell it still is"
 
 
-def test_lost_am_is_reported_when_its_port_refuses(lab: Lab) -> None:
+@pytest.mark.parametrize("error", [None, ValueError("planted")], ids=["no answer", "an unexpected answer"])
+def test_lost_am_is_reported_when_its_port_refuses(lab: Lab, error: Exception | None) -> None:
     lab.cell.expected()
-    lab.am.answers = False
+    lab.am.answers, lab.am.error = False, error
     lab.cell.start()
     lab.cell._worker.join(PATIENCE_SECONDS)
     assert lab.events == ["its AM is dead: its port refuses"]
@@ -188,14 +188,6 @@ def test_am_that_answers_nothing_is_lost_after_a_while_though_its_port_accepts(l
     assert lab.events == ["its AM does not answer: connection refused"]
 
 
-def test_unexpected_answer_is_none(lab: Lab) -> None:
-    lab.cell.expected()
-    lab.am.error = ValueError("planted")
-    lab.cell.start()
-    lab.cell._worker.join(PATIENCE_SECONDS)
-    assert lab.events == ["its AM is dead: its port refuses"]
-
-
 def test_thread_dies_of_a_broken_invariant(lab: Lab, died: Died) -> None:
     lab.cell.expected()
     lab.am.error = BrokenInvariant("planted")
@@ -205,21 +197,15 @@ def test_thread_dies_of_a_broken_invariant(lab: Lab, died: Died) -> None:
 
 
 def test_container_whose_log_cannot_be_read_is_reported_without_it(lab: Lab) -> None:
-    told = threading.Event()
-
-    def post(event: object) -> None:
-        lab.events.append(event)
-        told.set()
-
     def last_lines(node: str, container: str) -> Sequence[str]:
         raise ValueError("planted")
 
     lab.cell._look()
     lab.events.clear()
-    lab.cell.post, lab.cell.last_lines = post, last_lines
+    lab.cell.last_lines = last_lines
     lab.am.state = "FAILED"
     lab.cell._look()
-    assert told.wait(PATIENCE_SECONDS)
+    soon(lambda: lab.events, "it is reported")
     assert lab.events == [happened.ContainerCompleted("a1_01/s_0", "failed (a1_01_2)", 7)]
 
 
@@ -263,19 +249,12 @@ def test_am_that_answers_nothing_is_judged_although_requests_keep_coming(lab: La
 def test_container_that_ends_at_its_start_is_reported_with_its_last_words(
     lab: Lab, state: str, wrote: str, text: str, is_from_outside: bool
 ) -> None:
-    told = threading.Event()
-
-    def post(event: object) -> None:
-        lab.events.append(event)
-        told.set()
-
-    lab.cell.post = post
     lab.cell.last_lines = lambda node, container: (f"what {container} wrote on {node}", wrote)
     lab.am.state = "REQUESTED"
     lab.cell._look()
     lab.am.state = state
     lab.cell._look()
-    assert told.wait(PATIENCE_SECONDS)
+    soon(lambda: lab.events, "it is reported")
     before = "" if text == wrote else "what a1_01_2 wrote on h1:8042; "
     said = f"{state.lower()} (a1_01_2: {before}{text})"
     assert lab.events == [happened.ContainerCompleted("a1_01/s_0", said, 7, is_from_outside)]

@@ -17,6 +17,7 @@ from appmaster.cli.shared.output import Progress
 from appmaster.records import CellRecord, JobRecord, StatusRecord, encode
 from standby.errors import StandfastError, Unavailable
 from standby.shared.wire import JobDefinition
+from tests.fakes.applications import Applications
 from tests.fakes.clock import WaitClock
 
 WHY = "its tasks cannot be fenced: kafka.sasl.password: refused; this is tried again"
@@ -47,12 +48,13 @@ def client(change: Callable[..., object] = lambda *_, **__: None, **mine: Any) -
     return cast("ClusterClient", found)
 
 
-def end(of: ClusterClient, deadline: Deadline, *, runs: bool = True) -> bool:
-    """End the job in a cluster whose application runs or does not."""
-    report = SimpleNamespace(state="RUNNING" if runs else "FINISHED")
-    driver = SimpleNamespace(application_report=lambda _: report)
-    how = UndeployOptions(purge=True, is_unfenced=True)
+def end(of: ClusterClient, deadline: Deadline, driver: Any = None, *, is_unfenced: bool = True) -> bool:
+    """End the job in a cluster; on a pool there is no driver of YARN."""
+    how = UndeployOptions(purge=True, is_unfenced=is_unfenced)
     return undeploy("j", of, driver, how, progress=Progress(is_quiet=True), deadline=deadline)
+
+
+RUNS, ENDED = Applications(application_1="RUNNING"), Applications(application_1="FINISHED")
 
 
 @pytest.mark.parametrize("seconds", [30.0, math.inf])
@@ -62,7 +64,7 @@ def test_job_that_does_not_end_is_reported_with_what_its_end_waits_for(seconds: 
         ({"status": "deployed", "is_wanted": True}, "no leader has loaded it. The leader continues"),
     ):
         with pytest.raises(StandfastError) as raised:
-            end(client(**mine), Deadline(seconds, WaitClock()))
+            end(client(**mine), Deadline(seconds, WaitClock()), RUNS)
         # Without an end of the command's own, that of an orderly end.
         assert f"j has not ended within {min(seconds, 60):g} s: {told}" in str(raised.value)
         assert "`standfast status j --cluster shared`" in str(raised.value)
@@ -70,7 +72,7 @@ def test_job_that_does_not_end_is_reported_with_what_its_end_waits_for(seconds: 
 
 def test_job_that_ends_in_time_leaves_the_cluster_to_the_others() -> None:
     clock = WaitClock()
-    assert end(client(status="undeployed"), Deadline(math.inf, clock))
+    assert end(client(status="undeployed"), Deadline(math.inf, clock), RUNS)
     assert clock.waits == 0
 
 
@@ -81,7 +83,7 @@ def test_end_is_asked_for_again_until_somebody_takes_it() -> None:
         raise answers.pop(0)
 
     clock = WaitClock()
-    assert end(client(change, status="undeployed"), Deadline(math.inf, clock))
+    assert end(client(change, status="undeployed"), Deadline(math.inf, clock), RUNS)
     assert (answers, clock.waits) == ([], 2)
 
 
@@ -90,7 +92,7 @@ def test_job_of_which_nothing_runs_is_withdrawn_by_the_command_itself() -> None:
         raise Unavailable("no answer")
 
     clock, of = WaitClock(), client(change)
-    assert not end(of, Deadline(math.inf, clock), runs=False)
+    assert not end(of, Deadline(math.inf, clock), ENDED)
     assert (cast("Any", of.zookeeper.jobs).asked, clock.waits) == (["j"], 0)
 
 
@@ -107,20 +109,13 @@ def test_job_on_a_pool_ends_through_a_leader_alone_and_leaves_the_pool(*, is_led
     of.zookeeper.cells.read_all = lambda: {1: CellRecord("", is_pool=True)}
     if not is_led:
         of.info = change
-    how, clock = UndeployOptions(purge=True), WaitClock()
-
-    def undeployed() -> bool:
-        deadline = Deadline(math.inf, clock)
-        return undeploy("j", of, None, how, progress=Progress(is_quiet=True), deadline=deadline)
-
+    clock = WaitClock()
     if is_led:
-        assert undeployed(), "the cluster goes on without any job"
+        assert end(of, Deadline(math.inf, clock), is_unfenced=False), "the cluster goes on without any job"
         assert clock.waits == 0
     else:
-        with pytest.raises(
-            StandfastError, match=r"j has not ended within 60 s: no master .*`standfast master`"
-        ):
-            undeployed()
+        with pytest.raises(StandfastError, match=r"not ended within 60 s: no master .*`standfast master`"):
+            end(of, Deadline(math.inf, clock), is_unfenced=False)
     assert of.zookeeper.jobs.asked == []
 
 
@@ -129,13 +124,9 @@ def test_job_on_a_pool_that_its_leader_cannot_lead_ends_unfenced_without_being_w
     of.info = lambda: {"jobs": [{"job": "j", "is_wanted": True, "reasons": [], "status": "deployed"}]}
     of.zookeeper.jobs.names = lambda: ["j"]
     of.status = lambda: {"unreadable": {"j": "an invalid record"}}
-    for is_unfenced in (True, False):
-        how, deadline = UndeployOptions(is_unfenced=is_unfenced), Deadline(math.inf, WaitClock())
-        if is_unfenced:
-            assert undeploy("j", of, None, how, progress=Progress(is_quiet=True), deadline=deadline)
-            continue
-        with pytest.raises(StandfastError, match=r"an invalid record.*`standfast kill j --unfenced`"):
-            undeploy("j", of, None, how, progress=Progress(is_quiet=True), deadline=deadline)
+    assert end(of, Deadline(math.inf, WaitClock()))
+    with pytest.raises(StandfastError, match=r"an invalid record.*`standfast kill j --unfenced`"):
+        end(of, Deadline(math.inf, WaitClock()), is_unfenced=False)
 
 
 def ending(*reasons: str, is_unfenceable: bool) -> dict[str, Any]:

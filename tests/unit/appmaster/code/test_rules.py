@@ -24,6 +24,7 @@ from standby.errors import BadConfiguration, CorruptState, Transient, Unavailabl
 from standby.shared.peers import BundleSource
 from standby.shared.wire import JobDefinition
 from tests.unit.appmaster.changes.test_operations import CONFIG
+from tests.unit.appmaster.code.test_service import NoWay
 
 DATA = b"abc" * 1000
 DIGEST = bundles.digest_of(DATA)
@@ -226,30 +227,17 @@ def test_what_takes_long_and_is_not_waited_for_comes_last() -> None:
     assert steps.plan(seen) == (steps.Activate("j", 1, said), steps.Bury("b1", 3))
 
 
-class Way:
-    """A file system that gives what it has."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def publish(self, bundle: str, path: Path) -> None:
-        raise AssertionError("nothing is published here")
+class DamagedFiles(NoWay):
+    """A file system in which the bundle is damaged."""
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
-        with part.open("ab") as file:
-            file.write(self.data[file.tell() :])
-
-    def forget(self, bundle: str) -> None:
-        raise AssertionError("nothing is forgotten here")
-
-    def interrupt(self) -> None:
-        raise AssertionError("nothing is interrupted here")
+        part.write_bytes(b"damaged in the file system")
 
 
 def test_damage_in_one_place_does_not_hide_what_is_whole_in_another(tmp_path: Path) -> None:
     part = tmp_path / "part"
     peers = PeerCode(ssl.create_default_context)
-    damaged = Way(b"damaged in the file system")
+    damaged = DamagedFiles()
     DistributorChain(peers, lambda _: DATA, damaged).fetch(DIGEST, (), part)
     assert part.read_bytes() == DATA
     part.unlink()
