@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
+
+import pytest
 
 from appmaster.eventlog.entries import EntryKind
 from appmaster.gauges import view_gauges
@@ -298,38 +301,38 @@ def test_nothing_is_left_when_both_jobs_end_under_a_leader_that_does_not_know_wh
     assert not cluster.processes
 
 
-def test_a_job_whose_topic_was_made_again_is_given_up_until_that_was_accepted() -> None:
-    cluster = two(policy=PlannerPolicy(retry_count=-1))
-    cluster.brings(JobState.FAILED, obstacle="input in was deleted and created again")
-    assert cluster.job("other").reasons == ("input in was deleted and created again",)
-    assert cluster.containers_of("other") == set()
-    assert cluster.job("job").state is JobState.DEPLOYED
-    cluster.brings(JobState.DEPLOYED, revision=2)
+def topic_made_again(cluster: Jobs) -> str:
+    cluster.ask("other", obstacle="input in was deleted and created again")
+    return "input in was deleted and created again"
 
 
-def test_a_replica_that_tells_of_a_topic_that_was_made_again_ends_its_job_at_once() -> None:
-    cluster = two(policy=PlannerPolicy(retry_count=-1))
+def replica_reports_a_topic_made_again(cluster: Jobs) -> str:
     process = next(each for each in map(cluster.by_container, cluster.containers_of("other")) if each)
     detail = "changelog c was deleted and created again"
     process.report(phase=Phase.FAILED, detail=detail, fault=Fault.CHANGED_TOPIC)
-    cluster.run(4_000)
-    assert cluster.job("other").reasons == (detail,)
-    assert cluster.job("job").state is JobState.DEPLOYED
-    # What was reported of the former revision is over.
-    cluster.brings(JobState.DEPLOYED, revision=2)
+    return detail
 
 
-def test_a_job_that_is_refused_wherever_it_is_active_is_given_up_until_it_is_mended() -> None:
-    """Whatever the retry budget: failing over to a copy that must fail in the same way is of no use."""
-    cluster = two(policy=PlannerPolicy(retry_count=-1))
+def refused_wherever_it_is_active(cluster: Jobs) -> str:
+    """Failing over to a copy that must fail in the same way is of no use."""
     cluster.refused = {1}
+    return "its code or configuration was refused in 2 containers in a row; the last time: Spark refuses it"
+
+
+@pytest.mark.parametrize(
+    "trouble", [topic_made_again, replica_reports_a_topic_made_again, refused_wherever_it_is_active]
+)
+def test_a_job_that_no_other_try_can_help_is_given_up_until_it_is_mended(
+    trouble: Callable[[Jobs], str],
+) -> None:
+    """Whatever the retry budget."""
+    cluster = two(policy=PlannerPolicy(retry_count=-1))
+    reason = trouble(cluster)
     cluster.run(10_000)
-    assert cluster.job("other").state is JobState.FAILED
-    assert cluster.job("other").reasons == (
-        "its code or configuration was refused in 2 containers in a row; the last time: Spark refuses it",
-    )
+    assert (cluster.job("other").state, cluster.job("other").reasons) == (JobState.FAILED, (reason,))
     assert cluster.containers_of("other") == set()
     assert cluster.job("job").state is JobState.DEPLOYED
+    # What was reported of the former revision is over.
     cluster.brings(JobState.DEPLOYED, revision=2)
 
 
