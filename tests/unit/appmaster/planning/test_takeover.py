@@ -210,8 +210,16 @@ class Paused:
             for each in self.cluster.processes.values()
         ]
 
-    def lost(self) -> list[todo.DeclareLost]:
-        return [each for each in self.actions if isinstance(each, todo.DeclareLost)]
+    def lost(self) -> list[str]:
+        return [each.container for each in self.actions if isinstance(each, todo.DeclareLost)]
+
+    def lose_one(self) -> bool:
+        """Have a container fall silent; return whether it alone is lost then."""
+        dead = next(iter(self.cluster.processes.values())).container
+        for _ in range(60):
+            self.now_ms += 50
+            self.turn_looking([each for each in self.heartbeats() if each.container != dead])
+        return self.lost() == [dead]
 
 
 @pytest.fixture
@@ -229,12 +237,7 @@ def test_leader_that_was_paused_for_two_seconds_takes_no_container_for_lost(paus
         paused.now_ms += 50
         paused.turn(paused.heartbeats())
     assert paused.lost() == []
-    # A silent container is still lost although the leader listens.
-    dead = next(iter(paused.cluster.processes.values())).container
-    for _ in range(60):
-        paused.now_ms += 50
-        paused.turn_looking([each for each in paused.heartbeats() if each.container != dead])
-    assert [each.container for each in paused.lost()] == [dead]
+    assert paused.lose_one(), "a silent container is still lost although the leader listens"
 
 
 def test_pause_excuses_no_silence_that_comes_after_it(paused: Paused) -> None:
@@ -242,11 +245,7 @@ def test_pause_excuses_no_silence_that_comes_after_it(paused: Paused) -> None:
     paused.now_ms += SESSION_MS - 500
     # What had been sent to it is read as it wakes; then a host falls silent.
     paused.turn(paused.heartbeats())
-    dead = next(iter(paused.cluster.processes.values())).container
-    for _ in range(60):
-        paused.now_ms += 50
-        paused.turn_looking([each for each in paused.heartbeats() if each.container != dead])
-    assert [each.container for each in paused.lost()] == [dead]
+    assert paused.lose_one()
 
 
 def test_what_a_leader_dates_follows_the_clock_that_was_set() -> None:
