@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from kazoo.exceptions import NoNodeError
 
 from appmaster.blame import Blame, blame
-from appmaster.effects import LeaderEffects, Replies
+from appmaster.effects import ASSIGNING, REQUESTED, WRITING, WRITTEN, LeaderEffects, Replies
 from appmaster.eventlog.entries import EntryKind
 from appmaster.planning.plan import INWARD
 from appmaster.planning.state import actions as todo
@@ -285,6 +285,23 @@ def test_status_says_whether_a_job_cannot_be_fenced_as_long_as_that_is_so() -> N
     lab.planted.clear()
     lab.run(20_000)
     assert (lab.statuses["other"].state, lab.statuses["other"].is_unfenceable) == ("undeployed", False)
+
+
+def test_a_leader_passes_its_points_on_both_sides_of_what_is_seen_outside() -> None:
+    lab = Lab()
+    lab.run(8_000)
+    seen: list[tuple[str, int, int]] = []
+
+    def look(point: str) -> None:
+        seen.append((point, max(each.record.epoch for each in lab.versions.values()), len(lab.waiting)))
+
+    lab.effects.probe = look
+    before, asked = max(each.record.epoch for each in lab.versions.values()), len(lab.waiting)
+    lab.kill(lab.active_process(0).skein_id)
+    lab.run(8_000)
+    failover = [(point, epoch) for point, epoch, _ in seen if point in (WRITING, WRITTEN, ASSIGNING)]
+    assert failover[:3] == [(WRITING, before), (WRITTEN, before + 1), (ASSIGNING, before + 1)]
+    assert (REQUESTED, asked + 1) in {(point, waiting) for point, _, waiting in seen}
 
 
 @pytest.mark.parametrize("kind", [todo.WriteRecords, todo.WriteModel, todo.WriteStatus])
