@@ -72,16 +72,12 @@ def test_init_again_leaves_no_file_readable_by_others(made: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        pytest.param([], "kafka.bootstrap.servers: missing", id="no servers"),
-        pytest.param(
-            [*SERVERS, "--set", "job.name=x"], "job.name: not a key of a cluster", id="key of a job"
-        ),
-        pytest.param([*SERVERS, "--set", "yarn.queue=x"], "yarn.queue: not a key", id="key of YARN"),
-        pytest.param([*SERVERS, "--set", "code.directory=/x"], "in their state directories", id="code"),
-        pytest.param([*SERVERS, "--set", "code.distributor=hdfs"], "needs a Hadoop cluster", id="HDFS"),
-        pytest.param(
-            [*SERVERS, "--set", "kafka.sasl.password=x"], "everybody on this machine", id="password"
-        ),
+        ([], "kafka.bootstrap.servers: missing"),
+        ([*SERVERS, "--set", "job.name=x"], "job.name: not a key of a cluster"),
+        ([*SERVERS, "--set", "yarn.queue=x"], "yarn.queue: not a key"),
+        ([*SERVERS, "--set", "code.directory=/x"], "in their state directories"),
+        ([*SERVERS, "--set", "code.distributor=hdfs"], "needs a Hadoop cluster"),
+        ([*SERVERS, "--set", "kafka.sasl.password=x"], "everybody on this machine"),
     ],
 )
 def test_init_refuses_what_a_cluster_cannot_have(
