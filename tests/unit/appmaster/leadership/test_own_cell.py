@@ -101,31 +101,24 @@ def test_another_cell_whose_record_is_invalid_ends_no_candidate() -> None:
     assert completed == [replace(mine, attempt="container_17_0002_03", address="h1:70")]
 
 
-@pytest.mark.parametrize(
-    ("settings", "granted"),
-    [
-        pytest.param({}, 2, id="YARN's default"),
-        pytest.param({"yarn.resourcemanager.am.max-attempts": "3"}, 3, id="fewer than asked for"),
-        pytest.param({"yarn.resourcemanager.am.max-attempts": "10"}, 4, id="more than asked for"),
-        pytest.param(
-            {
-                "yarn.resourcemanager.am.max-attempts": " 3 ",
-                "yarn.resourcemanager.am.global.max-attempts": "10",
-            },
-            3,
-            id="Skein knows nothing of the global bound",
-        ),
-        pytest.param({"yarn.resourcemanager.am.max-attempts": "${attempts}"}, 2, id="not a number"),
-    ],
-)
-def test_yarn_makes_no_more_attempts_than_it_grants(
-    settings: dict[str, str], granted: int, tmp_path: Path
-) -> None:
-    properties = "".join(
-        f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()
-    )
-    (tmp_path / "yarn-site.xml").write_text(f"<configuration>{properties}</configuration>", encoding="utf-8")
-    assert granted_attempts(read([tmp_path], {}), 4) == granted
+MOST = "yarn.resourcemanager.am.max-attempts"
+
+
+def test_yarn_makes_no_more_attempts_than_it_grants(tmp_path: Path) -> None:
+    for settings, granted, why in (
+        ({}, 2, "YARN's default"),
+        ({MOST: "3"}, 3, "fewer than asked for"),
+        ({MOST: "10"}, 4, "more than asked for"),
+        # Skein knows nothing of the global bound.
+        ({MOST: " 3 ", "yarn.resourcemanager.am.global.max-attempts": "10"}, 3, "of the application's bound"),
+        ({MOST: "${attempts}"}, 2, "not a number"),
+    ):
+        properties = "".join(
+            f"<property><name>{name}</name><value>{value}</value></property>"
+            for name, value in settings.items()
+        )
+        (tmp_path / "yarn-site.xml").write_text(f"<configuration>{properties}</configuration>")
+        assert granted_attempts(read([tmp_path], {}), 4) == granted, why
 
 
 def test_a_master_of_a_pool_writes_nothing_into_a_cluster_of_yarn() -> None:
