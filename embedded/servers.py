@@ -209,7 +209,7 @@ class Blueprint:
         """Write the clients' configuration directory, and the command ``yarn``, from which Skein gets jars."""
         self.write_hadoop(self.client_conf, "yarn-site.xml", "yarn-site.client.xml")
         java = (str(self.java.command), "-Xmx256m", *LEAN, "--add-opens=java.base/java.lang=ALL-UNNAMED")
-        self._write_command("yarn", _yarn(self.client_conf, self.jars["hadoop"], self.client_bin, java))
+        self._write_command("yarn", _yarn(self.client_conf, self.jars["hadoop"], java))
 
     def write_kafka_tools(self) -> None:
         """Write Kafka's commands for creating, filling and reading topics."""
@@ -315,8 +315,13 @@ if [ "$1" = classpath ]; then
   printf '%s:%s\\n' "$conf" "$jars"
   exit 0
 fi
-own={own}
-PATH=$(printf '%s' "$PATH" | tr ':' '\\n' | sed 's:/*$::' | grep -Fxv -- "$own" | paste -sd : -)
+# Without this file's own directory, whatever name it has there: it would run itself without end.
+rest=$PATH:
+PATH=
+while [ -n "$rest" ]; do
+  [ "${{rest%%:*}}/yarn" -ef "$0" ] || PATH=$PATH${{PATH:+:}}${{rest%%:*}}
+  rest=${{rest#*:}}
+done
 if command -v yarn >/dev/null; then
   exec yarn "$@"
 fi
@@ -330,7 +335,7 @@ exec {java} -cp "$conf:$jars" "$main" "$@"
 """
 
 
-def _yarn(conf: Path, jars: Path, own: Path, java: Sequence[str]) -> str:
+def _yarn(conf: Path, jars: Path, java: Sequence[str]) -> str:
     """Return the text of the command ``yarn``."""
     clients = "\n".join(
         f"{name}) main={main}{'' if wants_name else '; shift'};;"
@@ -340,7 +345,6 @@ def _yarn(conf: Path, jars: Path, own: Path, java: Sequence[str]) -> str:
     return _YARN.format(
         conf=shlex.quote(str(conf)),
         jars=shlex.quote(f"{jars}/*"),
-        own=shlex.quote(str(own)),
         java=shlex.join(java),
         clients=clients,
         known=known,

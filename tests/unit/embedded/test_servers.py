@@ -16,6 +16,7 @@ from hypothesis import example, given
 from embedded.java import Java
 from embedded.servers import Blueprint, kafka_cluster_id
 from standby.errors import Unavailable
+from tests.patience import PATIENCE_SECONDS
 
 
 @given(st.uuids())
@@ -54,7 +55,14 @@ def yarn(client_bin: Path, path: str, *arguments: str) -> subprocess.CompletedPr
     # Without a real one that this machine may have.
     others = [each for each in os.environ["PATH"].split(":") if not (Path(each) / "yarn").exists()]
     environment = {**os.environ, "PATH": ":".join((str(client_bin), path, *others))}
-    return subprocess.run(["yarn", *arguments], env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        ["yarn", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
 
 
 def test_yarn_of_the_embedded_cluster_tells_skein_the_jars_and_the_configuration_that_the_user_names(
@@ -90,7 +98,10 @@ def test_without_a_real_yarn_the_embedded_one_runs_its_clients_and_says_what_it_
         arguments = done.stdout.splitlines()
         assert f"{client_bin.parent / 'conf'}:{tmp_path / 'the jars'}/*" in arguments
         assert " ".join(arguments).endswith(f" {passed}")
-    done = yarn(client_bin, "", "scmadmin")
+    # The cluster's directory has another name on the PATH, as the servers use an alias for a path with a space.
+    alias = tmp_path / "alias"
+    alias.symlink_to(client_bin)
+    done = yarn(alias, f"{client_bin}/", "scmadmin")
     assert done.returncode == 127
     assert re.search(
         "embedded cluster has only classpath, .*application.*, and no other yarn is on", done.stderr
