@@ -26,6 +26,7 @@ REPORTS: Final = ROOT / "build" / "tests"
 MOST_UNSTEADY: Final = 2
 
 _GATE: Final = "not acceptance and not soak"
+_ACCEPTANCE: Final = "acceptance and not soak"
 _ALL: Final = "not soak"
 _TEXT_LINES: Final = 20
 
@@ -64,10 +65,13 @@ GATE: Final = (
     Phase("lone", _LONE, _GATE, is_repeated=True),
     Phase("yarn", _YARN, _GATE, is_repeated=True),
 )
-#: The gate's phases with all acceptance cases: in one process, so that servers and JVMs are started once.
+#: The gate's phases with all acceptance cases: in one process, so that servers and JVMs are started once. Only the fast
+#: ones stay apart: Spark's JVMs would be beside tests that are as quick as the machine.
 ALL: Final = (
-    *(replace(each, select=_ALL) for each in GATE),
+    GATE[0],
+    *(replace(each, select=_ALL) for each in GATE[1:]),
     Phase("tools", _TOOLS, _ALL, workers=_WORKERS),
+    Phase("fast, acceptance", _FAST, _ACCEPTANCE, workers=_WORKERS),
 )
 _RANDOM: Final = {"STANDFAST_HYPOTHESIS": "explore", "STANDFAST_SEED": "fresh"}
 SOAK: Final = (

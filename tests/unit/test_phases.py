@@ -77,8 +77,9 @@ def test_a_phase_of_which_pytest_did_not_come_to_the_end_is_red_and_one_with_not
 
 
 def test_acceptance_cases_run_in_every_folder_of_the_gate() -> None:
-    assert {each.folders for each in GATE} < {each.folders for each in ALL}
-    assert {each.select for each in ALL} == {"not soak"}
+    for gate in GATE:
+        selected = {each.select for each in ALL if each.folders == gate.folders}
+        assert selected in ({"not soak"}, {"not acceptance and not soak", "acceptance and not soak"})
 
 
 def test_only_phases_on_real_servers_are_repeated() -> None:
