@@ -43,3 +43,12 @@ def test_transactional_id_has_no_run_so_that_a_later_run_fences_an_earlier_one()
 def test_dashes_dots_and_underscores_in_job_names_stay_apart() -> None:
     topics = {naming.event_topic(each) for each in ("a-b", "a.b", "a_b", "a__b", "a_ub")}
     assert len(topics) == 5
+
+
+def test_bundles_of_code_lie_below_the_cluster() -> None:
+    root = naming.code_root_path("c")
+    assert root == "/standfast/c/code"
+    assert naming.code_path("c", "d1") == f"{root}/d1"
+    assert naming.code_part_path("c", "d1", 3) == f"{root}/d1/parts/3"
+    assert naming.code_complete_path("c", "d1") == f"{root}/d1/parts/complete"
+    assert naming.code_source_path("c", "d1", "container_1-ab") == f"{root}/d1/container_1-ab"

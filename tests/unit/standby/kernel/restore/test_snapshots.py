@@ -397,6 +397,15 @@ def test_files_that_were_summed_up_are_not_read_again(
     ]
 
 
+def test_a_source_that_was_called_off_asks_for_nothing_more(
+    source: SnapshotSource, provider: Provider
+) -> None:
+    source.interrupt()
+    with pytest.raises(Transient, match="cancelled"):
+        taken(source)
+    assert provider.requests == []
+
+
 def test_two_processes_do_not_fetch_one_state_into_one_place(tmp_path: Path) -> None:
     first, second = Scratch(tmp_path / "task"), Scratch(tmp_path / "task")
     with first.locked(), pytest.raises(Transient, match="another process"), second.locked():
