@@ -158,14 +158,6 @@ def test_entry_counts_one_under_its_labels() -> None:
         assert above_zero(shown(entry), full) == {expected: 1}, case
 
 
-def test_planned_stop_is_no_failure() -> None:
-    found = shown(
-        LogEntry(EntryKind.CONTAINER_DISMISSED, job="j", reason="drained"),
-        LogEntry(EntryKind.CONTAINER_GONE, reason="drained"),
-    )
-    assert above_zero(found, "standfast_container_failures_total") == {}
-
-
 def test_failover_to_a_standby_and_one_without_are_counted_apart() -> None:
     """SEP-23 has both: failovers from active to standby, and occurrences where that could not be."""
     found = shown(
