@@ -299,12 +299,15 @@ def handover_is_prepared_and_no_failure(job: ChangedJob) -> None:
             assert (times["first_commit_ms"] or times["active_ms"]) >= times["detected_ms"]
         said = job.standfast("handover", job.name, "0", "--to", str(standby.copy), status=1)
         assert "is active already" in said
+        # The former active may not be in sync yet.
+        job.wait_whole(4)
         said = job.standfast("handover", job.name, "--container", str(standby.container))
         assert "task 0: gap" in said
         assert "task 2: gap" in said
     assert {task: each[1:] for task, each in actives(job).items()} == {
         task: each[1:] for task, each in before.items()
     }, job.story(begun)
+    job.wait_whole(4)
     assert not {"container_lost", "failover_started"} & job.kinds(begun)
     assert "nobody is known" in job.standfast("failover", job.name, "--container", "nobody", status=1)
 
