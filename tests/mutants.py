@@ -1,29 +1,26 @@
 """Makes small changes to the pure parts, and reports those that no test detects: ``python -m tests.mutants``.
 
-cosmic-ray makes the changes, one at a time, in a copy of the tree below ``build/mutants``; the checkout is not written
-to. A session stores the results of each module, so an interrupted run continues there the next time. A module is
-started again when it or a test of its area has changed. Only the tests that execute a line of the module are run.
+cosmic-ray finds the changes, and tests/mutant_runs.py runs the tests with each of them, in a copy of the tree below
+``build/mutants``; the checkout is not written to. Each result is stored, so an interrupted run continues there the next
+time. A change is made again when its module has changed, or the test that detected it; a survivor, when any test of its
+area has. Only the tests that execute the changed statement are run.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import hashlib
+import itertools
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-from coverage import CoverageData
+from typing import Any, Final
 
 from tests.equivalent_mutants import EQUIVALENT
 
@@ -31,6 +28,8 @@ ROOT: Final = Path(__file__).parents[1]
 HOME: Final = ROOT / "build" / "mutants"
 TREE: Final = HOME / "tree"
 PACKAGES: Final = HOME / "packages"
+
+_KERNEL: Final = ("tests/unit/standby/kernel/active", "tests/unit/standby/kernel/test_replicas.py")
 
 #: The modules to change, and the tests that may cover them. If two areas have a module, the later one
 #: applies.
@@ -42,10 +41,9 @@ AREAS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/property/test_state.py",
     ),
     "standby/control": ("tests/unit/standby/control", "tests/property/test_control.py"),
-    "standby/kernel/replica/settling.py": (
-        "tests/unit/standby/kernel/active",
-        "tests/unit/standby/kernel/test_replicas.py",
-    ),
+    "standby/replica/accepted.py": _KERNEL,
+    "standby/replica/identity.py": _KERNEL,
+    "standby/kernel/replica/settling.py": _KERNEL,
     "appmaster/planning": (
         "tests/unit/appmaster/planning",
         "tests/scenarios",
@@ -65,10 +63,6 @@ KINDS: Final = re.compile(
     r"|AddNot|ReplaceTrueWithFalse|ReplaceFalseWithTrue|ReplaceAndWithOr|ReplaceOrWithAnd"
     r"|ReplaceBreakWithContinue|ReplaceContinueWithBreak|ExceptionReplacer|NumberReplacer|ZeroIterationForLoop)"
 )
-
-#: If the tests take this many times as long with a change as without, the change causes an endless loop.
-_TOO_LONG: Final = 10
-_PYTEST: Final = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 
 Position = tuple[int, int]
 
@@ -150,15 +144,34 @@ def left_over(
     ]
 
 
-def of_diff(module: str, diff: str, *, is_killed: bool) -> Mutant:
-    """Return a mutant from its difference."""
-    lines = diff.splitlines()
-    (begin,) = (re.findall(r"^@@ -(\d+)", diff, re.MULTILINE) or ["0"])[:1]
-    body = lines[next((at + 1 for at, line in enumerate(lines) if line.startswith("@@")), 0) :]
-    before = [line[1:].strip() for line in body if line.startswith("-")]
-    after = [line[1:].strip() for line in body if line.startswith("+")]
-    unchanged = next((at for at, line in enumerate(body) if line.startswith(("-", "+"))), 0)
-    return Mutant(module, int(begin) + unchanged, " ".join(before), " ".join(after), is_killed)
+def status(scores: Iterable[Score], needless: Sequence[str]) -> int:
+    """Return the exit status: 1 if a survivor is not judged, or an equivalent change is listed in vain."""
+    return int(bool(needless) or any(each.survivors for each in scores))
+
+
+def change(source: str, mutated: str) -> dict[str, Any]:
+    """Return the lines that differ, as JSON: the first, the last, and what replaces them."""
+    before, after = source.splitlines(), mutated.splitlines()
+    begin = _same(before, after)
+    end = _same(before[begin:][::-1], after[begin:][::-1])
+    return {"begin": begin, "end": len(before) - end, "lines": after[begin : len(after) - end]}
+
+
+def _same(before: Sequence[str], after: Sequence[str]) -> int:
+    """Return how many lines are the same, from the first on."""
+    pairs = itertools.zip_longest(before, after)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def statement(tree: ast.Module, line: int) -> range:
+    """Return the lines of the innermost statement at a line; of a block, the lines of its head."""
+    found = range(line, line + 1)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt | ast.ExceptHandler) and node.lineno <= line <= (node.end_lineno or 0):
+            body = getattr(node, "body", None)
+            end = max(node.lineno + 1, body[0].lineno) if body else (node.end_lineno or 0) + 1
+            found = range(node.lineno, end) if line < end else found
+    return found
 
 
 def never_noticed(source: str) -> list[tuple[Position, Position]]:
@@ -232,122 +245,86 @@ def copy_tree() -> None:
             shutil.copy2(ROOT / each, TREE / each)
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(TREE), "STANDFAST_HYPOTHESIS": "gate"}
+def planned(module: str) -> dict[str, Any]:
+    """Return all changes of a module, without results; with the results found before if the module is the same."""
+    source = (ROOT / module).read_text(encoding="utf-8")
+    stored = _stored(module)
+    if stored.get("source") != source:
+        stored = {"module": module, "source": source, "mutants": list(_mutants(source))}
+        _file(module).write_text(json.dumps(stored), encoding="utf-8")
+    return stored
 
 
-def tests_of(area: tuple[str, ...], module: str) -> list[str]:
-    """Return the tests of an area that run a line of a module, unit tests first; all of them when none does."""
-    data = TREE / "build" / f"coverage-{hashlib.sha256(repr(area).encode()).hexdigest()}"
-    if not data.exists():
-        data.parent.mkdir(exist_ok=True)
-        settings = data.with_suffix(".ini")
-        settings.write_text(f"[run]\ndata_file = {data}\n", encoding="utf-8")
-        sources = sorted({f"--cov={each.split('/')[0]}" for each, tests in AREAS.items() if tests == area})
-        options = (*sources, "--cov-context=test", "--cov-report=", f"--cov-config={settings}")
-        _pytest(*area, *options)
-    covered = CoverageData(str(data))
-    covered.read()
-    contexts = covered.contexts_by_lineno(str(TREE / module)).values()
-    tests = {each.partition("|")[0] for line in contexts for each in line if each}
-    return sorted(tests, key=lambda each: (not each.startswith("tests/unit"), each)) or list(area)
-
-
-def _pytest(*arguments: str) -> None:
-    """Run the tests without a change, which have to pass; end the program if they do not."""
-    ended = subprocess.run(
-        [*_PYTEST, *arguments], cwd=TREE, env=_environment(), check=False, stdout=subprocess.PIPE, text=True
-    )
-    if ended.returncode:
-        raise SystemExit(f"{ended.stdout}\nnothing is changed yet, and the tests fail")
-
-
-def run(module: str, area: tuple[str, ...]) -> None:
-    """Make all changes of a module that were not made yet."""
-    session = _session(module)
-    settings = session.with_suffix(".toml")
-    begun = session.with_suffix(".key")
-    key = _key(module, area)
-    if not begun.exists() or begun.read_text(encoding="utf-8") != key:
-        begun.unlink(missing_ok=True)
-        session.unlink(missing_ok=True)
-        # Hundreds of tests are too long for a command line.
-        tests = session.with_suffix(".tests")
-        tests.write_text("\n".join(tests_of(area, module)), encoding="utf-8")
-        begin = time.monotonic()
-        _pytest(f"@{tests}")
-        timeout = _TOO_LONG * (time.monotonic() - begin)
-        settings.write_text(
-            f'[cosmic-ray]\nmodule-path = "{module}"\ntimeout = {timeout}\nexcluded-modules = []\n'
-            f"test-command = {json.dumps(shlex.join((*_PYTEST, f'@{tests}')))}\n\n"
-            '[cosmic-ray.distributor]\nname = "local"\n',
-            encoding="utf-8",
-        )
-        _cosmic_ray("init", str(settings), str(session))
-        skip(session, (ROOT / module).read_text(encoding="utf-8"))
-        begun.write_text(key, encoding="utf-8")
-    _cosmic_ray("exec", str(settings), str(session))
-
-
-def _session(module: str) -> Path:
-    return HOME / f"{module.replace('/', '.').removesuffix('.py')}.sqlite"
-
-
-def _key(module: str, area: tuple[str, ...]) -> str:
-    """Return what the result depends on: the module, and the tests of its area."""
-    files = [
-        path
-        for each in area
-        for path in ([ROOT / each] if each.endswith(".py") else (ROOT / each).rglob("*.py"))
-    ]
-    files.append(ROOT / module)
-    return hashlib.sha256(b"\0".join(each.read_bytes() for each in sorted(files))).hexdigest()
-
-
-def _cosmic_ray(*arguments: str) -> None:
-    environment = {**_environment(), "PYTHONPATH": f"{TREE}{os.pathsep}{PACKAGES}"}
-    subprocess.run(
-        [sys.executable, "-m", "cosmic_ray.cli", *arguments], cwd=TREE, env=environment, check=True
-    )
-
-
-def skip(session: Path, source: str) -> None:
-    """Omit changes of other kinds, and those that no test could detect."""
-    from cosmic_ray.work_db import WorkDB, use_db
-    from cosmic_ray.work_item import WorkerOutcome, WorkResult
+def _mutants(source: str) -> Iterator[dict[str, Any]]:
+    """Yield each change, except those of other kinds, and those that no test could detect."""
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator, operator_names
 
     silent = never_noticed(source)
-    with use_db(str(session), WorkDB.Mode.open) as database:
-        for item in list(database.pending_work_items):
-            (change,) = item.mutations
-            at = tuple(change.start_pos)
-            if not KINDS.fullmatch(change.operator_name) or any(first <= at < last for first, last in silent):
-                database.set_result(item.job_id, WorkResult(worker_outcome=WorkerOutcome.SKIPPED))
+    nodes = list(ast_nodes(get_ast(source)))
+    tree, lines = ast.parse(source), source.splitlines()
+    for name in filter(KINDS.fullmatch, operator_names()):
+        operator = get_operator(name)()
+        places = (place for node in nodes for place, _ in operator.mutation_positions(node))
+        for occurrence, place in enumerate(places):
+            # A star before parameters that have to be named is no product.
+            is_star = lines[place[0] - 1].startswith("*,", place[1])
+            if not is_star and not any(first <= tuple(place) < last for first, last in silent):
+                within = statement(tree, place[0])
+                mutated = mutate_code(source, operator, occurrence)
+                yield {**change(source, mutated), "statement": [within.start, within.stop], "result": None}
+
+
+def _file(module: str) -> Path:
+    return HOME / f"{module.replace('/', '.').removesuffix('.py')}.json"
+
+
+def _stored(module: str) -> dict[str, Any]:
+    stored: dict[str, Any] = json.loads(_file(module).read_text("utf-8")) if _file(module).exists() else {}
+    return stored
+
+
+def run(chosen: Mapping[str, tuple[str, ...]], seconds: float) -> None:
+    """Make all changes of the modules that were not made yet, area by area."""
+    copy_tree()
+    for module in chosen:
+        planned(module)
+    for area in dict.fromkeys(chosen.values()):
+        results = [str(_file(each)) for each, tests in chosen.items() if tests == area]
+        job = json.dumps({"tests": area, "results": results, "seconds": seconds})
+        environment = {**os.environ, "PYTHONPATH": str(TREE), "STANDFAST_HYPOTHESIS": "mutants"}
+        command = [sys.executable, "-m", "tests.mutant_runs", job]
+        if subprocess.run(command, cwd=TREE, env=environment, check=False).returncode:
+            raise SystemExit("nothing is changed yet, and the tests fail")
 
 
 def read(module: str) -> tuple[list[Mutant], int]:
     """Return the results of a module, and how many changes were not made yet."""
-    from cosmic_ray.work_db import WorkDB, use_db
-    from cosmic_ray.work_item import TestOutcome, WorkerOutcome
-
-    session = _session(module)
-    if not session.exists():
-        return [], 0
-    found = {}
-    with use_db(str(session), WorkDB.Mode.open) as database:
-        for _, result in database.completed_work_items:
-            if result.worker_outcome == WorkerOutcome.NORMAL:
-                is_killed = result.test_outcome != TestOutcome.SURVIVED
-                mutant = of_diff(module, result.diff, is_killed=is_killed)
-                found[mutant.line, mutant.after] = mutant
-        pending = len(list(database.pending_work_items))
-    return [found[each] for each in sorted(found)], pending
+    stored = _stored(module)
+    before = stored.get("source", "").splitlines()
+    found = [
+        Mutant(
+            module,
+            each["begin"] + 1,
+            " ".join(line.strip() for line in before[each["begin"] : each["end"]]),
+            " ".join(line.strip() for line in each["lines"]),
+            is_killed=bool(each["result"]["killer"]),
+        )
+        for each in stored.get("mutants", ())
+        if each["result"]
+    ]
+    found.sort(key=lambda each: (each.line, each.after))
+    return found, len(stored.get("mutants", ())) - len(found)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the changes not made yet, print the results; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("paths", nargs="*", help=f"modules or folders of {', '.join(AREAS)}")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="processor time of the tests with one change"
+    )
     parser.add_argument("--report", action="store_true", help="only tell what is found already")
     parsed = parser.parse_args(arguments)
     sys.path.append(str(PACKAGES))
@@ -355,17 +332,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     HOME.mkdir(parents=True, exist_ok=True)
     try:
         if not parsed.report:
-            copy_tree()
-            for module, area in chosen.items():
-                print(f"{module} ...", flush=True)
-                run(module, area)
+            run(chosen, parsed.seconds)
     except KeyboardInterrupt:
         print("interrupted: the same command goes on from here", flush=True)
     results = {module: read(module) for module in chosen}
     scores = [score(module, found, pending, EQUIVALENT) for module, (found, pending) in results.items()]
     needless = left_over(scores, (each for found, _ in results.values() for each in found), EQUIVALENT)
     print("\n".join((told(scores), *needless)))
-    return 1 if needless else 0
+    return status(scores, needless)
 
 
 if __name__ == "__main__":

@@ -2,31 +2,76 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
-from tests.mutants import AREAS, Mutant, left_over, modules, never_noticed, of_diff, score, told
+from tests.mutant_runs import differing
+from tests.mutants import (
+    AREAS,
+    Mutant,
+    change,
+    left_over,
+    modules,
+    never_noticed,
+    score,
+    statement,
+    status,
+    told,
+)
 
-DIFF = """\
---- mutation diff ---
---- a/m.py
-+++ b/m.py
-@@ -10,7 +10,7 @@
-
-     here = 1
--    if here < there:
-+    if here <= there:
-         return
+SOURCE = """\
+def f(here, there):
+    if (
+        here < there
+    ):
+        return [
+            1,
+        ]
+    try:
+        g()
+    except KeyError:
+        pass
 """
 KILLED = Mutant("m.py", 1, "x = 1", "x = 2", is_killed=True)
-SURVIVOR = of_diff("m.py", DIFF, is_killed=False)
+SURVIVOR = Mutant("m.py", 12, "if here < there:", "if here <= there:", is_killed=False)
 
 
 def test_a_change_is_reported_with_its_line_and_what_was_there() -> None:
-    assert Mutant("m.py", 12, "if here < there:", "if here <= there:", is_killed=False) == SURVIVOR
     said = told([score("m.py", [KILLED, SURVIVOR], 3, ())]).splitlines()
     assert said[:3] == ["m.py:12", "  - if here < there:", "  + if here <= there:"]
     assert said[-1].split() == ["m.py", "50%", "1", "1", "0", "3"]
     assert score("m.py", [], 0, ()).percent == "-", "nothing was tried"
+
+
+def test_a_change_is_the_lines_that_differ_and_its_tests_are_those_of_the_statement() -> None:
+    assert change(SOURCE, SOURCE.replace("<", "<=")) == {
+        "begin": 2,
+        "end": 3,
+        "lines": ["        here <= there"],
+    }
+    assert [statement(ast.parse(SOURCE), line) for line in (3, 6, 10)] == [
+        range(2, 5),
+        range(5, 8),
+        range(10, 11),
+    ]
+
+
+def test_a_change_is_made_in_the_functions_that_differ_and_not_in_code_that_an_import_executes() -> None:
+    before, *after = (
+        compile(f"x = {x}\nclass C:\n    def f(self):\n        return {y}\n", "m.py", "exec")
+        for x, y in ((1, 2), (1, 3), (0, 2))
+    )
+    ((one, other),) = differing(before, after[0])
+    assert (one.co_name, other.co_consts) == ("f", (None, 3))
+    with pytest.raises(ValueError, match="import"):
+        list(differing(before, after[1]))
+
+
+def test_a_run_fails_while_a_survivor_is_not_judged() -> None:
+    for survivors, judged, expected in (([], (), 0), ([SURVIVOR], (), 1), ([SURVIVOR], (SURVIVOR.key,), 0)):
+        assert status([score("m.py", [KILLED, *survivors], 0, judged)], []) == expected
+    assert status([score("m.py", [KILLED], 0, ())], ["no such survivor"]) == 1
 
 
 def test_an_equivalent_change_counts_neither_way_and_is_missed_when_it_is_gone() -> None:
