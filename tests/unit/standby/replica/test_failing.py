@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from standby.api import ValueRefused
 from standby.replica.failing import (
     Clear,
     CodeError,
@@ -134,6 +135,7 @@ def test_halves_are_not_reported_as_failures_of_replicas() -> None:
     # A good half moves the offset, and the next replica need not begin to count again.
     moved = suspect.reached(60)
     assert (moved.failures, moved.tries, moved.bad, moved.is_proven) == (3, 0, 125, False)
+    assert (moved.reach, WHOLE.reach) == (125, 18)
     # Past the bad part nothing is held against it.
     assert suspect.reached(125).reported("here") is None
 
@@ -158,6 +160,8 @@ def test_what_a_new_active_begins_with() -> None:
     crashed = suspect_at_start(SKIP, InputFailures(0, 5, "lost"), 0)
     assert crashed is not None
     assert crashed.next(SKIP) == RunAlone(2_500)
+    assert crashed.reached(2_500).next(SKIP) == RunAlone(3_750)
+    assert crashed.reached(crashed.end).reported("here") is None
     assert crashed.failed(0, 2_500, ERROR, SKIP).next(SKIP) == RunAlone(1_250)
 
 
@@ -169,6 +173,10 @@ def test_after_an_end_that_may_have_been_its_own_a_task_is_run_alone(policy: Err
     assert suspect is not None
     at_once = policy.batch_max if policy is SKIP else policy.batch_max >> 4
     assert suspect.next(policy) == RunAlone(7 + at_once)
+    small = replace(policy, batch_max=1)
+    suspect = suspect_at_start(small, apart, 7)
+    assert suspect is not None
+    assert suspect.next(small) == RunAlone(8)
     assert suspect.reported("here") is None, "nothing has failed"
     assert suspect.reached(7 + policy.batch_max).next(policy) == Clear()
     # From then on parts of it are run, which are smaller with each end.
@@ -184,6 +192,11 @@ def test_what_is_too_much_is_tried_with_less_and_counts_as_poison_only_alone(pol
         policy = replace(policy, attempts=attempts)
         error = CodeError("TooMuch", "", of=of)
         suspect = suspect_after(None, 0, 1_000).failed(0, 1_000, error, policy)
+        less = (RunAlone(125), False) if of is FailureOf.TIME else (RunAlone(500), True)
+        assert (suspect.next(policy), suspect.is_proven) == less, of
+        pair = suspect_after(None, 0, 2).failed(0, 2, error, policy)
+        told = 0 if attempts == 1 else 1
+        assert (pair.next(policy), pair.tries, pair.failures) == (RunAlone(1), 0, told), of
         while isinstance(move := suspect.next(policy), RunAlone):
             if suspect.start <= bad < move.until:
                 suspect = suspect.failed(suspect.start, move.until, error, policy)
@@ -245,12 +258,13 @@ def test_what_ends_processes_is_found_in_as_many_ends_as_a_batch_has_halves(
 
 def test_of_several_inputs_nothing_is_given_up_before_it_is_known_of_which_it_is() -> None:
     several = replace(SKIP, topics=("a", "b"))
-    unknown = suspect_at_start(several, InputFailures(7, 17, "lost"), 7)
-    assert unknown is not None
-    assert unknown.next(several) == RunAlone(8)
+    for count in (17, 18):
+        unknown = suspect_at_start(several, InputFailures(7, count, "lost"), 7)
+        assert unknown is not None
+        assert (unknown.next(several), unknown.reached(8).next(several)) == (RunAlone(8), Clear()), count
     known = suspect_at_start(several, InputFailures(7, 17, "lost", "b"), 7)
     assert known is not None
-    assert known.next(several) == GiveUp(7)
+    assert (known.next(several), known.reached(8).next(several)) == (GiveUp(7), Clear())
 
 
 def test_the_limit_is_per_hour() -> None:
@@ -285,6 +299,12 @@ def test_an_error_is_its_type_and_first_line() -> None:
     ):
         assert str(code_error(error)) == text
     assert len(code_error(ValueError("x" * 10_000)).message) == 500
+    kinds = (
+        (ValueError(), FailureOf.CODE),
+        (MemoryError(), FailureOf.MEMORY),
+        (ValueRefused(), FailureOf.VALUE),
+    )
+    assert [code_error(error).of for error, _ in kinds] == [of for _, of in kinds]
 
 
 def test_the_policy_comes_from_the_keys() -> None:
@@ -295,6 +315,7 @@ def test_the_policy_comes_from_the_keys() -> None:
         "task.dead.letter": "dead",
     }
     assert error_policy(job_config(flat)) == ErrorPolicy("fail", 5, -1, 9, ("in",))
+    assert error_policy(job_config({**flat, "task.inputs": "a,b"})).batch_max == 18
     # A topic that is named, but not asked for, gets nothing.
     assert error_policy(job_config({**flat, "task.on.error": "skip"})).dead_letter == ""
     assert error_policy(job_config({**flat, "task.on.error": "dead-letter"})).dead_letter == "dead"
@@ -310,3 +331,15 @@ def test_a_dead_letter_of_a_dead_letter_keeps_both_stories() -> None:
     assert headers[:2] == [("standfast-offset", b"3"), ("h", None)]
     assert ("standfast-offset", b"7") in headers[2:]
     assert ("standfast-epoch", b"12") in headers[2:]
+
+
+def test_a_short_dead_letter_has_the_beginning_of_key_and_value_and_no_headers_but_ours() -> None:
+    for key, value, lengths in ((b"k" * 2_000, b"v" * 3_000, (2_000, 3_000)), (None, None, (0, 0))):
+        record = InputRecord(7, key, value, (("h", b"1"),))
+        letter = dead_letter(record, FailedAt("in", TASK, 12), 3, ERROR, SKIP, is_short=True)
+        assert (letter.key, letter.value) == (key and key[:1_024], value and value[:1_024])
+        told = "key of {} bytes, value of {} bytes, 1 headers".format(*lengths)
+        assert letter.headers is not None
+        headers = list(letter.headers)
+        assert ("standfast-truncated", told.encode()) in headers
+        assert ("h", b"1") not in headers
