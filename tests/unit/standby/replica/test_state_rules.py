@@ -27,10 +27,12 @@ from standby.replica.claim import (
     is_committed,
     settled_offsets,
 )
-from standby.replica.store.keys import POSITION, prefix, split
+from standby.replica.store.keys import POSITION, is_own, prefix, split
 from standby.replica.store.origin import (
+    BeginningLost,
     Origin,
     Position,
+    check_beginning,
     check_state,
     decode_origin,
     decode_position,
@@ -48,7 +50,8 @@ names = st.from_regex(r"\A[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
 
 @given(names, st.binary())
 def test_a_key_splits_into_what_it_was_made_of(store: str, key: bytes) -> None:
-    assert split(prefix(store) + key) == (store, key)
+    for name in (store, "n" * 64):
+        assert split(prefix(name) + key) == (name, key)
 
 
 @given(st.tuples(names, st.binary()), st.tuples(names, st.binary()))
@@ -57,11 +60,11 @@ def test_different_keys_of_different_stores_never_meet(
 ) -> None:
     keys = {prefix(store) + key for store, key in (one, two)}
     assert len(keys) == len({one, two})
-    assert POSITION not in keys
+    assert [is_own(each) for each in (POSITION, *keys)] == [True, *(False for _ in keys)]
 
 
 def test_what_is_no_key_of_a_store_is_refused() -> None:
-    for key in (b"", POSITION, b"\x05abc", b"\x41" + b"a" * 80, b"\x02\xff\xfe"):
+    for key in (b"", POSITION, b"\x05abc", b"\x03ab", b"\x41" + b"a" * 80, b"\x02\xff\xfe"):
         with case(key), pytest.raises(CorruptState):
             split(key)
 
@@ -76,6 +79,9 @@ def test_a_side_file_is_read_as_it_was_written() -> None:
     written = ORIGIN.at(Position(12, NOW))
     assert decode_origin(written.encode()) == written
     assert written.task == TASK
+    # Files of before are read, too: of this format, and at the beginning until the first flush.
+    content = json.loads(ORIGIN.encode())
+    assert [content[each] for each in ("format", "offset", "caught_up_ms")] == [1, 0, 0]
 
 
 def test_a_broken_position_or_side_file_is_corrupt() -> None:
@@ -96,7 +102,8 @@ def test_a_broken_position_or_side_file_is_corrupt() -> None:
 
 def test_state_that_does_not_fit_is_refused_with_the_reason() -> None:
     fits = Position(100, NOW)
-    check_state(ORIGIN.at(Position(90, NOW)), ORIGIN, fits, 100, NOW)
+    for flushed in (90, 100):
+        check_state(ORIGIN.at(Position(flushed, NOW)), ORIGIN, fits, 100, NOW)
     for found, position, end, reason in (
         (replace(ORIGIN, run="other"), fits, 100, "of run other"),
         (replace(ORIGIN, topic_id="other"), fits, 100, "of topic_id other"),
@@ -104,16 +111,23 @@ def test_state_that_does_not_fit_is_refused_with_the_reason() -> None:
         (ORIGIN, None, 100, "no position"),
         (replace(ORIGIN, offset=101), fits, 200, "although 101 was flushed"),
         (ORIGIN, Position(101, NOW), 100, "past the changelog's end"),
-        (ORIGIN, Position(100, NOW - 80_000_000), 100, "too long"),
+        (ORIGIN, Position(100, NOW - 80_000_000), 100, "up 80000000 ms ago, which is too long"),
     ):
         with case(reason), pytest.raises(CorruptState, match=reason):
             check_state(found, ORIGIN, position, end, NOW)
 
 
+def test_an_empty_state_needs_the_changelog_from_its_beginning() -> None:
+    check_beginning(ORIGIN, 0)
+    with pytest.raises(BeginningLost, match="begins at offset 1,"):
+        check_beginning(ORIGIN, 1)
+
+
 def test_old_is_judged_with_a_margin_before_tombstones_go() -> None:
-    retention = 100_000
-    assert not is_too_old(NOW - 90_000, retention, NOW)
-    assert is_too_old(NOW - 90_001, retention, NOW)
+    # The margin is a tenth, and at least five seconds.
+    for retention, most in ((100_000, 90_000), (20_000, 15_000)):
+        assert not is_too_old(NOW - most, retention, NOW)
+        assert is_too_old(NOW - most - 1, retention, NOW)
 
 
 def test_only_the_named_copy_at_its_epoch_may_go_on() -> None:
@@ -143,6 +157,7 @@ def test_the_claim_carries_epoch_and_run_and_foreign_offset_metadata_is_loud() -
     assert json.loads(claim_text(9, "r-1")) == {"epoch": 9, "run": "r-1"}
     assert json.loads(claim_text(9, "r-1", 12)) == {"epoch": 9, "run": "r-1", "batch": 12}
     assert epoch_in(claim_text(9, "r-1", 12)) == 9
+    assert epoch_in("") == 0
     for metadata in ("x", "{}", '{"epoch": "4"}', '{"epoch": true}', "[1]", "3"):
         with case(metadata), pytest.raises(BadConfiguration, match="not ours"):
             epoch_in(metadata)

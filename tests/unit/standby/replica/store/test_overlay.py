@@ -8,8 +8,8 @@ import pytest
 
 from standby.errors import BadConfiguration
 from standby.replica.store.keys import prefix
-from standby.replica.store.overlay import BatchState, Emitted, Outbox
-from standby.replica.store.scan import ScanPage
+from standby.replica.store.overlay import BatchState, Emitted, Outbox, Postponed, StoreOverlay
+from standby.replica.store.scan import ScanPage, SortedWrites
 from tests.cases import case
 from tests.fakes.task_state import TaskState
 
@@ -71,6 +71,15 @@ def test_when_the_batch_is_over_its_stores_and_scans_are_of_no_use() -> None:
     assert state.changes == {prefix("s") + b"k": b"v"}
 
 
+def test_rows_are_postponed_only_if_the_caller_handles_it() -> None:
+    with pytest.raises(Postponed) as raised:
+        StoreOverlay("s", committed(), {}, SortedWrites({}), may_postpone=True).postpone(3, {b"k": b"v"})
+    assert (raised.value.row, raised.value.notes) == (3, {prefix("s") + b"k": b"v"})
+    store = BatchState(["s"], committed())["s"]
+    assert isinstance(store, StoreOverlay)
+    store.postpone(3, {})
+
+
 def test_only_bytes_are_taken_and_sent_out() -> None:
     state, out = BatchState(["s"], committed()), Outbox(["one"])
     keyed: list[Any] = [("k", b"v"), (b"k", "v")]
@@ -120,3 +129,6 @@ def test_headers_and_times_that_no_record_can_have_are_refused_where_they_are_em
     with pytest.raises(TypeError, match="whole number, not float"):
         out.emit(b"k", b"v", timestamp_ms=1.5)  # type: ignore[arg-type]
     assert out.records == []
+    for time_ms in (1, (1 << 63) - 1):
+        out.emit(b"k", b"v", timestamp_ms=time_ms)
+    assert [each.timestamp_ms for each in out.records] == [1, (1 << 63) - 1]

@@ -23,6 +23,9 @@ MANIFEST = Manifest("lease", ORIGIN, Role.STANDBY, 4, (A, B, C))
 def test_a_manifest_arrives_as_it_was_sent() -> None:
     assert decode_manifest(b"   " + MANIFEST.encode()) == MANIFEST
     assert MANIFEST.total_bytes == 6
+    assert json.loads(MANIFEST.encode())["format"] == 1, "containers of other releases read it"
+    empty = replace(MANIFEST, files=(replace(A, size=0),))
+    assert decode_manifest(empty.encode()) == empty
 
 
 def test_what_is_no_manifest_or_was_cut_short_is_refused() -> None:
