@@ -101,12 +101,12 @@ class Closing:
 
     code: int
     reason: str
+    purge: bool
+    """Whether the jobs are deleted, so that their state is removed from this host's disks."""
     until_ms: int | None = None
     """When the process ends in any case; None: the next turn sets it."""
     in_time: bool | None = None
     """Whether the kernel closed everything in time; None: it is still closing."""
-    purge: bool = False
-    """Whether the jobs are deleted, so that their state is removed from this host's disks."""
 
 
 @dataclass(frozen=True, slots=True)

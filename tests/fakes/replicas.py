@@ -36,6 +36,8 @@ class FakeReplicas:
         self.broken: str | None = None
         self.revisions: Mapping[str, int] = {}
         self.applied: list[tuple[Wanted, ...]] = []
+        #: Within how many seconds, and whether by a daemon thread.
+        self.closed_by: tuple[float, bool] | None = None
 
     def obey(self, assignment: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
         self.applied.append(assignment)
@@ -67,6 +69,7 @@ class FakeReplicas:
 
     def close(self, deadline_seconds: float) -> bool:
         """Close at once, unless one never does."""
+        self.closed_by = (deadline_seconds, threading.current_thread().daemon)
         in_time = all(each.task.partition != NEVER_CLOSES for each in self._statuses)
         if not in_time:
             self._never.wait(deadline_seconds)

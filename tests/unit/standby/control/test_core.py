@@ -40,7 +40,7 @@ from standby.control.events import (
     StreamConnected,
     Terminated,
 )
-from standby.control.state import ControlPolicy, ControlState, Stream, hello
+from standby.control.state import ControlPolicy, ControlState, NoStream, Stream, hello, is_in_sync
 from standby.control.turn import due_in_ms
 from standby.shared import exits
 from standby.shared.model import (
@@ -84,6 +84,7 @@ class Played:
         self.is_warm = False
         self.broken: str | None = None
         self.revisions: Mapping[str, int] = {}
+        self.warnings: list[str] = []
 
     @property
     def stream(self) -> Stream:
@@ -96,6 +97,7 @@ class Played:
         for event in events:
             self.state, effects = step(self.state, event)
             owed.extend(each for each in effects if not isinstance(each, WriteLog))
+            self.warnings += [each.text for each in effects if isinstance(each, WriteLog) and each.is_warning]
         return owed
 
     def turn(self, *events: ControlEvent, after_ms: int = 10) -> list[ControlEffect]:
@@ -535,3 +537,75 @@ def test_it_waits_no_longer_than_its_time_out_and_not_at_all_when_it_is_asked_ag
         played = of_pool()
         played.turn(Terminated("SIGTERM"))
         assert CloseReplicas in kinds(played.turn(event))
+
+
+def test_the_log_says_once_what_has_changed_and_warns_of_what_is_wrong() -> None:
+    played = led()
+    active = assign(replicas=(Wanted(REPLICA, Role.ACTIVE, 5),), number=2)
+    events: list[tuple[ControlEvent, str, bool]] = [
+        (LeaderChanged(LEADER), "", False),
+        (LeaderChanged(None), "leader: none", False),
+        (LeaderChanged(LEADER), f"leader: {LEADER}", False),
+        (AssignmentReceived(1, assign()), "assignment 1 of controller epoch 3: nothing", False),
+        (AssignmentReceived(1, assign()), "", False),
+        (AssignmentReceived(1, active), f"assignment 2 of controller epoch 3: {REPLICA} active at 5", False),
+        (AssignmentReceived(1, assign(4, number=2)), "assignment 2 of controller epoch 4: nothing", False),
+        (AssignmentReceived(1, assign(4, 6)), "refused: assignment 1 for incarnation 6, but this is 7", True),
+        (SessionLost(), "ZooKeeper: session lost, the registration with it", True),
+        (RegistrationFailed("no"), "registration failed: no", True),
+    ]
+    for event, text, is_warning in events:
+        played.state, effects = step(played.state, event)
+        logged = [each for each in effects if isinstance(each, WriteLog)]
+        assert logged == ([WriteLog(text, is_warning)] if text else []), event
+
+
+def test_a_back_off_begins_anew_with_a_new_leader_and_with_anything_heard() -> None:
+    played = led()
+    played.turn(LeaderChanged(ANOTHER))
+    assert played.stream.attempt == 0
+    played.state = replace(played.state, epoch=9, link=replace(played.stream, attempt=3))
+    played.hear(ExitReceived(2, Exit(8, "old")))
+    assert played.stream.attempt == 0
+
+
+def test_what_does_not_come_in_time_is_a_warning() -> None:
+    for played, event, after_ms, warning in (
+        (registered(), LeaderMoved(), POLICY.orphan_timeout_ms, "no leader for 10000 ms"),
+        (registered(), LeaderChanged(LEADER), POLICY.connect_timeout_ms, "no connection to"),
+        (of_pool(), Terminated("SIGTERM"), 5_000, "no order to exit came within 5000 ms"),
+    ):
+        played.turn(event, after_ms=0)
+        played.turns(after_ms)
+        assert [warning in each for each in played.warnings] == [True], warning
+
+
+def test_each_attempt_in_vain_doubles_the_back_off() -> None:
+    without = registered()
+    unanswered = registered()
+    unanswered.turn(LeaderChanged(LEADER))
+    unanswered.turns(POLICY.connect_timeout_ms)
+    wait_ms = round(POLICY.backoff_least_ms * 0.75)
+    for played in (without, unanswered):
+        assert played.state.link == NoStream(1, played.now_ms + wait_ms)
+        assert due_in_ms(played.state, played.now_ms + wait_ms + 1) == 0
+    without.turn(after_ms=wait_ms)
+    assert without.state.link == NoStream(2, without.now_ms + round(POLICY.backoff_least_ms * 1.5))
+
+
+def test_a_container_quits_once() -> None:
+    played = led()
+    played.turn(Terminated("SIGTERM"))
+    assert Quit(exits.ORDERLY, "SIGTERM received") in played.turn(ReplicasClosed(True))
+    assert (played.turn(), played.warnings) == ([], [])
+
+
+def test_a_lag_below_the_bound_is_in_sync_and_an_unknown_one_neither() -> None:
+    found = [is_in_sync(status(lag_ms=each), 2_000) for each in (1_999, 2_000, None)]
+    assert found == [True, False, None]
+
+
+def test_nothing_is_known_or_asked_for_at_first() -> None:
+    first = ControlState(IDENTITY, POLICY)
+    assert (first.is_session_up, first.is_leader_unread, first.is_warm) == (False, False, False)
+    assert (first.epoch, first.link) == (0, NoStream(0, None))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
-from standby.control.effects import OpenStream
+import pytest
+
+from standby.control.effects import OpenStream, WriteLog
 from standby.control.events import (
     AssignmentReceived,
     ControlEvent,
@@ -16,9 +20,9 @@ from standby.control.events import (
     StreamConnected,
     Terminated,
 )
-from standby.control.loop import ControlLoop
+from standby.control.loop import TICK_SECONDS, ControlLoop
 from standby.control.ports import OpenedStream, Ports, PostEvent
-from standby.control.state import ControlPolicy, ControlState
+from standby.control.state import ControlPolicy, ControlState, NoStream
 from standby.shared import exits
 from standby.shared.clock import REAL, Clock
 from standby.shared.model import Leftover, Phase, ReplicaId, Role, TaskId, Wanted
@@ -46,7 +50,7 @@ class FakeStream:
         self.sent.append(report)
 
     def finish(self, timeout_seconds: float) -> None:
-        self.is_finished = True
+        self.is_finished = timeout_seconds > 0
 
     def drop(self) -> None:
         self.is_dropped = True
@@ -83,7 +87,7 @@ class Surrounded:
         self.inbox.post(LeaderChanged(ControllerRecord("a", "h", 5, 1)))
 
     def leave(self, timeout_seconds: float) -> None:
-        self.has_left = True
+        self.has_left = timeout_seconds > 0
 
     def connect(self, order: OpenStream, post: PostEvent) -> OpenedStream:
         stream = FakeStream(order)
@@ -128,6 +132,9 @@ def test_an_order_is_obeyed_before_it_is_reported_and_a_broken_stream_dropped_be
     second = world.stream(2)
     assert first.is_dropped
     assert [each.phase for each in second.order.hello.replicas] == [Phase.ACTIVE]
+    turns = world.loop.turns
+    world.loop.turn(0)
+    assert world.loop.turns == turns + 1
 
 
 def test_disks_that_cannot_be_read_hold_nothing_up() -> None:
@@ -151,6 +158,7 @@ def test_disks_that_do_not_answer_do_not_hold_the_loop_up() -> None:
     for _ in range(5):
         world.loop.turn(LOOK_SECONDS)
     assert not world.streams
+    assert [each.daemon for each in threading.enumerate() if each.name == "leftovers"] == [True]
     answer.set()
     assert world.stream(1).order.hello.leftovers == LEFT
 
@@ -179,6 +187,41 @@ def test_the_exit_code_says_how_it_ended() -> None:
         world.order(partition)
         world.inbox.post(Terminated("SIGTERM"))
         assert run_to_the_end(world) == code
+        if code != exits.BROKEN:
+            assert world.replicas.closed_by == (0.05, True), "a thread that hangs does not keep the process"
         world.loop.leave()
         assert stream.is_finished
         assert world.has_left
+
+
+def test_a_warning_is_logged_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for is_warning in (True, False):
+        Surrounded().loop._perform(WriteLog("text", is_warning))
+    assert [each.levelno for each in caplog.records] == [logging.WARNING, logging.INFO]
+
+
+def test_it_runs_until_all_is_closed_and_says_whether_that_went_well() -> None:
+    def fails(deadline_seconds: float) -> bool:
+        raise OSError("no such device")
+
+    for close, code in ((None, exits.ORDERLY), (fails, exits.UNCLEAN)):
+        world = Surrounded()
+        if close is not None:
+            world.replicas.close = close  # type: ignore[method-assign]
+        world.inbox.post(Terminated("SIGTERM"))
+        assert world.loop.run().code == code
+
+
+def test_an_idle_loop_pauses_until_the_next_deadline() -> None:
+    clock = held()
+    world = Surrounded(clock=clock)
+    now_ms = clock.monotonic_ms()
+    for retry_at_ms, seconds in (
+        (now_ms + 50, 0.05),
+        (now_ms + 500, TICK_SECONDS),
+        (now_ms, TICK_SECONDS),
+        (None, TICK_SECONDS),
+    ):
+        world.loop._state = replace(world.loop.state, link=NoStream(1, retry_at_ms))
+        assert world.loop._pause_seconds() == seconds, retry_at_ms
