@@ -50,6 +50,7 @@ AREAS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/property/test_grouping.py",
         "tests/property/test_planner.py",
     ),
+    "appmaster/planning/invariants.py": ("tests/unit/appmaster/planning/test_invariants.py",),
 }
 
 #: The changes that are made. Of the changes of an operator, the nearest and the opposite one are enough:
