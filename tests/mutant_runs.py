@@ -307,8 +307,11 @@ class Area:
         lines = self._lines[file]
         return set().union(*(lines.get(line, ()) for line in range(*mutant["statement"])))
 
-    def _ordered(self, tests: Iterable[str]) -> list[str]:
-        return sorted(tests, key=lambda each: self._seconds[each] / (1 + self._kills[each]))
+    def _ordered(self, tests: Iterable[str], mutant: dict[str, Any]) -> list[str]:
+        """Return the tests in the order in which they run, first the one that detected the change before."""
+        before = (mutant["result"] or {}).get("killer")
+        costs = {each: self._seconds[each] / (1 + self._kills[each]) for each in tests}
+        return sorted(tests, key=lambda each: (each != before, costs[each]))
 
     def _cut(self, tests: Sequence[str]) -> list[str]:
         """Return the first tests, for as many seconds as a change may take."""
@@ -323,7 +326,7 @@ class Area:
     ) -> Iterator[tuple[float, Callable[[], str], Callable[[str], None]]]:
         gc.freeze()
         for file, mutant in todo:
-            every = self._ordered(self._executing(file, mutant))
+            every = self._ordered(self._executing(file, mutant), mutant)
             tests = self._cut(every)
             stored = self._files[file]
 
@@ -339,7 +342,7 @@ class Area:
     ) -> tuple[float, Callable[[], str], Callable[[str], None]]:
         stored = self._files[file]
         near = set().union(*self._lines[file].values()) - {""}
-        every = [*self._ordered(near), *self._ordered(set(self._seconds) - near)]
+        every = [*self._ordered(near, mutant), *self._ordered(set(self._seconds) - near, mutant)]
         tests = self._cut(every)
 
         def code() -> str:
