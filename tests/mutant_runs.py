@@ -265,12 +265,14 @@ class Area:
         return int(any(self._todo()))
 
     def _todo(self) -> list[tuple[str, dict[str, Any]]]:
-        return [
+        """Return the changes to make, those that a test has detected before last."""
+        found = [
             (file, mutant)
             for file, stored in self._files.items()
             for mutant in stored["mutants"]
             if not self._is_valid(stored["source"], mutant["result"])
         ]
+        return sorted(found, key=lambda each: bool((each[1]["result"] or {}).get("killer")))
 
     def _read_facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads(self._facts.read_text("utf-8")) if self._facts.exists() else {}
