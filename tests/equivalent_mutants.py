@@ -2,39 +2,205 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 _CLAIM: Final = "standby/replica/claim.py"
-
+_CORE: Final = "standby/control/core.py"
+_LOOP: Final = "standby/control/loop.py"
+_STATE: Final = "standby/control/state.py"
+_FAILING: Final = "standby/replica/failing.py"
 _LAG: Final = "standby/replica/lag.py"
+_KEYS: Final = "standby/replica/store/keys.py"
+_ORIGIN: Final = "standby/replica/store/origin.py"
+_OVERLAY: Final = "standby/replica/store/overlay.py"
+_SCAN: Final = "standby/replica/store/scan.py"
 
-_SHOWN: Final = "how much of a value that is not ours is shown is no rule"
+_FOREIGN: Final = (
+    'f"the committed offset has metadata that is not ours, {metadata[:80]!r}: another client commits with "'
+)
+
+#: Why → module, line before, lines after.
+_BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
+    "how much of a value that is not ours is shown is no rule": [
+        (module, line, tuple(line.replace(f":{length}]", f": {each}]") for each in (length - 1, length + 1)))
+        for module, length, line in (
+            (_CLAIM, 80, 'raise CorruptState(f"{value[:80]!r} is no commit record") from error'),
+            (
+                _CLAIM,
+                80,
+                _FOREIGN,
+            ),
+            (_KEYS, 32, 'raise CorruptState(f"{key[:32]!r} is no key of a store")'),
+            (_KEYS, 32, 'raise CorruptState(f"{key[:32]!r} is no key of a store") from error'),
+        )
+    ],
+    "where nothing is committed nothing is newer: an epoch is 1 or more": [
+        (
+            _CLAIM,
+            "newest = max(claimed, default=0)",
+            ("newest = max(claimed, default= -1)", "newest = max(claimed, default= 1)"),
+        ),
+    ],
+    "from how many records or bytes on a transaction is large is no rule": [
+        (
+            _FAILING,
+            "LARGE_RECORDS: Final = 50_000",
+            ("LARGE_RECORDS: Final = 49999", "LARGE_RECORDS: Final = 50001"),
+        ),
+        (
+            _FAILING,
+            "LARGE_BYTES: Final = 16 << 20",
+            tuple(
+                f"LARGE_BYTES: Final = {each}" for each in ("15 << 20", "17 << 20", "16 << 19", "16 << 21")
+            ),
+        ),
+    ],
+    "the second line of a traceback is indented": [
+        (
+            _FAILING,
+            "for line in errortext.worker_traceback(error).splitlines()[1:]:",
+            ("for line in errortext.worker_traceback(error).splitlines()[ 2:]:",),
+        ),
+    ],
+    "the suspect ends after one record": [(_FAILING, "at_once = 1", ("at_once = 2",))],
+    "the bound only keeps the power from overflowing": [
+        (
+            _FAILING,
+            "return min(first_seconds * 2.0 ** min(tries - 1, 16), longest_seconds)",
+            tuple(
+                f"return min(first_seconds * 2.0 ** min(tries - 1, {each}), longest_seconds)"
+                for each in (15, 17)
+            ),
+        ),
+        (
+            "standby/control/turn.py",
+            "longest = min(policy.backoff_most_ms, policy.backoff_least_ms << min(attempt - 1, 16))",
+            tuple(
+                f"longest = min(policy.backoff_most_ms, policy.backoff_least_ms << min(attempt - 1, {each}))"
+                for each in (15, 17)
+            ),
+        ),
+    ],
+    "how many looks are kept or dropped is no rule": [
+        (_LAG, "_SAMPLES: Final = 64", ("_SAMPLES: Final = 63", "_SAMPLES: Final = 65")),
+        (_LAG, "self._stride *= 2", ("self._stride *= 3",)),
+    ],
+    "the first look sets both": [
+        (_LAG, "self._stride = 1", ("self._stride = 0", "self._stride = 2")),
+        (_LAG, "self._looks = 0", ("self._looks = -1", "self._looks = 1")),
+    ],
+    "of two equal times either is the earlier one": [
+        (
+            _LAG,
+            "if newest is not None and at_ms < newest:",
+            ("if newest is not None and at_ms <= newest:",),
+        ),
+    ],
+    "an empty key is refused with any length": [
+        (
+            _KEYS,
+            "length = key[0] if key else 0",
+            ("length = key[0] if key else -1", "length = key[0] if key else 1"),
+        ),
+    ],
+    "the layout of the file is no rule": [
+        (
+            _ORIGIN,
+            'return json.dumps(asdict(self), indent=1).encode() + b"\\n"',
+            tuple(f'return json.dumps(asdict(self), indent= {each}).encode() + b"\\n"' for each in (0, 2)),
+        ),
+    ],
+    "one key has one value": [
+        (_OVERLAY, "return self._reads.get_many((full,))[0]", ("return self._reads.get_many((full,))[ -1]",)),
+    ],
+    "nothing lies between equal keys": [
+        (
+            _OVERLAY,
+            "own = self._order.between(start, stop) if start < stop else []",
+            ("own = self._order.between(start, stop) if start <= stop else []",),
+        ),
+        (_SCAN, "limit, is_last = _FIRST, start >= stop", ("limit, is_last = _FIRST, start > stop",)),
+    ],
+    "the only caller names the direction": [
+        (
+            module,
+            "def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> ScanPage:",
+            ("def page(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = True) -> ScanPage:",),
+        )
+        for module in (_OVERLAY, _SCAN)
+    ],
+    "both times have passed": [
+        (
+            _CORE,
+            line,
+            tuple(line.replace("(0, 0)", f"(0, {each})") for each in (-1, 1)),
+        )
+        for line in (
+            "return replace(known, link=NoStream(0, 0)), notes",
+            "dropped = replace(state, link=NoStream(0, 0))",
+        )
+    ],
+    "to wait for a millisecond is not to wait": [
+        (
+            _CORE,
+            "waits = state.policy.leave_timeout_ms > 0 and state.leaving is None and state.closing is None",
+            (
+                "waits = state.policy.leave_timeout_ms > 1 and state.leaving is None and state.closing is None",
+            ),
+        ),
+    ],
+    "only a change of it counts": [
+        (
+            _STATE,
+            "return state.is_warm, state.revisions, state.leaving is not None, reported",
+            ("return state.is_warm, state.revisions, state.leaving is None, reported",),
+        ),
+    ],
+    "how long an orderly end may take is no rule": [
+        (_LOOP, "_FINISH_SECONDS: Final = 0.5", ("_FINISH_SECONDS: Final = 1.5",)),
+        (_LOOP, "_LEAVE_SECONDS: Final = 1.0", ("_LEAVE_SECONDS: Final = 2.0",)),
+    ],
+    "a millisecond more or less is no rule": [
+        (_STATE, "backoff_least_ms: int = 50", ("backoff_least_ms: int = 49", "backoff_least_ms: int = 51")),
+        (
+            _STATE,
+            "backoff_most_ms: int = 2_000",
+            ("backoff_most_ms: int = 1999", "backoff_most_ms: int = 2001"),
+        ),
+        (_STATE, "stall_ms: int = 1_000", ("stall_ms: int = 1001",)),
+        (_STATE, "leave_timeout_ms: int = 0", ("leave_timeout_ms: int = -1",)),
+    ],
+    "the first report is due because nothing was sent": [
+        (_STATE, "sent_number: int = 0", ("sent_number: int = -1", "sent_number: int = 1")),
+        (_STATE, "sent_at_ms: int = 0", ("sent_at_ms: int = -1", "sent_at_ms: int = 1")),
+    ],
+    "only the difference of two counts is used": [
+        (_LOOP, "self._turns = 0", ("self._turns = -1", "self._turns = 1")),
+    ],
+    "the size of pages is no rule": [
+        (
+            _SCAN,
+            "is_last, limit = page.is_last, min(_LARGEST, 8 * limit)",
+            tuple(f"is_last, limit = page.is_last, min(_LARGEST, {each} * limit)" for each in (7, 9)),
+        ),
+        (_SCAN, "_FIRST: Final = 16", ("_FIRST: Final = 15", "_FIRST: Final = 17")),
+        (_SCAN, "_LARGEST: Final = 1_024", ("_LARGEST: Final = 1023", "_LARGEST: Final = 1025")),
+        (_SCAN, "_FEW: Final = 64", ("_FEW: Final = 63", "_FEW: Final = 65")),
+    ],
+    "keys inserted one by one and keys sorted together have the same order": [
+        (
+            _SCAN,
+            "if len(new) <= _FEW:",
+            ("if len(new) < _FEW:", "if len(new) > _FEW:", "if not len(new) <= _FEW:"),
+        ),
+    ],
+}
 
 #: Module, line before, line after → why the behaviour stays the same.
 EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
-    **{
-        (_CLAIM, line, line.replace(":80]", f": {length}]")): _SHOWN
-        for line in (
-            'raise CorruptState(f"{value[:80]!r} is no commit record") from error',
-            'f"the committed offset has metadata that is not ours, {metadata[:80]!r}: another client commits with "',
-        )
-        for length in (79, 81)
-    },
-    **{
-        (_CLAIM, "newest = max(claimed, default=0)", f"newest = max(claimed, default= {default})"): (
-            "where nothing is committed nothing is newer: an epoch is 1 or more"
-        )
-        for default in (-1, 1)
-    },
-    **{
-        (_LAG, "_SAMPLES: Final = 64", f"_SAMPLES: Final = {samples}"): "how many looks are kept is no rule"
-        for samples in (63, 65)
-    },
-    (_LAG, "self._ends = deque(list(self._ends)[::2])", "self._ends = deque(list(self._ends)[:: 3])"): (
-        "how many looks are dropped is no rule"
-    ),
-    (_LAG, "if newest is not None and at_ms < newest:", "if newest is not None and at_ms <= newest:"): (
-        "of two equal times either is the earlier one"
-    ),
+    (module, before, after): reason
+    for reason, changes in _BY_REASON.items()
+    for module, before, all_after in changes
+    for after in all_after
 }
