@@ -63,6 +63,14 @@ def _containers(view: ClusterView) -> Values:
     return (((presence.value,), states[presence]) for presence in Presence)
 
 
+def _spares(view: ClusterView) -> Values:
+    for job in view.jobs.values():
+        found = view.spares_of(job.name)
+        ready = sum(each.is_warm for each in found)
+        yield (job.name, "ready"), ready
+        yield (job.name, "starting"), len(found) - ready
+
+
 def _cells(view: ClusterView) -> Values:
     states = Counter(each.state for each in view.cells.values())
     return (((state.value,), states[state]) for state in CellState)
@@ -125,6 +133,17 @@ OF_VIEW: Final[tuple[Metric[ClusterView], ...]] = (
         "Containers, by what the leader knows about whether they are alive.",
         ("state",),
         _containers,
+    ),
+    Metric(
+        "standfast_spare_containers",
+        "Spare containers of the job, by whether their pipeline is warm.",
+        ("job", "state"),
+        _spares,
+    ),
+    _of_job(
+        "standfast_wanted_spare_containers",
+        "Spare containers that the job is to have (`job.container.spare.count`).",
+        lambda job: job.policy.spare_count,
     ),
     Metric(
         "standfast_cells",

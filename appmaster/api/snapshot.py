@@ -8,8 +8,8 @@ from typing import Any
 
 from appmaster.planning.jobs.spreading import spread_of
 from appmaster.planning.state.job import PlannerPolicy
-from appmaster.planning.state.model import JobSpec
-from appmaster.planning.state.view import ClusterView
+from appmaster.planning.state.model import JobSpec, Slot, job_of
+from appmaster.planning.state.view import ClusterView, Container
 from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, TaskRecord
 
 
@@ -30,6 +30,11 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "copies": job.model.copies,
                 "containers": job.model.containers or len(job.model.slots),
                 "model_version": job.model.version,
+                "spares": {
+                    "wanted": job.policy.spare_count,
+                    "ready": sum(each.is_warm for each in view.spares_of(job.name)),
+                    "held": len(view.spares_of(job.name)),
+                },
                 "revision": job.revision,
                 "policy": "restart" if job.policy.restarts else "promote",
                 "mixed": job.model.is_mixed,
@@ -52,8 +57,9 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "pid": each.pid,
                 "http_port": each.http_port,
                 "state": each.presence.value,
-                "slot": str(home) if (home := view.home(each.id)) is not None else None,
-                "job": home.processor.job if home is not None else None,
+                "slot": str(slot) if (slot := _slot(view, each)) is not None else None,
+                "job": job_of(slot) if slot is not None else None,
+                "spare": each.is_spare,
                 "replicas": len(view.assigned.get(each.id, ())),
                 "revisions": dict(each.revisions),
                 "warm": each.is_warm,
@@ -117,6 +123,11 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
         "drained": dict(view.drained),
         "settled": not view.unsettled,
     }
+
+
+def _slot(view: ClusterView, container: Container) -> Slot | None:
+    """Return the slot that a container serves, or its slot as a spare one; None if it is neither."""
+    return view.home(container.id) or (container.slot if container.is_spare else None)
 
 
 def job_in(status: Mapping[str, Any], job: str) -> dict[str, Any] | None:

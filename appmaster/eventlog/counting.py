@@ -124,6 +124,12 @@ def _released(entry: LogEntry) -> tuple[str, ...]:
     return (released.outcome.value,)
 
 
+def _taken(entry: LogEntry) -> tuple[str, ...]:
+    taken = entry.details
+    assert isinstance(taken, entries.SpareTakenData)
+    return (*_job(entry), "ready" if taken.is_ready else "starting")
+
+
 #: The kind of decision of each entry.
 _KINDS: Final[Mapping[EntryKind, DecisionKind]] = {entry: kind for kind, entry in DECIDED.items()}
 
@@ -195,6 +201,7 @@ _SOURCES: Final = (
     _one(m.PREFERRED, _preferred, EntryKind.CONTAINER_REQUESTED),
     _one(m.PREFERRED_MATCHED, _preferred, EntryKind.REQUEST_GRANTED),
     _one(m.RELEASED, _released, EntryKind.CONTAINER_RELEASED),
+    _one(m.SPARES_TAKEN, _taken, EntryKind.SPARE_TAKEN),
     _one(m.DECIDED, _decided, *_KINDS),
     _one(m.DECISIONS_REFUSED, _plain, EntryKind.DECISION_REFUSED),
     _one(m.MOVES_STARTED, _job, DECIDED[DecisionKind.MOVE]),

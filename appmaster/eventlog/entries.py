@@ -42,6 +42,7 @@ class EntryKind(str, enum.Enum):
     REQUEST_CANCELLED = "request_cancelled"
     LAUNCH_FAILED = "launch_failed"
     CONTAINER_REGISTERED = "container_registered"
+    SPARE_TAKEN = "spare_taken"
     CONTAINER_LOST = "container_lost"
     CONTAINER_GONE = "container_gone"
     CONTAINER_DISMISSED = "container_dismissed"
@@ -212,6 +213,15 @@ class RegisteredData(EntryData):
     pid: Annotated[int, "its process"]
     holds: Annotated[int, "how many replicas it has"]
     slot: Annotated[str | None, "what it was requested for; null: not known"]
+
+
+@dataclass(frozen=True, slots=True)
+class SpareTakenData(EntryData):
+    """A spare container that a slot takes."""
+
+    spare: Annotated[str, "the slot that it had as a spare container"]
+    slot: Annotated[str, "the slot that takes it"]
+    is_ready: Annotated[bool, "whether its pipeline was warm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,6 +460,11 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
         "A container opened its stream; the reason is `new` or `returned`.",
         RegisteredData,
         ("job", *_OF_CONTAINER),
+    ),
+    EntryKind.SPARE_TAKEN: Described(
+        "A slot that needs a container takes a spare one (`job.container.spare.count`).",
+        SpareTakenData,
+        ("job", "copy", "container", "host"),
     ),
     EntryKind.CONTAINER_LOST: Described(
         "A container is considered lost. The reason begins with how that was noticed.",

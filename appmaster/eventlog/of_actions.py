@@ -229,6 +229,18 @@ def _request_container(
     )
 
 
+def _take_spare(before: ClusterView, action: todo.TakeSpare, after: ClusterView, at_ms: int) -> Entries:
+    known = before.containers[action.container]
+    yield LogEntry(
+        EntryKind.SPARE_TAKEN,
+        entries.SpareTakenData(str(known.slot), str(action.slot), known.is_warm),
+        job=job_of(action.slot),
+        copy=action.slot.copy if isinstance(action.slot, SlotId) else None,
+        container=known.id,
+        host=known.host,
+    )
+
+
 #: Actions that are not listed here have no entries.
 _RULES: Final[Mapping[type, Callable[[ClusterView, Any, ClusterView, int], Entries]]] = {
     todo.WriteRecords: _write_records,
@@ -242,6 +254,7 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any, ClusterView, int], Entri
     todo.Answer: _answer,
     todo.FenceTasks: _fence_tasks,
     todo.WaiveFence: _waive_fence,
+    todo.TakeSpare: _take_spare,
     todo.SendExit: _send_exit,
     todo.CancelRequest: _cancel_request,
     todo.ReleaseContainer: _release_container,

@@ -8,12 +8,13 @@ A turn has at most `MOST_ACTIONS` actions; the rest follows in the next turn.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from appmaster.planning.containers import assignments, detect
 from appmaster.planning.jobs import commands, models, status
 from appmaster.planning.placement.turn import Turn
-from appmaster.planning.requests import needs, releases, requests, room
+from appmaster.planning.requests import needs, releases, requests, room, spares
 from appmaster.planning.rules import deploy
 from appmaster.planning.state.actions import (
     Action,
@@ -25,6 +26,7 @@ from appmaster.planning.state.actions import (
     PrepareHandover,
     RestRebalancing,
     Settle,
+    TakeSpare,
     WaiveFence,
     WriteModel,
     WriteRecords,
@@ -38,7 +40,7 @@ MOST_ACTIONS: Final = 5_000
 #: Actions that change only the view.
 INWARD: Final = (
     *(DeclareLost, DoubtSelf, MissActive, PrepareHandover, ForgetHandover, Settle, RestRebalancing),
-    WaiveFence,
+    *(TakeSpare, WaiveFence),
 )
 
 #: Actions that must be durable before any container is informed of them.
@@ -71,8 +73,12 @@ def _all(view: ClusterView) -> Iterator[Action]:
     yield from assignments.assignments(view, turn.touched)
     yield from detect.probes(view)
     needed = needs.needs(turn)
-    yield from releases.releases(turn, needed)
-    yield from requests.requests(turn, needed)
+    for each in spares.take(turn, needed):
+        needed[each.slot] = replace(needed[each.slot], is_met=True)
+        yield each
+    spare = spares.share(turn, needed)
+    yield from releases.releases(turn, needed, spare)
+    yield from requests.requests(turn, {**needed, **spare.needs})
     yield from status.statuses(turn)
 
 

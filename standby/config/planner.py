@@ -11,6 +11,14 @@ from standby.config.keys import key
 class PlannerKeys:
     """Keys that the planner uses in the same form as in the job file."""
 
+    spare_count: int = key(
+        "job.container.spare.count",
+        "Spare containers: they hold no copy, and their pipeline is kept warm. A lost container is replaced by one of "
+        "them at once; then another one is requested. Each takes the memory of a container.",
+        0,
+        minimum=0,
+        applies="live",
+    )
     locality_expiry_ms: int = key(
         "job.locality.expiry.ms",
         "How long it is remembered that a host held a task.",

@@ -161,6 +161,8 @@ def _status(arguments: argparse.Namespace) -> int:
             print(f"leader {leader['candidate']} on {leader['host']}, epoch {leader['epoch']}")
         if job.get("spread", {}).get("hosts"):
             print(f"active processors: {spread_in_words(job['spread'])}")
+        if "spares" in job and (said := spares_in_words(job["spares"])):
+            print(f"spare containers: {said}")
         if job.get("traceback"):
             print("\nthe job's code raised:")
             print(_indented(job["traceback"]))
@@ -175,6 +177,13 @@ def spread_in_words(spread: Mapping[str, Any]) -> str:
     ranked = sorted(spread["hosts"].items(), key=lambda each: (-each[1], each[0]))
     counts = ", ".join(f"{host} {count}" for host, count in ranked) or "none"
     return counts if spread["is_even"] or not spread["why"] else f"{counts}; not even: {spread['why']}"
+
+
+def spares_in_words(spares: Mapping[str, int]) -> str:
+    """Return how many spare containers a job has of those it wants, and how many are ready; empty if none."""
+    if not (spares["wanted"] or spares["held"]):
+        return ""
+    return f"{spares['held']} of {spares['wanted']}, {spares['ready']} ready"
 
 
 def tasks_table(status: dict[str, Any], job: str) -> None:

@@ -49,8 +49,11 @@ def _jobs(
 ) -> tuple[tuple[str, int], ...]:
     """Return the jobs that a container serves, each in the revision that the container runs."""
     names = {each.replica.task.job for each in replicas}
-    # A container without replicas keeps the jobs that it has warmed up until it is released.
+    # A container without replicas keeps the jobs that it has warmed up until it is released. A spare one begins its
+    # job.
     names.update(name for name in container.revisions if name in view.jobs)
+    if (owner := view.job_of(container)) is not None:
+        names.add(owner.name)
     return tuple((name, container.revisions.get(name, view.jobs[name].revision)) for name in sorted(names))
 
 
@@ -106,7 +109,7 @@ def assignments(view: ClusterView, touched: AbstractSet[ProcessorId] = frozenset
             yield SendExit(container.id, container.incarnation, "it is being stopped, and has no active")
             continue
         replicas = assignment_of(view, container)
-        if replicas is None or not (held or container.sent or container.statuses):
+        if replicas is None or not (held or container.sent or container.statuses or container.is_spare):
             continue
         digest = _digest(container, replicas)
         is_sent = container.sent > 0 and container.sent_digest == digest

@@ -304,7 +304,11 @@ def gone(view: ClusterView, container: str, at_ms: int) -> ClusterView:
         if each.to != container or _is_known(view, processor)
     }
     view = replace(view, containers=without(view.containers, container), failovers=failovers)
-    if slot is not None and serves and known.presence not in (Presence.LEAVING, Presence.ORPHAN):
+    if (
+        slot is not None
+        and (serves or known.is_spare)
+        and known.presence not in (Presence.LEAVING, Presence.ORPHAN)
+    ):
         # A first loss is followed by a request at once; repeated ones wait longer each time. An end that was caused
         # from outside spends none of the job's retry budget.
         last = Setback(SetbackKind.LOST, known.host, detail=known.reason or "lost")

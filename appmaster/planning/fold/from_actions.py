@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from appmaster.planning.fold.changes import avoid, failed_attempt, gone, lost, unsettle
+from appmaster.planning.fold.changes import avoid, failed_attempt, gone, lost, unsettle, unsettle_around
 from appmaster.planning.fold.failovers import begun
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.actions import Action, DecisionKind, Outcome
 from appmaster.planning.state.job import JobState
 from appmaster.planning.state.mappings import put, without
-from appmaster.planning.state.model import job_of
+from appmaster.planning.state.model import SpareSlotId, job_of
 from appmaster.planning.state.reasons import HandoverMotive, Loss, Setback, SetbackKind
 from appmaster.planning.state.view import (
     ClusterView,
@@ -188,6 +188,14 @@ def _waive_fence(view: ClusterView, action: todo.WaiveFence, at_ms: int) -> Clus
     return replace(view, jobs=put(view.jobs, job.name, job))
 
 
+def _take_spare(view: ClusterView, action: todo.TakeSpare, at_ms: int) -> ClusterView:
+    known = replace(view.containers[action.container], slot=action.slot)
+    view = replace(view, containers=put(view.containers, known.id, known))
+    if isinstance(action.slot, SlotId):
+        return unsettle(view, (action.slot.processor,))
+    return unsettle_around(view, known)
+
+
 def _send_assignment(view: ClusterView, action: todo.SendAssignment, at_ms: int) -> ClusterView:
     known = view.containers[action.container]
     sent = replace(known, sent=action.number, sent_digest=action.digest, sent_ms=at_ms)
@@ -226,7 +234,9 @@ def _cancel_request(view: ClusterView, action: todo.CancelRequest, at_ms: int) -
     if isinstance(action.reason, Setback):
         counts = request.state is RequestState.GRANTED
         view = failed_attempt(view, request.slot, at_ms, action.reason, counts=counts)
-    if action.avoid and request.kind is not RequestKind.RESERVATION:
+    # What a spare container did not get makes no difference to where others are requested.
+    is_spare = isinstance(request.slot, SpareSlotId)
+    if action.avoid and request.kind is not RequestKind.RESERVATION and not is_spare:
         view = avoid(view, action.avoid, at_ms, request.slot, str(action.reason))
     job = view.jobs.get(job_of(request.slot))
     if request.kind is RequestKind.RESERVATION and isinstance(request.slot, SlotId) and job is not None:
@@ -292,6 +302,7 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any, int], ClusterView]]] = {
     todo.Answer: _answer,
     todo.FenceTasks: _fence_tasks,
     todo.WaiveFence: _waive_fence,
+    todo.TakeSpare: _take_spare,
     todo.SendAssignment: _send_assignment,
     todo.SendExit: _send_exit,
     todo.ProbePort: _probe_port,

@@ -24,6 +24,7 @@ from appmaster.planning.fold.changes import (
 from appmaster.planning.fold.failovers import followed
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.mappings import put, without
+from appmaster.planning.state.model import SpareSlotId
 from appmaster.planning.state.reasons import Setback, SetbackKind
 from appmaster.planning.state.troubles import troubles_of
 from appmaster.planning.state.view import (
@@ -149,6 +150,8 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
     if known is not None and known.presence in (Presence.LEAVING, Presence.ORPHAN):
         # It was given back and connects only because it is not dead yet: it gets no roles.
         presence = known.presence
+    if slot is None and presence is Presence.LIVE:
+        slot = _spare_slot(view, event)
     container = Container(
         event.container,
         event.skein_id,
@@ -180,6 +183,23 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
     if known is None and job is not None:
         view = replace(view, arrived_ms=put(view.arrived_ms, job.name, event.at_ms))
     return unsettle_around(view, container)
+
+
+def _spare_slot(view: ClusterView, event: happened.ContainerRegistered) -> SpareSlotId | None:
+    """Return the slot of a container of a former leader that is empty and runs a job with spare ones; else None.
+
+    If it was requested for another slot, that one takes it.
+    """
+    if event.replicas or view.assigned.get(event.container):
+        return None
+    for name in event.revisions:
+        job = view.jobs.get(name)
+        used = {each.slot for each in view.containers.values() if each.is_spare}
+        used |= {each.slot for each in view.requests.values()}
+        slots = (SpareSlotId(name, each) for each in range(job.policy.spare_count if job is not None else 0))
+        if (slot := next((each for each in slots if each not in used), None)) is not None:
+            return slot
+    return None
 
 
 def _has_ended(replicas: Iterable[ReplicaStatus]) -> bool:
@@ -274,6 +294,7 @@ def report_received(view: ClusterView, event: happened.ReportReceived) -> Cluste
     slot = slot_of(view, known)
     attempts = view.attempts.get(slot) if slot is not None else None
     serves = any(each.phase in (Phase.ACTIVE, Phase.TAILING) for each in event.replicas)
+    serves |= known.is_spare and event.warm
     if slot is not None and attempts is not None and attempts.in_row and serves:
         view = replace(view, attempts=put(view.attempts, slot, replace(attempts, in_row=0)))
     return view

@@ -8,15 +8,21 @@ from dataclasses import replace
 
 from appmaster.planning.placement.turn import Turn
 from appmaster.planning.state.job import Job
-from appmaster.planning.state.model import SharedSlotId, Slot
+from appmaster.planning.state.model import SharedSlotId, Slot, SpareSlotId
 from appmaster.planning.state.view import ClusterView, Container
 from locality.fit import Demand, Rest, level, rest, serves, why_none
 
 
 def demand_of(job: Job, slot: Slot) -> Demand:
-    """Return what a slot asks of a process: a container of a mixed job takes any number of tasks."""
-    if isinstance(slot, SharedSlotId):
+    """Return what a slot asks of a process: a container of a mixed job takes any number of tasks.
+
+    A spare container has to take the tasks of any processor.
+    """
+    if isinstance(slot, SharedSlotId) or (isinstance(slot, SpareSlotId) and job.model.is_mixed):
         return replace(job.policy.demand, tasks=1)
+    if isinstance(slot, SpareSlotId):
+        most = max((len(each.tasks) for each in job.model.processors.values()), default=1)
+        return replace(job.policy.demand, tasks=most)
     return replace(job.policy.demand, tasks=len(job.model.processors[slot.processor].tasks))
 
 

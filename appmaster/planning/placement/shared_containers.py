@@ -8,7 +8,7 @@ from appmaster.planning.placement.pool_fit import most_copies, why_none_waits
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.placement.upgrade import crowded_containers, may_take, outdated, surplus_container
 from appmaster.planning.state.job import Job
-from appmaster.planning.state.model import SharedSlotId, job_of
+from appmaster.planning.state.model import SharedSlotId
 from appmaster.planning.state.view import HOLDING, Container, Presence
 from locality.history import NOTHING
 
@@ -149,7 +149,7 @@ def _in_vain(turn: Turn, job: Job) -> bool:
 
     A container that is to leave is not lacked yet: its standbys stay until another one has come.
     """
-    is_asked = any(job_of(each.slot) == job.name for each in turn.view.requests.values())
+    is_asked = bool(turn.view.requests_of(job.name))
     if turn.view.processes and not is_asked:
         return len(_held(turn, job)) < job.model.containers and bool(why_no_container(turn, job))
     return any(

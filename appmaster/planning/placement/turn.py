@@ -139,6 +139,7 @@ class Turn:
         self._by_host: dict[str, list[Container]] | None = None
         self._hosts: dict[tuple[str, int], HostInfo] = {}
         self._by_job: dict[str, list[Container]] | None = None
+        self._spares: dict[str, list[Container]] = {}
         self._idle: list[Container] | None = None
         self._by_slot: dict[Slot, list[Container]] | None = None
         self._requests: dict[Slot, ContainerRequest] | None = None
@@ -317,14 +318,20 @@ class Turn:
         return self._by_host.get(host, ())
 
     def of_job(self, job: Job) -> Sequence[Container]:
-        """Return every container that serves a job, or was requested for it."""
+        """Return every container that serves a job, or was requested to; not its spare ones."""
         if self._by_job is None:
-            self._by_job = {}
+            self._by_job, self._spares = {}, {}
             for each in self.view.containers.values():
                 owner = self.view.job_of(each)
                 if owner is not None:
-                    self._by_job.setdefault(owner.name, []).append(each)
+                    found = self._spares if each.is_spare else self._by_job
+                    found.setdefault(owner.name, []).append(each)
         return self._by_job.get(job.name, ())
+
+    def spares(self, job: Job) -> Sequence[Container]:
+        """Return the spare containers of a job, whatever their presence."""
+        self.of_job(job)
+        return self._spares.get(job.name, ())
 
     # ---- containers to give away ----
 
@@ -353,7 +360,12 @@ class Turn:
 
     def _all_free(self) -> list[Container]:
         if self._free is None:
-            self._free = [each for each in self.view.containers.values() if self.view.is_free(each)]
+            # A spare container becomes one of them when a slot has taken it.
+            self._free = [
+                each
+                for each in self.view.containers.values()
+                if self.view.is_free(each) and not each.is_spare
+            ]
         return self._free
 
     def _may_serve(self, container: Container, job: Job) -> bool:

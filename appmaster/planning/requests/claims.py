@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from appmaster.planning.placement.pool_fit import demand_of
 from appmaster.planning.placement.turn import Turn
-from appmaster.planning.state.model import SharedSlotId, Slot, job_of
+from appmaster.planning.state.model import Slot, job_of
 from appmaster.planning.state.view import ClusterView, RequestState
 from locality.fit import ANY, Demand, PoolProcess, rest, serves
-from standby.shared.model import ProcessorId
+from standby.shared.model import ProcessorId, SlotId
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +154,6 @@ class PoolClaims:
 
 def _demand(view: ClusterView, slot: Slot) -> Demand:
     job = view.jobs.get(job_of(slot))
-    if job is None or not (isinstance(slot, SharedSlotId) or slot.processor in job.model.processors):
+    if job is None or (isinstance(slot, SlotId) and slot.processor not in job.model.processors):
         return ANY
     return demand_of(job, slot)

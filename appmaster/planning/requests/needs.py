@@ -12,7 +12,7 @@ from appmaster.planning.placement.upgrade import extra_containers
 from appmaster.planning.rules.failover import poison, reservation
 from appmaster.planning.rules.moving import kept_apart, move_reason, relocation_of
 from appmaster.planning.state.job import Job
-from appmaster.planning.state.model import SharedSlotId, Slot, job_of
+from appmaster.planning.state.model import SharedSlotId, Slot
 from appmaster.planning.state.view import Container, Presence
 from locality.history import History
 from locality.question import Sibling
@@ -151,7 +151,7 @@ def _shared_slots(turn: Turn, job: Job) -> Iterator[Need]:
     """Yield a need for every container that a mixed job lacks, or has requested."""
     view = turn.view
     held = counted_containers(turn, job)
-    asked = [each.slot for each in view.requests.values() if job_of(each.slot) == job.name]
+    asked = [each.slot for each in view.requests_of(job.name)]
     missing = job.model.containers + extra_containers(turn, job) - len(held) - len(asked)
     if missing <= 0 and not asked:
         return

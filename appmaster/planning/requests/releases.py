@@ -10,6 +10,7 @@ from appmaster.planning.placement.pool_fit import demand_of
 from appmaster.planning.placement.turn import Turn, is_current
 from appmaster.planning.placement.upgrade import crowded_containers, extra_containers
 from appmaster.planning.requests.needs import Need, counted_containers
+from appmaster.planning.requests.spares import SpareShare
 from appmaster.planning.rules.failover import has_stopped
 from appmaster.planning.state.actions import (
     Action,
@@ -32,13 +33,14 @@ from locality.fit import fits
 from standby.shared.model import ProcessorId, SlotId
 
 
-def releases(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
+def releases(turn: Turn, needed: Mapping[Slot, Need], spares: SpareShare) -> Iterator[Action]:
     """Yield the end of every request and container that is no longer needed."""
     view = turn.view
+    requested = {**needed, **spares.needs}
     for request in view.requests.values():
         if request.state is RequestState.ASKING:
             continue
-        over = _over(turn, request, needed)
+        over = _over(turn, request, requested)
         if over is not None:
             outcome, reason = over
             avoid = request.host or "" if outcome is Outcome.EXPIRED else ""
@@ -48,7 +50,7 @@ def releases(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
     for container in view.containers.values():
         if container.presence is Presence.LIVE:
             if view.is_free(container) and container.id not in turn.taken:
-                found = _does_not_fit(turn, container, needed)
+                found = _does_not_fit(turn, container, needed, spares)
                 if found is not None:
                     yield _given_back(view, container, *found)
             continue
@@ -131,7 +133,7 @@ def turn_is_closed(turn: Turn, job: Job, processor: ProcessorId) -> bool:
 
 
 def _does_not_fit(
-    turn: Turn, container: Container, needed: Mapping[Slot, Need]
+    turn: Turn, container: Container, needed: Mapping[Slot, Need], spares: SpareShare
 ) -> tuple[Outcome, str] | None:
     """Return why a container that serves nothing is released; None if it is about to serve, or may soon."""
     view = turn.view
@@ -150,6 +152,9 @@ def _does_not_fit(
         return Outcome.DRAINED, f"{container.host} is drained"
     if view.is_orphaned(container):
         return Outcome.REPLACED, f"its cell is lost: the AM of cell {container.cell} is gone"
+    if container.is_spare and job is not None:
+        reason = spares.surplus.get(container.id)
+        return (Outcome.SURPLUS, reason) if reason is not None else None
     if any(turn_is_closed(turn, other, each) for other, each in turn.unsettled() if job in (None, other)):
         return None  # a decision is being written: it is judged after that
     if job is not None and job.model.is_mixed:

@@ -22,8 +22,8 @@ from appmaster.planning.state.actions import (
     RequestContainer,
 )
 from appmaster.planning.state.job import Job
-from appmaster.planning.state.model import SharedSlotId, Slot, job_of
-from appmaster.planning.state.view import Attempts, ClusterView, Presence, RequestKind
+from appmaster.planning.state.model import Slot, SpareSlotId
+from appmaster.planning.state.view import HOLDING, Attempts, ClusterView, Presence, RequestKind
 from locality.history import freshness
 from locality.judging import best
 from locality.question import PlacementQuestion, Sibling, Verdict
@@ -71,6 +71,8 @@ class _Batch:
         self._turn = turn
         self._claims = PoolClaims(turn)
         self._loads = host_loads(turn)
+        #: Job → the loads that count for its spare containers.
+        self._spare_loads: dict[str, dict[str, tuple[int, int]]] = {}
         self.cells = cell_loads(turn)
         self._found: dict[Slot, RequestContainer] = {}
         self._asked: dict[ProcessorId, list[SlotId]] = {}
@@ -91,19 +93,28 @@ class _Batch:
         if self._claims.is_pool and not (need.is_reservation or need.only_host):
             self._claim(need)
             return
-        host, cell, kind, reason = _where(self._turn, need, attempts, self._loads, self.cells)
+        host, cell, kind, reason = _where(self._turn, need, attempts, self._loads_for(need), self.cells)
         if host is None and (need.only_host or need.locations is not None):
             return
         if host is not None:
             self._claims.take(ProcessClaim(need.slot, demand_of(need.job, need.slot), may_move=False), host)
         self._request(need, host, cell, kind, reason)
 
+    def _loads_for(self, need: Need) -> Mapping[str, tuple[int, int]]:
+        """Return the loads of hosts that count for a need."""
+        if not isinstance(need.slot, SpareSlotId):
+            return self._loads
+        name = need.job.name
+        if name not in self._spare_loads:
+            self._spare_loads[name] = spare_loads(self._turn, need.job)
+        return self._spare_loads[name]
+
     def _claim(self, need: Need) -> None:
         """Note the request for a process of a pool; none if no choice of hosts leaves one for the need.
 
         A host that is avoided is asked if no other one can be.
         """
-        question = placement_question(self._turn, need, self._loads, self.cells)
+        question = placement_question(self._turn, need, self._loads_for(need), self.cells)
         owner, taken = self._owner(need)
         offers = [
             each
@@ -137,9 +148,11 @@ class _Batch:
         """
         if isinstance(need.slot, SlotId):
             return need.slot.processor, ()
+        if isinstance(need.slot, SpareSlotId):
+            return None, ()
         name, view = need.job.name, self._turn.view
         if name not in self._taken:
-            asked = (each.host for each in view.requests.values() if job_of(each.slot) == name)
+            asked = (each.host for each in view.requests_of(name))
             held = (each.host for each in counted_containers(self._turn, need.job))
             self._taken[name] = {each for each in (*asked, *held) if each}
         taken = self._taken[name]
@@ -152,6 +165,9 @@ class _Batch:
             self._loads[host] = (every + 1, same + need.is_active)
             if isinstance(slot, SlotId):
                 self._asked.setdefault(slot.processor, []).append(slot)
+            elif isinstance(slot, SpareSlotId):
+                copies, spares = self._spare_loads[slot.job].get(host, (0, 0))
+                self._spare_loads[slot.job][host] = (copies, spares + 1)
             elif slot.job in self._taken:
                 self._taken[slot.job].add(host)
         self.cells[cell] = self.cells.get(cell, 0) + 1
@@ -181,6 +197,29 @@ def host_loads(turn: Turn, but: str = "") -> dict[str, tuple[int, int]]:
     return found
 
 
+def spare_loads(turn: Turn, job: Job) -> dict[str, tuple[int, int]]:
+    """Return host → copies of a job there, and spare containers of it there or requested there.
+
+    A spare on a host can take over every copy that has no other copy there. So the fewer copies the host has, the more
+    a spare there can take over.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for each in turn.of_job(job):
+        copies, spares = found.get(each.host, (0, 0))
+        found[each.host] = (copies + turn.loads().get(each.id, [0, 0])[1], spares)
+    here = [each.host for each in turn.spares(job) if each.presence in HOLDING]
+    asked = [
+        each.host
+        for each in turn.view.requests.values()
+        if isinstance(each.slot, SpareSlotId) and each.slot.job == job.name
+    ]
+    for host in (*here, *asked):
+        if host:
+            copies, spares = found.get(host, (0, 0))
+            found[host] = (copies, spares + 1)
+    return found
+
+
 def cell_loads(turn: Turn, but: str = "") -> dict[int, int]:
     """Return each cell that can be asked → its containers and requests; without container ``but``."""
     if not turn.view.cells:
@@ -200,7 +239,7 @@ def cell_loads(turn: Turn, but: str = "") -> dict[int, int]:
 
 def _is_alone(turn: Turn, slot: Slot) -> bool:
     """Return whether no live copy of a slot's tasks can take over."""
-    if isinstance(slot, SharedSlotId):
+    if not isinstance(slot, SlotId):
         return False
     job = turn.view.jobs[slot.processor.job]
     for cohort in turn.cohorts(job, slot.processor) or ():
@@ -233,23 +272,39 @@ def exhausted(view: ClusterView, job: Job, attempts: Attempts) -> bool:
 
 
 def placement_question(
-    turn: Turn, need: Need, loads: Mapping[str, tuple[int, int]], cells: Mapping[int, int]
+    turn: Turn,
+    need: Need,
+    loads: Mapping[str, tuple[int, int]],
+    cells: Mapping[int, int],
+    *,
+    of_spares: bool = False,
 ) -> PlacementQuestion:
-    """Return the question to the placement rules about a need; ``loads`` by host, ``cells`` by cell."""
+    """Return the question to the placement rules about a need; ``loads`` by host, ``cells`` by cell.
+
+    ``of_spares``: it is about spare containers that are there, so a host on which requests failed will do, and what
+    waits in a pool makes no difference.
+    """
     view = turn.view
+    avoided = (
+        {} if of_spares else {host: why for host, (until, why) in view.avoided.items() if until > view.now_ms}
+    )
+    is_shared = not isinstance(need.slot, SlotId)
     return PlacementQuestion(
         siblings=need.siblings,
         histories=need.histories,
         leftovers=leftovers(turn),
         preferred=need.preferred,
         drained=view.drained,
-        avoided={host: why for host, (until, why) in view.avoided.items() if until > view.now_ms},
+        avoided=avoided,
         loads=loads,
         cells=cells,
         # A mixed job's containers are spread over the hosts, and each copy finds one there
-        # (`appmaster.planning.placement.shared_containers`).
-        shuns_masters=not isinstance(need.slot, SharedSlotId),
-        rests=rests(turn, demand_of(need.job, need.slot)) or {},
+        # (`appmaster.planning.placement.shared_containers`). A spare one is for any copy.
+        shuns_masters=not is_shared,
+        # A spare container goes where it can take over most, whatever size of process waits there.
+        rests={}
+        if of_spares or isinstance(need.slot, SpareSlotId)
+        else rests(turn, demand_of(need.job, need.slot)) or {},
         spread=need.job.policy.spread,
     )
 

@@ -23,7 +23,7 @@ from appmaster.planning.placement.upgrade import outdated, surplus_container
 from appmaster.planning.requests.claims import PoolClaims, ProcessClaim
 from appmaster.planning.requests.requests import is_failing_over
 from appmaster.planning.state.job import Job
-from appmaster.planning.state.model import Slot, job_of
+from appmaster.planning.state.model import Slot
 from appmaster.planning.state.reasons import DecisionBasis
 from appmaster.planning.state.view import Container, Presence
 from locality.fit import ANY, PoolProcess
@@ -69,7 +69,7 @@ def make_room(turn: Turn) -> None:
 
 def _has_reserved(turn: Turn, job: Job) -> bool:
     """Return whether a process is requested or kept for one copy of a job."""
-    is_asked = any(job_of(each.slot) == job.name for each in turn.view.requests.values())
+    is_asked = bool(turn.view.requests_of(job.name))
     return not job.model.is_mixed and (is_asked or bool(turn.free(job)))
 
 
@@ -121,7 +121,7 @@ def _relocations(
 
 def _is_limited(turn: Turn, job: Job, live: Sequence[Container]) -> bool:
     """Return whether all containers that a mixed job can have now are there, and some take only so many copies."""
-    is_asked = any(job_of(each.slot) == job.name for each in turn.view.requests.values())
+    is_asked = bool(turn.view.requests_of(job.name))
     is_changing = bool(outdated(turn, job)) or surplus_container(turn, job) is not None
     if is_asked or is_changing or not any(each.most_tasks for each in live):
         return False

@@ -245,6 +245,14 @@ class FenceTasks:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeSpare:
+    """Have a spare container serve a slot as if it had been requested for it. Changes only the view."""
+
+    container: str
+    slot: Slot
+
+
+@dataclass(frozen=True, slots=True)
 class WaiveFence:
     """Accept an operator's word that no process writes for an undeploying job any more."""
 
@@ -338,6 +346,7 @@ Action = (
     | DoubtSelf
     | FenceTasks
     | WaiveFence
+    | TakeSpare
     | SendAssignment
     | SendExit
     | ProbePort

@@ -71,6 +71,9 @@ REQUEST_OUTCOMES: Final = (
     OTHER,
 )
 
+#: Whether the pipeline of a spare container is warm.
+SPARE_STATES: Final = ("ready", "starting")
+
 RELEASE_REASONS: Final = (*(each.value for each in Outcome), OTHER)
 
 #: Why no standby could take over: a live one was still restoring, no copy was alive, or (policy ``restart``) the host
@@ -138,6 +141,11 @@ PREFERRED_MATCHED: Final = Counter(
 )
 RELEASED: Final = Counter(
     "standfast_containers_released_total", "Containers given back to YARN.", {"reason": RELEASE_REASONS}
+)
+SPARES_TAKEN: Final = Counter(
+    "standfast_spare_containers_taken_total",
+    "Spare containers that a slot took in place of a new one, by whether their pipeline was warm.",
+    {"job": _JOB, "state": SPARE_STATES},
 )
 DECIDED: Final = Counter(
     "standfast_decisions_total",

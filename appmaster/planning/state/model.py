@@ -31,13 +31,24 @@ class SharedSlotId:
         return f"{self.job}:mixed-{self.number}"
 
 
-#: What a container is requested for: a processor's copy, or a container of a mixed job.
-Slot = SlotId | SharedSlotId
+@dataclass(frozen=True, slots=True, order=True)
+class SpareSlotId:
+    """One of a job's spare containers (`job.container.spare.count`), which hold no copy until a slot takes them."""
+
+    job: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.job}:spare-{self.number}"
+
+
+#: What a container is requested for: a processor's copy, a container of a mixed job, or a spare container.
+Slot = SlotId | SharedSlotId | SpareSlotId
 
 
 def job_of(slot: Slot) -> str:
     """Return the name of the job that a slot belongs to."""
-    return slot.job if isinstance(slot, SharedSlotId) else slot.processor.job
+    return slot.processor.job if isinstance(slot, SlotId) else slot.job
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from appmaster.planning.state.job import Job
-from appmaster.planning.state.model import Slot, job_of
+from appmaster.planning.state.model import Slot, SpareSlotId, job_of
 from appmaster.planning.state.reasons import HandoverMotive, Loss, Reason, Setback
 from locality.fit import PoolProcess
 from locality.hosts import HostInfo
@@ -155,6 +155,11 @@ class Container:
     """How its process ended; None: it is alive, or there is no witness left."""
     offer: NodeOffer | None = None
     """What it offers as a process of a pool; None: it is not of one, or that is not known."""
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether it is a spare container: it holds no copy, and none is placed there before a slot takes it."""
+        return isinstance(self.slot, SpareSlotId)
 
     @property
     def most_tasks(self) -> int:
@@ -494,6 +499,22 @@ class ClusterView:
     def request_of(self, skein_id: str) -> ContainerRequest | None:
         """Return the request that has this id; None: it was withdrawn, or its container has registered."""
         return next((each for each in self.requests.values() if skein_id and each.skein_id == skein_id), None)
+
+    def requests_of(self, job: str) -> list[ContainerRequest]:
+        """Return the requests for slots of a job; not those for its spare containers."""
+        return [
+            each
+            for each in self.requests.values()
+            if job_of(each.slot) == job and not isinstance(each.slot, SpareSlotId)
+        ]
+
+    def spares_of(self, job: str) -> list[Container]:
+        """Return the spare containers of a job that are alive, as far as is known."""
+        return [
+            each
+            for each in self.containers.values()
+            if isinstance(each.slot, SpareSlotId) and each.slot.job == job and each.presence in HOLDING
+        ]
 
     def container_of(self, skein_id: str) -> Container | None:
         """Return the container that was granted under this id; None: it has not registered, or is gone."""

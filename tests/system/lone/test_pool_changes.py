@@ -166,12 +166,14 @@ def state_is_looked_up(job: ChangedJob) -> None:
 # ---- what a real Prometheus finds, set up as the example has it ----
 
 #: Panels of these are empty while nothing of the kind has happened: no hand-over, no replica on its way, no failed
-#: request, nothing released, no source of state that failed, no copy of it for another replica.
+#: request, nothing released, no spare container taken, no source of state that failed, no copy of it for another
+#: replica.
 QUIET = (
     "standfast_handover_seconds_sum",
     "standfast_replica_phase_since_timestamp_seconds",
     "standfast_container_requests_total",
     "standfast_containers_released_total",
+    "standfast_spare_containers_taken_total",
     "standfast_restore_failures_total",
     "standfast_snapshots_total",
 )

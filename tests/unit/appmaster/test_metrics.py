@@ -116,6 +116,18 @@ COUNTED: dict[str, tuple[LogEntry, str, tuple[str, ...]]] = {
         ("j", "write-model"),
     ),
     **{
+        f"spare container {state}": (
+            LogEntry(
+                EntryKind.SPARE_TAKEN,
+                entries.SpareTakenData("j:spare-0", "j/main:0#1", is_ready=state == "ready"),
+                job="j",
+            ),
+            "spare_containers_taken",
+            ("j", state),
+        )
+        for state in ("ready", "starting")
+    },
+    **{
         f"{entry} {asked} {outcome}": (
             request(entry, asked, outcome, host),
             "container_requests",
@@ -449,6 +461,18 @@ def test_planner_s_own_story_of_a_place_that_fails_again_and_again() -> None:
     assert value(found, "standfast_processors_parked_total", job="job") == 1
     failed = above_zero(found, "standfast_container_requests_total")
     assert sum(number for labels, number in failed.items() if ("outcome", "failed") in labels) >= 2
+
+
+def test_spare_containers_are_counted_by_whether_they_are_ready() -> None:
+    hosts = ("h1", "h2", "h3", "h4")
+    cluster = FakeCluster(tasks=2, containers=1, policy=PlannerPolicy(spare_count=2), hosts=hosts)
+    cluster.cold_hosts = {"h4"}
+    cluster.settle(20_000)
+    cluster.run(2_000)
+    found = shown(view=cluster.view)
+    assert value(found, "standfast_wanted_spare_containers", job="job") == 2
+    assert value(found, "standfast_spare_containers", job="job", state="ready") == 1
+    assert value(found, "standfast_spare_containers", job="job", state="starting") == 1
 
 
 def test_cells_are_counted_by_whether_their_masters_answer() -> None:
