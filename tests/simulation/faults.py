@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from standby.control.events import Terminated
+from tests.simulation.job import NAME
 from tests.simulation.pool import ProcessPool
 from tests.simulation.process import Host, Process
 from tests.simulation.world import World
@@ -20,8 +21,11 @@ MOST_FAULTS = 6
 def suffer(world: World, only: Sequence[str] = ()) -> None:
     """Let faults of chance happen, until the last one has ended; ``only`` some kinds of them, if any are named."""
     clock = world.clock
+    more = tuple(OF_SPARES) if world.has_spares else ()
     if world.is_pool:
-        only = only or (*(each for each in FAULTS if each not in OF_YARN), *OF_POOL)
+        only = only or (*(each for each in FAULTS if each not in OF_YARN), *OF_POOL, *more)
+    elif more:
+        only = only or (*FAULTS, *more)
     for _ in range(clock.between(1, MOST_FAULTS)):
         name = clock.chance.choice(only or tuple(FAULTS))
         at, lasts = clock.between(0, WITHIN_MS), clock.between(*_LASTS.get(name, (0, 0)))
@@ -34,7 +38,7 @@ def suffer(world: World, only: Sequence[str] = ()) -> None:
 def _begin(world: World, name: str, lasts_ms: int) -> None:
     world.clock.tell("FAULT {} for {} ms", name, lasts_ms)
     world.log.append(name)
-    end = (FAULTS.get(name) or OF_POOL[name])(world)
+    end = (FAULTS | OF_POOL | OF_SPARES)[name](world)
     if end is not None:
         world.clock.after(lasts_ms, _end, world, name, end)
 
@@ -505,6 +509,28 @@ def _resize_under_fire(world: World) -> End:
     return None
 
 
+def _kill_spare(world: World) -> End:
+    leader = world.leader()
+    held = leader.view.spares_of(NAME) if leader is not None else []
+    found = [each for known in held if (each := world.containers.get(known.id)) is not None and each.is_alive]
+    if found:
+        world.clock.chance.choice(found).kill()
+    return None
+
+
+def _kill_two(world: World) -> End:
+    """Kill a container, and soon after it another one: what replaces the first one may be hit, too."""
+    _soon(world, 3_000, _kill_container)
+    return _kill_container(world)
+
+
+def _change_spares(world: World) -> End:
+    world.job.spares = world.clock.between(0, 3)
+    world.clock.tell("the job is to have {} spare containers", world.job.spares)
+    world.job_changed()
+    return None
+
+
 FAULTS: Final[dict[str, Callable[[World], End]]] = {
     "kill a container": _kill_container,
     "fault at a step": _at_a_step,
@@ -571,6 +597,14 @@ OF_POOL: Final[dict[str, Callable[[World], End]]] = {
     "lose the whole pool": _lose_pool,
     "lose every master": _lose_masters,
     "resize the job under fire": _resize_under_fire,
+}
+
+#: What happens where the job has spare containers.
+OF_SPARES: Final[dict[str, Callable[[World], End]]] = {
+    "kill a spare container": _kill_spare,
+    "kill two containers": _kill_two,
+    "kill two containers again": _kill_two,
+    "change the spare containers": _change_spares,
 }
 
 _LASTS: Final = {

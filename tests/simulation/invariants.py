@@ -6,13 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from appmaster.eventlog.entries import EntryKind, LogEntry
+from appmaster.eventlog.entries import EntryKind, LogEntry, RegisteredData
 from appmaster.planning.state import actions as todo
+from appmaster.planning.state.model import SpareSlotId
 from appmaster.planning.state.reasons import HandoverMotive, Loss, Reason
 from appmaster.planning.state.view import ClusterView
 from standby.replica.lifecycle import ENDED as LIFE_ENDED
 from standby.shared.exits import ProcessEnd, Ran
-from standby.shared.model import Phase, ReplicaId, Role, TaskId, TaskRecord, Wanted
+from standby.shared.model import Phase, ReplicaId, Role, SlotId, TaskId, TaskRecord, Wanted
 from standby.shared.records import ControllerRecord
 from tests.simulation.leader import LEASE_MS
 from tests.simulation.replica import WAY_MS
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from tests.simulation.container import Container
     from tests.simulation.leader import Candidate
     from tests.simulation.world import World
+
+#: In the name of a spare container's slot, and of no other.
+SPARE: Final = ":spare-"
 
 #: How long a container must have been running and within reach before its loss for silence is a mistake.
 AUDIBLE_MS = 2_600
@@ -41,6 +45,11 @@ class Invariants:
     actives: dict[tuple[TaskId, int], int] = field(default_factory=dict)
     blamed: Counter[Ran] = field(default_factory=Counter)
     """Task and offset → how many processes ended of themselves, or may have, while it ran there alone."""
+
+    spares: set[str] = field(default_factory=set)
+    """Containers that came as spare ones, and that no slot has taken as far as leaders said."""
+    taken: Counter[str] = field(default_factory=Counter)
+    """Container → how often leaders said that a slot took it."""
 
     # ---- records ----
 
@@ -67,6 +76,7 @@ class Invariants:
         # Only what this write adds is judged: one decision may write the records of a processor one by one.
         before = set(_places(old)) if old is not None else set()
         places = _places(new)
+        self._filled({container for _, container in set(places) - before})
         for copy, where in places:
             for other, there in places:
                 # Policy restart: the displaced copy may still be there, stopped.
@@ -77,6 +87,15 @@ class Invariants:
                         "{}: copies {} and {} in {} and {}",
                         *(new.task, copy, other, where, there),
                     )
+
+    def _filled(self, containers: set[str]) -> None:
+        """Check that what is placed in a spare container was said, and so counted, as a replacement by it."""
+        self.world.clock.check(
+            not containers & self.spares,
+            "replacements_by_spares_are_counted",
+            "{} are filled as spare containers",
+            containers & self.spares,
+        )
 
     def _share_a_host(self, one: str, other: str) -> bool:
         """Return whether two containers are on one host, alive or not: the next leader may expect both."""
@@ -130,6 +149,10 @@ class Invariants:
         """
         if isinstance(action, todo.PrepareHandover) and action.reason.kind is HandoverMotive.REBALANCE:
             self._spreading(leader, action)
+        if isinstance(action, todo.TakeSpare):
+            self._taking(leader, action)
+        elif isinstance(action, todo.RequestContainer):
+            self._requesting(leader, action)
         zookeeper = self.world.zookeeper
         is_outward = isinstance(
             action, (todo.SendAssignment, todo.SendExit, todo.RequestContainer, todo.ReleaseContainer)
@@ -173,6 +196,46 @@ class Invariants:
                 "{} moves {} to copy {}, which is {}",
                 *(leader.name, task, action.to_copy, status),
             )
+
+    # ---- spare containers ----
+
+    def _taking(self, leader: Candidate, action: todo.TakeSpare) -> None:
+        """Check that no slot takes a spare container on the host of another copy of its tasks."""
+        if not isinstance(action.slot, SlotId):
+            return
+        for task in leader.view.job_tasks(action.slot.processor):
+            recorded = leader.view.records.get(task)
+            for copy, container in _places(recorded.record) if recorded is not None else ():
+                other = self.world.containers.get(container)
+                self.world.clock.check(
+                    copy in (action.slot.copy, recorded.record.displaced if recorded else None)
+                    or other is None
+                    or not self._counts(other)
+                    or not self._share_a_host(action.container, container),
+                    "spares_stand_in_on_other_hosts",
+                    "{} has {} taken for {}, beside copy {} in {}",
+                    *(leader.name, action.container, action.slot, copy, container),
+                )
+
+    def _requesting(self, leader: Candidate, action: todo.RequestContainer) -> None:
+        """Check that no spare container is requested while anything else is, or while a copy has no place."""
+        if not isinstance(action.slot, SpareSlotId):
+            return
+        view = leader.view
+        others = [each.slot for each in view.requests.values() if not isinstance(each.slot, SpareSlotId)]
+        wanted = 1 + self.world.job.standbys
+        homeless = [
+            task
+            for task, each in view.records.items()
+            if sum(view.holder(name) is not None for name in each.record.placed.values())
+            < min(wanted, view.jobs[task.job].model.copies)
+        ]
+        self.world.clock.check(
+            not (others or homeless),
+            "spares_delay_no_other_request",
+            "{} requests {} although {} are requested and {} lack a copy",
+            *(leader.name, action.slot, others, homeless),
+        )
 
     # ---- orders ----
 
@@ -276,6 +339,12 @@ class Invariants:
 
     def told(self, leader: Candidate, entry: LogEntry) -> None:
         """Check what the leader says that happened."""
+        if isinstance(entry.details, RegisteredData) and entry.container is not None:
+            is_spare = SPARE in (entry.details.slot or "")
+            (self.spares.add if is_spare else self.spares.discard)(entry.container)
+        if entry.kind is EntryKind.SPARE_TAKEN and entry.container is not None:
+            self.spares.discard(entry.container)
+            self.taken[entry.container] += 1
         if entry.kind is EntryKind.CONTAINER_LOST and entry.container is not None:
             self.losses.append(entry)
             # An orphan that this leader sends away was lost under the one before: its roles are missed, and reported.
@@ -295,6 +364,12 @@ class Invariants:
 
     def turned(self, leader: Candidate, before: ClusterView) -> None:
         """Check that no budget was spent on what was not a failure."""
+        held = [
+            each.id
+            for each in leader.view.containers.values()
+            if each.is_spare and (leader.view.assigned.get(each.id) or each.binding)
+        ]
+        self.world.clock.check(not held, "spares_hold_nothing", "{} places copies in {}", leader.name, held)
         failures, leader.failures = leader.failures, 0
         spent = _spent(leader.view) - _spent(before)
         self.world.clock.check(

@@ -71,6 +71,8 @@ class Job:
     restarts: bool = False
     policy: PlannerPolicy = POLICY
     revision: int = 1
+    spares: int = 0
+    """How many spare containers it is to have."""
     drained: dict[str, str] = field(default_factory=dict)
     commands: int = 0
 
@@ -81,7 +83,7 @@ class Job:
         """Return what a leader reads of the job; a new one has no records yet."""
         zookeeper.answer()
         spec = JobSpec(STAGE, self.tasks, self.containers, self.standbys, self.is_mixed)
-        policy = replace(self.policy, restarts=self.restarts)
+        policy = replace(self.policy, restarts=self.restarts, spare_count=self.spares)
         events: list[Event] = [
             happened.HostsKnown(tuple(HostInfo(each, rack=rack(each)) for each in hosts)),
             happened.HostsDrained(dict(self.drained)),

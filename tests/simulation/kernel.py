@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from standby.replica.lifecycle import Order, Signal, opened, step
 from standby.replica.reconcile import reconcile
@@ -14,6 +15,9 @@ from tests.simulation.feeding import Feeding
 from tests.simulation.kafka import Log
 from tests.simulation.process import Process
 from tests.simulation.replica import HeldReplica, Run
+
+#: How long an idle pipeline takes to warm up.
+WARM_UP_MS: Final = 1_500
 
 
 class Kernel:
@@ -57,6 +61,9 @@ class Kernel:
         """Make ``assignment`` all that is held. Code is loaded once: a later revision of it is not run."""
         if self._closed is not None:
             return
+        if jobs and not assignment and not self.revisions:
+            # A spare container: its pipeline warms up without any replica.
+            self.process.after(WARM_UP_MS, self._warmed)
         self.revisions = {**{name: each.revision for name, each in jobs.items()}, **self.revisions}
         self.assignment = assignment
         nexts = {each.replica for each in assignment if each.is_next}
@@ -98,6 +105,10 @@ class Kernel:
     def close(self, done: Callable[[], None]) -> None:
         self.assignment, self._closed = (), done
         self._settle()
+
+    def _warmed(self) -> None:
+        self.is_warm = True
+        self._on_change()
 
     def _prepared(self, replica: ReplicaId) -> None:
         held = self.held.get(replica)

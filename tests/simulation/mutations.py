@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -18,13 +18,16 @@ from appmaster.planning.fold.apply import apply
 from appmaster.planning.placement import spread
 from appmaster.planning.placement.turn import Turn
 from appmaster.planning.plan import plan
+from appmaster.planning.requests import spares
+from appmaster.planning.requests.needs import Need
+from appmaster.planning.requests.spares import SpareShare
 from appmaster.planning.rules import failover, rebalance, table
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.actions import Action
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.job import Job
-from appmaster.planning.state.model import Processor
+from appmaster.planning.state.model import Processor, Slot, SpareSlotId
 from appmaster.planning.state.reasons import HandoverMotive
 from appmaster.planning.state.view import ClusterView, Container, Presence, Rebalancing, Recorded
 from standby.feeding import core as feeding_core
@@ -288,6 +291,51 @@ def _lease_of_a_session() -> AbstractContextManager[None]:
     return swapped(leaders, "LEASE_MS", lease_ms(SESSION_MS))
 
 
+def _spares_anywhere() -> AbstractContextManager[None]:
+    """A slot takes a spare container wherever it is."""
+
+    def chosen(turn: Turn, need: Need) -> Container | None:
+        found = [each for each in turn.spares(need.job) if each.presence is Presence.LIVE]
+        return next((each for each in found if each.id not in turn.taken), None)
+
+    return swapped(spares, "_best", chosen)
+
+
+def _spares_first() -> AbstractContextManager[None]:
+    """Spare containers are requested whatever else lacks a container."""
+    original = spares.share
+
+    def share(turn: Turn, needed: Mapping[Slot, Need]) -> SpareShare:
+        with swapped(spares, "_is_whole", lambda turn, job: bool(job.model.processors)):
+            return original(turn, {})
+
+    return swapped(spares, "share", share)
+
+
+def _spares_filled_unsaid() -> AbstractContextManager[None]:
+    """Spare containers are given copies like any other that is free."""
+
+    def all_free(self: Turn) -> list[Container]:
+        return [each for each in self.view.containers.values() if self.view.is_free(each)]
+
+    @contextmanager
+    def planted() -> Iterator[None]:
+        with swapped(Turn, "_all_free", all_free), swapped(spares, "take", lambda turn, needed: iter(())):
+            yield
+
+    return planted()
+
+
+def _spares_not_made_up_for() -> AbstractContextManager[None]:
+    """No spare container is requested once the job has had one."""
+    original = spares._vacant
+
+    def vacant(turn: Turn, job: Job, count: int) -> list[SpareSlotId]:
+        return original(turn, job, count) if turn.view.decisions < 40 else []
+
+    return swapped(spares, "_vacant", vacant)
+
+
 #: Every planted bug by its name.
 MUTATIONS: Final[dict[str, Mutation]] = {
     "no-epoch-check": _no_epoch_check,
@@ -311,4 +359,8 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "moves-to-any-copy": _moves_to_any_copy,
     "moves-together": _moves_together,
     "never-moves": _never_moves,
+    "spares-anywhere": _spares_anywhere,
+    "spares-first": _spares_first,
+    "spares-filled-unsaid": _spares_filled_unsaid,
+    "spares-not-made-up-for": _spares_not_made_up_for,
 }

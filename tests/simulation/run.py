@@ -36,10 +36,15 @@ class Failure:
 
 
 def run_seed(
-    seed: int, lines: int = LINES, only: Sequence[str] = (), *, is_pool: bool = False
+    seed: int,
+    lines: int = LINES,
+    only: Sequence[str] = (),
+    *,
+    is_pool: bool = False,
+    has_spares: bool = False,
 ) -> Failure | None:
     """Return what broke in the story of ``seed``; None when every invariant held and the job was whole at the end."""
-    world = World(seed, is_pool=is_pool)
+    world = World(seed, is_pool=is_pool, has_spares=has_spares)
 
     def tell() -> None:
         suffer(world, only)
@@ -57,9 +62,9 @@ def told(world: World, tell: Callable[[], object], lines: int = LINES) -> Failur
     return None
 
 
-def story_of(seed: int, lines: int, *, is_pool: bool = False) -> str:
+def story_of(seed: int, lines: int, *, is_pool: bool = False, has_spares: bool = False) -> str:
     """Return the last lines of a seed's story, however it ends."""
-    world = World(seed, is_pool=is_pool)
+    world = World(seed, is_pool=is_pool, has_spares=has_spares)
     try:
         suffer(world)
         world.settle()
@@ -76,16 +81,17 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {text} ({where.name}, line {where.lineno} of {where.filename.rsplit('/', 1)[-1]})"
 
 
-def _run_chunk(seeds: Sequence[int], *, is_pool: bool) -> tuple[int, list[Failure]]:
-    return len(seeds), [failure for seed in seeds if (failure := run_seed(seed, is_pool=is_pool)) is not None]
+def _run_chunk(seeds: Sequence[int], *, is_pool: bool, has_spares: bool) -> tuple[int, list[Failure]]:
+    found = (run_seed(seed, is_pool=is_pool, has_spares=has_spares) for seed in seeds)
+    return len(seeds), [each for each in found if each is not None]
 
 
 def run_seeds(
-    seeds: Sequence[int], jobs: int = 1, *, is_pool: bool = False
+    seeds: Sequence[int], jobs: int = 1, *, is_pool: bool = False, has_spares: bool = False
 ) -> Iterator[tuple[int, list[Failure]]]:
     """Yield, chunk by chunk, how many stories ran and which of them failed."""
     chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
-    run = partial(_run_chunk, is_pool=is_pool)
+    run = partial(_run_chunk, is_pool=is_pool, has_spares=has_spares)
     if jobs == 1:
         yield from map(run, chunks)
         return
@@ -108,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failing seed")
     parser.add_argument("--pool", action="store_true", help="with a pool in place of YARN")
+    parser.add_argument("--spares", action="store_true", help="with spare containers")
     parser.add_argument("--mutate", choices=sorted(MUTATIONS), help="plant this bug")
     parser.add_argument(
         "--story", type=int, metavar="LINES", help="print the end of each story, broken or not"
@@ -119,15 +126,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             planted.enter_context(MUTATIONS[options.mutate]())
         if options.story:
             for seed in seeds:
-                print(story_of(seed, options.story, is_pool=options.pool))
+                story = story_of(seed, options.story, is_pool=options.pool, has_spares=options.spares)
+                print(story)
             return 0
-        return _report(seeds, options.jobs, keep_going=options.keep_going, is_pool=options.pool)
+        return _report(
+            seeds,
+            options.jobs,
+            keep_going=options.keep_going,
+            is_pool=options.pool,
+            has_spares=options.spares,
+        )
 
 
-def _report(seeds: range, jobs: int, *, keep_going: bool, is_pool: bool) -> int:
+def _report(seeds: range, jobs: int, *, keep_going: bool, is_pool: bool, has_spares: bool) -> int:
     begun = shown = time.monotonic()
     done = failed = 0
-    for count, failures in run_seeds(seeds, jobs, is_pool=is_pool):
+    for count, failures in run_seeds(seeds, jobs, is_pool=is_pool, has_spares=has_spares):
         done += count
         failed += len(failures)
         for each in failures:

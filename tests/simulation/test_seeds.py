@@ -33,7 +33,15 @@ def first_seed() -> int:
 
 @pytest.mark.simulation
 @pytest.mark.timeout(10 * PATIENCE_SECONDS)
-@pytest.mark.parametrize(("stories", "more"), [(STORIES, ()), (max(1, STORIES // 5), ("--pool",))])
+@pytest.mark.parametrize(
+    ("stories", "more"),
+    [
+        (STORIES, ()),
+        (max(1, STORIES // 5), ("--pool",)),
+        (max(1, STORIES // 5), ("--spares",)),
+        (max(1, STORIES // 10), ("--pool", "--spares")),
+    ],
+)
 def test_no_story_breaks_an_invariant(stories: int, more: tuple[str, ...]) -> None:
     first = first_seed()
     print(f"seeds from {first}; STANDFAST_SEED={first} tells the same stories again")

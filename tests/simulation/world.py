@@ -11,6 +11,8 @@ from typing import Final
 
 from appmaster.leadership.suspicion import PortAnswer
 from appmaster.planning.plan import plan
+from appmaster.planning.state.model import SpareSlotId
+from appmaster.planning.state.view import ClusterView
 from standby.errors import BrokenInvariant
 from standby.shared.exits import ProcessEnd
 from standby.shared.model import Phase, ReplicaId, TaskRecord
@@ -55,6 +57,7 @@ class Shape:
     standbys: int = 1
     hosts: int = 3
     cells: int = 2
+    spares: int = 0
 
 
 def shape_of(chance: Random) -> Shape:
@@ -70,10 +73,16 @@ def shape_of(chance: Random) -> Shape:
 class World:
     """One story's cluster."""
 
-    def __init__(self, seed: int, shape: Shape | None = None, *, is_pool: bool = False) -> None:
+    def __init__(
+        self, seed: int, shape: Shape | None = None, *, is_pool: bool = False, has_spares: bool = False
+    ) -> None:
+        """``has_spares``: a random job has spare containers; the story of a seed is another one then."""
         self.clock = Clock(seed)
         chance = self.clock.chance
         shape = shape or shape_of(chance)
+        if has_spares:
+            shape = replace(shape, spares=chance.choice((1, 1, 2)), hosts=min(shape.hosts + 1, 5))
+        self.has_spares = has_spares
         if is_pool:
             shape = replace(shape, cells=1)
         self.is_pool = is_pool
@@ -85,6 +94,7 @@ class World:
             standbys=shape.standbys,
             is_mixed=shape.kind == "mixed",
             restarts=shape.kind == "restart",
+            spares=shape.spares,
         )
         self.hosts = {f"h{each}": Host(f"h{each}") for each in range(1, shape.hosts + 1)}
         self.is_full = is_pool and chance.choice((False, True))
@@ -163,8 +173,26 @@ class World:
         kept = {each for known in self.zookeeper.records.values() for each in known.record.placed.values()}
         if self.job.is_mixed and len(kept) > self.job.containers:
             return f"copies are in {len(kept)} containers, and there are to be {self.job.containers}"
-        if view.writing or view.requests:
-            return f"the leader waits: {view.writing} {view.requests}"
+        lacking = self._lacking_spares(view)
+        if lacking or all(isinstance(each.slot, SpareSlotId) for each in view.requests.values()):
+            return lacking or (f"the leader waits: {view.writing}" if view.writing else "")
+        return f"the leader waits: {view.writing} {view.requests}"
+
+    def _lacking_spares(self, view: ClusterView) -> str:
+        """Return how many spare containers are missing although there is room, or are too many; empty: none is."""
+        found = [self.containers.get(each.id) for each in view.spares_of(NAME)]
+        ready = [each for each in found if each is not None and each.is_alive and each.kernel.is_warm]
+        has_room = any(
+            self.yarn.has_room(each)
+            for each in self.hosts.values()
+            if each.is_up and each.name not in self.job.drained
+        )
+        if (
+            len(found) > self.job.spares
+            or len(ready) < len(found)
+            or (len(ready) < self.job.spares and has_room)
+        ):
+            return f"{len(ready)} of {len(found)} spare containers are ready, and there are to be {self.job.spares}"
         return ""
 
     def processors(self) -> int:
