@@ -6,12 +6,15 @@ The next failure comes when every replica is in sync and warm again. With ``--so
 they are in sync, and is listed separately. Writes a JSON file with every failover and what else the machine did until
 its end (`benchmarks.beside`), median and maximum of each step and of each phase between two steps, and whether the
 outputs and the state were exact in the end. With ``--on pool`` there is no YARN, and a host is lost by its network
-link; with ``--on yarn pool`` both are measured, one after the other. The commands:
+link; with ``--on yarn pool`` both are measured, one after the other. With ``--spares 1`` the job has a spare container,
+which has to be ready before a failure that is not soon after another; ``--spares 0 1`` measures without and with one,
+one after the other. The commands:
 
     python -m benchmarks.failover --policy promote --kind both
     python -m benchmarks.failover --policy restart --kind both
     python -m benchmarks.failover --kind handover
     python -m benchmarks.failover --kind both --on yarn pool
+    python -m benchmarks.failover --kind both --soon --spares 0 1
 """
 
 from __future__ import annotations
@@ -51,27 +54,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--on", choices=(YARN, POOL), nargs="+", default=[YARN], help="what starts containers (default: yarn)"
     )
+    parser.add_argument(
+        "--spares",
+        type=int,
+        nargs="+",
+        default=[0],
+        metavar="N",
+        help="spare containers of the job (default: 0)",
+    )
     parser.add_argument("--policy", choices=("promote", "restart"), default="promote")
     arguments = parser.parse_args(argv)
 
     def measure() -> bool:
         if POOL in arguments.on:
             enter(["-m", "benchmarks.failover", *(sys.argv[1:] if argv is None else argv)])
-        found = [_measured_on(each, arguments) for each in arguments.on]
+        found = [_measured_on(on, spares, arguments) for on in arguments.on for spares in arguments.spares]
         return all(found)
 
     return status_of(measure)
 
 
-def _measured_on(on: str, arguments: argparse.Namespace) -> bool:
-    output = arguments.output if on == YARN else arguments.output.with_stem(f"{arguments.output.stem}-{on}")
+def _measured_on(on: str, spares: int, arguments: argparse.Namespace) -> bool:
+    names = [arguments.output.stem, *([on] if on != YARN else []), *([f"spares-{spares}"] if spares else [])]
+    output = arguments.output.with_stem("-".join(names))
     # Interrupts are ignored from the end of a cluster on.
     with (
         Interrupts() as interrupts,
         Screen() as screen,
         hosts_of_our_own(on, screen, interrupts, output.parent / f"logs-{output.stem}") as cluster,
     ):
-        result = _measure(arguments, cluster, screen) | {"on": on}
+        result = _measure(arguments, spares, cluster, screen) | {"on": on}
     _report(result, output)
     return bool(result["exact"] and result["replicas_restored"])
 
@@ -79,19 +91,20 @@ def _measured_on(on: str, arguments: argparse.Namespace) -> bool:
 def _report(result: Mapping[str, Any], output: Path) -> None:
     save(result, output)
     for kind in result["summary"]:
-        title = f"{kind}, {result['policy']}, {result['on']}"
+        title = f"{kind}, {result['policy']}, {result['on']}, {result['spares']} spare containers"
         print(f"{title}, ms: {json.dumps(result['summary'][kind], indent=2)}")
         print(f"{title}, ms a phase: {json.dumps(result['phases'][kind], indent=2)}")
     print(output)
 
 
-def _measure(arguments: argparse.Namespace, cluster: Hosts, screen: Screen) -> dict[str, Any]:
+def _measure(arguments: argparse.Namespace, spares: int, cluster: Hosts, screen: Screen) -> dict[str, Any]:
     kinds = ("process", "host") if arguments.kind == "both" else (arguments.kind,)
     chosen = settings_of(arguments)
     # Otherwise a hand-over that spreads actives could be measured together with the next failure.
     settings = {
         "job.hotstandby.failover": arguments.policy,
         "job.locality.rebalance": "manual",
+        "job.container.spare.count": str(spares),
         **chosen,
     }
     load_before = os.getloadavg()[0]
@@ -136,6 +149,7 @@ def _measure(arguments: argparse.Namespace, cluster: Hosts, screen: Screen) -> d
         "policy": arguments.policy,
         "kind": arguments.kind,
         "kills": arguments.kills,
+        "spares": spares,
         "rate": arguments.rate,
         "tasks": arguments.partitions,
         "settings": settings,

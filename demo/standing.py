@@ -99,6 +99,15 @@ class Spread(msgspec.Struct, frozen=True):
         return ", ".join(f"{host} {count}" for host, count in sorted(self.hosts.items()))
 
 
+class Spares(msgspec.Struct, frozen=True):
+    """A job's spare containers."""
+
+    wanted: int = 0
+    held: int = 0
+    ready: int = 0
+    """Those of them whose pipeline is warm."""
+
+
 class Job(msgspec.Struct, frozen=True):
     """A job as the leader reports it."""
 
@@ -107,6 +116,7 @@ class Job(msgspec.Struct, frozen=True):
     status: str = ""
     reasons: tuple[str, ...] = ()
     spread: Spread = Spread()
+    spares: Spares = Spares()
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -155,8 +165,12 @@ def what_is_missing(status: Status, tasks: int, copies: int) -> str:
 
 
 def is_warm(status: Status) -> bool:
-    """Return whether every placed replica could be promoted without waiting for class loading."""
-    return all(each.warm or each.is_active for task in status.tasks for each in task.replicas)
+    """Return whether every placed replica could be promoted without waiting for class loading.
+
+    Spare containers are to be as ready: what replaces a lost copy must be as warm as any other time.
+    """
+    are_ready = all(each.spares.ready >= each.spares.wanted for each in status.jobs)
+    return are_ready and all(each.warm or each.is_active for task in status.tasks for each in task.replicas)
 
 
 def is_spread(status: Status) -> bool:
