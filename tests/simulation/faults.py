@@ -342,6 +342,9 @@ def _slow_disk(world: World) -> End:
     return end
 
 
+#: How many sizes of a job are tried.
+_SIZES: Final = 1_000
+
 #: Steps of replicas and leaders at which a fault may wait.
 STEPS: Final = (
     "record read",
@@ -408,12 +411,16 @@ def _fail_over(world: World) -> End:
 
 def _resize(world: World) -> End:
     job, clock = world.job, world.clock
-    containers, standbys = 0, job.standbys
-    while not containers or not world.fits(containers, standbys):
+    standbys = job.standbys
+    for _ in range(_SIZES):
         if clock.happens(0.5):
             standbys = clock.between(0, min(2, len(world.hosts) - 1))
         least = 1 + standbys if job.is_mixed else 1
         containers = clock.between(least, max(least, 4))
+        if world.fits(containers, standbys):
+            break
+    else:
+        return None  # no size fits while most nodes of a pool are stopped
     job.containers, job.standbys = containers, standbys
     clock.tell("the job is to have {} containers, {} standbys", job.containers, job.standbys)
     world.job_changed()
