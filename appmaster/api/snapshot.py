@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from appmaster.planning.jobs.spreading import spread_of
-from appmaster.planning.state.job import PlannerPolicy
+from appmaster.planning.state.job import Job, PlannerPolicy
 from appmaster.planning.state.model import JobSpec, Slot, job_of
 from appmaster.planning.state.view import ClusterView, Container
 from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, TaskRecord
@@ -30,11 +30,7 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "copies": job.model.copies,
                 "containers": job.model.containers or len(job.model.slots),
                 "model_version": job.model.version,
-                "spares": {
-                    "wanted": job.policy.spare_count,
-                    "ready": sum(each.is_warm for each in view.spares_of(job.name)),
-                    "held": len(view.spares_of(job.name)),
-                },
+                "spares": _spares(view, job),
                 "revision": job.revision,
                 "policy": "restart" if job.policy.restarts else "promote",
                 "mixed": job.model.is_mixed,
@@ -123,6 +119,12 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
         "drained": dict(view.drained),
         "settled": not view.unsettled,
     }
+
+
+def _spares(view: ClusterView, job: Job) -> dict[str, int]:
+    held = view.spares_of(job.name)
+    ready = sum(each.is_warm for each in held)
+    return {"wanted": job.policy.spare_count, "ready": ready, "held": len(held)}
 
 
 def _slot(view: ClusterView, container: Container) -> Slot | None:

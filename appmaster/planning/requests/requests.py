@@ -208,11 +208,7 @@ def spare_loads(turn: Turn, job: Job) -> dict[str, tuple[int, int]]:
         copies, spares = found.get(each.host, (0, 0))
         found[each.host] = (copies + turn.loads().get(each.id, [0, 0])[1], spares)
     here = [each.host for each in turn.spares(job) if each.presence in HOLDING]
-    asked = [
-        each.host
-        for each in turn.view.requests.values()
-        if isinstance(each.slot, SpareSlotId) and each.slot.job == job.name
-    ]
+    asked = [each.host for each in turn.view.requests_of(job.name, are_spare=True)]
     for host in (*here, *asked):
         if host:
             copies, spares = found.get(host, (0, 0))
@@ -288,7 +284,6 @@ def placement_question(
     avoided = (
         {} if of_spares else {host: why for host, (until, why) in view.avoided.items() if until > view.now_ms}
     )
-    is_shared = not isinstance(need.slot, SlotId)
     return PlacementQuestion(
         siblings=need.siblings,
         histories=need.histories,
@@ -300,7 +295,7 @@ def placement_question(
         cells=cells,
         # A mixed job's containers are spread over the hosts, and each copy finds one there
         # (`appmaster.planning.placement.shared_containers`). A spare one is for any copy.
-        shuns_masters=not is_shared,
+        shuns_masters=isinstance(need.slot, SlotId),
         # A spare container goes where it can take over most, whatever size of process waits there.
         rests={}
         if of_spares or isinstance(need.slot, SpareSlotId)

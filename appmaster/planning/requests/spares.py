@@ -26,7 +26,6 @@ from appmaster.planning.state.view import (
     HOLDING,
     Attempts,
     Container,
-    ContainerRequest,
     Presence,
     RequestState,
 )
@@ -104,10 +103,6 @@ def _may_stay(turn: Turn, job: Job, spare: Container) -> bool:
 def share(turn: Turn, needed: Mapping[Slot, Need]) -> SpareShare:
     """Return what there is to be of spare containers, given the needs that have not taken one."""
     view = turn.view
-    asked: dict[str, list[ContainerRequest]] = {}
-    for each in view.requests.values():
-        if isinstance(each.slot, SpareSlotId):
-            asked.setdefault(each.slot.job, []).append(each)
     are_there = _are_there(turn)
     jobs = [
         each for each in view.jobs.values() if each.policy.spare_count or (are_there and turn.spares(each))
@@ -131,7 +126,8 @@ def share(turn: Turn, needed: Mapping[Slot, Need]) -> SpareShare:
             else "the job has enough spare containers"
         )
         surplus.update({each.id: reason for each in kept[target:] if each.presence is Presence.LIVE})
-        requests = sorted(asked.get(job.name, ()), key=lambda each: each.state is not RequestState.GRANTED)
+        asked = view.requests_of(job.name, are_spare=True)
+        requests = sorted(asked, key=lambda each: each.state is not RequestState.GRANTED)
         standing = [each for each in requests if not lacking or each.state is RequestState.GRANTED]
         slots = [each.slot for each in standing[: max(0, target - len(kept))]]
         if is_last and _is_whole(turn, job):

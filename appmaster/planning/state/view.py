@@ -500,12 +500,12 @@ class ClusterView:
         """Return the request that has this id; None: it was withdrawn, or its container has registered."""
         return next((each for each in self.requests.values() if skein_id and each.skein_id == skein_id), None)
 
-    def requests_of(self, job: str) -> list[ContainerRequest]:
-        """Return the requests for slots of a job; not those for its spare containers."""
+    def requests_of(self, job: str, *, are_spare: bool = False) -> list[ContainerRequest]:
+        """Return the requests for slots of a job, or those for its spare containers."""
         return [
             each
             for each in self.requests.values()
-            if job_of(each.slot) == job and not isinstance(each.slot, SpareSlotId)
+            if job_of(each.slot) == job and isinstance(each.slot, SpareSlotId) is are_spare
         ]
 
     def spares_of(self, job: str) -> list[Container]:
