@@ -44,6 +44,9 @@ from standby.shared.model import (
 #: Most containers that are considered as the home of one copy.
 _MOST_HOMES: Final = 4
 
+#: How long something waits for a container to become warm, which takes it some 30 s on a busy host.
+_WARM_MS: Final = 120_000
+
 _NO_FACTS: Final = Facts()
 
 #: The version of a task that has no record yet.
@@ -88,6 +91,11 @@ def is_current(job: Job, container: Container) -> bool:
 def is_cold(job: Job, container: Container) -> bool:
     """Return whether a job's standbys warm up, and the container has not: to make one active costs some 10 s."""
     return job.policy.has_warm_standbys and not container.is_warm
+
+
+def may_become_warm(job: Job, container: Container, now_ms: int) -> bool:
+    """Return whether a container is cold and so young that something may wait until it is warm."""
+    return is_cold(job, container) and now_ms - container.since_ms < _WARM_MS
 
 
 def placement(record: TaskRecord) -> tuple[object, ...]:

@@ -7,7 +7,6 @@ Only the copy of a job without standbys on its only host is stopped before it st
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from appmaster.planning.placement.eligibility import free_for, is_clear
 from appmaster.planning.placement.fault_domains import Relocation
@@ -18,7 +17,7 @@ from appmaster.planning.placement.shared_containers import (
     lacks_room,
     less_loaded,
 )
-from appmaster.planning.placement.turn import Cohort, Turn, activated, is_cold, is_current
+from appmaster.planning.placement.turn import Cohort, Turn, activated, is_current, may_become_warm
 from appmaster.planning.placement.upgrade import next_container
 from appmaster.planning.rules.failover import is_in_sync
 from appmaster.planning.rules.placing import dropping, is_beside_another
@@ -27,9 +26,6 @@ from appmaster.planning.state.mappings import without
 from appmaster.planning.state.reasons import DecisionBasis, HandoverMotive, Reason
 from appmaster.planning.state.view import Container, Presence
 from standby.shared.model import SlotId, TaskRecord
-
-#: How long a warm copy is kept for one that replaces it and is not warm yet; that takes some 30 s on a busy host.
-_WARM_MS: Final = 120_000
 
 
 def end_move(turn: Turn, cohort: Cohort) -> WriteRecords | None:
@@ -67,8 +63,7 @@ def is_warming(turn: Turn, cohort: Cohort, copy: int, target: Container) -> bool
     """
     holder = turn.holder(cohort, copy)
     return (
-        is_cold(cohort.job, target)
-        and turn.view.now_ms - target.since_ms < _WARM_MS
+        may_become_warm(cohort.job, target, turn.view.now_ms)
         and holder is not None
         and holder.presence is Presence.LIVE
         and holder.is_warm

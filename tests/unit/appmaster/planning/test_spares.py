@@ -10,12 +10,14 @@ import pytest
 from appmaster.api.snapshot import snapshot
 from appmaster.cli.reading.observe import spares_in_words
 from appmaster.planning.placement.turn import Turn
+from appmaster.planning.plan import plan
 from appmaster.planning.requests.needs import needs
 from appmaster.planning.requests.spares import take
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.model import SpareSlotId
 from appmaster.planning.state.view import ClusterView, RequestState
+from standby.shared.model import ProcessorId, SlotId
 from tests.fakes.yarn import SESSION_MS, FakeCluster, Process
 from tests.scenarios.flights import until
 
@@ -71,6 +73,37 @@ def test_they_are_requested_once_the_job_is_whole_where_they_can_take_over_most(
     copies = {cluster.process(each).host for each in cluster.record(0).placed.values()}
     assert {each.host for each in spares(cluster)} == {*FOUR} - copies
     assert [each.is_warm for each in cluster.view.spares_of("job")] == [True, True]
+
+
+def test_they_are_requested_once_the_containers_of_the_job_are_warm() -> None:
+    cluster = FakeCluster(tasks=2, containers=1, hosts=FOUR, policy=policy())
+    cluster.is_warm = False
+    cluster.settle(20_000)
+    cluster.run(60_000)
+    assert not spares(cluster), "one that starts would delay what the others do to become warm"
+    cluster.is_warm = True
+    cluster.settle(20_000)
+    assert len(spares(cluster)) == 1
+
+
+def test_a_container_that_never_becomes_warm_does_not_keep_them_away() -> None:
+    cluster = FakeCluster(tasks=2, containers=1, hosts=FOUR, policy=policy())
+    cluster.cold_hosts = {*FOUR}
+    cluster.settle(20_000)
+    cluster.run(120_000)
+    assert len(spares(cluster)) == 1
+
+
+def test_a_cold_container_without_copies_does_not_keep_them_away() -> None:
+    view = whole().view
+    [spare] = view.spares_of("job")
+    idle = replace(spare, slot=SlotId(ProcessorId("job", "main", 0), 1), is_warm=False)
+    requested = [
+        each
+        for each in plan(replace(view, containers={**view.containers, idle.id: idle}))
+        if isinstance(each, todo.RequestContainer)
+    ]
+    assert [type(each.slot) for each in requested] == [SpareSlotId]
 
 
 def test_a_spare_container_begins_its_job_without_replicas() -> None:
