@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Message
 
 from standby.adapters.kafka.input import InputBounds, InputReader
@@ -278,7 +279,7 @@ class InputFeed:
         columns = [
             pa.array([each.key() for each in messages], pa.binary()),
             pa.array([each.value() for each in messages], pa.binary()),
-            pa.array([_micros(each) for each in messages], ROWS.field("timestamp").type),
+            _times(messages),
             pa.array([each.partition() for each in messages], pa.int32()),
             pa.array([each.offset() for each in messages], pa.int64()),
         ]
@@ -289,15 +290,17 @@ class InputFeed:
         return pa.Table.from_arrays(columns, schema=self._schema)
 
 
-def _micros(message: Message) -> int:
-    """Return a record's time in microseconds, the column's unit as in Spark; Kafka's unit is milliseconds."""
-    millis = message.timestamp()[1]
-    if abs(millis) > _MOST_MILLIS:
+def _times(messages: Sequence[Message]) -> pa.Array:
+    """Return the records' times in microseconds, the column's unit as in Spark; Kafka's unit is milliseconds."""
+    millis = [each.timestamp()[1] for each in messages]
+    if millis and max(map(abs, millis)) > _MOST_MILLIS:
+        message = next(each for each in messages if abs(each.timestamp()[1]) > _MOST_MILLIS)
         raise UnreadableRecord(
-            f"input {message.topic()}[{message.partition()}], offset {message.offset()}: the record's time, {millis} "
-            "ms, is too large for a timestamp in microseconds; was it meant as micro- or nanoseconds?"
+            f"input {message.topic()}[{message.partition()}], offset {message.offset()}: the record's time, "
+            f"{message.timestamp()[1]} ms, is too large for a timestamp in microseconds; was it meant as micro- or "
+            "nanoseconds?"
         )
-    return millis * 1000
+    return pc.multiply(pa.array(millis, pa.int64()), 1000).cast(ROWS.field("timestamp").type)
 
 
 def _is_past(starts: Mapping[TaskId, Offsets], until: Mapping[TaskId, Offsets] | None) -> bool:

@@ -298,6 +298,24 @@ def test_where_a_commit_has_written_is_returned_and_there_it_is_seen(job: Job) -
     assert list(job.broker.commit_records(0, 0, end, is_stable=True)) == [b"first"]
 
 
+def test_the_last_record_in_each_partition_is_returned_whatever_selects_the_partition(job: Job) -> None:
+    keys = [None if each % 5 == 0 else b"key-%d" % each for each in range(40)]
+    # The last records have headers, or no key, or neither.
+    for first in (0, 1, 3):
+        writer = job.writer()
+        writer.begin(b"record")
+        outputs = [
+            Emitted(job.output, key, b"v", {"h": b"v"} if at % 3 == 0 else None)
+            for at, key in enumerate(keys[first:])
+        ]
+        writer.prepare(outputs, {}, Offsets.of(first + 1), "m")
+        writer.commit()
+        places = {place: at for place, at in writer.places().items() if place[0] == job.output}
+        assert places
+        job.settled_end()
+        assert job.broker.stable_ends(places) == {place: at + 2 for place, at in places.items()}
+
+
 def test_a_sweep_spares_the_given_outputs(job: Job) -> None:
     swept = job.writer().sweep()
     writer = job.writer()

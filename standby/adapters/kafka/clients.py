@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from standby.adapters.kafka import partitions
 from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, KafkaSettings, kafka_settings
 from standby.errors import BadConfiguration
 from standby.security.disclosure import HIDDEN, shown
@@ -450,7 +451,7 @@ WRITER: Final = _kind(
         # Also limits outputs, but the output topic's own setting is usually smaller.
         "message.max.bytes": CHANGELOG_RECORD_BYTES,
         # Same partitioning as the Java clients, so that outputs can be joined with their topics.
-        "partitioner": "murmur2_random",
+        partitions.SETTING: partitions.DEFAULT,
     },
 )
 

@@ -16,6 +16,7 @@ from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import ClientNames
 from standby.adapters.kafka.codes import FENCED, MISSING, REFUSED, TOO_LARGE
 from standby.adapters.kafka.limits import RecordSizes, WriteRights
+from standby.adapters.kafka.partitions import BY_LIBRARY, DEFAULT, SETTING, OutputPartitions
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration
 from standby.kernel.ports import Place, RecordRefused, RecordTooLarge, WriterLost
@@ -35,8 +36,8 @@ _TRY_SECONDS: Final = 3.0
 #: Maximum wait for the purge of a producer. It needs no broker, but a thread that looks up a host name is late.
 _PURGE_SECONDS: Final = 1.0
 
-#: The partition is determined by the record's key.
-_BY_KEY: Final = -1
+#: Maximum wait for the number of partitions of an output, in the middle of a transaction.
+_COUNT_SECONDS: Final = 1.0
 
 #: Key of a record that is written only to get its transaction's marker.
 _NO_KEY: Final = b"\x00"
@@ -91,6 +92,9 @@ class KafkaWriter:
         self._changelog = changelog.topic
         self._inputs = config.inputs
         self._outputs = [each for each in (*config.outputs, config.dead_letter) if each]
+        self._partitions = OutputPartitions(
+            str(self._settings.get(SETTING, DEFAULT)), self._count_of, time.monotonic
+        )
         self._partition = changelog.partition
         self._group = group
         self._timeout = config.transaction_timeout_ms / 1000
@@ -333,22 +337,43 @@ class KafkaWriter:
 
     def _emit(self, outputs: Sequence[Emitted]) -> None:
         """Produce the outputs; the order within a topic is kept."""
-        batches: dict[str, list[_Record]] = {}
-        for topic, key, value, headers, timestamp_ms in outputs:
-            batch = batches.get(topic)
-            if batch is None:
-                batch = batches[topic] = []
+        topics = dict.fromkeys(each[0] for each in outputs)
+        for topic in topics:
+            self._emit_to(
+                topic, outputs if len(topics) == 1 else [each for each in outputs if each[0] == topic]
+            )
+
+    def _emit_to(self, topic: str, outputs: Sequence[Emitted]) -> None:
+        partitions = self._partitions.of(topic, [each[1] for each in outputs])
+        records: list[_Record] = [
+            {"key": key, "value": value, "partition": partition}
+            for (_, key, value, _, _), partition in zip(outputs, partitions, strict=True)
+        ]
+        # Offsets increase within a partition, so the last record's is enough.
+        reported = dict(zip(partitions, range(len(partitions)), strict=True))
+        left = (
+            [at for at, each in enumerate(partitions) if each == BY_LIBRARY] if BY_LIBRARY in reported else []
+        )
+        for at in (*reported.values(), *left):
+            records[at]["callback"] = self._arrived
+        begin = 0
+        for at, (_, _, _, headers, timestamp_ms) in enumerate(outputs):
             if headers or timestamp_ms is not None:
                 # A batch supports neither (confluent-kafka 2.16 documents the timestamp, but refuses it).
-                self._produce(topic, batch)
-                batch.clear()
-                self._produce_one(topic, key, value, headers or (), timestamp_ms)
-            else:
-                batch.append({"key": key, "value": value, "callback": self._arrived})
-        for topic, batch in batches.items():
-            self._produce(topic, batch)
+                self._produce(topic, records[begin:at])
+                self._produce_one(topic, records[at], headers or (), timestamp_ms)
+                begin = at + 1
+        self._produce(topic, records[begin:])
 
-    def _produce(self, topic: str, records: list[_Record], partition: int = _BY_KEY) -> None:
+    def _count_of(self, topic: str) -> int | None:
+        """Return an output's number of partitions; None without an answer in time."""
+        try:
+            described = self._open().list_topics(topic, min(self._timeout, _COUNT_SECONDS)).topics[topic]
+        except KafkaException:
+            return None
+        return len(described.partitions) if described.error is None else None
+
+    def _produce(self, topic: str, records: list[_Record], partition: int = BY_LIBRARY) -> None:
         """Produce records in one call: separate calls took a third of a batch's time (docs/benchmarks.md)."""
         while records and self._open().produce_batch(topic, records, partition) < len(records):
             # Refused records contain their error. A full queue takes no record after the first refused one, so the
@@ -363,8 +388,7 @@ class KafkaWriter:
     def _produce_one(
         self,
         topic: str,
-        key: bytes | None,
-        value: bytes | None,
+        record: _Record,
         headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]],
         timestamp_ms: int | None,
     ) -> None:
@@ -374,14 +398,7 @@ class KafkaWriter:
         while True:
             try:
                 # 0: the time at which it is sent.
-                self._open().produce(
-                    topic,
-                    key=key,
-                    value=value,
-                    headers=pairs,
-                    timestamp=timestamp_ms or 0,
-                    on_delivery=self._arrived,
-                )
+                self._open().produce(topic, **record, headers=pairs, timestamp=timestamp_ms or 0)
                 return
             except BufferError:
                 self._await_room()
@@ -396,7 +413,7 @@ class KafkaWriter:
             self._places[self._changelog, self._partition] = offset
 
     def _arrived(self, error: KafkaError | None, message: Message) -> None:
-        """Record an output's offset. Called for every output, so it is minimal."""
+        """Record an output's offset. It may be called for every output, so it is minimal."""
         if error is None:
             # Acknowledgements of a partition arrive in order.
             self._places[message.topic(), message.partition()] = message.offset()  # type: ignore[index, assignment]
