@@ -2,8 +2,8 @@
 
 Placement prefers hosts that share nothing with the other copies (`locality.rules`). But a copy may have been created
 while only one cell, or one rack, was available, or the master of the other copies' cell may have moved to its host.
-When there is a better location, one copy moves there, for a few processors at a time. If it is the active, a standby
-takes over first.
+When there is a better location, one copy moves there, for a few processors at a time, once the job's containers are
+warm: the processes that are started for it would delay that. If it is the active, a standby takes over first.
 
 Every step lowers the exposure of its tasks (`FaultDomains.exposure`), so that no copy moves back and forth.
 """
@@ -56,7 +56,7 @@ def _relocations(turn: Turn) -> dict[ProcessorId, Relocation]:
     found = {**turn.room}
     jobs: set[str] = set()
     for job, processor in turn.unsettled():
-        if processor in found or (len(found) >= MOST_AT_ONCE and job.name in jobs):
+        if processor in found or (len(found) >= MOST_AT_ONCE and job.name in jobs) or turn.is_warming(job):
             continue
         cohorts = turn.cohorts(job, processor) or ()
         if len(cohorts) == 1 and can_relocate(turn, cohorts[0]):

@@ -154,6 +154,8 @@ class Turn:
         self._loads: dict[str, list[int]] | None = None
         self._highest_active: dict[str, int] = {}
 
+        self._warming: dict[str, bool] = {}
+
     # ---- what is where ----
 
     def unsettled(self) -> Iterator[tuple[Job, ProcessorId]]:
@@ -335,6 +337,24 @@ class Turn:
                     found = self._spares if each.is_spare else self._by_job
                     found.setdefault(owner.name, []).append(each)
         return self._by_job.get(job.name, ())
+
+    def is_warming(self, job: Job) -> bool:
+        """Return whether a container with a copy of the job is about to become warm. What can wait, waits for it."""
+        if job.name not in self._warming:
+            self._warming[job.name] = any(
+                each.presence is Presence.LIVE
+                and may_become_warm(job, each, self.view.now_ms)
+                and self._has_copies(each)
+                for each in self.of_job(job)
+            )
+        return self._warming[job.name]
+
+    def _has_copies(self, container: Container) -> bool:
+        """Return whether copies are placed in a container; one that is only moving there has its old container."""
+        return any(
+            self.view.records[task].record.placed.get(copy) == container.id
+            for task, copy in self.view.assigned.get(container.id, {}).items()
+        )
 
     def spares(self, job: Job) -> Sequence[Container]:
         """Return the spare containers of a job, whatever their presence."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from appmaster.planning.placement.eligibility import is_clear
 from appmaster.planning.placement.pool_fit import demand_of
-from appmaster.planning.placement.turn import Turn, is_current, may_become_warm
+from appmaster.planning.placement.turn import Turn, is_current
 from appmaster.planning.requests.claims import PoolClaims, ProcessClaim
 from appmaster.planning.requests.needs import Need
 from appmaster.planning.requests.requests import cell_loads, host_loads, placement_question, spare_loads
@@ -130,7 +130,7 @@ def share(turn: Turn, needed: Mapping[Slot, Need]) -> SpareShare:
         requests = sorted(asked, key=lambda each: each.state is not RequestState.GRANTED)
         standing = [each for each in requests if not lacking or each.state is RequestState.GRANTED]
         slots = [each.slot for each in standing[: max(0, target - len(kept))]]
-        if is_last and _is_whole(turn, job) and not _is_warming(turn, job):
+        if is_last and _is_whole(turn, job) and not turn.is_warming(job):
             slots += _vacant(turn, job, target - len(kept) - len(slots))
         found.update({slot: Need(slot, job, is_active=False) for slot in slots})
     return SpareShare(found, surplus)
@@ -140,20 +140,6 @@ def _is_whole(turn: Turn, job: Job) -> bool:
     """Return whether nothing is to be done or waited for in a job: no take-over and no restore is under way."""
     is_settled = all(each.job != job.name for each in turn.view.unsettled)
     return is_settled and not job.quarantined and bool(job.model.processors)
-
-
-def _is_warming(turn: Turn, job: Job) -> bool:
-    """Return whether a container with copies of the job is about to become warm.
-
-    A spare container that starts beside it takes the processor time that it needs, so that it is warm much later.
-    """
-    view = turn.view
-    return any(
-        each.presence is Presence.LIVE
-        and each.id in view.assigned
-        and may_become_warm(job, each, view.now_ms)
-        for each in turn.of_job(job)
-    )
 
 
 def _vacant(turn: Turn, job: Job, count: int) -> list[SpareSlotId]:

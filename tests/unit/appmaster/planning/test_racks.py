@@ -68,6 +68,21 @@ def test_the_only_process_of_another_rack_of_a_pool_is_claimed_once(more: tuple[
     assert not cluster.view.unsettled
 
 
+def test_a_copy_moves_to_a_better_host_once_the_containers_are_warm() -> None:
+    cluster = in_two_racks(tasks=1, containers=1)
+    cluster.lose_host("h3", silent=False)
+    cluster.cold_hosts = {*RACKS}
+    cluster.settle(60_000)
+    cluster.return_host("h3")
+    cluster.actions.clear()
+    cluster.run(30_000)
+    assert not cluster.did(todo.RequestContainer), "its process would delay what the others do to become warm"
+    cluster.cold_hosts = set()
+    cluster.run(30_000)
+    assert [each.host for each in cluster.did(todo.RequestContainer)] == ["h3"]
+    assert not in_one_rack(cluster)
+
+
 def moving_to_a_cold_host() -> tuple[FakeCluster, Process, Process]:
     """Return a cluster whose standby is filled on a host where it does not get warm; the active, and the old copy."""
     cluster = in_two_racks(tasks=1, containers=1)
