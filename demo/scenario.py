@@ -48,6 +48,10 @@ SPREAD_SECONDS: Final = 60.0
 _DRAIN_SECONDS: Final = 180.0
 _LOOK_SECONDS: Final = 0.25
 
+#: How often to try to have an active on another host than the leader, and within what time it may be handed back.
+_HAND_OVERS: Final = 3
+_HAND_BACK_SECONDS: Final = 3.0
+
 
 def now_ms() -> int:
     """Return Unix milliseconds, by the clock that the brokers of this machine share."""
@@ -314,10 +318,16 @@ class Scenario:
     def spare_master(self) -> None:
         """Hand an active over if all of them are on the master's host, so that another host can be lost.
 
-        Under policy `restart` actives return to their former hosts, and in the end all may be on that host.
+        Under policy `restart` actives return to their former hosts, and in the end all may be on that host. The leader
+        hands an active back if its other copy is about to move to another cell. Then this waits, and tries again.
         """
-        if victim_host(self.status()) is None:
+        for _ in range(_HAND_OVERS):
+            if victim_host(self.status()) is not None:
+                return
             self.hand_over()
+            if self.watch.wait_for(lambda status: victim_host(status) is None, _HAND_BACK_SECONDS) is None:
+                return
+            self.wait_until_warm()
 
     def hand_over(self) -> Failover:
         """Request a planned hand-over of all actives in one container, and return its result.
