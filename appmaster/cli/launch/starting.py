@@ -305,7 +305,7 @@ def deployment(status: dict[str, Any], awaited: SubmittedJob) -> PollResult[dict
         return PollResult(False, status)
     if mine["status"] == "failed":
         return PollResult(False, status, failure=f"{job} failed: {'; '.join(mine['reasons'])}")
-    serving = [each for each in status["containers"] if serves_job(each, job) and not each.get("spare")]
+    serving = [each for each in status["containers"] if serves_job(each, job) and not each["spare"]]
     cold = sum(not each["warm"] for each in serving)
     if mine["status"] != "deployed" or (awaited.is_warm and cold):
         return PollResult(False, status, _describe(mine, status, len(serving), cold))

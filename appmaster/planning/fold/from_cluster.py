@@ -24,7 +24,7 @@ from appmaster.planning.fold.changes import (
 from appmaster.planning.fold.failovers import followed
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.mappings import put, without
-from appmaster.planning.state.model import SpareSlotId
+from appmaster.planning.state.model import SpareSlotId, vacant_spares
 from appmaster.planning.state.reasons import Setback, SetbackKind
 from appmaster.planning.state.troubles import troubles_of
 from appmaster.planning.state.view import (
@@ -192,12 +192,10 @@ def _spare_slot(view: ClusterView, event: happened.ContainerRegistered) -> Spare
     """
     if event.replicas or view.assigned.get(event.container):
         return None
+    used = {each.slot for each in view.containers.values()} | {each.slot for each in view.requests.values()}
     for name in event.revisions:
-        job = view.jobs.get(name)
-        used = {each.slot for each in view.containers.values() if each.is_spare}
-        used |= {each.slot for each in view.requests.values()}
-        slots = (SpareSlotId(name, each) for each in range(job.policy.spare_count if job is not None else 0))
-        if (slot := next((each for each in slots if each not in used), None)) is not None:
+        job, slot = view.jobs.get(name), next(vacant_spares(name, used))
+        if job is not None and slot.number < job.policy.spare_count:
             return slot
     return None
 

@@ -56,7 +56,7 @@ def _relocations(turn: Turn) -> dict[ProcessorId, Relocation]:
     found = {**turn.room}
     jobs: set[str] = set()
     for job, processor in turn.unsettled():
-        if processor in found or (len(found) >= MOST_AT_ONCE and job.name in jobs) or turn.is_warming(job):
+        if processor in found or (len(found) >= MOST_AT_ONCE and job.name in jobs) or turn.is_warming_up(job):
             continue
         cohorts = turn.cohorts(job, processor) or ()
         if len(cohorts) == 1 and can_relocate(turn, cohorts[0]):

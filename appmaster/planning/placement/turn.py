@@ -153,7 +153,6 @@ class Turn:
         self._requests: dict[Slot, ContainerRequest] | None = None
         self._loads: dict[str, list[int]] | None = None
         self._highest_active: dict[str, int] = {}
-
         self._warming: dict[str, bool] = {}
 
     # ---- what is where ----
@@ -338,7 +337,12 @@ class Turn:
                     found.setdefault(owner.name, []).append(each)
         return self._by_job.get(job.name, ())
 
-    def is_warming(self, job: Job) -> bool:
+    def spares(self, job: Job) -> Sequence[Container]:
+        """Return the spare containers of a job, whatever their presence."""
+        self.of_job(job)
+        return self._spares.get(job.name, ())
+
+    def is_warming_up(self, job: Job) -> bool:
         """Return whether a container with a copy of the job is about to become warm. What can wait, waits for it."""
         if job.name not in self._warming:
             self._warming[job.name] = any(
@@ -355,11 +359,6 @@ class Turn:
             self.view.records[task].record.placed.get(copy) == container.id
             for task, copy in self.view.assigned.get(container.id, {}).items()
         )
-
-    def spares(self, job: Job) -> Sequence[Container]:
-        """Return the spare containers of a job, whatever their presence."""
-        self.of_job(job)
-        return self._spares.get(job.name, ())
 
     # ---- containers to give away ----
 

@@ -3,14 +3,15 @@
 A spare container (`job.container.spare.count`) holds no copy; its process has the job's code and a warm pipeline. A
 slot that needs a container takes one, and from then on it counts as a container that was requested for that slot
 (docs/decisions/0047). Spares are the last to be requested and the first to be given back (rule `spares-last`): none is
-requested before its job is whole and nothing in the cluster lacks a container, and where something gets none for want
-of room, that many spares fewer are wanted.
+requested before its job is whole and warm and nothing in the cluster lacks a container, and where something gets none
+for want of room, that many spares fewer are wanted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from appmaster.planning.placement.eligibility import is_clear
 from appmaster.planning.placement.pool_fit import demand_of
@@ -20,7 +21,7 @@ from appmaster.planning.requests.needs import Need
 from appmaster.planning.requests.requests import cell_loads, host_loads, placement_question, spare_loads
 from appmaster.planning.state.actions import TakeSpare
 from appmaster.planning.state.job import Job
-from appmaster.planning.state.model import Slot, SpareSlotId
+from appmaster.planning.state.model import Slot, SpareSlotId, vacant_spares
 from appmaster.planning.state.reasons import SetbackKind
 from appmaster.planning.state.view import (
     HOLDING,
@@ -130,7 +131,7 @@ def share(turn: Turn, needed: Mapping[Slot, Need]) -> SpareShare:
         requests = sorted(asked, key=lambda each: each.state is not RequestState.GRANTED)
         standing = [each for each in requests if not lacking or each.state is RequestState.GRANTED]
         slots = [each.slot for each in standing[: max(0, target - len(kept))]]
-        if is_last and _is_whole(turn, job) and not turn.is_warming(job):
+        if is_last and _is_whole(turn, job) and not turn.is_warming_up(job):
             slots += _vacant(turn, job, target - len(kept) - len(slots))
         found.update({slot: Need(slot, job, is_active=False) for slot in slots})
     return SpareShare(found, surplus)
@@ -145,8 +146,7 @@ def _is_whole(turn: Turn, job: Job) -> bool:
 def _vacant(turn: Turn, job: Job, count: int) -> list[SpareSlotId]:
     """Return so many slots of spare containers for which there is neither a container nor a request."""
     used = {each.slot for each in turn.spares(job)} | {each.slot for each in turn.view.requests.values()}
-    slots = (SpareSlotId(job.name, each) for each in range(count + len(used)))
-    return [each for each in slots if each not in used][: max(0, count)]
+    return list(islice(vacant_spares(job.name, used), max(0, count)))
 
 
 def _ranked(turn: Turn, job: Job, target: int, starving: Mapping[Slot, tuple[Need, int]]) -> list[Container]:

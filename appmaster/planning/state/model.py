@@ -10,7 +10,8 @@ A running job's model changes by a difference: tasks and actives stay where they
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -49,6 +50,12 @@ Slot = SlotId | SharedSlotId | SpareSlotId
 def job_of(slot: Slot) -> str:
     """Return the name of the job that a slot belongs to."""
     return slot.processor.job if isinstance(slot, SlotId) else slot.job
+
+
+def vacant_spares(job: str, used: Container[Slot | None]) -> Iterator[SpareSlotId]:
+    """Yield the slots of a job's spare containers that are not ``used``, in order and without end."""
+    slots = (SpareSlotId(job, number) for number in itertools.count())
+    return (each for each in slots if each not in used)
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,7 +310,7 @@ OUTPUTS_READER: Final = _kind(
 INPUTS_WRITER: Final = _kind(
     "the writer of a job's inputs",
     Producer,
-    {"enable.idempotence": True, "linger.ms": 5, "partitioner": "murmur2_random"},
+    {"enable.idempotence": True, "linger.ms": 5, partitions.SETTING: partitions.DEFAULT},
     is_connection_only=True,
 )
 

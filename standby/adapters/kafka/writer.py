@@ -337,11 +337,8 @@ class KafkaWriter:
 
     def _emit(self, outputs: Sequence[Emitted]) -> None:
         """Produce the outputs; the order within a topic is kept."""
-        topics = dict.fromkeys(each[0] for each in outputs)
-        for topic in topics:
-            self._emit_to(
-                topic, outputs if len(topics) == 1 else [each for each in outputs if each[0] == topic]
-            )
+        for topic in dict.fromkeys(each[0] for each in outputs):
+            self._emit_to(topic, [each for each in outputs if each[0] == topic])
 
     def _emit_to(self, topic: str, outputs: Sequence[Emitted]) -> None:
         partitions = self._partitions.of(topic, [each[1] for each in outputs])
@@ -351,9 +348,7 @@ class KafkaWriter:
         ]
         # Offsets increase within a partition, so the last record's is enough.
         reported = dict(zip(partitions, range(len(partitions)), strict=True))
-        left = (
-            [at for at, each in enumerate(partitions) if each == BY_LIBRARY] if BY_LIBRARY in reported else []
-        )
+        left = (at for at, each in enumerate(partitions) if each == BY_LIBRARY)
         for at in (*reported.values(), *left):
             records[at]["callback"] = self._arrived
         begin = 0
