@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -90,7 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         job,
         f"host-{arguments.copy}",
         FixedRecords(0, 1, {each: f"container-{each}" for each in range(arguments.copies)}),
-        make_feed=_spark_feed if is_active and arguments.feed == "spark" else PlainFeed,
+        make_feed=partial(_spark_feed, arguments.state)
+        if is_active and arguments.feed == "spark"
+        else PlainFeed,
         databases=trace.open if arguments.trace is not None else open_database,
     )
     container.want(arguments.copy, Role.ACTIVE if is_active else Role.STANDBY)
@@ -118,8 +121,14 @@ def _look_at_no_markers() -> None:
     patch.object(KafkaWriter, "_arrived", None).start()
 
 
-def _spark_feed(config: JobConfig, job: JobDefinition) -> Feed:
-    return make_feed(replace(config, feed="spark", transform="benchmarks.steps:unchanged"), job, ROOT)
+def _spark_feed(state: Path, config: JobConfig, job: JobDefinition) -> Feed:
+    # What a JVM that is killed leaves behind is beside the code, and goes with the state.
+    code = state / "code"
+    code.mkdir(parents=True, exist_ok=True)
+    spark = {**config.spark, "spark.executorEnv.PYTHONPATH": str(ROOT)}
+    return make_feed(
+        replace(config, feed="spark", transform="benchmarks.steps:unchanged", spark=spark), job, code
+    )
 
 
 if __name__ == "__main__":

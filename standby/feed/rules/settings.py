@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 
 from standby.config import JobConfig
@@ -47,7 +48,8 @@ def session_settings(config: JobConfig, python_path: str = "", scratch: str = ""
     """Return all settings of the job's Spark session.
 
     ``python_path`` is where Spark's Python workers find the job's modules (empty: nowhere), ``scratch`` where Spark
-    may keep files (empty: the system's default). Raises `BadConfiguration` for a setting that is not allowed.
+    and its JVM may keep files (empty: the system's default). Raises `BadConfiguration` for a setting that is not
+    allowed.
     """
     for name, reason in _REFUSED.items():
         if name in config.spark:
@@ -67,6 +69,13 @@ def session_settings(config: JobConfig, python_path: str = "", scratch: str = ""
     }
     if scratch:
         settings.setdefault("spark.local.dir", scratch)
+        # A JVM that is killed leaves its unpacked libraries and other files behind. The job's own flag comes later
+        # and wins.
+        flags = shlex.join([f"-Djava.io.tmpdir={scratch}"])
+        own = settings.get("spark.driver.extraJavaOptions")
+        settings["spark.driver.extraJavaOptions"] = f"{flags} {own}" if own else flags
+        # The path of a socket must be short, which a container's directory is not.
+        settings.setdefault("spark.python.unix.domain.socket.dir", "/tmp")  # noqa: S108 (Java's default)
     if python_path:
         own = settings.get("spark.executorEnv.PYTHONPATH")
         settings["spark.executorEnv.PYTHONPATH"] = f"{python_path}:{own}" if own else python_path

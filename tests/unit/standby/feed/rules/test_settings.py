@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from standby.errors import BadConfiguration
@@ -21,6 +23,20 @@ def test_the_session_has_the_jobs_settings_over_ours() -> None:
             "spark.sql.session.timeZone": "UTC",
         }.items()
     )
+
+
+def test_a_killed_jvm_leaves_its_files_in_the_scratch_directory() -> None:
+    """They were left in /tmp, 150 kB for each JVM that was killed."""
+    for own, expected in (
+        ({}, ["-Djava.io.tmpdir=/a scratch"]),
+        (
+            {"spark.driver.extraJavaOptions": "-Dx=1 -Djava.io.tmpdir=/own"},
+            ["-Djava.io.tmpdir=/a scratch", "-Dx=1", "-Djava.io.tmpdir=/own"],
+        ),
+    ):
+        settings = session_settings(job_config(own), "/code", "/a scratch")
+        assert shlex.split(settings["spark.driver.extraJavaOptions"]) == expected
+    assert "spark.driver.extraJavaOptions" not in session_settings(job_config({}))
 
 
 def test_a_setting_that_would_break_the_feed_is_refused() -> None:
