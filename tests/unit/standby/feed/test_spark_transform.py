@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from standby.adapters.spark import exchange
+from standby.adapters.spark.jvm import spark_home
 from standby.adapters.spark.session import Spark
 from standby.errors import BadConfiguration, Transient
 from standby.feed import archive
@@ -43,8 +44,10 @@ DIVIDED = feed_spark._DIVIDED_ROWS
 
 @pytest.fixture(scope="module", autouse=True)
 def spark() -> Iterator[Spark]:
-    """One JVM for all."""
-    spark = Spark.acquire(settings_of(job_config(), NO_CODE))
+    """One JVM for all, whatever Spark the host has besides."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(spark_home()))
+        spark = Spark.acquire(settings_of(job_config(), NO_CODE))
     yield spark
     spark.release()
 
@@ -63,6 +66,19 @@ def make() -> Iterator[Make]:
     yield build
     for each in made:
         each.close()
+
+
+def test_python_workers_import_the_installed_pyspark_which_is_compiled(spark: Spark) -> None:
+    """They imported it from the zip file next to it, at half a second of processor time."""
+
+    def origin(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        import pyspark
+
+        yield from (pa.record_batch({"path": [pyspark.__file__]}) for _ in batches)
+
+    ((path,),) = spark.session.range(1).coalesce(1).mapInArrow(origin, "path string").collect()
+    assert Path(path).parent == spark_home()
 
 
 def test_rows_come_out_as_they_were_put_batch_after_batch(make: Make) -> None:

@@ -17,7 +17,9 @@ def test_the_message_says_what_is_lost_with_the_former_topic() -> None:
     run.check({"in": "a", "log": "b", "out": "c"})
     with pytest.raises(TopicChanged, match=r"input in was deleted .*offsets are invalid.*--from earliest`"):
         run.check({"in": "other"})
-    with pytest.raises(TopicChanged, match=r"changelog log was deleted .*state .* is not in it.*--accept log`"):
+    with pytest.raises(
+        TopicChanged, match=r"changelog log was deleted .*state .* is not in it.*--accept log`"
+    ):
         run.check({"log": "other"})
 
 
