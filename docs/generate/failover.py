@@ -150,8 +150,10 @@ sync, and nothing has happened for 10 s, planned hand-overs spread the actives e
   processor without an even spread, there are no more until a container is lost.
 - Only a copy that is in sync and warm takes over. If it does not get ready within 10 s, the hand-over is given up
   (`handover_given_up`) and tried again after a pause that doubles each time.
-- An active that an operator moved (`standfast handover`) stays where it is until that active is lost. Others may move
-  because of it.
+- An active that an operator moved (`standfast handover`) is not moved to spread actives. Others may move because of it.
+  It is still handed over when it has to be: when its host is drained, in an upgrade, or if all copies of its tasks
+  could be lost together and a move of this copy parts them best. In this last case a hand-over may be followed by one
+  back within a second; its reason is `exposed`.
 - It is a planned hand-over: `handover_started` and `handover_finished` have the reason `rebalance`, and it is counted
   in `standfast_handovers_total`, never as a failure or a failover. The same applies under policy `restart`, which only
   decides how a lost active is started again.

@@ -472,8 +472,8 @@ def test_a_hanging_transaction_below_the_end_is_an_error_and_no_shorter_drain(la
         lab.kafka.logs["changelog", partition].append(Entry(b"\x06countsk", b"1", hanging))
     began = lab.clock.monotonic()
     standby.activate().await_phase(Phase.FAILED)
-    # A broker looks for transactions that are longer than their time-out every 10 s.
-    assert lab.clock.monotonic() - began > lab.config.transaction_timeout_ms / 1000 + 10
+    waited = lab.clock.monotonic() - began
+    assert waited * 1_000 > lab.config.transaction_timeout_ms, "after that a broker ends it"
     assert "changelog-0: a transaction that began at 0" in standby.status(0).detail
     assert "standfast__cluster__ledger__main__0 is fenced" in standby.status(0).detail
 
