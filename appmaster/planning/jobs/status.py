@@ -214,7 +214,7 @@ def _lacking(turn: Turn, cohort: Cohort) -> Iterator[Lack]:
             continue
         for each, status in zip(cohort.recorded, turn.statuses(cohort, copy, holder), strict=True):
             why = (
-                _active_lacks(turn, cohort, holder, status)
+                _active_lacks(turn, cohort, each.record, holder, status)
                 if cohort.record.active == copy
                 else _standby_lacks(each.record, copy, status)
             )
@@ -222,7 +222,9 @@ def _lacking(turn: Turn, cohort: Cohort) -> Iterator[Lack]:
                 yield Lack(cohort.processor, f"task {each.record.task.partition}, copy {copy}: {why}")
 
 
-def _active_lacks(turn: Turn, cohort: Cohort, holder: Container, status: ReplicaStatus | None) -> str:
+def _active_lacks(
+    turn: Turn, cohort: Cohort, record: TaskRecord, holder: Container, status: ReplicaStatus | None
+) -> str:
     """Return what keeps a task from being processed; empty if it is processed or is being handed over as planned."""
     if status is not None and status.role is Role.ACTIVE and status.phase is Phase.ACTIVE:
         return ""
@@ -231,7 +233,7 @@ def _active_lacks(turn: Turn, cohort: Cohort, holder: Container, status: Replica
     if is_planned and (status is None or status.phase not in ENDED):
         return ""
     # A new leader trusts the record until it has heard from the container or declares it lost.
-    if holder.presence is Presence.EXPECTED and cohort.record.claimed and cohort.job.was_deployed:
+    if holder.presence is Presence.EXPECTED and record.claimed and cohort.job.was_deployed:
         return ""
     if status is None or status.role is not Role.ACTIVE:
         return "to become active"

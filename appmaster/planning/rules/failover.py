@@ -184,8 +184,9 @@ def is_stuck(turn: Turn, cohort: Cohort) -> bool:
         return False
     return any(
         turn.view.now_ms - each.since_ms > cohort.job.policy.progress_timeout_ms
-        for each in _standings(cohort, active, holder)
-        if each is not None and not each.can_take_over and each.epoch == cohort.record.epoch
+        for recorded, each in zip(cohort.recorded, _standings(cohort, active, holder), strict=True)
+        # Each task has an epoch of its own.
+        if each is not None and not each.can_take_over and each.epoch == recorded.record.epoch
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from appmaster.planning.state import events as happened
@@ -63,6 +65,33 @@ def test_promotion_that_hangs_is_given_up_for_another_copy(phase: Phase, restart
     assert started.data["to_in_sync"]
     assert "container_lost" not in cluster.kinds()
     assert process.skein_id in cluster.processes, "it goes on as a standby"
+    settles(cluster)
+
+
+def test_one_task_of_a_processor_that_hangs_is_noticed_whatever_the_epochs_of_the_others() -> None:
+    """Its epoch was compared with that of the processor's first task."""
+    cluster = deployed(tasks=2, containers=1)
+    first, second = sorted(cluster.versions)
+    recorded = cluster.versions[second]
+    cluster.versions[second] = replace(recorded, record=replace(recorded.record, epoch=5))
+    cluster.elect(2)
+    cluster.kill(cluster.active_process(0).skein_id)
+    cluster.phase_of = lambda process, wanted: (
+        Phase.FENCING
+        if wanted.role is Role.ACTIVE and wanted.replica.task == second
+        else in_time(process, wanted)
+    )
+    cluster.run(500)
+    process = cluster.active_process(1)
+    hangs = process.container
+    cluster.phase_of = lambda process, wanted: (
+        Phase.FENCING
+        if wanted.role is Role.ACTIVE and wanted.replica.task == second and process.container == hangs
+        else in_time(process, wanted)
+    )
+    cluster.run(2 * BOUND_MS)
+    assert len({cluster.versions[each].record.epoch for each in (first, second)}) == 2
+    assert cluster.active_process(1).container != hangs
     settles(cluster)
 
 
