@@ -8,7 +8,7 @@ import pytest
 
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import JobState, PlannerPolicy
-from standby.shared.model import Phase, Role, Wanted
+from standby.shared.model import Phase, Role, TaskId, Wanted
 from tests.fakes.yarn import FakeCluster, Process, deployed, in_time
 from tests.unit.appmaster.planning.test_changes import settles
 
@@ -16,12 +16,12 @@ from tests.unit.appmaster.planning.test_changes import settles
 BOUND_MS = PlannerPolicy().progress_timeout_ms
 
 
-def hold(cluster: FakeCluster, container: str, phase: Phase) -> None:
-    """Have a container's replicas get to ``phase``, and no further, on their way to active."""
+def hold(cluster: FakeCluster, container: str, phase: Phase, only: TaskId | None = None) -> None:
+    """Have a container's replicas, or ``only`` that of a task, get to ``phase`` and no further on the way to active."""
 
     def held(process: Process, wanted: Wanted) -> Phase:
         is_held = process.container == container and wanted.role is Role.ACTIVE
-        return phase if is_held else in_time(process, wanted)
+        return phase if is_held and only in (None, wanted.replica.task) else in_time(process, wanted)
 
     cluster.phase_of = held
 
@@ -75,23 +75,15 @@ def test_one_task_of_a_processor_that_hangs_is_noticed_whatever_the_epochs_of_th
     recorded = cluster.versions[second]
     cluster.versions[second] = replace(recorded, record=replace(recorded.record, epoch=5))
     cluster.elect(2)
-    cluster.kill(cluster.active_process(0).skein_id)
-    cluster.phase_of = lambda process, wanted: (
-        Phase.FENCING
-        if wanted.role is Role.ACTIVE and wanted.replica.task == second
-        else in_time(process, wanted)
-    )
+    active = cluster.active_process(0)
+    (standby,) = {*recorded.record.placed.values()} - {active.container}
+    hold(cluster, standby, Phase.FENCING, second)
+    cluster.kill(active.skein_id)
     cluster.run(500)
-    process = cluster.active_process(1)
-    hangs = process.container
-    cluster.phase_of = lambda process, wanted: (
-        Phase.FENCING
-        if wanted.role is Role.ACTIVE and wanted.replica.task == second and process.container == hangs
-        else in_time(process, wanted)
-    )
+    assert cluster.active_process(1).container == standby
     cluster.run(2 * BOUND_MS)
     assert len({cluster.versions[each].record.epoch for each in (first, second)}) == 2
-    assert cluster.active_process(1).container != hangs
+    assert cluster.active_process(1).container != standby
     settles(cluster)
 
 
