@@ -8,7 +8,8 @@ the port refuses connections.
 
 Nor can a process that is stopped report anything. While the process lives, the witness leaves connections to it. If
 one waits in vain although the process has nothing else to do (`standby.process.stillness`), the witness answers in
-its place that the process stands still (rule `who-is-lost`).
+its place that the process stands still (rule `who-is-lost`). A process that stands still for good is ended: whatever
+has replaced it needs its host, its state and its place, and in a pool nobody else could end it.
 """
 
 from __future__ import annotations
@@ -74,6 +75,13 @@ _LOOK_SECONDS: Final = 2.0
 #: How long a connection waits for the process before the witness looks at it.
 _WAITS_SECONDS: Final = 0.1
 
+#: How long a process stands still before its witness ends it: longer than a leader waits for it to come back, and than
+#: ZooKeeper's session lasts by default.
+STILL_SECONDS: Final = 10.0
+
+#: Looks that are further apart prove nothing about the time between them: the witness did not run either.
+_GAP_SECONDS: Final = 3.0
+
 
 class WitnessNote:
     """Shared memory for the witness: contains the latest complete entry, however the process dies."""
@@ -115,9 +123,10 @@ class Witnessed:
     note: WitnessNote = field(default_factory=WitnessNote)
 
 
-def fork_witness(environment: Mapping[str, str]) -> Witnessed:
+def fork_witness(environment: Mapping[str, str], still_seconds: float = STILL_SECONDS) -> Witnessed:
     """Fork: return in the child; this process becomes its witness, and ends when and as the child does.
 
+    ``still_seconds``: how long the child may stand still before it is ended, from the first connection that waits.
     Must be called before importing anything that a witness does not need. If no port can be opened, nothing is
     forked: the reason is reported when the port is opened later.
     """
@@ -135,7 +144,7 @@ def fork_witness(environment: Mapping[str, str]) -> Witnessed:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_PASSED_ON})
     child = os.fork()
     if child:
-        _watch(child, port, witnessed.note, before)
+        _watch(_Watch(child, port, before, still_seconds), witnessed.note)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     end_with(witness)
     return witnessed
@@ -148,15 +157,14 @@ def end_with(parent: int) -> None:
         os._exit(128 + signal.SIGKILL)  # it died before this was set
 
 
-def _watch(child: int, port: socket.socket, note: WitnessNote, blocked: Iterable[int]) -> NoReturn:
-    _write(child, BEGUN)
-    watch = _Watch(child, port, blocked)
+def _watch(watch: _Watch, note: WitnessNote) -> NoReturn:
+    _write(watch.child, BEGUN)
     status, oom_kills = watch.until_end()
     answer = _answer(status, oom_kills, note.read())
-    _write(child, AS_ASKED if note.has_ended_in_order and status == 0 else answer)
+    _write(watch.child, AS_ASKED if note.has_ended_in_order and status == 0 else answer)
     # One that ended by a signal that was passed on did not heed signals yet: it was still starting, and no leader asks.
     if not note.has_ended_in_order and -status not in watch.passed_on:
-        answer_connections(port, answer + b"\n")
+        answer_connections(watch.port, answer + b"\n")
     os._exit(status if status >= 0 else 128 - status)
 
 
@@ -167,14 +175,17 @@ def _write(child: int, said: bytes) -> None:
 
 
 class _Watch:
-    """Waits for the end of a child, and answers in its place while it stands still."""
+    """Waits for the end of a child, answers in its place while it stands still, and ends it if that lasts."""
 
-    def __init__(self, child: int, port: socket.socket, blocked: Iterable[int]) -> None:
+    def __init__(self, child: int, port: socket.socket, blocked: Iterable[int], still_seconds: float) -> None:
         """Signals arrive in a pipe, so that one wait is for them and for the port; ``blocked`` are those of before."""
-        self._child = child
-        self._port = port
+        self.child = child
+        self.port = port
         self.passed_on: set[int] = set()
         """The signals that the child was sent."""
+        self._still_seconds = still_seconds
+        self._still: tuple[float, float] | None = None
+        """Since when, and when last, the child was seen standing still, monotonic seconds; None: it runs."""
         self._signals, written = os.pipe()
         for end in (self._signals, written):
             os.set_blocking(end, False)
@@ -190,12 +201,12 @@ class _Watch:
         earlier = kills = _oom_kills()
         counted = time.monotonic()
         while True:
-            if self._wait(_LOOK_SECONDS):
+            if self._wait():
                 for number in self._come():
                     if number in _PASSED_ON:
                         self.passed_on.add(number)
-                        os.kill(self._child, number)
-                ended, waited = os.waitpid(self._child, os.WNOHANG)
+                        os.kill(self.child, number)
+                ended, waited = os.waitpid(self.child, os.WNOHANG)
                 if ended:
                     now = _oom_kills()
                     known = None if now is None or earlier is None else now - earlier
@@ -210,27 +221,58 @@ class _Watch:
             return os.read(self._signals, 4096)
         return b""
 
-    def _wait(self, seconds: float) -> bool:
-        """Wait for a signal, so long at most; return whether one has come."""
-        self._poll.register(self._port, select.POLLIN)
-        come = {number for number, _ in self._poll.poll(1000 * seconds)}
-        self._poll.unregister(self._port)
-        if come == {self._port.fileno()}:
+    def _wait(self) -> bool:
+        """Wait for a signal until something else is due; return whether one has come."""
+        if self._still is None:
+            self._poll.register(self.port, select.POLLIN)
+            come = {number for number, _ in self._poll.poll(1000 * _LOOK_SECONDS)}
+            self._poll.unregister(self.port)
+            if come != {self.port.fileno()}:
+                return bool(come)
             # A process that runs accepts the connection meanwhile.
             come = {number for number, _ in self._poll.poll(1000 * _WAITS_SECONDS)}
             if not come:
                 self._look()
-        return bool(come)
+            return bool(come)
+        try:
+            own = self._knock()
+        except OSError:
+            self._still = None  # the host is out of something, and what cannot be asked is not ended
+            return False
+        # Nobody else may ask for it any more. However shortly it runs, it accepts and closes what waits.
+        with own:
+            self._poll.register(own, select.POLLIN)
+            come = {number for number, _ in self._poll.poll(1000 * _WAITS_SECONDS)}
+            self._poll.unregister(own)
+            if own.fileno() in come:
+                self._still = None
+            elif not come:
+                self._look()
+            return bool(come - {own.fileno()})
+
+    def _knock(self) -> socket.socket:
+        """Return a connection to the port, which waits to be accepted."""
+        connection = socket.socket(self.port.family, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        connection.connect_ex(self.port.getsockname())
+        return connection
 
     def _look(self) -> None:
-        """Look at the child if a connection waits for it, and answer in its place if it stands still."""
+        """Look at the child if a connection waits for it; if it stands still, answer in its place, or end it."""
         waiting = select.poll()
-        waiting.register(self._port, select.POLLIN)
-        if not waiting.poll(0) or not is_at_rest(self._child):
+        waiting.register(self.port, select.POLLIN)
+        if not waiting.poll(0) or not is_at_rest(self.child):
+            self._still = None
             return
-        while connections := _accepted(self._port, STILL + b"\n"):
+        now = time.monotonic()
+        since, last = self._still or (now, now)
+        self._still = (since if now - last <= _GAP_SECONDS else now, now)
+        while connections := _accepted(self.port, STILL + b"\n"):
             for each in connections:
                 each.close()
+        if now - self._still[0] >= self._still_seconds:
+            _write(self.child, b"it has stood still for %d s, and is ended" % self._still_seconds)
+            os.kill(self.child, signal.SIGKILL)
 
 
 def _answer(status: int, oom_kills: int | None, entry: bytes) -> bytes:

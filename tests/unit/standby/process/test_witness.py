@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from standby.process.witness import MOST_BYTES, READ, STILL, WitnessNote
 from standby.shared import exits, wire
 from standby.shared.exits import ExitCause, ProcessEnd, Ran
 from standby.shared.model import TaskId
-from tests.patience import PATIENCE_SECONDS, TRY_SECONDS, looks, soon
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, TRY_SECONDS, looks, soon
 
 ROOT = Path(__file__).parents[4]
 
@@ -30,7 +31,7 @@ RAN = (Ran(TaskId("job", "main", 3), 7), Ran(TaskId("job", "main", 4)))
 CHILD = """
 import json, os, signal, sys
 from standby.process.witness import fork_witness
-witnessed = fork_witness(os.environ)
+witnessed = fork_witness(os.environ, float(os.environ.get("STILL_SECONDS", "600")))
 from standby.shared.wire import encode_entry
 from standby.shared.exits import Ran
 from standby.shared.model import TaskId
@@ -43,10 +44,15 @@ exec(sys.stdin.readline())
 class Child:
     """A process with a witness."""
 
-    def __init__(self) -> None:
+    def __init__(self, **environment: str) -> None:
         self.popen = subprocess.Popen(
             [sys.executable, "-c", CHILD],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NM_HOST": "127.0.0.1"},
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(ROOT),
+                "NM_HOST": "127.0.0.1",
+                **environment,
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -114,10 +120,18 @@ class Child:
 
 @pytest.fixture
 def child() -> Iterator[Child]:
-    child = Child()
-    yield child
-    child.popen.kill()
-    child.popen.communicate()
+    with born() as child:
+        yield child
+
+
+@contextmanager
+def born(**environment: str) -> Iterator[Child]:
+    child = Child(**environment)
+    try:
+        yield child
+    finally:
+        child.popen.kill()
+        child.popen.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
@@ -212,6 +226,32 @@ def test_process_that_is_stopped_is_reported_until_it_runs_again(child: Child) -
 def test_process_that_hangs_is_reported(child: Child) -> None:
     child.accepts("__import__('ctypes').PyDLL(None).sleep(100_000)")
     soon(child.stands_still, "no other thread of it can run")
+
+
+@pytest.mark.parametrize("hangs", ["signal.pause()", "__import__('ctypes').PyDLL(None).sleep(100_000)"])
+def test_process_that_stands_still_for_good_is_ended_though_nobody_asks_any_more(hangs: str) -> None:
+    with born(STILL_SECONDS="1") as child:
+        child.accepts(hangs)
+        if "pause" in hangs:
+            os.kill(child.pid, signal.SIGSTOP)
+        soon(child.stands_still, "a leader has asked")
+        soon(lambda: not Path(f"/proc/{child.pid}").exists(), "it is ended")
+        end = child.ask()
+        assert end is not None
+        assert (end.status, end.ran) == (-signal.SIGKILL, RAN)
+        assert child.wrote() == LastWords(is_from_outside=True, text="it was ended by SIGKILL")
+
+
+def test_process_that_runs_in_between_is_not_ended() -> None:
+    with born(STILL_SECONDS="3") as child:
+        child.accepts("signal.pause()")
+        for _ in range(12):
+            os.kill(child.pid, signal.SIGSTOP)
+            soon(child.stands_still, "it is stopped")
+            os.kill(child.pid, signal.SIGCONT)
+            # Nobody asks it: its witness sees it by itself.
+            time.sleep(A_MOMENT_SECONDS)
+        assert child.popen.poll() is None
 
 
 def test_note_keeps_the_last_entry_and_nothing_that_is_too_long() -> None:
