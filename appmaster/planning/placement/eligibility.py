@@ -15,7 +15,7 @@ from standby.replica.lifecycle import ENDED
 from standby.shared.model import SlotId
 
 #: Presences of containers that may have their copies open.
-_MAY_LIVE: Final = HOLDING | {Presence.SUSPECT}
+_MAY_LIVE: Final = HOLDING | {Presence.SUSPECT, Presence.LEAVING}
 
 
 def free_for(
