@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from standby.control import events as told
@@ -189,7 +190,8 @@ class Container(Process):
     # ---- ZooKeeper ----
 
     def _connect(self) -> Session:
-        session = Session(self, self._session_lost, self._moved, self._connected)
+        ended = partial(self.world.yarn.session_ended, self.name)
+        session = Session(self, self._session_lost, self._moved, self._connected, ended)
         self.world.zookeeper.connect(session)
         if not self.world.zookeeper.is_away:
             self.receive(self.clock.between(5, 80), self._connected, True)
@@ -200,9 +202,22 @@ class Container(Process):
             self.post(told.SessionConnected() if is_up else told.SessionSuspended())
 
     def _session_lost(self) -> None:
-        self.world.yarn.session_lost(self.name)
         self.post(told.SessionLost())
         self._session = self._connect()
+        self._join(self._session)
+
+    def _join(self, session: Session) -> None:
+        """Register in the pool again, as soon as ZooKeeper answers."""
+
+        def join() -> None:
+            self.world.zookeeper.own(session)
+            self.world.yarn.session_began(self.name)
+
+        def joined(_: None, error: StandfastError | None) -> None:
+            if error is not None and session.is_open:
+                self.after(self.clock.between(50, 200), self._join, session)
+
+        self.call(ZOOKEEPER_HOP, join, joined)
 
     def _moved(self) -> None:
         self.post(told.LeaderMoved())

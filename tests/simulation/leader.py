@@ -113,7 +113,6 @@ class Candidate(Process):
         self._turns = 0
         self._streams: dict[str, Stream] = {}
         self._known: dict[str, str] = {}
-        self._lost_sessions: dict[str, int] = {}
         self._room: tuple[frozenset[str], tuple[PoolProcess, ...]] = (frozenset(), ())
         """Hosts without room, and the processes of a pool, as they were last reported to it."""
         self._owed: set[str] = set()
@@ -306,13 +305,16 @@ class Candidate(Process):
             if each.skein_id in self._owed:
                 self._owed.discard(each.skein_id)
                 yarn.kill_container(each.skein_id)
-            elif each.state == RUNNING:
+            elif each.state_as_told == RUNNING:
                 self._known[each.skein_id] = RUNNING
                 found.append(
                     happened.ContainerExpected(each.container, each.skein_id, self._now(), cell, attempt)
                 )
             elif each.state == REQUESTED:
                 yarn.kill_container(each.skein_id)
+            else:
+                # It has ended, or lives without a session: this leader does not know of it.
+                self.world.dismissed.add(each.container)
         return found
 
     def _found(self, cell: int, attempt: str) -> happened.CellFound:
@@ -346,6 +348,9 @@ class Candidate(Process):
         events, self._waiting = self._waiting, []
         before = self.driver.view
         self.driver.turn(events)
+        if self.world.is_pool:
+            # What a leader takes for ended counts for it no longer, though nobody may have ended it.
+            self.world.dismissed |= before.containers.keys() - self.driver.view.containers.keys()
         self.world.invariants.turned(self, before)
         self.dismissed |= self._dismissing
         if self.is_alive:
@@ -537,15 +542,13 @@ class Candidate(Process):
             if self._cells.get(each.cell) != each.attempt:
                 continue
             before = self._known.get(each.skein_id)
-            if each.lost_sessions != self._lost_sessions.get(each.skein_id, 0):
-                self._lost_sessions[each.skein_id] = each.lost_sessions
-                self.post(self.world.yarn.end_as_told(each, self._now()))
-            if each.state in (before, REQUESTED):
+            state = each.state_as_told
+            if state in (before, REQUESTED):
                 continue
-            self._known[each.skein_id] = each.state
-            if each.state == RUNNING:
+            self._known[each.skein_id] = state
+            if state == RUNNING:
                 self.post(happened.ContainerGranted(each.skein_id, self._now()))
-            elif each.state == ENDED:
+            elif state == ENDED:
                 self.post(self.world.yarn.end_as_told(each, self._now()))
 
     # ---- control streams ----

@@ -1,7 +1,8 @@
 """A pool in place of YARN: processes wait on each host until the leader claims them, and are used once.
 
-The end of a process shows by the end of its session alone, and so does its absence while it lives. What a leader claims
-may have died a moment before. A node starts another process a while after one has ended, if its host is up.
+The end of a process shows by the end of its session alone. One that lives registers again, with its claim, once it is
+within reach; a leader that took it for ended does not know it then. What a leader claims may have died a moment
+before. A node starts another process a while after one has ended, if its host is up.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class ProcessPool(Yarn):
         """Return the processes that are claimed, and those that wait or are being started, as far as sessions tell."""
         since = self.clock.now_ms - ROOM_MS
         claimed = Counter(
-            each.host.name for each in self.listed.values() if each.host is not None and each.state == RUNNING
+            each.host.name
+            for each in self.listed.values()
+            if each.host is not None and each.state_as_told == RUNNING
         )
         coming = Counter(each for each, at_ms in self._ended_ms.items() if at_ms >= since)
         return tuple(
@@ -87,9 +90,12 @@ class ProcessPool(Yarn):
         return listed.skein_id
 
     def kill_container(self, skein_id: str) -> None:
-        """Withdraw a request, or release a process, which learns of it when it is within reach."""
+        """Withdraw a request, or release a process, which learns of it when it is within reach.
+
+        What is not registered cannot be released.
+        """
         listed = self.listed.get(skein_id)
-        if listed is None or listed.state == ENDED:
+        if listed is None or listed.state_as_told == ENDED:
             return
         process = listed.process
         self.end(listed, "released", was_killed=True)
@@ -138,15 +144,26 @@ class ProcessPool(Yarn):
         for listed in self.listed.values():
             if listed.container == container:
                 is_orderly = code in (exits.ORDERLY, exits.ORPHANED, exits.UNCLEAN)
-                delay = self.clock.between(1, 30) if is_orderly else SESSION_MS + self.clock.between(0, 200)
+                is_known = is_orderly or not listed.is_registered
+                delay = self.clock.between(1, 30) if is_known else SESSION_MS + self.clock.between(0, 200)
                 self.clock.after(delay, self._session_ended, listed)
 
-    def session_lost(self, container: str) -> None:
-        """Take note that the session of a process that lives has ended; it registers again."""
+    def session_ended(self, container: str) -> None:
+        """Have a process be registered no more, alive or dead."""
+        self._register(container, is_registered=False)
+
+    def session_began(self, container: str) -> None:
+        """Have a process be registered, with the claim that it had."""
+        self._register(container, is_registered=True)
+
+    def _register(self, container: str, *, is_registered: bool) -> None:
         for listed in self.listed.values():
-            if listed.container == container and listed.state == RUNNING:
-                listed.lost_sessions += 1
+            if listed.container == container and listed.is_registered != is_registered:
+                listed.is_registered = is_registered
+                if listed.host is not None and not is_registered:
+                    self._ended_ms[listed.host.name] = self.clock.now_ms
                 self.changed()
+                self.clock.after(ROOM_MS + 1, self.changed)
 
     def _session_ended(self, listed: Listed) -> None:
         host = listed.host

@@ -43,8 +43,13 @@ class Listed:
     cell: int = 1
     attempt: str = ""
     """Of its cell's application; both end together."""
-    lost_sessions: int = 0
-    """How often its registration was gone although it lives; seen in a pool alone."""
+    is_registered: bool = True
+    """Whether a process of a pool is in its list: one whose session has ended is not, alive or dead."""
+
+    @property
+    def state_as_told(self) -> str:
+        """Its state as a leader sees it."""
+        return self.state if self.is_registered else ENDED
 
 
 @dataclass
@@ -101,8 +106,11 @@ class Yarn:
         """Return what a leader learns of the end of a container."""
         return happened.ContainerCompleted(listed.skein_id, listed.message, now_ms, listed.is_from_outside)
 
-    def session_lost(self, container: str) -> None:
-        """Take note that the session of a process that lives has ended: nothing to YARN."""
+    def session_ended(self, container: str) -> None:
+        """Take note that the session of a process, alive or dead, has ended: nothing to YARN."""
+
+    def session_began(self, container: str) -> None:
+        """Take note that a process has a session: nothing to YARN."""
 
     def add_container(self, host: str | None, cell: int, epoch: int = 0) -> str:
         """Return the id of a new request; raises `Transient` when the cell's AM does not answer."""

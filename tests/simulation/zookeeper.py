@@ -31,6 +31,8 @@ class Session:
     moved: Callable[[], None]
     """Called in the process when a watch on the leader's record fires."""
     connected: Callable[[bool], None] = lambda is_up: None
+    ended: Callable[[], None] = lambda: None
+    """Called when the servers have ended it, whatever its process knows."""
     is_open: bool = True
     is_told: bool = False
     """Its process knows that it has expired."""
@@ -103,6 +105,7 @@ class ZooKeeper:
             self._set_leader(None, None)
         if session.registration is not None:
             self._containers_changed()
+        session.ended()
         if session.process.is_within_reach:
             session.is_told = True
             session.process.receive(self.clock.between(1, 30), session.lost)
@@ -144,7 +147,7 @@ class ZooKeeper:
 
         The epoch of ``me`` counts for nothing.
         """
-        self._own(session)
+        self.own(session)
         if self.leader is not None and self.leader != depose:
             return None
         if last is not None and self.beat != last:
@@ -186,7 +189,7 @@ class ZooKeeper:
         if self.is_away:
             raise Transient("ZooKeeper does not answer")
 
-    def _own(self, session: Session) -> None:
+    def own(self, session: Session) -> None:
         """Raise `Transient` when nothing ephemeral can be made in the session."""
         self.answer()
         if not session.is_open:
@@ -194,7 +197,7 @@ class ZooKeeper:
 
     def register(self, session: Session, record: ContainerRecord) -> int:
         """Return the creation transaction id of a container's new node."""
-        self._own(session)
+        self.own(session)
         self.zxid += 1
         session.registration = RegisteredContainer(record, self.zxid)
         self._containers_changed()
@@ -206,7 +209,7 @@ class ZooKeeper:
 
     def watch_containers(self, session: Session, watch: Callable[[], None]) -> frozenset[str]:
         """Return the registered names, and leave a watch."""
-        self._own(session)
+        self.own(session)
         session.watches_containers = watch
         return frozenset(each.record.container for each in self.registrations())
 
