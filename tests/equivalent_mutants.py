@@ -15,10 +15,13 @@ _KEYS: Final = "standby/replica/store/keys.py"
 _ORIGIN: Final = "standby/replica/store/origin.py"
 _OVERLAY: Final = "standby/replica/store/overlay.py"
 _SCAN: Final = "standby/replica/store/scan.py"
+_SETTLING: Final = "standby/kernel/replica/settling.py"
 
 _FOREIGN: Final = (
     'f"the committed offset has metadata that is not ours, {metadata[:80]!r}: another client commits with "'
 )
+
+_GRACE: Final = "_STABLE_GRACE_SECONDS: Final = {}.0"
 
 #: Why → module, line before, lines after.
 _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
@@ -193,6 +196,58 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             _SCAN,
             "if len(new) <= _FEW:",
             ("if len(new) < _FEW:", "if len(new) > _FEW:", "if not len(new) <= _FEW:"),
+        ),
+    ],
+    "how often is looked, and by how much later than the time-out is given up, is no rule": [
+        (_SETTLING, "_STABLE_GRACE_SECONDS: Final = 15.0", tuple(_GRACE.format(each) for each in (14, 16))),
+        (
+            _SETTLING,
+            "return self.job.config.transaction_timeout_ms / 1000 + _STABLE_GRACE_SECONDS",
+            tuple(
+                f"return self.job.config.transaction_timeout_ms / {each} + _STABLE_GRACE_SECONDS"
+                for each in (999, 1001)
+            ),
+        ),
+        (_SETTLING, "_FIRST_PAUSE_SECONDS: Final = 0.002", ("_FIRST_PAUSE_SECONDS: Final = 1.002",)),
+        (_SETTLING, "_PAUSE_SECONDS: Final = 0.1", ("_PAUSE_SECONDS: Final = 1.1",)),
+        (
+            _SETTLING,
+            "return min(2 * seconds, _PAUSE_SECONDS)",
+            (
+                "return min( 1 * seconds, _PAUSE_SECONDS)",
+                "return min( 3 * seconds, _PAUSE_SECONDS)",
+                "return min(2 / seconds, _PAUSE_SECONDS)",
+            ),
+        ),
+        (
+            _SETTLING,
+            "if stable >= end or self._now() > deadline:",
+            ("if stable >= end or self._now() >= deadline:",),
+        ),
+        (
+            _SETTLING,
+            "if not behind or self._now() > deadline:",
+            ("if not behind or self._now() >= deadline:",),
+        ),
+    ],
+    "how many of the last transactions are looked up is no rule": [
+        (_SETTLING, "_FEW: Final = 20", ("_FEW: Final = 19", "_FEW: Final = 21")),
+    ],
+    "what has no answer is below every end": [
+        (
+            _SETTLING,
+            "behind = [place for place, end in ends.items() if stable.get(place, -1) < end]",
+            ("behind = [place for place, end in ends.items() if stable.get(place, - 2) < end]",),
+        ),
+    ],
+    "its own marker is behind the end of what is waited for": [
+        (_SETTLING, "if stable < target:", ("if stable <= target:",)),
+    ],
+    "without a commit behind the last one nothing follows from it": [
+        (
+            _SETTLING,
+            "later = self._later(last, end) if last is not None and last.end < end else []",
+            ("later = self._later(last, end) if last is not None and last.end <= end else []",),
         ),
     ],
 }

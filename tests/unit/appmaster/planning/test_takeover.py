@@ -74,7 +74,8 @@ def test_host_with_a_container_that_has_not_heeded_its_orders_is_not_clear() -> 
     other = Container("c9", "s_9", Presence.LIVE, cluster.now_ms, host=told.host, incarnation=99, pid=9)
     for sent, is_open in ((told.applied, True), (told.applied + 1, False)):
         changed = replace(told, statuses={}, sent=sent)
-        view = replace(cluster.view, containers={**cluster.view.containers, told.id: changed})
+        containers = {other.id: other, **cluster.view.containers, told.id: changed}
+        view = replace(cluster.view, containers=containers)
         assert is_clear(Turn(view), cohort[0], other) is is_open
 
 

@@ -19,7 +19,7 @@ from standby.replica.store.keys import COMMIT
 from standby.shared.model import Phase, Role
 from standby.shared.naming import transactional_id
 from tests.fakes import ledger_job
-from tests.fakes.kafka import offsets_of
+from tests.fakes.kafka import Entry, Transaction, offsets_of
 from tests.meanwhile import Hold
 from tests.memory_lab import WAYS, MakeLab, MemoryContainer, MemoryLab
 from tests.patience import PATIENCE_SECONDS
@@ -455,6 +455,32 @@ def test_what_hangs_in_an_output_is_ended_by_the_next_commit_there_and_by_nothin
         lab.kafka.before_commit = once(lose)
     produce_batch(lab)
     judge(lab, active, "nothing" if ends == "by its commit" else "outputs")
+
+
+@pytest.mark.parametrize("is_same", [True, False], ids=["same", "other"])
+def test_an_output_that_another_task_hides_is_waited_for_before_anything_there_counts_as_lost(
+    lab: MemoryLab, active: MemoryContainer, is_same: bool
+) -> None:
+    """Kafka ends what its producer has left open after its time-out, and then shows what was committed behind it."""
+    others = Transaction()
+    with lab.kafka.lock:
+        lab.kafka.logs["out", 0].append(Entry(b"key", b"another task's", others))
+    produce_batch(lab)
+    active.await_processed()
+
+    def end_it() -> None:
+        with lab.kafka.lock:
+            others.outcome = False
+            lab.kafka.lock.notify_all()
+
+    def lose_by(act: Callable[[], None]) -> None:
+        lab.clock.later(4, end_it)
+        act()
+
+    last = taken_over(
+        active, is_same, lambda act: setattr(lab.kafka, "before_commit", once(lambda: lose_by(act)))
+    )
+    goes_on(lab, last)
 
 
 # ---- offsets and changelog do not belong together ----
