@@ -1,7 +1,8 @@
 """README's own commands, as a new user runs them.
 
 In a virtual environment of her own into which the package is built and installed, in a path with a space, as a user
-without rights, with umask 077, without HOME. What README says is what is run: nothing here repeats a command of it.
+without rights, with umask 077, without HOME; on an edge node as companies have them, with a proxy, a configuration in
+parts, and a part of ZooKeeper. What README says is what is run: nothing here repeats a command of it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,18 @@ _SEEDED: Final = ("hadoop", "kafka", "zookeeper")
 _UNSET: Final = re.compile(
     r"HOME|USER|LOGNAME|VIRTUAL_ENV|(?:COV|HADOOP|PYTHON|PYTEST|SKEIN|STANDFAST|XDG).*"
 )
+
+#: No server of the cluster is to be reached through them: nobody listens there.
+_PROXIES: Final = " ".join(
+    f"{name}=http://127.0.0.1:9"
+    for each in ("http_proxy", "https_proxy", "all_proxy")
+    for name in (each, each.upper())
+)
+
+_INCLUDING: Final = """<configuration xmlns:xi="http://www.w3.org/2001/XInclude">
+  <xi:include href="yarn-common.xml"/>
+</configuration>
+"""
 
 #: A second job for the cluster, which README only names.
 _OTHER_JOB: Final = """
@@ -180,14 +193,17 @@ def test_readme_does_what_it_says(user: User) -> None:
     for each in (*installing, *local):
         user.runs(each)
     servers = json.loads(user.runs("standfast local env --json"))
+    # Nobody has made this node yet.
+    zookeeper = f"{servers['STANDFAST_ZOOKEEPER']}/apps/users"
     stand_ins = {
-        "/etc/hadoop/conf": servers["HADOOP_CONF_DIR"],
+        "/etc/hadoop/conf": str(in_parts(Path(servers["HADOOP_CONF_DIR"]), user.directory / "conf")),
         "broker1:9092": servers["STANDFAST_KAFKA"],
-        "zk1:2181": servers["STANDFAST_ZOOKEEPER"],
+        "zk1:2181": zookeeper,
         "/opt/standfast/bin/python": str(user.directory / "venv" / "bin" / "python"),
         "host7": "127.0.0.13",
     }
-    user.runs("unset HADOOP_CONF_DIR STANDFAST_KAFKA STANDFAST_ZOOKEEPER")
+    user.runs("unset HADOOP_CONF_DIR STANDFAST_KAFKA STANDFAST_ZOOKEEPER no_proxy NO_PROXY")
+    user.runs(f"export {_PROXIES} grpc_proxy=http://127.0.0.1:9")
     met = set()
     for each in (*edge[len(installing) :], *chain(*work)):
         command = each
@@ -208,7 +224,8 @@ def test_readme_does_what_it_says(user: User) -> None:
         each for each in admin.list_topics(timeout=PATIENCE_SECONDS).topics if not each.startswith("__")
     }
     assert topics == {"flights", "flight-delays"}
-    assert list(nodes(servers["STANDFAST_ZOOKEEPER"], "/standfast")) == []
+    for each in (zookeeper, servers["STANDFAST_ZOOKEEPER"]):
+        assert list(nodes(each, "/standfast")) == []
     assert [each for each in state.rglob("*") if not each.is_dir()] == []
     cluster_id = (user.home / "local" / "default" / "cluster-id").read_text(encoding="ascii").strip()
     for each in end:
@@ -217,6 +234,14 @@ def test_readme_does_what_it_says(user: User) -> None:
     left = chain(user.home.rglob("*"), user.temporary.iterdir())
     assert [each for each in left if not each.is_dir()] == []
     assert list(Path("/tmp").glob(f"*{cluster_id}*")) == []
+
+
+def in_parts(configuration: Path, directory: Path) -> Path:
+    """Return a copy of Hadoop's configuration whose yarn-site.xml includes another file."""
+    shutil.copytree(configuration, directory)
+    (directory / "yarn-site.xml").rename(directory / "yarn-common.xml")
+    (directory / "yarn-site.xml").write_text(_INCLUDING, encoding="utf-8")
+    return directory
 
 
 def blocks(text: str, language: str) -> list[str]:
