@@ -223,32 +223,39 @@ class _Watch:
 
     def _wait(self) -> bool:
         """Wait for a signal until something else is due; return whether one has come."""
-        if self._still is None:
-            self._poll.register(self.port, select.POLLIN)
-            come = {number for number, _ in self._poll.poll(1000 * _LOOK_SECONDS)}
-            self._poll.unregister(self.port)
-            if come != {self.port.fileno()}:
-                return bool(come)
+        if self._still is not None:
+            return self._ask()
+        come = self._polled(_LOOK_SECONDS, self.port)
+        if come == {self.port.fileno()}:
             # A process that runs accepts the connection meanwhile.
-            come = {number for number, _ in self._poll.poll(1000 * _WAITS_SECONDS)}
+            come = self._polled(_WAITS_SECONDS)
             if not come:
                 self._look()
-            return bool(come)
+        return bool(come)
+
+    def _ask(self) -> bool:
+        """Connect to the child that stood still, as nobody else may any more; return whether a signal has come."""
         try:
             own = self._knock()
         except OSError:
             self._still = None  # the host is out of something, and what cannot be asked is not ended
             return False
-        # Nobody else may ask for it any more. However shortly it runs, it accepts and closes what waits.
         with own:
-            self._poll.register(own, select.POLLIN)
-            come = {number for number, _ in self._poll.poll(1000 * _WAITS_SECONDS)}
-            self._poll.unregister(own)
+            come = self._polled(_WAITS_SECONDS, own)
             if own.fileno() in come:
-                self._still = None
+                self._still = None  # however shortly it runs, it accepts and closes what waits
             elif not come:
                 self._look()
             return bool(come - {own.fileno()})
+
+    def _polled(self, seconds: float, *more: socket.socket) -> set[int]:
+        """Return which has something to read within a time: the pipe of the signals, or ``more``."""
+        for each in more:
+            self._poll.register(each, select.POLLIN)
+        come = {number for number, _ in self._poll.poll(1000 * seconds)}
+        for each in more:
+            self._poll.unregister(each)
+        return come
 
     def _knock(self) -> socket.socket:
         """Return a connection to the port, which waits to be accepted."""
