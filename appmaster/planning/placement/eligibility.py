@@ -9,13 +9,13 @@ from appmaster.planning.placement.fault_domains import Location
 from appmaster.planning.placement.left_state import freshness_of
 from appmaster.planning.placement.pool_fit import has_room
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
-from appmaster.planning.state.view import HOLDING, Container, Presence, places
+from appmaster.planning.state.view import Container, Presence, places
 from locality.history import NOTHING
 from standby.replica.lifecycle import ENDED
 from standby.shared.model import SlotId
 
-#: Presences of containers that may have their copies open.
-_MAY_LIVE: Final = HOLDING | {Presence.SUSPECT, Presence.LEAVING}
+#: Presences of containers that may have their copies open; an orphan is not waited for.
+_MAY_LIVE: Final = frozenset(Presence) - {Presence.ORPHAN}
 
 
 def free_for(
