@@ -47,7 +47,7 @@ _UNSET: Final = re.compile(
 #: No server of the cluster is to be reached through them: nobody listens there.
 _PROXIES: Final = " ".join(
     f"{name}=http://127.0.0.1:9"
-    for each in ("http_proxy", "https_proxy", "all_proxy")
+    for each in ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
     for name in (each, each.upper())
 )
 
@@ -203,7 +203,7 @@ def test_readme_does_what_it_says(user: User) -> None:
         "host7": "127.0.0.13",
     }
     user.runs("unset HADOOP_CONF_DIR STANDFAST_KAFKA STANDFAST_ZOOKEEPER no_proxy NO_PROXY")
-    user.runs(f"export {_PROXIES} grpc_proxy=http://127.0.0.1:9")
+    user.runs(f"export {_PROXIES}")
     met = set()
     for each in (*edge[len(installing) :], *chain(*work)):
         command = each

@@ -452,15 +452,15 @@ def test_a_process_hands_over_to_warm_copies_and_of_these_where_the_fewest_are_a
 def test_nothing_is_placed_beside_a_process_that_is_stopped_until_it_has_closed_its_copies() -> None:
     cluster = deployed(hosts=2, capacity=4, is_mixed=True)
     stopped = cluster.active_process(0)
-    leaving = replace(cluster.view.containers[stopped.container], is_leaving=True)
-    cluster.view = replace(cluster.view, containers={**cluster.view.containers, leaving.id: leaving})
+    stopped.is_leaving = True
+    cluster.live()
     # From here on it stands still: it hears neither that it is to exit, nor does it close anything.
     stopped.is_frozen = True
-    until(cluster, lambda: cluster.view.containers[leaving.id].presence is Presence.LEAVING)
+    until(cluster, lambda: cluster.view.containers[stopped.container].presence is Presence.LEAVING)
     cluster.run(3_000)
     (claimed,) = (each for each in cluster.view.containers.values() if cluster.view.is_free(each))
     assert claimed.host == stopped.host
-    until(cluster, lambda: leaving.id not in cluster.view.containers)
+    until(cluster, lambda: stopped.container not in cluster.view.containers)
     cluster.run(20_000)
     assert cluster.is_whole()
     assert claimed.id in cluster.view.assigned
