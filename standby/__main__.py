@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 
@@ -30,10 +30,12 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
     from standby.kernel.store.leftovers import find_leftovers, purge_run
     from standby.kernel.strays import Roots, Strays
     from standby.process.container import Kernel, main
+    from standby.process.lending import Lending
     from standby.process.lookup import Lookups
     from standby.shared.clock import REAL
+    from standby.shared.metric import Samples
     from standby.shared.model import Leftover
-    from standby.shared.peers import SNAPSHOTS_ROUTE, STATE_ROUTE, only
+    from standby.shared.peers import SNAPSHOTS_ROUTE, STATE_ROUTE, TRANSFORMS_ROUTE, only
     from standby.shared.probes import no_probe
     from standby.shared.roles import PeerRole
     from standby.shared.wire import JobDefinition
@@ -44,9 +46,11 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
         host = environment.host
         replicas = LocalReplicas(environment, on_change)
         snapshots = Snapshots(replicas.offer, environment.restores)
+        lending = Lending(replicas.lent)
         lookups = Lookups(replicas.held, REAL.now_ms)
         routes = {
             SNAPSHOTS_ROUTE: only((PeerRole.CONTAINER,), snapshots.answer),
+            TRANSFORMS_ROUTE: only((PeerRole.CONTAINER,), lending.answer),
             STATE_ROUTE: only((PeerRole.OPERATOR,), lookups.answer),
         }
         directories = [Path(each) for each in cluster.state_dirs]
@@ -60,7 +64,10 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
             named = () if cluster.is_pool else parse(job.config).state_dirs
             purge_run(sorted({*directories, *map(Path, named)}), cluster.name, host, job.name, job.run)
 
-        return Kernel(replicas, leftovers, purge, routes, snapshots.close, environment.restores.metrics)
+        def metrics() -> Iterable[Samples]:
+            return (*environment.restores.metrics(), *lending.metrics())
+
+        return Kernel(replicas, leftovers, purge, routes, snapshots.close, metrics)
 
     main(make_kernel, witnessed, probe or no_probe)
 

@@ -137,6 +137,56 @@ class Feed(Protocol):
         """Child processes (the JVM); the container must end when one of them dies."""
         ...
 
+    def lend(self, rows: bytes) -> bytes:
+        """Run the job's transform over rows of another container, and return the result. Thread-safe.
+
+        Both are Arrow IPC streams. It does not matter whether the feed is running. Raises `Transient` when it is not
+        warm, and the error of the job's code.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LentTransform:
+    """A job's transform that is run for other containers."""
+
+    run: Callable[[bytes], bytes]
+    """`Feed.lend`."""
+    is_idle: bool
+    """Whether this container has no actives, which need it themselves."""
+
+
+class TransformLender(Protocol):
+    """Another container that runs the job's transform over rows of this one; used from one thread.
+
+    It has the same run and revision of the job, so the same code and settings.
+    """
+
+    def run(self, rows: bytes) -> bytes:
+        """Return the transformed rows; both are Arrow IPC streams.
+
+        Raises `PeerRefused` for its refusal, which includes an error of the job's code, and `Transient` when it
+        cannot be reached, goes away or does not answer in time.
+        """
+        ...
+
+    def interrupt(self) -> None:
+        """Make the current and all later calls fail. Thread-safe; does not wait."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+#: Returns a container that lends the transform now, for a feed of these tasks; None: there is none.
+FindLender = Callable[[Collection[TaskId]], TransformLender | None]
+
+
+def find_nobody(tasks: Collection[TaskId]) -> None:
+    """Return None: there is no lender."""
+    del tasks
+
 
 class RecordReader(Protocol):
     """Reads task records for takeovers (rule `one-way`)."""
@@ -147,6 +197,15 @@ class RecordReader(Protocol):
         Raises `Transient` when it cannot be read now.
         """
         ...
+
+
+class PeerRefused(Transient):
+    """A peer refuses a request."""
+
+    def __init__(self, message: str, *, is_soon: bool = False) -> None:
+        super().__init__(message)
+        self.is_soon = is_soon
+        """Whether the peer may accept it soon: it is busy, or almost ready."""
 
 
 class PeerDirectory(Protocol):

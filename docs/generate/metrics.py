@@ -15,6 +15,7 @@ from appmaster.planning.state.counters import COUNTERS, HISTOGRAMS, Counter, His
 from standby.adapters.acceptor import REFUSED_CONNECTIONS
 from standby.adapters.prometheus import OF_PROCESS
 from standby.kernel.restore.counters import OF_RESTORES
+from standby.process.lending import LENT
 from standby.process.metrics import OF_CONTROL, OF_REPLICA
 from standby.shared.metric import LAGS, Metric
 
@@ -26,7 +27,7 @@ Declared: TypeAlias = Metric[Any] | Counter | Histogram
 METRICS: Final[Mapping[str, Sequence[Declared]]] = {
     "counters": (*COUNTERS, *HISTOGRAMS),
     "gauges": (*OF_CANDIDATE, EXPIRY, *OF_VIEW),
-    "containers": (*OF_REPLICA, *OF_CONTROL, *OF_PROCESS),
+    "containers": (*OF_REPLICA, *OF_CONTROL, *OF_PROCESS, LENT),
     "restores": OF_RESTORES,
     "both": (*LAGS, REFUSED_CONNECTIONS),
 }

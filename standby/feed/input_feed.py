@@ -205,6 +205,11 @@ class InputFeed:
         """The processes of the transform; see `standby.ports.Feed.child_pids`."""
         return self._transform.child_pids
 
+    def lend(self, rows: bytes) -> bytes:
+        """Raise `Transient`: only Spark's transform is worth borrowing; see `standby.ports.Feed.lend`."""
+        del rows
+        raise Transient("this feed's transform needs no warm-up and is not lent")
+
     def _connect(self) -> None:
         self._input_bounds().ask([(topic, 0) for topic in self._inputs])
         if self._spare is None:
@@ -214,7 +219,8 @@ class InputFeed:
 
     def _recent(self) -> pa.Table | None:
         """Return some of the last records of the input, in the form of a micro-batch."""
-        bounds = self._input_bounds().ask(self._partitions)
+        # Not those of `start`, which another thread may be using.
+        bounds = InputBounds(self._settings, self._group).ask(self._partitions)
         spans = [(each, span) for each, span in bounds.items() if span[1] > span[0]][:_RECENT_PARTITIONS]
         if not spans:
             return None

@@ -9,7 +9,7 @@ from standby.cluster import CODE_DIRECTORY
 from standby.config import JobConfig
 from standby.feed.input_feed import Transforming, mark_nothing
 from standby.feed.plain import PlainFeed, check_plain_transform
-from standby.ports import Feed
+from standby.ports import Feed, FindLender, find_nobody
 from standby.shared.wire import JobDefinition
 
 
@@ -18,18 +18,20 @@ def make_feed(
     job: JobDefinition,
     code: Path = Path(CODE_DIRECTORY),
     transforming: Transforming = mark_nothing,
+    find_lender: FindLender = find_nobody,
 ) -> Feed:
     """Return the feed that ``config`` requires, not started yet: the plain one, unless Spark has a transform to run.
 
     ``code`` has the job's modules, which Spark's Python workers need. The plain feed does not use it, and marks its
-    transforms with ``transforming``. Raises `BadConfiguration` when `task.transform` cannot be used.
+    transforms with ``transforming``. ``find_lender`` finds who runs those of Spark until it is warm here. Raises
+    `BadConfiguration` when `task.transform` cannot be used.
     """
     if not config.needs_spark:
         return PlainFeed(config, job, transforming)
     # Imported late: Spark takes long to import, and is not needed on a machine without Java.
     from standby.feed.spark import SparkFeed
 
-    return SparkFeed(config, job, code)
+    return SparkFeed(config, job, code, find_lender)
 
 
 def check_transform(

@@ -30,11 +30,12 @@ from standby.adapters.spark.session import (
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Transient, Unavailable
 from standby.feed.batches import rows_of
+from standby.feed.borrowing import BorrowingTransform, decoded, encoded
 from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.input_feed import InputFeed
 from standby.feed.rules.settings import session_settings
 from standby.feed.warmup import WarmUp
-from standby.ports import Deliver
+from standby.ports import Deliver, FindLender, find_nobody
 from standby.shared.clock import REAL
 from standby.shared.errortext import first_line, summary_of
 from standby.shared.model import Offsets, TaskId
@@ -73,11 +74,17 @@ class PythonWorkerLost(Exception):
 class SparkFeed(InputFeed):
     """A `standby.ports.Feed` whose transform runs in this process's Spark session."""
 
-    def __init__(self, config: JobConfig, job: JobDefinition, code: Path) -> None:
+    def __init__(
+        self,
+        config: JobConfig,
+        job: JobDefinition,
+        code: Path,
+        find_lender: FindLender = find_nobody,
+    ) -> None:
         """Raises like `transform_of`."""
-        transform = SparkTransform(config, code)
-        super().__init__(config, job, transform)
-        self._open = transform.open
+        self._own = SparkTransform(config, code)
+        self._borrowing = BorrowingTransform(self._own, find_lender, starts_early=config.standby_warm)
+        super().__init__(config, job, self._borrowing)
 
     def start(
         self,
@@ -89,12 +96,17 @@ class SparkFeed(InputFeed):
 
         What Spark refuses would be taken for a record that the transform fails on, if `run` raised it.
         """
-        self._open()
+        # A range has an end when one of its records is suspected.
+        self._borrowing.prepare(tuple(positions), self._recent, may_borrow=until is None)
         super().start(positions, deliver, until)
+
+    def lend(self, rows: bytes) -> bytes:
+        """Run the transform over rows of another container; see `standby.ports.Feed.lend`."""
+        return encoded(self._own.lend(decoded(rows)))
 
 
 class SparkTransform:
-    """A `standby.feed.input_feed.RowTransform` in Spark."""
+    """A `standby.feed.input_feed.RowTransform` in Spark, and a `standby.feed.borrowing.OwnTransform`."""
 
     def __init__(self, config: JobConfig, code: Path) -> None:
         self._config = config
@@ -103,6 +115,8 @@ class SparkTransform:
         self._schema = rows_of(config.inputs, has_headers=config.input_headers)
         self._spark: Spark | None = None
         self._exchange = RowExchange()
+        #: Held while a batch is run: it has the exchange and the plans to itself.
+        self._running = threading.Lock()
         #: Number of partitions → the transformed frame; empty if the plan must be made for each batch.
         self._frames: dict[int, Any] = {}
         self._is_checked = False
@@ -121,9 +135,8 @@ class SparkTransform:
 
         `cancel_warm` does not interrupt the start of the JVM, because a batch would need it too.
         """
-        if self._config.standby_warm:
-            self.open()
-            self._warm_up.run(recent)
+        self.open()
+        self._warm_up.run(recent)
 
     def cancel_warm(self) -> None:
         """Interrupt a running `warm`. Thread-safe."""
@@ -166,8 +179,19 @@ class SparkTransform:
             self._warm_up.count_batch()
         return result
 
+    def lend(self, rows: pa.Table) -> pa.Table:
+        """Return the transformed rows of another container. Thread-safe.
+
+        Raises like `run`, and `Transient` when it is not warm.
+        """
+        if not self.is_warm:
+            raise Transient("Spark is not warm here")
+        if rows.schema != self._schema:
+            raise Transient("the rows have other columns than those of the job here")
+        return self._run(rows)
+
     def cancel(self) -> None:
-        """Cancel the jobs of a running `run`. Thread-safe."""
+        """Cancel the jobs of a running `run` or `lend`. Thread-safe."""
         spark = self._spark
         if spark is not None and spark.process.is_alive:
             try:
@@ -212,6 +236,10 @@ class SparkTransform:
         )
 
     def _run(self, rows: pa.Table, *, is_divided: bool = False) -> pa.Table:
+        with self._running:
+            return self._run_alone(rows, is_divided=is_divided)
+
+    def _run_alone(self, rows: pa.Table, *, is_divided: bool) -> pa.Table:
         self.open()
         spark = self._spark
         assert spark is not None

@@ -363,15 +363,6 @@ class Database(Protocol):
         ...
 
 
-class PeerRefused(Transient):
-    """A peer refuses a request."""
-
-    def __init__(self, message: str, *, is_soon: bool = False) -> None:
-        super().__init__(message)
-        self.is_soon = is_soon
-        """Whether the peer may accept it soon: it is busy, or almost ready."""
-
-
 class SnapshotSource(Protocol):
     """Another container that may give a copy of a task's state; used from one thread.
 

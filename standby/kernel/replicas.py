@@ -16,6 +16,7 @@ from standby.kernel.loaded_code import LoadedCode
 from standby.kernel.replica.runner import ReplicaRunner, RunResult
 from standby.kernel.restore.snapshots import NotNow, Offer
 from standby.kernel.strays import StateInUse
+from standby.ports import LentTransform
 from standby.replica.lifecycle import RUNNING, TAKING_OVER, Order, Signal, opened, step
 from standby.replica.reconcile import reconcile
 from standby.shared.model import Fault, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
@@ -104,6 +105,16 @@ class LocalReplicas:
             if held.replica.id.task == task and held.job.definition.run == run:
                 return held.offer()
         raise NotNow(f"{task} of run {run} is not held here")
+
+    def lent(self, job: str, run: str, revision: int) -> LentTransform:
+        """Return a job's transform, to be run for another container. Raises `NotNow`. Thread-safe."""
+        ours = self._jobs.get(job)
+        if ours is None or (ours.definition.run, ours.definition.revision) != (run, revision):
+            raise NotNow(f"revision {revision} of run {run} of {job} does not run here")
+        if not ours.pipeline.is_warm:
+            raise NotNow(f"{job} is not warm here", is_soon=True)
+        is_idle = all(each.replica.role is Role.STANDBY for each in self._held.values())
+        return LentTransform(ours.pipeline.lend, is_idle)
 
     def close(self, deadline_seconds: float) -> bool:
         """Close everything within the deadline; return whether that succeeded."""

@@ -22,6 +22,7 @@ from standby.adapters.liveness import LivenessPort
 from standby.adapters.logfiles import LogFiles
 from standby.adapters.peers.client import open_sources
 from standby.adapters.peers.code_reader import CodeReader
+from standby.adapters.peers.lenders import Lenders
 from standby.adapters.peers.server import PeerServer
 from standby.adapters.processes import ProcessMeter, collect_garbage_rarely, end_children
 from standby.adapters.prometheus import OF_PROCESS, metrics_and_health
@@ -201,7 +202,7 @@ def run(
         cluster.name,
         place.host,
         reader,
-        partial(_make_feed, code, marks),
+        partial(_make_feed, code, marks, Lenders(place.container, reader, keys.client_context)),
         connect,
         open_database,
         step_of,
@@ -311,11 +312,11 @@ def _terminated(
     pool.give_up()
 
 
-def _make_feed(code: JobCode, marks: Marks, config: JobConfig, job: JobDefinition) -> Feed:
+def _make_feed(code: JobCode, marks: Marks, lenders: Lenders, config: JobConfig, job: JobDefinition) -> Feed:
     # Imported late, because Spark takes seconds to import: only containers with a replica pay for it.
     from standby.feed.make import make_feed
 
-    return make_feed(config, job, code.directory_of(job), marks.transform)
+    return make_feed(config, job, code.directory_of(job), marks.transform, partial(lenders.find, job))
 
 
 def _metrics(loop: ControlLoop, meter: ProcessMeter, kernel: Kernel) -> Iterator[Samples]:

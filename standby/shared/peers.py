@@ -19,6 +19,15 @@ STATE_ROUTE: Final = "state"
 #: First part of the paths under which copies of states are given (`standby.kernel.restore.snapshots`).
 SNAPSHOTS_ROUTE: Final = "snapshots"
 
+#: First part of the paths under which a job's transform is run for other containers (`standby.process.lending`).
+TRANSFORMS_ROUTE: Final = "transforms"
+
+#: Maximum size of a request's body: most requests carry names only.
+BODY_BYTES: Final = 1 << 20
+
+#: The same for `TRANSFORMS_ROUTE`, whose requests carry rows.
+ROWS_BYTES: Final = 16 << 20
+
 #: Key in the query of a request for a copy, or for a file of it, for which an active waits.
 URGENT: Final = "urgent"
 

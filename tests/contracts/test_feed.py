@@ -666,6 +666,12 @@ def test_a_stopped_or_unused_feed_may_be_stopped_and_closed(broker: Broker, make
     assert feed.wait(0)
 
 
+def test_a_feed_that_is_not_warm_lends_no_transform(broker: Broker, make_each: Make) -> None:
+    feed = make_each(broker.topic())
+    with pytest.raises(Transient):
+        feed.lend(b"rows")
+
+
 def test_many_starts_leave_nothing_behind(broker: Broker, make: Make) -> None:
     topic = broker.topic()
     broker.produce(topic, numbered(2))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 
 from standby.config import JobConfig
-from standby.errors import BrokenInvariant
+from standby.errors import BrokenInvariant, Transient
 from standby.feed.batches import ROWS, rows_of, split
 from standby.feed.inputs import by_partition, reached_offsets
 from standby.ports import Deliver, InputAway, UnreadableRecord
@@ -116,6 +116,11 @@ class MemoryFeed:
     @property
     def child_pids(self) -> tuple[int, ...]:
         return self.pids
+
+    def lend(self, rows: bytes) -> bytes:
+        if not self.is_warm:
+            raise Transient("not warm")
+        return rows
 
     def _run(
         self, starts: dict[TaskId, Offsets], until: Mapping[InputPartition, int] | None, deliver: Deliver

@@ -9,27 +9,26 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final
 
-from standby.adapters.peers.connection import PeerConnection, pieces
+from standby.adapters.peers.connection import PeerClient, pieces
 from standby.adapters.tls import Context, TlsCredentials
 from standby.errors import Transient
-from standby.kernel.ports import OpenSource, PeerRefused
+from standby.kernel.ports import OpenSource
+from standby.ports import PeerRefused
 from standby.shared.model import TaskId
 from standby.shared.peers import SNAPSHOTS_ROUTE, URGENT, PeerAddress
-from standby.shared.roles import PeerRole
 
 _MOST_MANIFEST_BYTES: Final = 64 << 20
 
 
-class HttpSnapshotSource:
-    """A `standby.kernel.ports.SnapshotSource`. Uses one connection, which is re-established when lost."""
+class HttpSnapshotSource(PeerClient):
+    """A `standby.kernel.ports.SnapshotSource`."""
 
     def __init__(
         self, context: Context, address: PeerAddress, silence_seconds: float, *, is_urgent: bool = False
     ) -> None:
         """The last two: see `standby.kernel.ports.OpenSource`."""
-        self._address = address
+        super().__init__(context, address, silence_seconds)
         self._urgency = {URGENT: "true"} if is_urgent else {}
-        self._connection = PeerConnection(context, PeerRole.CONTAINER, silence_seconds)
 
     def take(self, task: TaskId, run: str, patience_seconds: float = 0.0) -> bytes:
         """Return the manifest of a copy; waits up to ``patience_seconds`` if the peer is busy."""
@@ -63,21 +62,10 @@ class HttpSnapshotSource:
             for _ in self._ask("DELETE", f"/{SNAPSHOTS_ROUTE}/{lease}", 0):
                 pass
 
-    def interrupt(self) -> None:
-        """Make the current and all later calls fail."""
-        self._connection.interrupt()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
-
-    def __str__(self) -> str:
-        return f"{self._address.container} at {self._address.host}:{self._address.port}"
-
     def _ask(self, method: str, path: str, start: int) -> Iterator[bytes]:
         """Yield the answer's body in pieces; raises `PeerRefused` and `Transient`."""
         headers = {"Range": f"bytes={start}-"} if start else {}
-        with self._connection.to(str(self), self._address.host, self._address.port) as connection:
+        with self._connected() as connection:
             connection.request(method, path, headers=headers)
             response = connection.getresponse()
             status = response.status

@@ -7,10 +7,12 @@ import http.client
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Final
 
 from standby.adapters.tls import Context
 from standby.errors import Transient
+from standby.shared.peers import PeerAddress
 from standby.shared.roles import PeerRole
 
 _PIECE_BYTES: Final = 256 << 10
@@ -110,6 +112,29 @@ class PeerConnection:
             self._socket = used
             if self._is_interrupted:
                 raise ConnectionAbortedError("cancelled")
+
+
+class PeerClient:
+    """Asks one container, over one connection, which is re-established when lost."""
+
+    def __init__(self, context: Context, address: PeerAddress, silence_seconds: float) -> None:
+        self._address = address
+        self._connection = PeerConnection(context, PeerRole.CONTAINER, silence_seconds)
+
+    def interrupt(self) -> None:
+        """Make the current and all later calls fail. Thread-safe; does not wait."""
+        self._connection.interrupt()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def __str__(self) -> str:
+        return f"{self._address.container} at {self._address.host}:{self._address.port}"
+
+    def _connected(self) -> AbstractContextManager[http.client.HTTPConnection]:
+        """Return the connection; errors of the block are translated as `PeerConnection.to` says."""
+        return self._connection.to(str(self), self._address.host, self._address.port)
 
 
 def pieces(response: http.client.HTTPResponse) -> Iterator[bytes]:

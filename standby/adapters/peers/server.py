@@ -16,7 +16,15 @@ from typing import Final
 from standby.adapters.acceptor import Acceptor, Connection, Limits, MalformedRequest
 from standby.adapters.tls import TlsCredentials
 from standby.errors import StandfastError, Transient
-from standby.shared.peers import PeerAnswer, PeerRequest, Routes, refusal
+from standby.shared.peers import (
+    BODY_BYTES,
+    ROWS_BYTES,
+    TRANSFORMS_ROUTE,
+    PeerAnswer,
+    PeerRequest,
+    Routes,
+    refusal,
+)
 from standby.shared.roles import Caller, caller_of_peer
 
 _log: Final = logging.getLogger(__name__)
@@ -29,9 +37,6 @@ _ANSWERED: Final = 64
 
 #: A client that sends or receives nothing for this long loses its thread.
 _SILENCE_SECONDS: Final = 20.0
-
-#: Requests carry names, not data.
-_MOST_BODY_BYTES: Final = 1 << 20
 
 
 class PeerServer:
@@ -122,9 +127,10 @@ class _Requests(BaseHTTPRequestHandler):
         route = self.server.routes.get(parts[0])
         start = _start_of(self.headers.get("Range"))
         length = self.headers.get("Content-Length", "0")
+        most = ROWS_BYTES if parts[0] == TRANSFORMS_ROUTE else BODY_BYTES
         if route is None:
             answer = refusal(HTTPStatus.NOT_FOUND, "one of: " + ", ".join(sorted(self.server.routes)))
-        elif start is None or not length.isdecimal() or int(length) > _MOST_BODY_BYTES:
+        elif start is None or not length.isdecimal() or int(length) > most:
             self.close_connection = True
             answer = refusal(
                 HTTPStatus.BAD_REQUEST, "the only supported range is bytes=<start>-, and bodies must be small"

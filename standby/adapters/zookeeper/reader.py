@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
@@ -25,6 +25,8 @@ from standby.shared.naming import (
 )
 from standby.shared.peers import BundleSource, PeerAddress
 from standby.shared.records import ContainerRecord, decode_source, decode_task, decoded
+
+Record = TypeVar("Record")
 
 #: Time-out of a request to ZooKeeper that may take longer; a suspended connection answers none.
 ANSWER_SECONDS: Final = 5.0
@@ -75,6 +77,13 @@ class ZooKeeperReader:
         data = self._read(path, is_synced=True)
         return None if data is None else decode_task(data, path)
 
+    def known(self, tasks: Iterable[TaskId]) -> list[TaskRecord]:
+        """Return the records of these tasks, as far as this server of ZooKeeper has them; unreadable ones are left out.
+
+        Raises `Transient`.
+        """
+        return self._decoded((task_path(self._cluster, each) for each in tasks), decode_task)
+
     def find(self, container: str) -> PeerAddress | None:
         """Return a container's address for peers; a stale address only leads to a refused connection."""
         path = container_path(self._cluster, container)
@@ -113,15 +122,7 @@ class ZooKeeperReader:
                 names: list[str] = self._client.get_children_async(above).get(timeout=self._timeout_seconds)
             except NoNodeError:
                 return []
-            asked = {path: self._client.get_async(path) for path in _sources_of(above, names)}
-        found = []
-        for path, pending in asked.items():
-            with translated(path):
-                data = self._data(pending)
-            if data is not None:
-                with suppress(BadConfiguration):
-                    found.append(decode_source(data, path))
-        return found
+        return self._decoded(_sources_of(above, names), decode_source)
 
     def is_code_known(self, digest: str) -> bool:
         """Return whether the cluster knows a code bundle, whether or not anybody can deliver it now."""
@@ -138,6 +139,22 @@ class ZooKeeperReader:
             if synced is not None:
                 synced.get(timeout=self._timeout_seconds)
             return self._data(got)
+
+    def _decoded(self, paths: Iterable[str], decode: Callable[[bytes, str], Record]) -> list[Record]:
+        """Return the records of the nodes that exist, without those of another version. Raises `Transient`."""
+        asked = {}
+        for path in paths:
+            # All are sent at once.
+            with translated(path):
+                asked[path] = self._client.get_async(path)
+        found = []
+        for path, pending in asked.items():
+            with translated(path):
+                data = self._data(pending)
+            if data is not None:
+                with suppress(BadConfiguration):
+                    found.append(decode(data, path))
+        return found
 
     def _data(self, got: Any) -> bytes | None:
         """Return what a request for a node's data has got; None if there is no node. Raises kazoo's errors."""

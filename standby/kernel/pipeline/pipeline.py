@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from standby.errors import BadConfiguration
+from standby.errors import BadConfiguration, Transient
 from standby.feeding import core, warming
 from standby.feeding.events import (
     Closed,
@@ -105,6 +105,13 @@ class Pipeline:
         """The feed's processes."""
         feed = self._effects.feed
         return () if feed is None else feed.child_pids
+
+    def lend(self, rows: bytes) -> bytes:
+        """Run the job's transform over rows of another container; see `standby.ports.Feed.lend`. Thread-safe."""
+        feed = self._effects.feed
+        if feed is None:
+            raise Transient("no feed has been made yet")
+        return feed.lend(rows)
 
     def expect(self, tasks: Iterable[TaskId]) -> None:
         """Set the tasks that have joined or are becoming active. To be called repeatedly, 10 times a second.

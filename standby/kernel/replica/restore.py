@@ -14,12 +14,13 @@ from typing import Final
 from standby.errors import CorruptState, StandfastError, Transient, Unavailable
 from standby.kernel.cancel_scope import CancelScope
 from standby.kernel.job import JobKernel
-from standby.kernel.ports import OpenDatabase, PeerRefused, SnapshotSource
+from standby.kernel.ports import OpenDatabase, SnapshotSource
 from standby.kernel.probes import Probe
 from standby.kernel.restore.fetch import Peers, Scratch
 from standby.kernel.store.directories import check_owners, make_private
 from standby.kernel.store.places import by_free_space, free_bytes, open_found
 from standby.kernel.store.store import TaskStore, open_empty, open_existing, wipe_store
+from standby.ports import PeerRefused
 from standby.replica.store.origin import BeginningLost, Origin, Position, check_state
 from standby.replica.store.snapshot import Manifest, decode_manifest
 from standby.replica.store.sources import Peer, StateSource, peers_of

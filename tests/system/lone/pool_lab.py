@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,11 +50,13 @@ class PoolOnLoopback:
         """Start a master."""
         self._start("master", number)
 
-    def node(self, number: int, on: int | None = None) -> None:
-        """Start a node, on the host of its number or of another one."""
-        self._start("node", number, on=on)
+    def node(self, number: int, on: int | None = None, **environment: str) -> None:
+        """Start a node, on the host of its number or of another one, with more in its environment."""
+        self._start("node", number, on=on, environment=environment)
 
-    def _start(self, what: str, number: int, on: int | None = None) -> None:
+    def _start(
+        self, what: str, number: int, on: int | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         name = f"{what}-{number}"
         where = ["--config", str(self.directory / "etc"), "--host", host(number if on is None else on)]
         command = [str(self.python), *CLI[1:], what, *where]
@@ -63,7 +65,7 @@ class PoolOnLoopback:
             self.running[name] = subprocess.Popen(
                 [*command, "--state", str(state)],
                 cwd=ROOT,
-                env=self.environment,
+                env={**self.environment, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -6,6 +6,7 @@ import queue
 import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -192,9 +193,11 @@ def test_a_task_record_is_read_as_it_is_now(server: LoneZooKeeper, client: Any, 
     later = TaskRecord(TASK, 1, 4, {1: "container_2"}, {}, (1,), True, "d2")
     client.set(task_path(name, TASK), encode_task(later))
     assert records.read(TASK) == later
+    assert records.known([replace(TASK, partition=7), TASK]) == [later]
     client.set(task_path(name, TASK), b"{}")
     with pytest.raises(BadConfiguration):
         records.read(TASK)
+    assert records.known([TASK]) == []
     own.stop()
     own.close()
 
@@ -206,8 +209,9 @@ def test_a_record_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> No
         records = ZooKeeperReader(client, "c", timeout_seconds=A_MOMENT_SECONDS)
         assert records.read(TASK) is None
         server.kill()
-        with pytest.raises(Transient):
-            records.read(TASK)
+        for ask in (records.read, lambda task: records.known([task])):
+            with pytest.raises(Transient):
+                ask(TASK)
         server.start()
         assert retried(lambda: records.read(TASK)) is None
         client.stop()

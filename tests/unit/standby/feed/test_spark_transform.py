@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PythonException
 
 from standby.adapters.spark import exchange
 from standby.adapters.spark.jvm import spark_home
@@ -18,6 +19,8 @@ from standby.errors import BadConfiguration, Transient
 from standby.feed import archive
 from standby.feed import spark as feed_spark
 from standby.feed.batches import rows_of
+from standby.feed.borrowing import decoded, encoded
+from standby.feed.input_feed import InputFeed
 from standby.feed.make import check_transform
 from standby.feed.spark import PythonWorkerLost, SparkFeed, SparkTransform, settings_of
 from standby.shared.model import Offsets, TaskId
@@ -286,6 +289,52 @@ def test_refused_plans_are_reported_before_any_row_is_read(make: Make) -> None:
                 feed.start({TaskId("job", "main", 0): Offsets.of(0)}, lambda _: None)
             assert feed.wait(0)
             feed.close()
+
+
+def test_a_transform_is_lent_once_it_is_warm_also_while_it_runs() -> None:
+    definition = JobDefinition("job", "run", {}, "changelog", "group", 1)
+    feed = SparkFeed(configuration(spark_runs.refuses), definition, NO_CODE)
+    came = rows([b"theirs"])
+    with pytest.raises(Transient, match="not warm"):
+        feed.lend(encoded(came))
+    own = feed._own
+    own.warm(lambda: rows([b"v"]))
+    for stream, says in ((b"rows", "no rows"), (encoded(came.drop(["key"])), "other columns")):
+        with pytest.raises(Transient, match=says):
+            feed.lend(stream)
+    with pytest.raises(PythonException, match="no such plane: poison"):
+        feed.lend(encoded(rows([b"poison"])))
+    lent: list[pa.Table] = []
+
+    def lend(number: int) -> None:
+        lent.append(decoded(feed.lend(encoded(rows([b"%d" % number], number)))))
+
+    threads = [threading.Thread(target=lend, args=(number,), daemon=True) for number in range(8)]
+    for each in threads:
+        each.start()
+    for number in range(8):
+        assert_same(own.run(rows([b"ours"], number)), rows([b"ours"], number))
+    for each in threads:
+        each.join(PATIENCE_SECONDS)
+    assert sorted(each["_offset"].to_pylist() for each in lent) == [[number] for number in range(8)]
+    assert all(each["value"].to_pylist() == [b"%d" % each["_offset"][0].as_py()] for each in lent)
+    feed.close()
+    with pytest.raises(Transient, match="not warm"):
+        feed.lend(encoded(came))
+
+
+@pytest.mark.parametrize("is_bounded", [False, True])
+def test_only_input_without_an_end_is_borrowed(monkeypatch: pytest.MonkeyPatch, is_bounded: bool) -> None:
+    """A suspected record is run alone, up to its end: it may end the process of whoever transforms it."""
+    task = TaskId("job", "main", 0)
+    asked: list[Any] = []
+    monkeypatch.setattr(InputFeed, "start", lambda *_: None)
+    definition = JobDefinition("job", "run", {}, "changelog", "group", 1)
+    feed = SparkFeed(configuration(None), definition, NO_CODE, asked.append)
+    feed.start({task: Offsets.of(0)}, lambda _: None, {task: Offsets.of(1)} if is_bounded else None)
+    assert asked == ([] if is_bounded else [(task,)])
+    assert feed.child_pids, "nobody lends it"
+    feed.close()
 
 
 def test_a_transform_that_treats_each_row_by_itself_is_accepted_and_run_with_and_without_input(

@@ -15,6 +15,7 @@ import pytest
 from standby.errors import BadConfiguration, Transient
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
+from standby.kernel.restore.snapshots import NotNow
 from standby.replica.claim import Committed
 from standby.replica.lifecycle import Effect
 from standby.replica.store.origin import DATABASE, SIDE_FILE, decode_origin
@@ -35,7 +36,7 @@ from tests.memory_lab import (
     MemoryLab,
     having,
 )
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, soon
 
 #: So many lost claims in a row end an active.
 FENCES = 5
@@ -75,6 +76,26 @@ def test_first_deploy_processes_from_the_start_and_a_standby_follows(lab: Memory
         assert [*each.start_steps] == [step.value for step in StartStep]
         times = [*each.start_steps.values(), each.first_commit_ms]
         assert times == sorted(times)
+
+
+def test_a_transform_is_lent_by_what_is_warm_and_has_the_same_code(lab: MemoryLab) -> None:
+    lent = tailing(lab).replicas.lent
+    for run, revision in (("other", 1), ("run", 2)):
+        with pytest.raises(NotNow, match="does not run here") as caught:
+            lent(JOB, run, revision)
+        assert not caught.value.is_soon
+    with pytest.raises(NotNow, match="does not run here"):
+        lent("another job", "run", 1)
+
+
+def test_a_transform_is_lent_with_and_without_actives(make_lab: MakeLab) -> None:
+    lab = make_lab(**{"job.hotstandby.warm": "true"})
+    standby = lab.container("b").want(0, Role.STANDBY, 0).await_phase(Phase.TAILING)
+    active = lab.container("a").activate()
+    for container, is_idle in ((standby, True), (active, False)):
+        soon(lambda container=container: container.replicas.is_warm, "it is warm")  # type: ignore[misc]
+        lent = container.replicas.lent(JOB, "run", 1)
+        assert (lent.run(b"rows"), lent.is_idle) == (b"rows", is_idle)
 
 
 def planted(*_: object) -> Any:

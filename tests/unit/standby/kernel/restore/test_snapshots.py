@@ -15,13 +15,14 @@ import pytest
 from standby.adapters.peers.client import open_sources
 from standby.adapters.rocksdict import open_database
 from standby.errors import CorruptState, Transient, Unavailable
-from standby.kernel.ports import PeerRefused, SnapshotSource
+from standby.kernel.ports import SnapshotSource
 from standby.kernel.probes import no_probe
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import Scratch
 from standby.kernel.restore.snapshots import LEASE_SECONDS, SNAPSHOTS, NotNow, Offer, Snapshots
 from standby.kernel.store.places import by_free_space, open_found
 from standby.kernel.store.store import TaskStore, open_existing
+from standby.ports import PeerRefused
 from standby.replica.store.origin import DATABASE, Origin
 from standby.replica.store.snapshot import Manifest, decode_manifest
 from standby.shared.model import Role, TaskId

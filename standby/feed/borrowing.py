@@ -1,0 +1,269 @@
+"""A Spark transform that another container runs until the session of this one is warm.
+
+A container that is promoted while its session starts has the state and no way to compute: the start and the first
+batch take many seconds of processor time. Other containers of the job have the same transform, compiled, and rows are
+transformed each by itself, so it does not matter where. Everything else stays here: reading the input, the step, the
+state and the transaction (decision 48).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from standby.errors import StandfastError, Transient
+from standby.feed.input_feed import RowTransform
+from standby.ports import FindLender, PeerRefused, TransformLender
+from standby.shared.errortext import first_line
+from standby.shared.model import TaskId
+
+_LOG: Final = logging.getLogger(__name__)
+
+#: Bytes of rows that are sent at once; a row that is larger goes alone, and may be refused.
+_PIECE_BYTES: Final = 4 << 20
+
+#: How often another lender is looked for in one batch.
+_LENDERS: Final = 3
+
+
+class OwnTransform(RowTransform, Protocol):
+    """The transform in this process's session."""
+
+    def open(self) -> None:
+        """Start the session, if it is not running. See `standby.feed.spark.SparkTransform.open`."""
+        ...
+
+
+class BorrowingTransform:
+    """A `RowTransform` that starts ``own`` on a thread of its own; batches that come before its end are borrowed.
+
+    So no caller waits for the start, unless nobody lends the transform.
+    """
+
+    def __init__(self, own: OwnTransform, find: FindLender, *, starts_early: bool) -> None:
+        """``starts_early``: whether `warm` starts the session; otherwise the first `prepare` does."""
+        self._own = own
+        self._find = find
+        self._starts_early = starts_early
+        self._tasks: Collection[TaskId] = ()
+        self._lender: TransformLender | None = None
+        self._borrowed = 0
+        #: The transformed rows of an empty batch.
+        self._empty: pa.Table | None = None
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        # Guarded by the condition.
+        self._is_begun = False
+        """Whether somebody starts the session, or has."""
+        self._has_started = False
+        """Whether the start is over, successful or not."""
+        self._error: BaseException | None = None
+        """Why the session could not be started; reported once."""
+        self._is_cancelled = False
+
+    def warm(self, recent: Callable[[], pa.Table | None]) -> None:
+        """Start the session and rehearse; see `RowTransform.warm`. A start continues when this is cancelled."""
+        if not self._starts_early:
+            return
+        self._uncancel()
+        if not self._begin(recent) and self._has_started and self._error is None:
+            self._own.warm(recent)
+            return
+        if self._wait() and (error := self._take_error()) is not None:
+            raise error
+
+    def cancel_warm(self) -> None:
+        """Make a running `warm` return soon. Thread-safe."""
+        with self._changed:
+            self._is_cancelled = True
+            self._changed.notify_all()
+            is_ours = self._has_started
+        if is_ours:
+            self._own.cancel_warm()
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the session of this process is; a borrowed transform is an expedient."""
+        return self._own.is_warm
+
+    @property
+    def run_seconds(self) -> float | None:
+        """See `RowTransform.run_seconds`."""
+        return self._own.run_seconds
+
+    def prepare(
+        self, tasks: Collection[TaskId], recent: Callable[[], pa.Table | None], *, may_borrow: bool
+    ) -> None:
+        """Make `run` possible for a feed of these tasks: find a lender, or wait until the session has started.
+
+        Without ``may_borrow`` no other container is given the rows, for example because they may have ended a process.
+        Raises like `OwnTransform.open`.
+        """
+        self._drop()
+        self._tasks = tasks
+        if may_borrow and not self._has_started:
+            self._look_for_lender()
+        if self._lender is not None:
+            self._begin(recent)
+            return
+        if self._is_to_begin():
+            # No rehearsal: a batch waits.
+            try:
+                self._own.open()
+            finally:
+                self._end_start(None)
+            return
+        self._own.cancel_warm()
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_started)
+        self._take_error()
+        self._own.open()
+
+    def run(self, rows: pa.Table) -> pa.Table:
+        """Return the transformed rows; see `RowTransform.run`."""
+        self._uncancel()
+        for _ in range(_LENDERS):
+            lender = self._lender
+            if lender is None or self._has_started:
+                break
+            if not rows.num_rows and self._empty is not None:
+                return self._empty
+            try:
+                result = _run_by(lender, rows)
+            except PeerRefused as error:
+                _LOG.info("the transform is not lent any more: %s", error)
+                self._drop()
+                if error.is_soon:
+                    self._look_for_lender()
+            except Transient as error:
+                # It may be these rows that have ended the lender's process: no other one gets them.
+                _LOG.warning("the lender of the transform is gone: %s", error)
+                self._drop()
+            else:
+                self._borrowed += 1
+                self._empty = result.schema.empty_table()
+                return result
+        return self._run_here(rows)
+
+    def cancel(self) -> None:
+        """Interrupt a running `run`; see `RowTransform.cancel`."""
+        with self._changed:
+            self._is_cancelled = True
+            self._changed.notify_all()
+        lender = self._lender
+        if lender is not None:
+            lender.interrupt()
+        self._own.cancel()
+
+    def close(self) -> None:
+        """Close the connection, and end the session once its start is over."""
+        self._drop()
+        self._own.cancel_warm()
+        if self._thread is not None:
+            self._thread.join()
+        self._own.close()
+
+    @property
+    def child_pids(self) -> tuple[int, ...]:
+        """See `RowTransform.child_pids`."""
+        return self._own.child_pids
+
+    def _begin(self, recent: Callable[[], pa.Table | None]) -> bool:
+        """Start the session on a thread, unless that was begun before; return whether this call did."""
+        if not self._is_to_begin():
+            return False
+        self._thread = threading.Thread(target=self._start, args=(recent,), name="spark-start", daemon=True)
+        self._thread.start()
+        return True
+
+    def _is_to_begin(self) -> bool:
+        with self._changed:
+            is_begun, self._is_begun = self._is_begun, True
+            return not is_begun
+
+    def _start(self, recent: Callable[[], pa.Table | None]) -> None:
+        error: BaseException | None = None
+        try:
+            self._own.open()
+        except BaseException as raised:  # noqa: BLE001 (this thread's outermost level; the others raise it)
+            error = raised
+        else:
+            try:
+                self._own.warm(recent)
+            except StandfastError as raised:
+                # The next `warm` repeats it.
+                _LOG.warning("warming up: %s", first_line(raised))
+        self._end_start(error)
+
+    def _end_start(self, error: BaseException | None) -> None:
+        with self._changed:
+            self._error = error
+            self._has_started = True
+            self._changed.notify_all()
+
+    def _run_here(self, rows: pa.Table) -> pa.Table:
+        if not self._has_started:
+            self._own.cancel_warm()
+            if not self._wait():
+                raise Transient("the batch was cancelled")
+        if self._lender is not None:
+            _LOG.info("the transform runs here from now on; %d batches were borrowed", self._borrowed)
+            self._drop()
+        if (error := self._take_error()) is not None:
+            # The next start of the feed reports it as what it is: an error of `run` would be one of these rows.
+            raise Transient(f"Spark has not started: {first_line(error)}") from error
+        return self._own.run(rows)
+
+    def _look_for_lender(self) -> None:
+        self._lender = self._find(self._tasks)
+        if self._lender is not None:
+            _LOG.info("the transform is run by %s until the session here is warm", self._lender)
+
+    def _drop(self) -> None:
+        lender, self._lender = self._lender, None
+        if lender is not None:
+            lender.close()
+
+    def _take_error(self) -> BaseException | None:
+        with self._changed:
+            error, self._error = self._error, None
+            return error
+
+    def _uncancel(self) -> None:
+        with self._changed:
+            self._is_cancelled = False
+
+    def _wait(self) -> bool:
+        """Wait for the end of the start; return False when cancelled before."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_started or self._is_cancelled)
+            return self._has_started
+
+
+def encoded(rows: pa.Table) -> bytes:
+    """Return the rows as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
+
+
+def decoded(stream: bytes) -> pa.Table:
+    """Return the rows of an Arrow IPC stream. Raises `Transient` for anything else."""
+    try:
+        return pa.ipc.open_stream(stream).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise Transient(f"these are no rows: {first_line(error)}") from error
+
+
+def _run_by(lender: TransformLender, rows: pa.Table) -> pa.Table:
+    at_once = max(1, _PIECE_BYTES * max(1, rows.num_rows) // max(1, rows.nbytes))
+    return pa.concat_tables(
+        decoded(lender.run(encoded(rows.slice(start, at_once))))
+        for start in range(0, max(1, rows.num_rows), at_once)
+    )

@@ -1,0 +1,323 @@
+"""A transform that is borrowed until the own one has started: both in memory, and led by the test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from standby.errors import BadConfiguration, Transient
+from standby.feed import borrowing
+from standby.feed.borrowing import BorrowingTransform, decoded, encoded
+from standby.ports import PeerRefused, TransformLender
+from standby.shared.model import TaskId
+from tests.patience import PATIENCE_SECONDS, soon
+
+TASKS = (TaskId("job", "main", 0),)
+
+
+def table(*values: int) -> pa.Table:
+    return pa.table({"n": pa.array(values, pa.int64())})
+
+
+class OwnInMemory:
+    """The transform here, whose session starts when the test says so: it adds 1."""
+
+    def __init__(self) -> None:
+        self.may_start = threading.Event()
+        self.starts = 0
+        self.warms = 0
+        self.runs: list[pa.Table] = []
+        self.is_warm = self.is_closed = False
+        self.fails: BaseException | None = None
+        self.fails_to_warm: BaseException | None = None
+        self.cancelled_warms = 0
+        self.run_seconds: float | None = None
+        self.child_pids: tuple[int, ...] = ()
+
+    def open(self) -> None:
+        self.starts += 1
+        assert self.may_start.wait(PATIENCE_SECONDS)
+        if self.fails is not None:
+            raise self.fails
+
+    def warm(self, recent: Callable[[], pa.Table | None]) -> None:
+        self.warms += 1
+        recent()
+        if self.fails_to_warm is not None:
+            raise self.fails_to_warm
+        self.is_warm = True
+
+    def cancel_warm(self) -> None:
+        self.cancelled_warms += 1
+
+    def run(self, rows: pa.Table) -> pa.Table:
+        self.runs.append(rows)
+        return pa.table({"n": pa.compute.add(rows["n"], 1)})
+
+    def cancel(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class LenderInMemory:
+    """Adds 1 as well, and says that it did."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.Table] = []
+        self.fails: BaseException | None = None
+        self.is_closed = False
+        self.interrupted = threading.Event()
+        #: Called by each run.
+        self.on_run: Callable[[], object] = lambda: None
+
+    def run(self, rows: bytes) -> bytes:
+        self.on_run()
+        if self.fails is not None:
+            raise self.fails
+        self.batches.append(decoded(rows))
+        return encoded(pa.table({"n": pa.compute.add(self.batches[-1]["n"], 1)}))
+
+    def interrupt(self) -> None:
+        self.interrupted.set()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Borrower:
+    """A transform, with everything around it."""
+
+    def __init__(self) -> None:
+        self.own = OwnInMemory()
+        self.lenders: list[LenderInMemory] = []
+        self.searches = 0
+        self.transform = BorrowingTransform(self.own, self._find, starts_early=True)
+
+    def lend(self) -> LenderInMemory:
+        self.lenders.append(LenderInMemory())
+        return self.lenders[-1]
+
+    def prepare(self, *, may_borrow: bool = True) -> None:
+        self.transform.prepare(TASKS, lambda: None, may_borrow=may_borrow)
+
+    def start_over(self) -> None:
+        self.own.may_start.set()
+        soon(lambda: self.transform._has_started, "the session has started")
+
+    def _find(self, tasks: Collection[TaskId]) -> TransformLender | None:
+        assert tasks == TASKS
+        self.searches += 1
+        return next((each for each in self.lenders if not each.is_closed), None)
+
+
+@pytest.fixture
+def borrower() -> Iterator[Borrower]:
+    borrower = Borrower()
+    yield borrower
+    borrower.own.may_start.set()
+    borrower.transform.close()
+
+
+def on_a_thread(act: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Return the thread that runs ``act``, and what comes of it: the result or the error."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(act())
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, found
+
+
+def test_batches_are_borrowed_until_the_session_is_warm(borrower: Borrower) -> None:
+    lender = borrower.lend()
+    borrower.prepare()
+    assert borrower.transform.run(table(1, 2)) == table(2, 3)
+    assert borrower.transform.run(table()) == table()
+    assert (len(lender.batches), borrower.own.runs, borrower.transform.is_warm) == (1, [], False)
+    borrower.start_over()
+    assert borrower.transform.run(table(3)) == table(4)
+    assert (len(lender.batches), borrower.own.runs) == (1, [table(3)])
+    assert lender.is_closed
+
+
+def test_nothing_is_borrowed_once_the_session_has_started(borrower: Borrower) -> None:
+    borrower.lend()
+    borrower.own.may_start.set()
+    borrower.transform.warm(lambda: None)
+    borrower.prepare()
+    assert borrower.transform.run(table(1)) == table(2)
+    assert (borrower.searches, len(borrower.own.runs)) == (0, 1)
+
+
+def test_rows_that_are_suspected_are_given_to_nobody(borrower: Borrower) -> None:
+    lender = borrower.lend()
+    thread, found = on_a_thread(lambda: borrower.prepare(may_borrow=False))
+    borrower.start_over()
+    thread.join(PATIENCE_SECONDS)
+    assert found == [None]
+    assert borrower.transform.run(table(1)) == table(2)
+    assert (borrower.searches, lender.batches) == (0, [])
+
+
+def test_without_a_lender_the_start_is_waited_for_and_no_rehearsal(borrower: Borrower) -> None:
+    warming, _ = on_a_thread(lambda: borrower.transform.warm(lambda: None))
+    soon(lambda: borrower.own.starts, "the session starts")
+    borrower.transform.cancel_warm()
+    warming.join(PATIENCE_SECONDS)
+    thread, found = on_a_thread(borrower.prepare)
+    soon(lambda: borrower.own.cancelled_warms, "the rehearsals are called off")
+    assert not found
+    borrower.own.may_start.set()
+    thread.join(PATIENCE_SECONDS)
+    assert found == [None]
+    assert borrower.transform.run(table(1)) == table(2)
+
+
+def test_a_feed_that_starts_before_anything_opens_the_session_and_nothing_more(borrower: Borrower) -> None:
+    borrower.own.may_start.set()
+    borrower.prepare()
+    assert borrower.transform.run(table(1)) == table(2)
+    assert (borrower.own.starts, borrower.own.warms) == (1, 0)
+    borrower.transform.warm(lambda: None)
+    assert borrower.transform.is_warm
+
+
+def test_a_lender_that_refuses_for_now_is_replaced(borrower: Borrower) -> None:
+    first, second = borrower.lend(), borrower.lend()
+    first.fails = PeerRefused("busy", is_soon=True)
+    borrower.prepare()
+    assert borrower.transform.run(table(1)) == table(2)
+    assert (first.is_closed, len(second.batches), borrower.own.runs) == (True, 1, [])
+
+
+@pytest.mark.parametrize("error", [Transient("gone"), PeerRefused("422 ValueError: no such plane")])
+def test_rows_that_may_be_at_fault_are_given_to_no_second_lender(
+    borrower: Borrower, error: Transient
+) -> None:
+    first, second = borrower.lend(), borrower.lend()
+    first.fails = error
+    borrower.prepare()
+    thread, found = on_a_thread(lambda: borrower.transform.run(table(1)))
+    soon(lambda: first.is_closed, "the lender is given up")
+    borrower.own.may_start.set()
+    thread.join(PATIENCE_SECONDS)
+    assert found == [table(2)]
+    assert (second.batches, borrower.own.runs) == ([], [table(1)])
+
+
+def test_a_search_without_end_is_none(borrower: Borrower) -> None:
+    for _ in range(5):
+        borrower.lend().fails = PeerRefused("busy", is_soon=True)
+    borrower.prepare()
+    thread, found = on_a_thread(lambda: borrower.transform.run(table(1)))
+    soon(lambda: borrower.own.cancelled_warms, "the own session is waited for")
+    assert (sum(each.is_closed for each in borrower.lenders), borrower.searches) == (
+        borrowing._LENDERS,
+        borrowing._LENDERS + 1,
+    )
+    borrower.own.may_start.set()
+    thread.join(PATIENCE_SECONDS)
+    assert found == [table(2)]
+
+
+def test_large_batches_are_borrowed_in_pieces(borrower: Borrower, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(borrowing, "_PIECE_BYTES", 16)
+    lender = borrower.lend()
+    borrower.prepare()
+    assert borrower.transform.run(table(1, 2, 3, 4, 5)) == table(2, 3, 4, 5, 6)
+    assert lender.batches == [table(1, 2), table(3, 4), table(5)]
+
+
+def test_a_session_that_does_not_start_is_no_error_of_the_rows(borrower: Borrower) -> None:
+    lender = borrower.lend()
+    borrower.own.fails = BadConfiguration("no Java")
+    borrower.prepare()
+    assert borrower.transform.run(table(1)) == table(2)
+    borrower.start_over()
+    with pytest.raises(Transient, match="Spark has not started: no Java"):
+        borrower.transform.run(table(1))
+    assert lender.is_closed
+    # The next start of the feed reports it.
+    with pytest.raises(BadConfiguration, match="no Java"):
+        borrower.prepare()
+
+
+def test_a_warm_up_reports_a_session_that_does_not_start(borrower: Borrower) -> None:
+    borrower.own.fails = Transient("no memory")
+    borrower.own.may_start.set()
+    with pytest.raises(Transient, match="no memory"):
+        borrower.transform.warm(lambda: None)
+
+
+def test_a_rehearsal_that_fails_is_repeated_by_the_next_warm_up(borrower: Borrower) -> None:
+    borrower.own.fails_to_warm = Transient("no broker")
+    borrower.own.may_start.set()
+    borrower.transform.warm(lambda: None)
+    assert not borrower.transform.is_warm
+    borrower.own.fails_to_warm = None
+    borrower.transform.warm(lambda: None)
+    assert (borrower.transform.is_warm, borrower.own.starts, borrower.own.warms) == (True, 1, 2)
+
+
+def test_a_cancelled_warm_up_returns_and_the_start_goes_on(borrower: Borrower) -> None:
+    thread, found = on_a_thread(lambda: borrower.transform.warm(lambda: None))
+    soon(lambda: borrower.own.starts, "the session starts")
+    borrower.transform.cancel_warm()
+    thread.join(PATIENCE_SECONDS)
+    assert (found, borrower.own.cancelled_warms) == ([None], 0)
+    borrower.start_over()
+    assert (borrower.transform.is_warm, borrower.own.starts) == (True, 1)
+    borrower.transform.cancel_warm()
+    assert borrower.own.cancelled_warms == 1
+
+
+def test_a_run_is_interrupted_wherever_it_waits(borrower: Borrower) -> None:
+    lender = borrower.lend()
+
+    def away() -> None:
+        assert lender.interrupted.wait(PATIENCE_SECONDS)
+        raise Transient("interrupted")
+
+    lender.on_run = away
+    borrower.prepare()
+    thread, found = on_a_thread(lambda: borrower.transform.run(table(1)))
+    # Repeated, as a stop of the feed does: the second one ends the wait for the own session.
+
+    def ended() -> bool:
+        borrower.transform.cancel()
+        return not thread.is_alive()
+
+    soon(ended, "the run ends")
+    assert [type(each) for each in found] == [Transient]
+
+
+def test_nothing_starts_early_if_the_job_does_not_want_it() -> None:
+    borrower = Borrower()
+    borrower.transform = BorrowingTransform(borrower.own, borrower._find, starts_early=False)
+    borrower.transform.warm(lambda: None)
+    assert borrower.own.starts == 0
+    borrower.lend()
+    borrower.prepare()
+    assert borrower.transform.run(table(1)) == table(2)
+    borrower.start_over()
+    assert borrower.transform.run(table(1)) == table(2)
+    assert (len(borrower.own.runs), borrower.own.starts) == (1, 1)
+    borrower.transform.close()
+    assert borrower.own.is_closed
+
+
+def test_what_is_no_stream_of_rows_passes(borrower: Borrower) -> None:
+    for data in (b"", b"no rows", encoded(table(1))[:20], encoded(table(*range(99)))[:-400]):
+        with pytest.raises(Transient, match="these are no rows"):
+            decoded(data)
