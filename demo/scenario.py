@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -319,24 +319,28 @@ class Scenario:
         """Hand an active over if all of them are on the master's host, so that another host can be lost.
 
         Under policy `restart` actives return to their former hosts, and in the end all may be on that host. The leader
-        hands an active back if its other copy is about to move to another cell. Then this waits, and tries again.
+        hands an active back if its other copy is about to move to another cell. Then this waits, and tries again with
+        another active, since a copy may have to move for longer than this tries.
         """
+        handed_back: set[str] = set()
         for _ in range(_HAND_OVERS):
             if victim_host(self.status()) is not None:
                 return
-            self.hand_over()
+            handed_back.add(self.hand_over(handed_back).victim)
             if self.watch.wait_for(lambda status: victim_host(status) is None, _HAND_BACK_SECONDS) is None:
                 return
             self.wait_until_warm()
 
-    def hand_over(self) -> Failover:
+    def hand_over(self, avoid: Collection[str] = ()) -> Failover:
         """Request a planned hand-over of all actives in one container, and return its result.
+
+        If possible it is none of the containers in ``avoid``.
 
         Its times count from the decision: until then the active keeps running while its standby prepares. Raises
         `Unavailable` if there is no active, `StandfastError` if the leader refuses.
         """
         status = self.status()
-        active = victim_process(status)
+        active = victim_process(status, avoid) or victim_process(status)
         if active is None or active.container is None:
             raise Unavailable("there is no active that could be handed over")
         tasks = active_on(status, container=active.container)
