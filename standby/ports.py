@@ -137,11 +137,21 @@ class Feed(Protocol):
         """Child processes (the JVM); the container must end when one of them dies."""
         ...
 
+    @property
+    def has_run_in_child(self) -> bool:
+        """Whether a child process has run the job's code on input of the feed since its start. Thread-safe."""
+        ...
+
+    @property
+    def is_lending(self) -> bool:
+        """Whether `lend` would be quick now. It does not matter whether the feed is running. Thread-safe."""
+        ...
+
     def lend(self, rows: bytes) -> bytes:
         """Run the job's transform over rows of another container, and return the result. Thread-safe.
 
-        Both are Arrow IPC streams. It does not matter whether the feed is running. Raises `Transient` when it is not
-        warm, and the error of the job's code.
+        Both are Arrow IPC streams. Raises `NotLent` when the rows cannot be taken now; any other error may be due to
+        them, whether it is `Transient` or one of the job's code.
         """
         ...
 
@@ -165,8 +175,8 @@ class TransformLender(Protocol):
     def run(self, rows: bytes) -> bytes:
         """Return the transformed rows; both are Arrow IPC streams.
 
-        Raises `PeerRefused` for its refusal, which includes an error of the job's code, and `Transient` when it
-        cannot be reached, goes away or does not answer in time.
+        Raises `PeerRefused` for its refusal: soon when it has nothing to do with the rows. When it goes away or does
+        not answer in time while it has the rows, raises another `Transient`.
         """
         ...
 
@@ -197,6 +207,10 @@ class RecordReader(Protocol):
         Raises `Transient` when it cannot be read now.
         """
         ...
+
+
+class NotLent(Transient):
+    """A transform is not lent now, for a reason that has nothing to do with the rows."""
 
 
 class PeerRefused(Transient):

@@ -71,11 +71,12 @@ A promotion waits for the rehearsal that is just running, if any; no other one b
 claimed, the consumer reads from them at once. With `job.hotstandby.warm: false` a standby starts no JVM. Its promotion
 does so, which takes seconds.
 
-A container that is promoted before it is warm does not wait for its JVM: until that is warm, another container of the job
-runs the transform over its batches, one without actives if possible, and everything else happens here ([decision
-48](decisions/0048-a-borrowed-transform.md)). Containers of the same revision with a warm JVM lend theirs; the container's
-log says which one does, and `standfast_lent_batches_total` counts at the lender. If there is none, as in a job with one
-processor whose warm copies are all lost, the take-over waits for the JVM and for its first batch.
+A container that is promoted before it is warm does not wait for its JVM: until that is warm, another container of
+the job runs the transform over its batches, one without actives if possible, and everything else happens here
+([decision 48](decisions/0048-a-borrowed-transform.md)). Containers of the same revision with a warm JVM lend theirs.
+The container's log says which one does, and `standfast_lent_batches_total` counts at the lender. If there is none, as
+in a job with one processor whose warm copies are all lost, the take-over waits for the JVM and for its first batch.
+The first rehearsals continue beside a borrowed transform.
 
 The column `START MS` of `standfast tasks` (metric `standfast_replica_start_duration_seconds`) shows for each standby
 how long the last rehearsal took. A standby without a value is not warm, or its input has had no records yet.

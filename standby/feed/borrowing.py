@@ -52,17 +52,23 @@ class BorrowingTransform:
         self._tasks: Collection[TaskId] = ()
         self._lender: TransformLender | None = None
         self._borrowed = 0
+        self._is_suspicious = False
+        """Whether a lender has failed on some rows: no other one gets them, or any."""
+        self.has_run_here = False
+        """Whether a batch has run here since `prepare`."""
         #: The transformed rows of an empty batch.
         self._empty: pa.Table | None = None
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
         # Guarded by the condition.
-        self._is_begun = False
-        """Whether somebody starts the session, or has."""
         self._has_started = False
         """Whether the start is over, successful or not."""
         self._error: BaseException | None = None
         """Why the session could not be started; reported once."""
+        self._is_searching = False
+        """Whether a lender is looked for: until then it is not known whether to rehearse."""
+        self._is_awaited = False
+        """Whether a batch waits for the session, and not for rehearsals."""
         self._is_cancelled = False
 
     def warm(self, recent: Callable[[], pa.Table | None]) -> None:
@@ -105,21 +111,23 @@ class BorrowingTransform:
         """
         self._drop()
         self._tasks = tasks
-        if may_borrow and not self._has_started:
-            self._look_for_lender()
-        if self._lender is not None:
+        self.has_run_here = False
+        if not self._has_started:
+            with self._changed:
+                self._is_searching, self._is_awaited = True, False
             self._begin(recent)
-            return
-        if self._is_to_begin():
-            # No rehearsal: a batch waits.
             try:
-                self._own.open()
+                if may_borrow:
+                    self._look_for_lender()
             finally:
-                self._end_start(None)
-            return
-        self._own.cancel_warm()
-        with self._changed:
-            self._changed.wait_for(lambda: self._has_started)
+                with self._changed:
+                    self._is_searching, self._is_awaited = False, self._lender is None
+                    self._changed.notify_all()
+            if self._lender is not None:
+                return
+            self._own.cancel_warm()
+            with self._changed:
+                self._changed.wait_for(lambda: self._has_started)
         self._take_error()
         self._own.open()
 
@@ -134,15 +142,16 @@ class BorrowingTransform:
                 return self._empty
             try:
                 result = _run_by(lender, rows)
-            except PeerRefused as error:
-                _LOG.info("the transform is not lent any more: %s", error)
-                self._drop()
-                if error.is_soon:
-                    self._look_for_lender()
             except Transient as error:
-                # It may be these rows that have ended the lender's process: no other one gets them.
-                _LOG.warning("the lender of the transform is gone: %s", error)
                 self._drop()
+                if self._is_cancelled:
+                    raise
+                if isinstance(error, PeerRefused) and error.is_soon:
+                    _LOG.info("the transform is not lent any more: %s", error)
+                    self._look_for_lender()
+                else:
+                    _LOG.warning("the lender of the transform fails, perhaps because of the rows: %s", error)
+                    self._is_suspicious = True
             else:
                 self._borrowed += 1
                 self._empty = result.schema.empty_table()
@@ -174,16 +183,11 @@ class BorrowingTransform:
 
     def _begin(self, recent: Callable[[], pa.Table | None]) -> bool:
         """Start the session on a thread, unless that was begun before; return whether this call did."""
-        if not self._is_to_begin():
+        if self._thread is not None:
             return False
         self._thread = threading.Thread(target=self._start, args=(recent,), name="spark-start", daemon=True)
         self._thread.start()
         return True
-
-    def _is_to_begin(self) -> bool:
-        with self._changed:
-            is_begun, self._is_begun = self._is_begun, True
-            return not is_begun
 
     def _start(self, recent: Callable[[], pa.Table | None]) -> None:
         error: BaseException | None = None
@@ -192,12 +196,21 @@ class BorrowingTransform:
         except BaseException as raised:  # noqa: BLE001 (this thread's outermost level; the others raise it)
             error = raised
         else:
-            try:
-                self._own.warm(recent)
-            except StandfastError as raised:
-                # The next `warm` repeats it.
-                _LOG.warning("warming up: %s", first_line(raised))
+            self._rehearse(recent)
         self._end_start(error)
+
+    def _rehearse(self, recent: Callable[[], pa.Table | None]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_searching)
+            if self._is_awaited:
+                return
+        try:
+            self._own.warm(recent)
+        except StandfastError as error:
+            _LOG.warning("warming up: %s", first_line(error))
+        except BaseException:  # noqa: BLE001 (this thread's outermost level)
+            # The next `warm` repeats it, and raises it where that ends the container.
+            _LOG.exception("warming up")
 
     def _end_start(self, error: BaseException | None) -> None:
         with self._changed:
@@ -207,6 +220,8 @@ class BorrowingTransform:
 
     def _run_here(self, rows: pa.Table) -> pa.Table:
         if not self._has_started:
+            with self._changed:
+                self._is_awaited = True
             self._own.cancel_warm()
             if not self._wait():
                 raise Transient("the batch was cancelled")
@@ -216,9 +231,12 @@ class BorrowingTransform:
         if (error := self._take_error()) is not None:
             # The next start of the feed reports it as what it is: an error of `run` would be one of these rows.
             raise Transient(f"Spark has not started: {first_line(error)}") from error
+        self.has_run_here = True
         return self._own.run(rows)
 
     def _look_for_lender(self) -> None:
+        if self._is_suspicious or not self._tasks:
+            return
         self._lender = self._find(self._tasks)
         if self._lender is not None:
             _LOG.info("the transform is run by %s until the session here is warm", self._lender)

@@ -18,7 +18,7 @@ from standby.errors import BrokenInvariant, Transient
 from standby.feed.batches import HEADERS, ROWS, rows_of, split
 from standby.feed.inputs import by_partition, reached_offsets
 from standby.feed.rules.sizing import BatchSize
-from standby.ports import Deliver, UnreadableRecord
+from standby.ports import Deliver, NotLent, UnreadableRecord
 from standby.shared.clock import REAL, Clock
 from standby.shared.model import Offsets, TaskId
 from standby.shared.wire import JobDefinition
@@ -205,10 +205,20 @@ class InputFeed:
         """The processes of the transform; see `standby.ports.Feed.child_pids`."""
         return self._transform.child_pids
 
+    @property
+    def has_run_in_child(self) -> bool:
+        """See `standby.ports.Feed.has_run_in_child`."""
+        return bool(self.child_pids)
+
+    @property
+    def is_lending(self) -> bool:
+        """False: only Spark's transform is worth borrowing; see `standby.ports.Feed.is_lending`."""
+        return False
+
     def lend(self, rows: bytes) -> bytes:
-        """Raise `Transient`: only Spark's transform is worth borrowing; see `standby.ports.Feed.lend`."""
+        """Raise `NotLent`."""
         del rows
-        raise Transient("this feed's transform needs no warm-up and is not lent")
+        raise NotLent("this feed's transform needs no warm-up and is not lent")
 
     def _connect(self) -> None:
         self._input_bounds().ask([(topic, 0) for topic in self._inputs])
@@ -233,9 +243,13 @@ class InputFeed:
             deadline = self._clock.monotonic() + _RECENT_SECONDS
             while reader.positions() != ends and self._clock.monotonic() < deadline:
                 messages += reader.read(_RECENT_RECORDS, _POLL_SECONDS, self._config.batch_max_bytes)
+            return self._table(messages) if messages else None
+        except UnreadableRecord as error:
+            # It is judged when it is processed.
+            _LOG.info("recent records cannot be used for a warm-up: %s", error)
+            return None
         finally:
             reader.close()
-        return self._table(messages) if messages else None
 
     def _input_bounds(self) -> InputBounds:
         if self._bounds is None:

@@ -9,6 +9,7 @@ import math
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.input_feed import InputFeed
 from standby.feed.rules.settings import session_settings
 from standby.feed.warmup import WarmUp
-from standby.ports import Deliver, FindLender, find_nobody
+from standby.ports import Deliver, FindLender, NotLent, find_nobody
 from standby.shared.clock import REAL
 from standby.shared.errortext import first_line, summary_of
 from standby.shared.model import Offsets, TaskId
@@ -62,6 +63,15 @@ _DIED: Final = "Spark's JVM has died"
 _SOCKETS: Final = 1_000
 
 _groups: Final = itertools.count()
+
+#: ``group``: that of the thread's Spark jobs.
+_JOINED: Final = threading.local()
+
+#: A batch of another container waits this long, and runs this long; together less than its container waits. An own
+#: batch ends it after `_GIVE_WAY_SECONDS`.
+_LENT_WAIT_SECONDS: Final = 1.0
+_LENT_SECONDS: Final = 3.0
+_GIVE_WAY_SECONDS: Final = 2.0
 
 #: Held while a transform is planned: those of one session may use the same names of temporary views.
 _PLANNING: Final = threading.Lock()
@@ -100,6 +110,16 @@ class SparkFeed(InputFeed):
         self._borrowing.prepare(tuple(positions), self._recent, may_borrow=until is None)
         super().start(positions, deliver, until)
 
+    @property
+    def has_run_in_child(self) -> bool:
+        """See `standby.ports.Feed.has_run_in_child`; False while every batch was borrowed."""
+        return self._borrowing.has_run_here
+
+    @property
+    def is_lending(self) -> bool:
+        """See `standby.ports.Feed.is_lending`."""
+        return self._own.is_warm
+
     def lend(self, rows: bytes) -> bytes:
         """Run the transform over rows of another container; see `standby.ports.Feed.lend`."""
         return encoded(self._own.lend(decoded(rows)))
@@ -117,15 +137,18 @@ class SparkTransform:
         self._exchange = RowExchange()
         #: Held while a batch is run: it has the exchange and the plans to itself.
         self._running = threading.Lock()
+        #: Whether the batch of another container that runs now was ended for one of this container.
+        self._has_given_way = False
+        self._is_closed = False
         #: Number of partitions → the transformed frame; empty if the plan must be made for each batch.
         self._frames: dict[int, Any] = {}
         self._is_checked = False
         #: The transformed rows of an empty batch.
         self._empty: pa.Table | None = None
         self._group = f"standfast-{next(_groups)}"
+        #: The group of Spark jobs over rows of other containers.
+        self._lent_group = f"{self._group}-lent"
         self._runs = itertools.count()
-        #: Whether the thread has set the group of its Spark jobs.
-        self._thread = threading.local()
         self._warm_up = WarmUp(self._rehearse)
         self._has_divided = False
         sweep()
@@ -182,31 +205,42 @@ class SparkTransform:
     def lend(self, rows: pa.Table) -> pa.Table:
         """Return the transformed rows of another container. Thread-safe.
 
-        Raises like `run`, and `Transient` when it is not warm.
+        It takes a limited time, and gives way to a batch of this container that waits for long. Raises `NotLent` when
+        the rows are not taken, and like `run`.
         """
-        if not self.is_warm:
-            raise Transient("Spark is not warm here")
         if rows.schema != self._schema:
-            raise Transient("the rows have other columns than those of the job here")
-        return self._run(rows)
+            raise NotLent("the rows have other columns than those of the job here")
+        if not self._running.acquire(timeout=_LENT_WAIT_SECONDS):
+            raise NotLent("a batch of this container is running")
+        try:
+            if self._is_closed or not self.is_warm:
+                raise NotLent("Spark is not warm here")
+            self._has_given_way = False
+            call_off = REAL.later(_LENT_SECONDS, partial(self._cancel, self._lent_group))
+            try:
+                return self._run_alone(rows, self._lent_group)
+            except Transient as error:
+                if self._has_given_way:
+                    raise NotLent("it has given way to a batch of this container") from error
+                raise
+            finally:
+                call_off()
+        finally:
+            self._running.release()
 
     def cancel(self) -> None:
-        """Cancel the jobs of a running `run` or `lend`. Thread-safe."""
-        spark = self._spark
-        if spark is not None and spark.process.is_alive:
-            try:
-                with spark.deadline(CALL_SECONDS):
-                    spark.session.sparkContext.cancelJobGroup(self._group)
-            except FAILURES:
-                _LOG.debug("the running batch cannot be cancelled", exc_info=True)
+        """Cancel the jobs of a running `run`. Thread-safe."""
+        self._cancel(self._group)
 
     def close(self) -> None:
         """Free the rows; the session and the JVM end with the last transform of the process."""
-        self._exchange.clear()
-        self._frames.clear()
-        if self._spark is not None:
-            self._spark.release()
-            self._spark = None
+        self._is_closed = True
+        with self._alone():
+            self._exchange.clear()
+            self._frames.clear()
+            if self._spark is not None:
+                self._spark.release()
+                self._spark = None
 
     @property
     def child_pids(self) -> tuple[int, ...]:
@@ -236,15 +270,35 @@ class SparkTransform:
         )
 
     def _run(self, rows: pa.Table, *, is_divided: bool = False) -> pa.Table:
-        with self._running:
-            return self._run_alone(rows, is_divided=is_divided)
+        with self._alone():
+            return self._run_alone(rows, self._group, is_divided=is_divided)
 
-    def _run_alone(self, rows: pa.Table, *, is_divided: bool) -> pa.Table:
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait for the end of a batch of another container, and end it if that takes long."""
+        while not self._running.acquire(timeout=_GIVE_WAY_SECONDS):
+            self._has_given_way = True
+            self._cancel(self._lent_group)
+        try:
+            yield
+        finally:
+            self._running.release()
+
+    def _cancel(self, group: str) -> None:
+        spark = self._spark
+        if spark is not None and spark.process.is_alive:
+            try:
+                with spark.deadline(CALL_SECONDS):
+                    spark.session.sparkContext.cancelJobGroup(group)
+            except FAILURES:
+                _LOG.debug("the running batch cannot be cancelled", exc_info=True)
+
+    def _run_alone(self, rows: pa.Table, group: str, *, is_divided: bool = False) -> pa.Table:
         self.open()
         spark = self._spark
         assert spark is not None
         try:
-            self._join_group(spark)
+            self._join_group(spark, group)
             is_divided = is_divided or rows.num_rows >= _DIVIDED_ROWS
             slots = spark.session.sparkContext.defaultParallelism if is_divided else 1
             frame = self._frames.get(slots)
@@ -264,13 +318,11 @@ class SparkTransform:
         finally:
             self._exchange.clear()
 
-    def _join_group(self, spark: Spark) -> None:
-        """Make `cancel` apply to the Spark jobs of this thread."""
-        if not getattr(self._thread, "is_in_group", False):
-            spark.session.sparkContext.setJobGroup(
-                self._group, "the transform of a batch", interruptOnCancel=True
-            )
-            self._thread.is_in_group = True
+    def _join_group(self, spark: Spark, group: str) -> None:
+        """Make `_cancel` of the group apply to the Spark jobs of this thread."""
+        if getattr(_JOINED, "group", None) != group:
+            spark.session.sparkContext.setJobGroup(group, "the transform of a batch", interruptOnCancel=True)
+            _JOINED.group = group
 
     def _planned(self, spark: Spark, slots: int) -> Any:
         """Return the transformed frame of a transform that was planned before. Raises `Transient`."""

@@ -63,13 +63,14 @@ class Marks:
                 self._running = {job: each for job, each in self._running.items() if job not in jobs}
                 self._write()
 
-    def lose_child(self, job: str, status: int | None) -> None:
+    def lose_child(self, job: str, status: int | None, *, has_run: bool = True) -> None:
         """Record that the child of a job's feed died, which ends the process: no step is to blame.
 
-        ``status`` is the child's exit code or negated signal number; None when it is not known.
+        ``status`` is the child's exit code or negated signal number; None when it is not known. ``has_run``: whether it
+        has had input of the tasks.
         """
         with self._lock:
-            self._running, self._child = {job: self._fed.get(job, ())}, status
+            self._running, self._child = {job: self._fed.get(job, ()) if has_run else ()}, status
             self._write_for_good()
 
     def hang_in_child(self, job: str) -> None:

@@ -111,7 +111,7 @@ class LocalReplicas:
         ours = self._jobs.get(job)
         if ours is None or (ours.definition.run, ours.definition.revision) != (run, revision):
             raise NotNow(f"revision {revision} of run {run} of {job} does not run here")
-        if not ours.pipeline.is_warm:
+        if not ours.pipeline.is_lending:
             raise NotNow(f"{job} is not warm here", is_soon=True)
         is_idle = all(each.replica.role is Role.STANDBY for each in self._held.values())
         return LentTransform(ours.pipeline.lend, is_idle)
@@ -327,7 +327,7 @@ class LocalReplicas:
                 self._break(f"job {name}: {job.pipeline.broken}")
             dead = self._children.dead(job.pipeline.child_pids)
             if dead is not None:
-                self._environment.marks.lose_child(name, dead.status)
+                self._environment.marks.lose_child(name, dead.status, has_run=job.pipeline.has_run_in_child)
                 self._break(f"child process {dead.pid} is dead", may_be_code=True)
         for held in self._held.values():
             if held.broken is not None:

@@ -15,9 +15,8 @@ from http import HTTPStatus
 from typing import Final
 
 from standby.adapters.peers.lenders import IDLE
-from standby.errors import Transient
 from standby.kernel.restore.snapshots import NotNow
-from standby.ports import LentTransform
+from standby.ports import LentTransform, NotLent
 from standby.shared.errortext import summary_of
 from standby.shared.metric import Metric, MetricKind, Samples
 from standby.shared.peers import PeerAnswer, PeerRequest, refusal
@@ -27,9 +26,12 @@ _log: Final = logging.getLogger(__name__)
 #: Batches that are run or wait at once; more would delay the container's own ones.
 _AT_ONCE: Final = 2
 
+#: How long another one waits for a place.
+_PLACE_SECONDS: Final = 0.5
+
 LENT: Final[Metric[Counter[str]]] = Metric(
     "standfast_lent_batches_total",
-    "Batches that the job's transform was run over for containers whose Spark was not warm.",
+    "Batches, or pieces of large ones, that the job's transform was run over for containers whose Spark was not warm.",
     ("job",),
     lambda counted: sorted(((job,), float(count)) for job, count in counted.items()),
     MetricKind.COUNTER,
@@ -64,15 +66,16 @@ class Lending:
             return refusal(status, str(error))
         if request.method == "GET":
             return PeerAnswer(HTTPStatus.OK, json.dumps({IDLE: lent.is_idle}).encode())
-        if not self._places.acquire(blocking=False):
+        if not self._places.acquire(timeout=_PLACE_SECONDS):
             return refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{_AT_ONCE} batches of others are run here already"
             )
         try:
             rows = lent.run(request.body)
-        except Transient as error:
+        except NotLent as error:
             return refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         except Exception as error:  # noqa: BLE001 - whatever the job's code raises; it is judged where the rows are
+            # The rows may be at fault also if Spark has died: the borrower must give them to nobody else.
             return refusal(HTTPStatus.UNPROCESSABLE_ENTITY, summary_of(error))
         finally:
             self._places.release()

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 
 from standby.config import JobConfig
-from standby.errors import BrokenInvariant, Transient
+from standby.errors import BrokenInvariant
 from standby.feed.batches import ROWS, rows_of, split
 from standby.feed.inputs import by_partition, reached_offsets
-from standby.ports import Deliver, InputAway, UnreadableRecord
+from standby.ports import Deliver, InputAway, NotLent, UnreadableRecord
 from standby.shared.model import InputPartition, Offsets, TaskId
 from standby.shared.wire import JobDefinition
 from tests.fakes.kafka import Link
@@ -43,6 +43,8 @@ class MemoryFeed:
         #: Partitions of which it brings nothing until it is started anew.
         self.deaf: set[int] = set()
         self.pids: tuple[int, ...] = ()
+        #: Whether they get the input.
+        self.runs_in_child = True
         self.warms = 0
         #: Called by each `warm`; returns early when the event is set by `cancel_warm`.
         self.on_warm: Callable[[threading.Event], None] = lambda _: None
@@ -117,9 +119,17 @@ class MemoryFeed:
     def child_pids(self) -> tuple[int, ...]:
         return self.pids
 
+    @property
+    def has_run_in_child(self) -> bool:
+        return bool(self.pids) and self.runs_in_child
+
+    @property
+    def is_lending(self) -> bool:
+        return self.is_warm
+
     def lend(self, rows: bytes) -> bytes:
         if not self.is_warm:
-            raise Transient("not warm")
+            raise NotLent("not warm")
         return rows
 
     def _run(

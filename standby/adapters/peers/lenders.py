@@ -65,6 +65,11 @@ class HttpLender(PeerClient):
 
     def run(self, rows: bytes) -> bytes:
         """Return the transformed rows; see `TransformLender.run`."""
+        try:
+            # A lender that is gone or refuses already has nothing to do with the rows.
+            self._ask("GET", None)
+        except Transient as error:
+            raise PeerRefused(str(error), is_soon=True) from error
         return self._ask("POST", rows)
 
     def _ask(self, method: str, body: bytes | None) -> bytes:

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from standby.errors import BadConfiguration, Transient
+from standby.errors import BadConfiguration
 from standby.feeding import core, warming
 from standby.feeding.events import (
     Closed,
@@ -28,7 +28,7 @@ from standby.kernel.active.active import ActiveTask
 from standby.kernel.pipeline.batch import BatchRunner, refusal_of
 from standby.kernel.pipeline.effects import PipelineEffects
 from standby.kernel.ports import Broker
-from standby.ports import Feed
+from standby.ports import Feed, NotLent
 from standby.replica.lifecycle import Signal
 from standby.shared.clock import Clock
 from standby.shared.errortext import full_traceback, summary_of
@@ -110,8 +110,20 @@ class Pipeline:
         """Run the job's transform over rows of another container; see `standby.ports.Feed.lend`. Thread-safe."""
         feed = self._effects.feed
         if feed is None:
-            raise Transient("no feed has been made yet")
+            raise NotLent("no feed has been made yet")
         return feed.lend(rows)
+
+    @property
+    def is_lending(self) -> bool:
+        """Whether `lend` would be quick now."""
+        feed = self._effects.feed
+        return feed is not None and feed.is_lending
+
+    @property
+    def has_run_in_child(self) -> bool:
+        """Whether a process of the feed has had input of its present tasks."""
+        feed = self._effects.feed
+        return feed is not None and feed.has_run_in_child
 
     def expect(self, tasks: Iterable[TaskId]) -> None:
         """Set the tasks that have joined or are becoming active. To be called repeatedly, 10 times a second.

@@ -176,6 +176,7 @@ QUIET = (
     "standfast_spare_containers_taken_total",
     "standfast_restore_failures_total",
     "standfast_snapshots_total",
+    "standfast_lent_batches_total",
 )
 
 

@@ -31,7 +31,7 @@ class OwnInMemory:
         self.starts = 0
         self.warms = 0
         self.runs: list[pa.Table] = []
-        self.is_warm = self.is_closed = False
+        self.is_open = self.is_warm = self.is_closed = False
         self.fails: BaseException | None = None
         self.fails_to_warm: BaseException | None = None
         self.cancelled_warms = 0
@@ -39,10 +39,13 @@ class OwnInMemory:
         self.child_pids: tuple[int, ...] = ()
 
     def open(self) -> None:
+        if self.is_open:
+            return
         self.starts += 1
         assert self.may_start.wait(PATIENCE_SECONDS)
         if self.fails is not None:
             raise self.fails
+        self.is_open = True
 
     def warm(self, recent: Callable[[], pa.Table | None]) -> None:
         self.warms += 1
@@ -216,6 +219,42 @@ def test_rows_that_may_be_at_fault_are_given_to_no_second_lender(
     assert (second.batches, borrower.own.runs) == ([], [table(1)])
 
 
+def test_rows_that_may_be_at_fault_are_given_to_nobody_by_the_next_feed_either(borrower: Borrower) -> None:
+    first, second = borrower.lend(), borrower.lend()
+    first.fails = Transient("gone")
+    borrower.prepare()
+    thread, found = on_a_thread(lambda: borrower.transform.run(table(1)))
+    soon(lambda: first.is_closed, "the lender is given up")
+
+    def ended() -> bool:
+        borrower.transform.cancel()
+        return not thread.is_alive()
+
+    soon(ended, "the run ends")
+    assert [type(each) for each in found] == [Transient]
+    # Another task has joined, and the feed starts again at the same offsets.
+    starting, _ = on_a_thread(borrower.prepare)
+    borrower.own.may_start.set()
+    starting.join(PATIENCE_SECONDS)
+    assert borrower.transform.run(table(1)) == table(2)
+    assert (second.batches, borrower.own.runs) == ([], [table(1)])
+
+
+def test_input_has_run_here_once_a_batch_was_not_borrowed(borrower: Borrower) -> None:
+    """Otherwise the death of the JVM, in a rehearsal, would be blamed on input that it never had."""
+    borrower.lend()
+    borrower.prepare()
+    borrower.transform.run(table(1))
+    seen = [borrower.transform.has_run_here]
+    borrower.start_over()
+    seen.append(borrower.transform.has_run_here)
+    borrower.transform.run(table(1))
+    seen.append(borrower.transform.has_run_here)
+    borrower.prepare()
+    seen.append(borrower.transform.has_run_here)
+    assert seen == [False, False, True, False]
+
+
 def test_a_search_without_end_is_none(borrower: Borrower) -> None:
     for _ in range(5):
         borrower.lend().fails = PeerRefused("busy", is_soon=True)
@@ -260,8 +299,9 @@ def test_a_warm_up_reports_a_session_that_does_not_start(borrower: Borrower) -> 
         borrower.transform.warm(lambda: None)
 
 
-def test_a_rehearsal_that_fails_is_repeated_by_the_next_warm_up(borrower: Borrower) -> None:
-    borrower.own.fails_to_warm = Transient("no broker")
+@pytest.mark.parametrize("error", [Transient("no broker"), LookupError("unexpected")])
+def test_a_rehearsal_that_fails_is_repeated_by_the_next_warm_up(borrower: Borrower, error: Exception) -> None:
+    borrower.own.fails_to_warm = error
     borrower.own.may_start.set()
     borrower.transform.warm(lambda: None)
     assert not borrower.transform.is_warm
@@ -283,16 +323,18 @@ def test_a_cancelled_warm_up_returns_and_the_start_goes_on(borrower: Borrower) -
 
 
 def test_a_run_is_interrupted_wherever_it_waits(borrower: Borrower) -> None:
-    lender = borrower.lend()
+    lender, begun = borrower.lend(), threading.Event()
 
     def away() -> None:
+        begun.set()
         assert lender.interrupted.wait(PATIENCE_SECONDS)
         raise Transient("interrupted")
 
     lender.on_run = away
     borrower.prepare()
     thread, found = on_a_thread(lambda: borrower.transform.run(table(1)))
-    # Repeated, as a stop of the feed does: the second one ends the wait for the own session.
+    assert begun.wait(PATIENCE_SECONDS)
+    # Repeated, as a stop of the feed does.
 
     def ended() -> bool:
         borrower.transform.cancel()
@@ -300,6 +342,11 @@ def test_a_run_is_interrupted_wherever_it_waits(borrower: Borrower) -> None:
 
     soon(ended, "the run ends")
     assert [type(each) for each in found] == [Transient]
+    # The rows are not at fault.
+    later = borrower.lend()
+    borrower.prepare()
+    assert borrower.transform.run(table(1)) == table(2)
+    assert later.batches == [table(1)]
 
 
 def test_nothing_starts_early_if_the_job_does_not_want_it() -> None:

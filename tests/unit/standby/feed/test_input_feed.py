@@ -295,5 +295,18 @@ def test_a_warm_up_does_not_wait_for_records_that_cannot_be_read(make: Callable[
     assert led.transform.recent == [None]
 
 
+def test_recent_records_that_cannot_be_read_end_no_warm_up(make: Callable[..., Led]) -> None:
+    """A container whose warm-up raised would end, and so would the one after it, on the same records."""
+    led = make()
+
+    def read() -> bool:
+        raise UnreadableRecord("damaged")
+
+    led.source.on_read = read
+    led.feed.warm()
+    assert led.transform.recent == [None]
+    assert len(led.source.open) == 1, "that of the next start"
+
+
 def _columns(rows: pa.Table, *names: str) -> list[list[Any]]:
     return [rows.column(each).to_pylist() for each in names]

@@ -23,11 +23,12 @@ from standby.feed.borrowing import decoded, encoded
 from standby.feed.input_feed import InputFeed
 from standby.feed.make import check_transform
 from standby.feed.spark import PythonWorkerLost, SparkFeed, SparkTransform, settings_of
+from standby.ports import NotLent
 from standby.shared.model import Offsets, TaskId
 from standby.shared.wire import JobDefinition
 from tests.cases import case
 from tests.fakes.jobs import job_config
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS, soon
 from tests.unit.standby.feed import spark_plans, spark_runs
 from tests.unit.standby.feed.spark_runs import (
     APPLIED,
@@ -291,7 +292,8 @@ def test_refused_plans_are_reported_before_any_row_is_read(make: Make) -> None:
             feed.close()
 
 
-def test_a_transform_is_lent_once_it_is_warm_also_while_it_runs() -> None:
+def test_a_transform_is_lent_once_it_is_warm_also_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_spark, "_LENT_WAIT_SECONDS", PATIENCE_SECONDS)
     definition = JobDefinition("job", "run", {}, "changelog", "group", 1)
     feed = SparkFeed(configuration(spark_runs.refuses), definition, NO_CODE)
     came = rows([b"theirs"])
@@ -321,6 +323,71 @@ def test_a_transform_is_lent_once_it_is_warm_also_while_it_runs() -> None:
     feed.close()
     with pytest.raises(Transient, match="not warm"):
         feed.lend(encoded(came))
+
+
+class LentRun:
+    """A batch of another container, on a thread; its function waits when the block begins."""
+
+    def __init__(self, transform: SparkTransform, waits: Path) -> None:
+        self._transform, self._waits = transform, waits
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.raised: BaseException | None = None
+
+    def __enter__(self) -> LentRun:
+        self._thread.start()
+        soon(self._waits.exists, "the function is called")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(PATIENCE_SECONDS)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._transform.lend(rows([bytes(self._waits)]))
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.raised = error
+
+
+@pytest.fixture
+def lent(make: Make) -> SparkTransform:
+    """A transform that is warm, and whose function may wait."""
+    transform = make(spark_runs.refuses)
+    transform.warm(lambda: rows([b"v"]))
+    return transform
+
+
+def test_a_lent_batch_gives_way_to_an_own_one(
+    lent: SparkTransform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_spark, "_LENT_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(feed_spark, "_GIVE_WAY_SECONDS", LOOK_SECONDS)
+    with LentRun(lent, tmp_path / "waits") as run:
+        assert_same(lent.run(rows([b"ours"])), rows([b"ours"]))
+    assert isinstance(run.raised, NotLent), run.raised
+
+
+def test_a_lent_batch_that_takes_too_long_may_be_at_fault(
+    lent: SparkTransform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_spark, "_LENT_SECONDS", A_MOMENT_SECONDS)
+    with LentRun(lent, tmp_path / "waits") as run:
+        pass
+    assert isinstance(run.raised, Transient), run.raised
+    assert not isinstance(run.raised, NotLent)
+
+
+def test_a_closed_transform_lends_nothing(
+    lent: SparkTransform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_spark, "_LENT_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(feed_spark, "_GIVE_WAY_SECONDS", LOOK_SECONDS)
+    with LentRun(lent, tmp_path / "waits") as run:
+        lent.close()
+    assert isinstance(run.raised, NotLent), run.raised
+    with pytest.raises(NotLent):
+        lent.lend(rows([b"late"]))
+    assert lent.child_pids == ()
 
 
 @pytest.mark.parametrize("is_bounded", [False, True])

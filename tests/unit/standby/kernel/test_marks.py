@@ -58,6 +58,14 @@ def test_a_dead_child_is_put_down_to_whom_its_feed_was_at_work_for_last() -> Non
     assert kept[-1] == ((Ran(ONE),), -9), "neither the step nor the other job's feed ended the child"
 
 
+def test_a_dead_child_that_has_had_no_input_is_put_down_to_nobody() -> None:
+    kept: list[tuple[tuple[Ran, ...], int | None]] = []
+    marks = Marks(lambda *entry: kept.append(entry))
+    marks.feed("job", (ONE,))
+    marks.lose_child("job", -9, has_run=False)
+    assert kept[-1] == ((), -9)
+
+
 def test_a_feed_that_does_not_end_is_put_down_to_the_step_that_runs_and_else_to_all_that_it_is_at_work_for() -> (
     None
 ):

@@ -19,7 +19,7 @@ from standby.kernel.restore.snapshots import NotNow
 from standby.replica.claim import Committed
 from standby.replica.lifecycle import Effect
 from standby.replica.store.origin import DATABASE, SIDE_FILE, decode_origin
-from standby.shared.model import Phase, ReplicaId, Role, StartStep
+from standby.shared.model import Phase, ReplicaId, Role, StartStep, TaskId
 from standby.shared.naming import state_path
 from standby.shared.wire import JobDefinition
 from tests.fakes import ledger_job
@@ -88,14 +88,13 @@ def test_a_transform_is_lent_by_what_is_warm_and_has_the_same_code(lab: MemoryLa
         lent("another job", "run", 1)
 
 
-def test_a_transform_is_lent_with_and_without_actives(make_lab: MakeLab) -> None:
-    lab = make_lab(**{"job.hotstandby.warm": "true"})
-    standby = lab.container("b").want(0, Role.STANDBY, 0).await_phase(Phase.TAILING)
-    active = lab.container("a").activate()
-    for container, is_idle in ((standby, True), (active, False)):
-        soon(lambda container=container: container.replicas.is_warm, "it is warm")  # type: ignore[misc]
+def test_a_transform_is_lent_with_and_without_actives(lab: MemoryLab) -> None:
+    container = tailing(lab)
+    soon(lambda: container.replicas.is_warm, "it is warm")
+    for is_idle in (True, False):
         lent = container.replicas.lent(JOB, "run", 1)
         assert (lent.run(b"rows"), lent.is_idle) == (b"rows", is_idle)
+        container.activate().await_phase(Phase.ACTIVE)
 
 
 def planted(*_: object) -> Any:
@@ -432,6 +431,26 @@ def test_the_death_of_a_feeds_process_breaks_the_container(lab: MemoryLab) -> No
             return str(child.pid) in str(standby.replicas.broken)
 
         standby.eventually(is_seen)
+
+
+@pytest.mark.parametrize("runs_in_child", [True, False])
+def test_only_input_that_a_dead_child_has_had_is_blamed_for_it(
+    make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch, runs_in_child: bool
+) -> None:
+    kept: list[tuple[TaskId, ...]] = []
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+
+        def script(feed: MemoryFeed) -> None:
+            feed.pids, feed.runs_in_child = (child.pid,), runs_in_child
+
+        lab = make_lab()
+        active = lab.container("a", script=script).activate()
+        active.process(10)
+        marks = active.replicas._environment.marks
+        monkeypatch.setattr(marks, "_keep", lambda ran, _: kept.append(tuple(each.task for each in ran)))
+        child.kill()
+        active.eventually(lambda: str(child.pid) in str(active.replicas.broken))
+    assert kept[-1] == (tuple(lab.tasks) if runs_in_child else ())
 
 
 def test_the_end_of_a_feeds_process_with_its_job_breaks_nothing(lab: MemoryLab) -> None:

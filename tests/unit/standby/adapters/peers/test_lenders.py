@@ -14,7 +14,8 @@ from standby.adapters.peers.lenders import Lenders
 from standby.adapters.peers.server import PeerServer
 from standby.errors import Transient
 from standby.kernel.restore.snapshots import NotNow
-from standby.ports import LentTransform, PeerRefused
+from standby.ports import LentTransform, NotLent, PeerRefused
+from standby.process import lending
 from standby.process.lending import _AT_ONCE, Lending
 from standby.replica.lenders import asked_tasks, holders
 from standby.shared.model import TaskId, TaskRecord
@@ -22,7 +23,7 @@ from standby.shared.peers import ROWS_BYTES, TRANSFORMS_ROUTE, PeerAddress, Peer
 from standby.shared.roles import Caller, PeerRole
 from standby.shared.wire import JobDefinition
 from tests.fakes.certificates import keys_of
-from tests.patience import PATIENCE_SECONDS, soon
+from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS, soon
 
 JOB = JobDefinition("job a/b", "run", {}, "changelog", "group", 4, revision=3)
 TASKS = tuple(TaskId(JOB.name, "main", number) for number in range(JOB.tasks))
@@ -41,6 +42,8 @@ class Net:
         self.addresses: dict[str, PeerAddress] = {}
         self.servers: list[PeerServer] = []
         self.is_away = False
+        self.refusals: list[Exception] = []
+        """What the next requests are refused with."""
         self.lenders = Lenders(OURS, self, keys_of(PeerRole.CONTAINER).client_context)
 
     def known(self, tasks: Iterable[TaskId]) -> list[TaskRecord]:
@@ -57,16 +60,18 @@ class Net:
 
         def found(*job: object) -> LentTransform:
             assert job == (JOB.name, JOB.run, JOB.revision)
+            if self.refusals:
+                raise self.refusals.pop()
             if isinstance(lent, Exception):
                 raise lent
             return lent
 
-        lending = Lending(found)
+        lends = Lending(found)
         server = PeerServer("127.0.0.1", keys_of(PeerRole.CONTAINER))
-        server.start({TRANSFORMS_ROUTE: lending.answer})
+        server.start({TRANSFORMS_ROUTE: lends.answer})
         self.servers.append(server)
         self.place(container, server.port)
-        return lending
+        return lends
 
     def place(self, container: str, port: int) -> None:
         self.addresses[container] = PeerAddress(container, "127.0.0.1", port)
@@ -74,7 +79,9 @@ class Net:
 
 
 @pytest.fixture
-def net() -> Iterator[Net]:
+def net(monkeypatch: pytest.MonkeyPatch) -> Iterator[Net]:
+    # However slow the machine is: a search ends with the last answer.
+    monkeypatch.setattr(adapter, "_ASK_SECONDS", PATIENCE_SECONDS)
     net = Net()
     yield net
     for each in net.servers:
@@ -82,13 +89,13 @@ def net() -> Iterator[Net]:
 
 
 def test_rows_are_transformed_by_another_container(net: Net) -> None:
-    lending = net.add("a", lent_idle())
+    lends = net.add("a", lent_idle())
     lender = net.lenders.find(JOB, TASKS[:1])
     assert lender is not None
     assert str(lender).startswith("a at 127.0.0.1:")
     rows = b"r" * (ROWS_BYTES - 1)
     assert [lender.run(each) for each in (b"rows", b"", rows)] == [b"ROWS", b"", rows.upper()]
-    (counted,) = lending.metrics()
+    (counted,) = lends.metrics()
     assert counted.values == (((JOB.name,), 3.0),)
     lender.close()
 
@@ -97,7 +104,6 @@ def test_an_idle_container_is_chosen_before_one_with_actives(
     net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapter, "_IDLE_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(adapter, "_ASK_SECONDS", PATIENCE_SECONDS)
     net.add("busy", LentTransform(lambda _: b"of busy", is_idle=False))
     net.add("idle", LentTransform(lambda _: b"of idle", is_idle=True))
     lender = net.lenders.find(JOB, TASKS[:1])
@@ -117,7 +123,7 @@ def test_one_with_actives_lends_if_no_other_does(net: Net) -> None:
 
 
 def test_one_that_hangs_delays_no_other(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapter, "_ASK_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(adapter, "_ANSWER_SECONDS", NEVER_SECONDS)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         net.place("silent", silent.getsockname()[1])
         net.add("idle", lent_idle())
@@ -141,7 +147,8 @@ def test_nobody_lends(net: Net) -> None:
 
 
 def test_silent_containers_are_not_waited_for_without_end(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapter, "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_ANSWER_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(adapter, "_ASK_SECONDS", A_MOMENT_SECONDS)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         net.place("silent", silent.getsockname()[1])
         assert net.lenders.find(JOB, TASKS[:1]) is None
@@ -150,8 +157,10 @@ def test_silent_containers_are_not_waited_for_without_end(net: Net, monkeypatch:
 @pytest.mark.parametrize(
     ("error", "says", "is_soon"),
     [
-        (Transient("the JVM has died"), "the JVM has died", True),
+        (NotLent("it has given way"), "it has given way", True),
         (LookupError("no such plane"), "LookupError: no such plane", False),
+        # Perhaps the rows have ended it.
+        (Transient("the JVM has died"), "the JVM has died", False),
     ],
 )
 def test_an_error_is_told_apart_from_one_of_the_rows(
@@ -160,19 +169,22 @@ def test_an_error_is_told_apart_from_one_of_the_rows(
     def fail(_: bytes) -> bytes:
         raise error
 
-    lending = net.add("a", lent_idle(fail))
+    lends = net.add("a", lent_idle(fail))
     lender = net.lenders.find(JOB, TASKS[:1])
     assert lender is not None
     for _ in range(2):
         with pytest.raises(PeerRefused, match=says) as caught:
             lender.run(b"rows")
         assert caught.value.is_soon is is_soon
-    (counted,) = lending.metrics()
+    (counted,) = lends.metrics()
     assert counted.values == ()
     lender.close()
 
 
-def test_no_more_batches_are_taken_than_the_own_ones_can_wait_for(net: Net) -> None:
+def test_no_more_batches_are_taken_than_the_own_ones_can_wait_for(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lending, "_PLACE_SECONDS", LOOK_SECONDS)
     go_on = threading.Event()
     begun = threading.Semaphore(0)
 
@@ -184,6 +196,7 @@ def test_no_more_batches_are_taken_than_the_own_ones_can_wait_for(net: Net) -> N
     net.add("a", lent_idle(held))
     found = [net.lenders.find(JOB, TASKS[:1]) for _ in range(_AT_ONCE + 1)]
     *running, late = [each for each in found if each is not None]
+    assert len(running) == _AT_ONCE
     threads = [threading.Thread(target=each.run, args=(b"rows",), daemon=True) for each in running]
     for each in threads:
         each.start()
@@ -236,6 +249,21 @@ def test_a_batch_of_a_lender_that_goes_away_fails_and_can_be_interrupted(net: Ne
     go_on.set()
 
 
+def test_a_lender_that_ended_before_it_had_the_rows_says_nothing_about_them(net: Net) -> None:
+    net.add("a", lent_idle())
+    lender = net.lenders.find(JOB, TASKS[:1])
+    assert lender is not None
+    net.refusals.append(NotNow("the job has ended here"))
+    with pytest.raises(PeerRefused, match="has ended here") as refused:
+        lender.run(b"rows")
+    assert refused.value.is_soon
+    net.servers[0].close()
+    soon(lambda: not net.servers[0].gate._connections, "its connections are closed")
+    with pytest.raises(PeerRefused) as caught:
+        lender.run(b"rows")
+    assert caught.value.is_soon
+
+
 @pytest.mark.parametrize(
     ("method", "path", "query", "status"),
     [
@@ -249,8 +277,8 @@ def test_a_batch_of_a_lender_that_goes_away_fails_and_can_be_interrupted(net: Ne
 def test_a_malformed_request_is_refused(
     method: str, path: tuple[str, ...], query: dict[str, str], status: int
 ) -> None:
-    lending = Lending(lambda *_: lent_idle())
-    assert lending.answer(PeerRequest(Caller(PeerRole.CONTAINER, "c"), method, path, query)).status == status
+    lends = Lending(lambda *_: lent_idle())
+    assert lends.answer(PeerRequest(Caller(PeerRole.CONTAINER, "c"), method, path, query)).status == status
 
 
 def test_standbys_are_asked_before_actives_and_each_container_once() -> None:
