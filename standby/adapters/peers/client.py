@@ -9,11 +9,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final
 
-from standby.adapters.peers.connection import PeerClient, pieces
+from standby.adapters.peers.connection import REFUSAL_BYTES, PeerClient, pieces
 from standby.adapters.tls import Context, TlsCredentials
 from standby.errors import Transient
 from standby.kernel.ports import OpenSource
-from standby.ports import PeerRefused
 from standby.shared.model import TaskId
 from standby.shared.peers import SNAPSHOTS_ROUTE, URGENT, PeerAddress
 
@@ -74,9 +73,9 @@ class HttpSnapshotSource(PeerClient):
                     raise Transient(f"{self}: sends the whole file instead of the rest of it")
                 yield from pieces(response)
                 return
-            text = response.read(4096).decode(errors="replace").strip()
+            said = response.read(REFUSAL_BYTES)
         # The connection is still usable.
-        raise PeerRefused(f"{self}: {status} {text}", is_soon=status == HTTPStatus.SERVICE_UNAVAILABLE)
+        raise self._refused(status, said)
 
 
 def open_sources(keys: TlsCredentials) -> OpenSource:

@@ -8,14 +8,19 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from http import HTTPStatus
 from typing import Final
 
 from standby.adapters.tls import Context
 from standby.errors import Transient
+from standby.ports import PeerRefused
 from standby.shared.peers import PeerAddress
 from standby.shared.roles import PeerRole
 
 _PIECE_BYTES: Final = 256 << 10
+
+#: Bytes of a refusal that are shown.
+REFUSAL_BYTES: Final = 4096
 
 #: A connection to a host that is up takes milliseconds.
 _CONNECT_SECONDS: Final = 3.0
@@ -135,6 +140,11 @@ class PeerClient:
     def _connected(self) -> AbstractContextManager[http.client.HTTPConnection]:
         """Return the connection; errors of the block are translated as `PeerConnection.to` says."""
         return self._connection.to(str(self), self._address.host, self._address.port)
+
+    def _refused(self, status: int, body: bytes) -> PeerRefused:
+        """Return the error for the container's refusal."""
+        text = body.decode(errors="replace").strip()
+        return PeerRefused(f"{self}: {status} {text}", is_soon=status == HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def pieces(response: http.client.HTTPResponse) -> Iterator[bytes]:

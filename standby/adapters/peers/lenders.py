@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from standby.adapters.peers.connection import PeerClient
+from standby.adapters.peers.connection import REFUSAL_BYTES, PeerClient
 from standby.adapters.tls import Context
 from standby.errors import StandfastError, Transient
 from standby.ports import PeerDirectory, PeerRefused
@@ -79,10 +79,7 @@ class HttpLender(PeerClient):
             answer = response.read()
             if response.status == HTTPStatus.OK:
                 return answer
-        text = answer[:4096].decode(errors="replace").strip()
-        raise PeerRefused(
-            f"{self}: {response.status} {text}", is_soon=response.status == HTTPStatus.SERVICE_UNAVAILABLE
-        )
+        raise self._refused(response.status, answer[:REFUSAL_BYTES])
 
 
 class Lenders:

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from standby.config import JobConfig
 from standby.feed.batches import rows_of
-from standby.feed.spark import SparkTransform
 from tests.fakes.jobs import job_config
 from tests.patience import PATIENCE_SECONDS, soon
 
@@ -158,10 +157,11 @@ def assert_same(found: pa.Table, put: pa.Table) -> None:
 
 
 class HeldRun:
-    """A run on a thread of its own, as each start of a feed has one; its function waits when the block begins."""
+    """A batch on a thread of its own, as each start of a feed has one; its function waits when the block begins."""
 
-    def __init__(self, transform: SparkTransform, waits: Path) -> None:
-        self._transform, self._waits = transform, waits
+    def __init__(self, run: Callable[[pa.Table], pa.Table], waits: Path) -> None:
+        """``run``: of a transform of `refuses`, for batches of the container itself or of others."""
+        self._run_batch, self._waits = run, waits
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.raised: BaseException | None = None
 
@@ -176,6 +176,6 @@ class HeldRun:
 
     def _run(self) -> None:
         try:
-            self._transform.run(rows([bytes(self._waits)]))
+            self._run_batch(rows([bytes(self._waits)]))
         except BaseException as error:  # noqa: BLE001 - the test looks at it
             self.raised = error

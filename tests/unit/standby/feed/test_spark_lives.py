@@ -96,7 +96,7 @@ def test_a_jvm_that_died_is_a_passing_fault_for_whatever_is_next(transform: Spar
 def test_a_jvm_that_dies_during_a_run_is_no_error_of_the_job(
     transform: SparkTransform, tmp_path: Path
 ) -> None:
-    with HeldRun(transform, tmp_path / "waits") as run:
+    with HeldRun(transform.run, tmp_path / "waits") as run:
         os.kill(transform.child_pids[0], signal.SIGKILL)
     assert isinstance(run.raised, Transient), run.raised
 
@@ -114,7 +114,7 @@ def test_a_jvm_that_hangs_is_ended_by_a_cancel(
     transform: SparkTransform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_spark, "CALL_SECONDS", A_MOMENT_SECONDS)
-    with HeldRun(transform, tmp_path / "waits") as run:
+    with HeldRun(transform.run, tmp_path / "waits") as run:
         os.kill(transform.child_pids[0], signal.SIGSTOP)
         transform.cancel()
     assert isinstance(run.raised, Transient), run.raised

@@ -28,7 +28,7 @@ from standby.shared.model import Offsets, TaskId
 from standby.shared.wire import JobDefinition
 from tests.cases import case
 from tests.fakes.jobs import job_config
-from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS, soon
+from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS
 from tests.unit.standby.feed import spark_plans, spark_runs
 from tests.unit.standby.feed.spark_runs import (
     APPLIED,
@@ -197,7 +197,7 @@ def test_the_error_of_a_python_function_is_the_jobs_and_its_crash_is_reported(ma
 def test_a_cancelled_run_ends_and_the_next_one_works(make: Make, tmp_path: Path) -> None:
     transform = make(spark_runs.refuses)
     for number in range(2):
-        with HeldRun(transform, tmp_path / str(number)) as run:
+        with HeldRun(transform.run, tmp_path / str(number)) as run:
             transform.cancel()
         assert isinstance(run.raised, Transient), run.raised
         assert transform.run(rows([b"a"]))["value"].to_pylist() == [b"a"]
@@ -251,7 +251,7 @@ def test_rows_are_in_memory_only_while_they_are_run(make: Make, tmp_path: Path) 
     with pytest.raises(Exception, match="poison"):
         transform.run(rows([b"poison"]))
     assert held() == []
-    with HeldRun(transform, tmp_path / "waits"):
+    with HeldRun(transform.run, tmp_path / "waits"):
         assert held() != []
         transform.cancel()
     assert held() == []
@@ -325,30 +325,6 @@ def test_a_transform_is_lent_once_it_is_warm_also_while_it_runs(monkeypatch: pyt
         feed.lend(encoded(came))
 
 
-class LentRun:
-    """A batch of another container, on a thread; its function waits when the block begins."""
-
-    def __init__(self, transform: SparkTransform, waits: Path) -> None:
-        self._transform, self._waits = transform, waits
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.raised: BaseException | None = None
-
-    def __enter__(self) -> LentRun:
-        self._thread.start()
-        soon(self._waits.exists, "the function is called")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join(PATIENCE_SECONDS)
-        assert not self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            self._transform.lend(rows([bytes(self._waits)]))
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
-            self.raised = error
-
-
 @pytest.fixture
 def lent(make: Make) -> SparkTransform:
     """A transform that is warm, and whose function may wait."""
@@ -357,12 +333,16 @@ def lent(make: Make) -> SparkTransform:
     return transform
 
 
-def test_a_lent_batch_gives_way_to_an_own_one(
-    lent: SparkTransform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only this container ends a lent batch, and does so at once."""
     monkeypatch.setattr(feed_spark, "_LENT_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(feed_spark, "_GIVE_WAY_SECONDS", LOOK_SECONDS)
-    with LentRun(lent, tmp_path / "waits") as run:
+
+
+@pytest.mark.usefixtures("endless")
+def test_a_lent_batch_gives_way_to_an_own_one(lent: SparkTransform, tmp_path: Path) -> None:
+    with HeldRun(lent.lend, tmp_path / "waits") as run:
         assert_same(lent.run(rows([b"ours"])), rows([b"ours"]))
     assert isinstance(run.raised, NotLent), run.raised
 
@@ -371,18 +351,15 @@ def test_a_lent_batch_that_takes_too_long_may_be_at_fault(
     lent: SparkTransform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_spark, "_LENT_SECONDS", A_MOMENT_SECONDS)
-    with LentRun(lent, tmp_path / "waits") as run:
+    with HeldRun(lent.lend, tmp_path / "waits") as run:
         pass
     assert isinstance(run.raised, Transient), run.raised
     assert not isinstance(run.raised, NotLent)
 
 
-def test_a_closed_transform_lends_nothing(
-    lent: SparkTransform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(feed_spark, "_LENT_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr(feed_spark, "_GIVE_WAY_SECONDS", LOOK_SECONDS)
-    with LentRun(lent, tmp_path / "waits") as run:
+@pytest.mark.usefixtures("endless")
+def test_a_closed_transform_lends_nothing(lent: SparkTransform, tmp_path: Path) -> None:
+    with HeldRun(lent.lend, tmp_path / "waits") as run:
         lent.close()
     assert isinstance(run.raised, NotLent), run.raised
     with pytest.raises(NotLent):
