@@ -24,6 +24,9 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .PHONY: help demo demo-standalone test test-all soak venv jars archive prometheus lint format types imports pages unit simulate mutants lock skein sbom scan clean check-python check-java
 
+# Where nothing keeps what is compiled, each of a test's many processes would compile the whole project again.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_OPTIONS ?=

@@ -1,8 +1,9 @@
-"""Runs the suite in phases, one after the other: ``python -m tests.phases gate`` (or ``all``, ``soak``).
+"""Runs the suite in phases: ``python -m tests.phases gate`` (or ``all``, ``soak``).
 
-docs/testing.md says what each phase is for. A module on real servers that fails is run once more at the end, alone
-and on fresh servers. If it passes then, it is reported as unsteady. More than two such modules, or a second failure,
-make the run red.
+Phases on servers run one after the other. Those without servers run one after the other beside them, at a lower
+priority: servers leave a third to a half of two cores idle. docs/testing.md says what each phase is for. A module on
+real servers that fails is run once more at the end, alone and on fresh servers. If it passes then, it is reported as
+unsteady. More than two such modules, or a second failure, make the run red.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -29,6 +31,9 @@ _GATE: Final = "not acceptance and not soak"
 _ACCEPTANCE: Final = "acceptance and not soak"
 _ALL: Final = "not soak"
 _TEXT_LINES: Final = 20
+
+#: Before servers, but never without a tenth of a busy processor: tests of real processes wait for one another.
+_LOW_PRIORITY: Final = ("nice", "-n", "10")
 
 #: pytest's exit codes for "a test failed" and "no test was selected".
 _FAILED: Final = 1
@@ -46,6 +51,8 @@ class Phase:
     workers: int = 1
     is_repeated: bool = False
     """Whether a failed module is run once more: only on real servers."""
+    is_beside: bool = False
+    """Whether it needs no servers, and runs beside those that do at a lower priority."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -60,18 +67,18 @@ _TOOLS: Final = ("benchmarks/tests", "demo/tests")
 _WORKERS: Final = 3
 
 GATE: Final = (
-    Phase("fast", _FAST, _GATE, workers=_WORKERS),
+    Phase("fast", _FAST, _GATE, workers=_WORKERS, is_beside=True),
     Phase("contracts", _CONTRACTS, _GATE),
     Phase("lone", _LONE, _GATE, is_repeated=True),
     Phase("yarn", _YARN, _GATE, is_repeated=True),
 )
 #: The gate's phases with all acceptance cases: in one process, so that servers and JVMs are started once. Only the fast
-#: ones stay apart: Spark's JVMs would be beside tests that are as quick as the machine.
+#: ones stay apart: Spark's JVMs would be beside tests in memory, which wait for nothing.
 ALL: Final = (
     GATE[0],
+    Phase("tools", _TOOLS, _ALL, workers=_WORKERS, is_beside=True),
+    Phase("fast, acceptance", _FAST, _ACCEPTANCE, workers=_WORKERS, is_beside=True),
     *(replace(each, select=_ALL) for each in GATE[1:]),
-    Phase("tools", _TOOLS, _ALL, workers=_WORKERS),
-    Phase("fast, acceptance", _FAST, _ACCEPTANCE, workers=_WORKERS),
 )
 _RANDOM: Final = {"STANDFAST_HYPOTHESIS": "explore", "STANDFAST_SEED": "fresh"}
 SOAK: Final = (
@@ -111,7 +118,7 @@ class Outcome:
         return self.exit_code in (0, _NONE) or (self.exit_code == _FAILED and bool(self.failures))
 
 
-#: Runs the tests of a phase and returns the result.
+#: Runs the tests of a phase and returns the result. Called on a thread of its own for the phases beside others.
 Run = Callable[[Phase], Outcome]
 
 
@@ -143,14 +150,19 @@ class Verdict:
 
 
 def judge(phases: Sequence[Phase], run: Run) -> Verdict:
-    """Run the phases one after the other, then repeat each failed module if allowed; return the result.
+    """Run the phases, in order and those without servers beside the others; return the result.
 
-    With more failed modules than may be unsteady the suite is red in any case, and nothing is repeated.
+    Then each failed module is repeated, if its phase allows it. With more failed modules than may be unsteady the suite
+    is red in any case, and nothing is repeated.
     """
     verdict = Verdict()
     repeats: list[tuple[Phase, Outcome]] = []
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="beside") as pool:
+        beside = {each.name: pool.submit(run, each) for each in phases if each.is_beside}
+        ahead = {each.name: run(each) for each in phases if not each.is_beside}
+        found = {**ahead, **{name: future.result() for name, future in beside.items()}}
     for phase in phases:
-        outcome = run(phase)
+        outcome = found[phase.name]
         verdict.outcomes.append((phase.name, outcome))
         if not outcome.is_judged:
             verdict.ended_early.append(phase.name)
@@ -172,21 +184,45 @@ def judge(phases: Sequence[Phase], run: Run) -> Verdict:
 
 
 def run_pytest(phase: Phase, options: Sequence[str] = ()) -> Outcome:
-    """Run the tests of a phase with pytest in a separate process, whose servers end with it."""
-    report = REPORTS / f"{phase.name.replace('/', '.').replace(', ', '-').replace(' ', '-')}.xml"
+    """Run the tests of a phase with pytest in a separate process, whose servers end with it.
+
+    What a phase beside others prints is shown as a whole when it has ended.
+    """
+    report = _file(phase, "xml")
     report.unlink(missing_ok=True)
     workers = ["--numprocesses", str(phase.workers), "--dist", "worksteal"] if phase.workers > 1 else []
     # This family tells the file of each case.
     reporting = [f"--junitxml={report}", "-o", "junit_family=xunit1"]
-    print(f"\n======== {phase.name} ========", flush=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *phase.folders,
+        "-m",
+        phase.select,
+        *workers,
+        *reporting,
+        *options,
+    ]
+    environment = {**os.environ, **phase.environment}
+    title = f"\n======== {phase.name} ========"
     begin = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *phase.folders, "-m", phase.select, *workers, *reporting, *options],
-        cwd=ROOT,
-        env={**os.environ, **phase.environment},
-        check=False,
-    )
+    if phase.is_beside:
+        printed = _file(phase, "txt")
+        with printed.open("wb") as file:
+            done = subprocess.run(
+                [*_LOW_PRIORITY, *command], cwd=ROOT, env=environment, stdout=file, stderr=file, check=False
+            )
+        print(f"{title}\n{printed.read_text(encoding='utf-8', errors='replace')}", flush=True)
+    else:
+        print(title, flush=True)
+        done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
     return replace(read(report, done.returncode), seconds=time.monotonic() - begin)
+
+
+def _file(phase: Phase, suffix: str) -> Path:
+    name = phase.name.replace("/", ".").replace(", ", "-").replace(" ", "-")
+    return REPORTS / f"{name}.{suffix}"
 
 
 def read(report: Path, exit_code: int) -> Outcome:

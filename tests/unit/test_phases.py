@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
-from tests.phases import ALL, GATE, MOST_UNSTEADY, Failure, Outcome, Phase, Verdict, judge, read, tell
+import pytest
+
+from tests.patience import PATIENCE_SECONDS
+from tests.phases import (
+    ALL,
+    GATE,
+    MOST_UNSTEADY,
+    Failure,
+    Outcome,
+    Phase,
+    Verdict,
+    judge,
+    read,
+    run_pytest,
+    tell,
+)
 
 FAST = Phase("fast", ("tests/unit",), "not soak")
 SERVERS = Phase("servers", ("tests/system/lone",), "not soak", is_repeated=True)
@@ -37,6 +55,36 @@ def test_all_phases_run_in_their_order_whatever_fails_and_a_module_without_serve
     assert runs == [FAST.folders, SERVERS.folders]
     assert not verdict.is_green
     assert [each.case for each in verdict.failures] == ["tests/unit/test_a.py::test"]
+
+
+def test_phases_without_servers_run_one_after_the_other_beside_those_on_servers() -> None:
+    # Passed when as many phases are running as it has parties.
+    both_run, beside_ended = Barrier(2), Barrier(2)
+    begun: list[str] = []
+
+    def run(phase: Phase) -> Outcome:
+        begun.append(phase.name)
+        if phase.name in ("servers", "fast"):
+            both_run.wait(PATIENCE_SECONDS)
+        if phase.name in ("servers", "more"):
+            beside_ended.wait(PATIENCE_SECONDS)
+        return Outcome(0, len(phase.name))
+
+    fast, more = (replace(FAST, name=name, is_beside=True) for name in ("fast", "more"))
+    verdict = judge((fast, more, SERVERS), run)
+    assert sorted(begun[:2]) == ["fast", "servers"]
+    assert begun[2:] == ["more"]
+    assert [(name, outcome.passed) for name, outcome in verdict.outcomes] == [
+        ("fast", 4),
+        ("more", 4),
+        ("servers", 7),
+    ]
+
+
+def test_what_fails_in_a_phase_beside_others_is_reported() -> None:
+    found = {"tests/unit": failed("a.py"), "tests/system/lone": PASSED}
+    verdict, _ = judged(found, replace(FAST, is_beside=True), SERVERS)
+    assert [each.case for each in verdict.failures] == ["a.py::test"]
 
 
 def test_a_module_on_servers_that_passes_when_it_is_repeated_is_unsteady_and_reported_with_its_first_failure() -> (
@@ -82,8 +130,24 @@ def test_acceptance_cases_run_in_every_folder_of_the_gate() -> None:
         assert selected in ({"not soak"}, {"not acceptance and not soak", "acceptance and not soak"})
 
 
-def test_only_phases_on_real_servers_are_repeated() -> None:
+def test_only_phases_on_real_servers_are_repeated_and_none_on_servers_runs_beside_another() -> None:
     assert {each.name for each in GATE if each.is_repeated} == {"lone", "yarn"}
+    assert {each.name for each in ALL if each.is_beside} == {"fast", "tools", "fast, acceptance"}
+
+
+def test_what_a_phase_beside_others_printed_is_shown_when_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_one.py").write_text(
+        "import os\ndef test_one():\n    print('niceness', os.nice(0))\n    assert False\n", encoding="utf-8"
+    )
+    monkeypatch.setattr("tests.phases.REPORTS", tmp_path)
+    beside = Phase("beside", (str(tmp_path),), "not soak", is_beside=True)
+    outcome = run_pytest(beside, ["-p", "no:cacheprovider"])
+    assert [each.case.rpartition("::")[2] for each in outcome.failures] == ["test_one"]
+    shown = capfd.readouterr().out
+    assert "======== beside ========" in shown
+    assert f"niceness {min(os.nice(0) + 10, 19)}" in shown
 
 
 REPORT = """<?xml version="1.0" encoding="utf-8"?>
