@@ -15,6 +15,7 @@ _KEYS: Final = "standby/replica/store/keys.py"
 _ORIGIN: Final = "standby/replica/store/origin.py"
 _OVERLAY: Final = "standby/replica/store/overlay.py"
 _SCAN: Final = "standby/replica/store/scan.py"
+_ELIGIBILITY: Final = "appmaster/planning/placement/eligibility.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 
 _FOREIGN: Final = (
@@ -242,6 +243,17 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     ],
     "its own marker is behind the end of what is waited for": [
         (_SETTLING, "if stable < target:", ("if stable <= target:",)),
+    ],
+    "the tasks of a processor belong to one job": [
+        (_ELIGIBILITY, "job = cohorts[0].job", ("job = cohorts[ -1].job",)),
+    ],
+    "the only candidate is the best one": [
+        (_ELIGIBILITY, "if len(candidates) < 2:", ("if len(candidates) < 1:",)),
+        (
+            _ELIGIBILITY,
+            "return candidates[0] if candidates else None",
+            ("return candidates[ -1] if candidates else None",),
+        ),
     ],
     "without a commit behind the last one nothing follows from it": [
         (

@@ -84,16 +84,11 @@ def _is_taken(turn: Turn, slot: SlotId) -> bool:
 
 
 def fits_host(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:
-    """Return whether a container may take a copy: no other is on its host, it has the present revision, and room.
+    """Return whether a container of a mixed job may take a copy: no other one is on its host, and it has room.
 
-    In a mixed job a container of an older revision may take one until it is replaced.
+    A container of an older revision may take one until it is replaced.
     """
-    is_fresh = cohort.job.model.is_mixed or is_current(cohort.job, container)
-    return (
-        is_fresh
-        and is_apart(turn, cohort, copy, container)
-        and has_room(turn, container, len(cohort.recorded))
-    )
+    return is_apart(turn, cohort, copy, container) and has_room(turn, container, len(cohort.recorded))
 
 
 def is_apart(turn: Turn, cohort: Cohort, copy: int, container: Container) -> bool:

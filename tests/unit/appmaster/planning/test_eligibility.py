@@ -1,8 +1,9 @@
-"""Which of several free containers a copy gets."""
+"""Which free container a copy gets."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -64,3 +65,40 @@ def test_the_better_of_two_containers_is_chosen(
         found = free_for(turn, turn.cohorts(view.jobs["job"], PROCESSOR) or (), slot)
         assert found is not None
         assert found.id == chosen
+
+
+OTHER = ProcessorId("job", "main", 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "change", "is_idle"),
+    [
+        pytest.param(SlotId(OTHER, 1), {}, True, id="the copy has a container"),
+        pytest.param(SlotId(OTHER, 2), {}, True, id="there is no such copy any more"),
+        pytest.param(SlotId(ProcessorId("job", "main", 2), 0), {}, True, id="nor such a processor"),
+        pytest.param(SlotId(ProcessorId("gone", "main", 0), 0), {}, True, id="nor such a job"),
+        pytest.param(SlotId(OTHER, 1), {"placed": {}}, False, id="the copy has none"),
+        pytest.param(SlotId(OTHER, 1), {"moving": {1: "c8"}}, False, id="the copy moves"),
+        pytest.param(SlotId(OTHER, 1), None, False, id="it is not known: a record is being written"),
+    ],
+)
+def test_a_container_that_was_requested_for_another_slot_is_free_once_that_does_not_need_it(
+    asked: SlotId, change: dict[str, Any] | None, is_idle: bool
+) -> None:
+    cluster = deployed(tasks=2, containers=2, hosts=("h1", "h2", "h3", "h4", "h5"))
+    view = cluster.view
+    (task,) = view.jobs["job"].model.processors[OTHER].tasks
+    used = {each.host for each in view.containers.values()}
+    host = next(each for each in cluster.hosts if each not in used)
+    free = Container("c9", "s_c9", Presence.LIVE, view.now_ms, host=host, incarnation=90, pid=9, slot=asked)
+    recorded = view.records[task]
+    record = replace(recorded.record, **(change or {}))
+    view = replace(
+        view,
+        containers={**view.containers, free.id: free},
+        records={**view.records, task: replace(recorded, record=record)},
+        writing={} if change is not None else {task: ""},
+    )
+    turn = Turn(view)
+    found = free_for(turn, turn.cohorts(view.jobs["job"], PROCESSOR) or (), SlotId(PROCESSOR, 1))
+    assert found == (free if is_idle else None)
