@@ -234,13 +234,6 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     "how many of the last transactions are looked up is no rule": [
         (_SETTLING, "_FEW: Final = 20", ("_FEW: Final = 19", "_FEW: Final = 21")),
     ],
-    "what has no answer is below every end": [
-        (
-            _SETTLING,
-            "behind = [place for place, end in ends.items() if stable.get(place, -1) < end]",
-            ("behind = [place for place, end in ends.items() if stable.get(place, - 2) < end]",),
-        ),
-    ],
     "its own marker is behind the end of what is waited for": [
         (_SETTLING, "if stable < target:", ("if stable <= target:",)),
     ],

@@ -330,7 +330,7 @@ class TransactionSettlement:
         deadline, pause = self._now() + seconds, _FIRST_PAUSE_SECONDS
         while True:
             stable = self.job.broker.stable_ends(ends) if ends else {}
-            behind = [place for place, end in ends.items() if stable.get(place, -1) < end]
+            behind = [place for place, end in ends.items() if place not in stable or stable[place] < end]
             if not behind or self._now() > deadline:
                 return behind
             pause = self._pause(pause)
