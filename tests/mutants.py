@@ -43,7 +43,7 @@ AREAS: Final[Mapping[str, tuple[str, ...]]] = {
     "standby/control": ("tests/unit/standby/control", "tests/property/test_control.py"),
     "standby/replica/accepted.py": _KERNEL,
     "standby/replica/identity.py": _KERNEL,
-    "standby/kernel/replica/settling.py": _KERNEL,
+    "standby/kernel/replica/settling.py": (*_KERNEL, "tests/unit/standby/kernel/replica/test_settling.py"),
     "appmaster/planning": (
         "tests/unit/appmaster/planning",
         "tests/scenarios",

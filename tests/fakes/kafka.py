@@ -348,7 +348,10 @@ class MemoryBroker:
     def stable_ends(self, places: Collection[Partition]) -> Mapping[Partition, int]:
         with self._present("reading stable ends"):
             self._answer("stable_ends")
-            return {each: self._kafka.stable_end(each) for each in places}
+            told = [each for each in places if each not in self._kafka.leaderless]
+            if places and not told:
+                raise Transient("reading stable ends: no leader")
+            return {each: self._kafka.stable_end(each) for each in told}
 
     def is_visible(self, place: Partition, offset: int) -> bool:
         with self._present("reading a record"):
