@@ -157,10 +157,14 @@ def judge(phases: Sequence[Phase], run: Run) -> Verdict:
     """
     verdict = Verdict()
     repeats: list[tuple[Phase, Outcome]] = []
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="beside") as pool:
+    pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="beside")
+    try:
         beside = {each.name: pool.submit(run, each) for each in phases if each.is_beside}
         ahead = {each.name: run(each) for each in phases if not each.is_beside}
         found = {**ahead, **{name: future.result() for name, future in beside.items()}}
+    finally:
+        # Whoever interrupts the run does not want the phases that have not begun.
+        pool.shutdown(cancel_futures=True)
     for phase in phases:
         outcome = found[phase.name]
         verdict.outcomes.append((phase.name, outcome))

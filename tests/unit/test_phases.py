@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 
 import pytest
 
+from tests import phases
 from tests.patience import PATIENCE_SECONDS
 from tests.phases import (
     ALL,
@@ -79,6 +81,32 @@ def test_phases_without_servers_run_one_after_the_other_beside_those_on_servers(
         ("more", 4),
         ("servers", 7),
     ]
+
+
+def test_an_interrupt_begins_no_other_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    fast_runs, is_shut = Event(), Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            is_shut.set()
+            super().shutdown(wait)
+
+    def run(phase: Phase) -> Outcome:
+        begun.append(phase.name)
+        if phase.is_beside:
+            fast_runs.set()
+            assert is_shut.wait(PATIENCE_SECONDS)
+            return PASSED
+        assert fast_runs.wait(PATIENCE_SECONDS)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(phases, "ThreadPoolExecutor", Pool)
+    fast, more = (replace(FAST, name=name, is_beside=True) for name in ("fast", "more"))
+    with pytest.raises(KeyboardInterrupt):
+        judge((fast, more, SERVERS), run)
+    assert sorted(begun) == ["fast", "servers"]
 
 
 def test_what_fails_in_a_phase_beside_others_is_reported() -> None:
