@@ -8,16 +8,17 @@ import threading
 import uuid
 
 import pytest
+from confluent_kafka.cimpl import NewTopic
 
-from appmaster.adapters.kafka import Topics
 from appmaster.adapters.kafka_release import feature_level, inspect_brokers
 from embedded.jars.cache import open_cache
+from tests.topics import make_topics
 
 
 def test_release_and_topics_of_the_embedded_broker(kafka_bootstrap: str) -> None:
     settings = {"bootstrap.servers": kafka_bootstrap}
     topic = f"out-{uuid.uuid4().hex}"
-    Topics(settings).create(topic, 2, 1, {"unclean.leader.election.enable": "true"})
+    make_topics(kafka_bootstrap, [NewTopic(topic, 2, 1, config={"unclean.leader.election.enable": "true"})])
     found = inspect_brokers(settings, (topic, "there-is-none"))
     jar = next(
         each.name for each in open_cache().classpath("kafka") if each.name.startswith("kafka-server-common")
