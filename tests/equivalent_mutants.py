@@ -244,6 +244,9 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     "its own marker is behind the end of what is waited for": [
         (_SETTLING, "if stable < target:", ("if stable <= target:",)),
     ],
+    "there is only one": [
+        ("appmaster/planning/rules/deploy.py", "cohort = cohorts[0]", ("cohort = cohorts[ -1]",))
+    ],
     "the tasks of a processor belong to one job": [
         (_ELIGIBILITY, "job = cohorts[0].job", ("job = cohorts[ -1].job",)),
     ],

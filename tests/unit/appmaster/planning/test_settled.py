@@ -1,0 +1,160 @@
+"""When the planner leaves a processor alone until something happens: when it needs nothing and waits for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from appmaster.planning.placement.turn import Turn
+from appmaster.planning.rules.deploy import is_settled
+from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Loss, Reason
+from appmaster.planning.state.view import (
+    ClusterView,
+    Container,
+    ContainerRequest,
+    Handover,
+    LostActive,
+    Presence,
+    RequestKind,
+    RequestState,
+)
+from standby.shared.model import InputFailures, Phase, ProcessorId, Role, SlotId, TaskId
+from tests.fakes.yarn import deployed
+
+FIRST, SECOND = (TaskId("job", "main", each) for each in range(2))
+PROCESSOR = ProcessorId("job", "main", 0)
+
+Change = Callable[[ClusterView], ClusterView]
+
+
+def settled(view: ClusterView) -> bool:
+    turn, job = Turn(view), view.jobs["job"]
+    cohorts = turn.cohorts(job, PROCESSOR)
+    assert cohorts is not None
+    return is_settled(turn, job, PROCESSOR, cohorts)
+
+
+@pytest.fixture(scope="module")
+def whole() -> ClusterView:
+    """A processor of two tasks, copy 0 of which is active."""
+    return deployed(tasks=2, containers=1, hosts=("h1", "h2", "h3")).view
+
+
+def holder_of(view: ClusterView, copy: int) -> Container:
+    return view.containers[view.records[FIRST].record.placed[copy]]
+
+
+def of_job(**changes: Any) -> Change:
+    return lambda view: replace(view, jobs={"job": replace(view.jobs["job"], **changes)})
+
+
+def parked(view: ClusterView) -> ClusterView:
+    job = view.jobs["job"]
+    processors = {
+        each: replace(found, parked=Reason(FailureReason.POISON))
+        for each, found in job.model.processors.items()
+    }
+    return of_job(model=replace(job.model, processors=processors))(view)
+
+
+def of_records(*tasks: TaskId, **changes: Any) -> Change:
+    def change(view: ClusterView) -> ClusterView:
+        records = dict(view.records)
+        for each in tasks:
+            records[each] = replace(records[each], record=replace(records[each].record, **changes))
+        return replace(view, records=records)
+
+    return change
+
+
+def placed(more: Mapping[int, str], *, without: int | None = None) -> Change:
+    def change(view: ClusterView) -> ClusterView:
+        before = view.records[FIRST].record.placed
+        now = {each: found for each, found in before.items() if each != without} | dict(more)
+        return of_records(FIRST, SECOND, placed=now)(view)
+
+    return change
+
+
+def of_holder(copy: int, **changes: Any) -> Change:
+    def change(view: ClusterView) -> ClusterView:
+        holder = replace(holder_of(view, copy), **changes)
+        return replace(view, containers={**view.containers, holder.id: holder})
+
+    return change
+
+
+def of_status(copy: int, task: TaskId, **changes: Any) -> Change:
+    def change(view: ClusterView) -> ClusterView:
+        statuses = dict(holder_of(view, copy).statuses)
+        (replica,) = (each for each in statuses if each.task == task)
+        statuses[replica] = replace(statuses[replica], **changes)
+        return of_holder(copy, statuses=statuses)(view)
+
+    return change
+
+
+def without_status(view: ClusterView) -> ClusterView:
+    statuses: Mapping[Any, Any] = holder_of(view, 1).statuses
+    return of_holder(1, statuses={each: found for each, found in statuses.items() if each.task != SECOND})(
+        view
+    )
+
+
+def without_container(view: ClusterView) -> ClusterView:
+    gone = holder_of(view, 1).id
+    return replace(view, containers={each: found for each, found in view.containers.items() if each != gone})
+
+
+def requested(slot: Any) -> Change:
+    request = ContainerRequest(1, slot, "h3", RequestKind.NAMED, RequestState.WAITING, 0)
+    return lambda view: replace(view, requests={1: request})
+
+
+UNSETTLED: Mapping[str, Change] = {
+    "the job is over soon": of_job(is_wanted=False),
+    "its tasks are placed apart": of_records(SECOND, placed={0: "c1"}),
+    "a hand-over is prepared": lambda view: replace(
+        view, handovers={PROCESSOR: Handover(1, "c2", 0, Reason(HandoverMotive.UPGRADE))}
+    ),
+    "an active was lost": lambda view: replace(
+        view, lost_actives={PROCESSOR: LostActive("c1", Loss.SILENT, 0)}
+    ),
+    "a copy moves": of_records(FIRST, SECOND, moving={1: "c9"}),
+    "a standby is displaced": of_records(FIRST, SECOND, displaced=1),
+    "a copy is not placed": placed({}, without=1),
+    "a copy is placed that there should not be": placed({2: "c9"}),
+    "a container is requested for it": requested(SlotId(PROCESSOR, 1)),
+    "its container is gone": without_container,
+    "its container is suspected": of_holder(1, presence=Presence.SUSPECT),
+    "a replica there has ended": of_holder(1, has_ended=True),
+    "an assignment is not applied": of_holder(1, sent=9, applied=8),
+    "a container has an older revision": of_holder(1, revisions={"job": 0}),
+    "a host is drained": lambda view: replace(view, drained={holder_of(view, 0).host: "by hand"}),
+    "a task is not reported": without_status,
+    "the active is a standby yet": of_status(0, SECOND, role=Role.STANDBY, phase=Phase.TAILING),
+    "the active is not active yet": of_status(0, SECOND, phase=Phase.CLAIMING),
+    "the standby is active still": of_status(1, SECOND, role=Role.ACTIVE, phase=Phase.ACTIVE),
+    "the standby restores": of_status(1, SECOND, phase=Phase.RESTORING),
+    "a task was never claimed": of_records(SECOND, claimed=False),
+    "a copy is not in sync": of_records(SECOND, in_sync=(0,)),
+    "a task's code has failed": of_records(SECOND, failures=InputFailures(7, 1)),
+}
+
+
+@pytest.mark.parametrize("change", UNSETTLED.values(), ids=UNSETTLED.keys())
+def test_a_processor_is_looked_at_as_long_as(whole: ClusterView, change: Change) -> None:
+    assert settled(whole)
+    assert not settled(change(whole))
+
+
+def test_a_parked_processor_waits_for_nothing_but_an_operator(whole: ClusterView) -> None:
+    assert settled(parked(UNSETTLED["a copy is not placed"](whole)))
+    assert not settled(parked(UNSETTLED["the job is over soon"](whole)))
+
+
+def test_a_request_for_another_processor_is_no_reason(whole: ClusterView) -> None:
+    assert settled(requested(SlotId(ProcessorId("job", "main", 1), 1))(whole))
