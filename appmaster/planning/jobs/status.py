@@ -45,9 +45,7 @@ def statuses(turn: Turn) -> Iterator[Action]:
         troubles = present.get(job.name, [])
         found = _found(turn, job, troubles)
         state = found.state
-        is_well = state is JobState.DEPLOYED and all(
-            each.kind is not TroubleKind.FAILING for each in troubles
-        )
+        is_well = state is JobState.DEPLOYED and not _fails(turn, job, troubles)
         traceback = job.last_traceback if job.is_wanted and not is_well else ""
         is_over = state is JobState.FAILED and job.is_over
         reported = (job.state, job.reasons, job.traceback, job.is_reported_over)
@@ -62,6 +60,22 @@ def statuses(turn: Turn) -> Iterator[Action]:
                 is_over,
                 bool(job.fencing_error),
             )
+
+
+def _fails(turn: Turn, job: Job, troubles: list[Trouble]) -> bool:
+    """Return whether the code of a job fails now: it is tried again, or has failed for good and is to be judged.
+
+    A failed replica has no troubles any more, and it is judged once the record of its task has been written.
+    """
+    if any(each.kind is TroubleKind.FAILING for each in troubles):
+        return True
+    # Only a traceback would be forgotten otherwise, so no other job's replicas are searched.
+    return bool(job.last_traceback) and any(
+        status.phase is Phase.FAILED and status.replica.task.job == job.name
+        for container in turn.of_job(job)
+        if container.has_ended
+        for status in container.statuses.values()
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def assert_shown_after_the_end(job: CountingJob, raised: str, container: str) ->
     assert len([each for each in job.events() if each.kind == "leader_elected"]) == 1, job.story()
     status = job.standfast("status", job.name, status=1)
     assert "failed" in status.splitlines()[0]
-    assert all(line in status for line in raised.splitlines())
+    assert [line for line in raised.splitlines() if line not in status] == [], status
     events = job.standfast("events", job.name)
     assert all(line in events for line in raised.splitlines())
     logs = job.standfast("logs", job.name)

@@ -10,6 +10,8 @@ import pytest
 
 from appmaster.api.snapshot import snapshot
 from appmaster.cli.reading.observe import describe, tasks_table
+from appmaster.planning.jobs.status import statuses as job_statuses
+from appmaster.planning.placement.turn import Turn
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import PlannerPolicy
@@ -108,6 +110,22 @@ def test_the_traceback_of_a_failed_job_is_recorded_and_known_to_a_later_leader()
     later.tell(loaded)
     later.run(1_000)
     assert (job_of(later)["status"], job_of(later)["traceback"]) == ("failed", TRACEBACK)
+
+
+def test_the_traceback_of_a_failed_replica_is_kept_while_the_record_of_its_task_is_being_written(
+    cluster: FakeCluster,
+) -> None:
+    """The job fails only after that: a status that was written in between called it well, and forgot why it fails."""
+    status = report(cluster, failures=FAILURES, traceback=TRACEBACK)
+    view, task = cluster.view, status.replica.task
+    container = view.containers[view.records[task].record.placed[0]]
+    statuses = {**container.statuses, status.replica: replace(status, phase=Phase.FAILED, fault=Fault.POISON)}
+    failed = replace(container, statuses=statuses, troubles=(), has_ended=True)
+    view = replace(
+        view, containers={**view.containers, container.id: failed}, writing={task: "the second failure"}
+    )
+    written = [each for each in job_statuses(Turn(view)) if isinstance(each, todo.WriteStatus)]
+    assert [each.traceback for each in written] == [TRACEBACK]
 
 
 def given_up(offset: int, how: LeftOut = LeftOut.SKIPPED) -> GivenUp:
