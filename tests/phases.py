@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 ROOT: Final = Path(__file__).parents[1]
 REPORTS: Final = ROOT / "build" / "tests"
@@ -197,31 +197,26 @@ def run_pytest(phase: Phase, options: Sequence[str] = ()) -> Outcome:
     workers = ["--numprocesses", str(phase.workers), "--dist", "worksteal"] if phase.workers > 1 else []
     # This family tells the file of each case.
     reporting = [f"--junitxml={report}", "-o", "junit_family=xunit1"]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        *phase.folders,
-        "-m",
-        phase.select,
-        *workers,
-        *reporting,
-        *options,
-    ]
-    environment = {**os.environ, **phase.environment}
+    command = [sys.executable, "-m", "pytest", *phase.folders, "-m", phase.select]
+    command += [*workers, *reporting, *options]
     title = f"\n======== {phase.name} ========"
     begin = time.monotonic()
     if phase.is_beside:
         printed = _file(phase, "txt")
         with printed.open("wb") as file:
-            done = subprocess.run(
-                [*_LOW_PRIORITY, *command], cwd=ROOT, env=environment, stdout=file, stderr=file, check=False
-            )
+            done = _run([*_LOW_PRIORITY, *command], phase, file)
         print(f"{title}\n{printed.read_text(encoding='utf-8', errors='replace')}", flush=True)
     else:
         print(title, flush=True)
-        done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
+        done = _run(command, phase)
     return replace(read(report, done.returncode), seconds=time.monotonic() - begin)
+
+
+def _run(
+    command: Sequence[str], phase: Phase, output: IO[bytes] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, **phase.environment}
+    return subprocess.run(command, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False)
 
 
 def _file(phase: Phase, suffix: str) -> Path:
