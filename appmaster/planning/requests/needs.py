@@ -81,7 +81,7 @@ def _of_cohort(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, slot: Sl
         if not is_active:
             return None
         host = record.hosts.get(copy, "")
-        is_met = reservation(turn, cohort, host) is not None
+        is_met = reservation(turn, job, slot, host) is not None
         return Need(slot, job, is_active=True, is_reservation=True, is_met=is_met, preferred=host)
     home = turn.home(cohorts, slot)
     if holder is None:

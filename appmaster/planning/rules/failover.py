@@ -22,6 +22,7 @@ from appmaster.planning.state.actions import (
     MissActive,
     WriteRecords,
 )
+from appmaster.planning.state.job import Job
 from appmaster.planning.state.reasons import DecisionBasis, FailureReason, Loss, NoStandbyReason, Reason
 from appmaster.planning.state.view import (
     Container,
@@ -139,7 +140,7 @@ def fitness(
     sync are ranked by: another cell, the lag, the start, the number. A copy without a report comes last.
     """
     in_sync = is_in_sync(cohort, copy) and cohort.record.placed.get(copy) == container.id
-    load = turn.loads().get(container.id, [0, 0])[0] if in_sync and cohort.job.model.is_mixed else 0
+    load = turn.loads()[container.id][0] if in_sync and cohort.job.model.is_mixed else 0
     lag = start = 0
     for each in cohort.recorded:
         status = container.statuses.get(ReplicaId(each.record.task, copy))
@@ -150,7 +151,7 @@ def fitness(
     leaves = int(bool(turn.view.must_leave(container)) or not turn.view.is_of_cell_that_answers(container))
     # A cell is lost as a whole: the lost active may be the first of its containers whose loss is noticed.
     lost = turn.view.lost_actives.get(cohort.processor)
-    is_beside = lost is not None and lost.cell == container.cell and len(turn.view.cells) > 1
+    is_beside = lost is not None and lost.cell == container.cell
     return (
         leaves if in_sync else 2,
         int(is_beside),
@@ -286,7 +287,7 @@ def start_reserved(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     if active is None or displaced is None:
         return None
     host = record.hosts.get(active, "")
-    reserved = reservation(turn, cohort, host)
+    reserved = reservation(turn, cohort.job, SlotId(cohort.processor, active), host)
     if reserved is None or not has_stopped(turn, cohort, displaced):
         return None
     in_sync = is_in_sync(cohort, displaced)
@@ -331,7 +332,7 @@ def restore_displaced(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     if turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0):
         return None
     host = record.hosts.get(active, "")
-    if reservation(turn, cohort, host) is not None:
+    if reservation(turn, cohort.job, SlotId(cohort.processor, active), host) is not None:
         return None
     return _restored(turn, cohort, displaced, "", f"{host} could not be reserved")
 
@@ -339,28 +340,22 @@ def restore_displaced(turn: Turn, cohort: Cohort) -> WriteRecords | None:
 def _restored(turn: Turn, cohort: Cohort, displaced: int, active_host: str, why: str) -> WriteRecords | None:
     """Return the record without a displaced standby; the active is on ``active_host``, if on any."""
     active = cohort.record.active
+    assert active is not None
 
     def stay(record: TaskRecord) -> TaskRecord:
         hosts = {each: host for each, host in record.hosts.items() if each != active}
-        hosts[displaced] = record.hosts.get(active or 0, "")
+        hosts[displaced] = record.hosts.get(active, "")
         if active_host:
-            hosts[active or 0] = active_host
+            hosts[active] = active_host
         return replace(record, displaced=None, hosts=hosts)
 
     reason = Reason(DecisionBasis.OTHER, f"{why}: copy {displaced} is restored in place")
     return turn.decide(cohort, DecisionKind.RESTORE, reason, stay, copy=displaced)
 
 
-def reservation(turn: Turn, cohort: Cohort, host: str) -> Container | None:
-    """Return the empty container that reserves ``host`` for the cohort's active; None if there is none yet."""
-    found = [
-        each
-        for each in turn.free(cohort.job)
-        if each.host == host
-        and each.id not in cohort.record.placed.values()
-        and not turn.view.is_orphaned(each)
-    ]
-    slot = SlotId(cohort.processor, cohort.record.active or 0)
+def reservation(turn: Turn, job: Job, slot: SlotId, host: str) -> Container | None:
+    """Return the empty container that reserves ``host`` for a slot's active; None if there is none yet."""
+    found = [each for each in turn.free(job) if each.host == host and not turn.view.is_orphaned(each)]
     return min(found, key=lambda each: (each.slot != slot, each.id), default=None)
 
 
@@ -374,5 +369,4 @@ def has_stopped(turn: Turn, cohort: Cohort, displaced: int) -> bool:
     if container is not None:
         return has_closed(turn.view, container, cohort.tasks, displaced)
     # A container that was given back is dead when its port refuses; that YARN was asked to end it is not enough.
-    ending = turn.view.ending.get(name)
-    return ending is None or turn.view.now_ms >= ending.until_ms
+    return name not in turn.view.ending
