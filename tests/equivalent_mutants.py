@@ -16,6 +16,7 @@ _ORIGIN: Final = "standby/replica/store/origin.py"
 _OVERLAY: Final = "standby/replica/store/overlay.py"
 _SCAN: Final = "standby/replica/store/scan.py"
 _ELIGIBILITY: Final = "appmaster/planning/placement/eligibility.py"
+_FAILOVER: Final = "appmaster/planning/rules/failover.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 
 _FOREIGN: Final = (
@@ -246,6 +247,36 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     ],
     "there is only one": [
         ("appmaster/planning/rules/deploy.py", "cohort = cohorts[0]", ("cohort = cohorts[ -1]",))
+    ],
+    "the order of the copies that are compared stays the same": [
+        (_FAILOVER, line.format(before), tuple(line.format(each) for each in after))
+        for line, before, after in (
+            (
+                "load = turn.loads()[container.id][0] if in_sync and cohort.job.model.is_mixed else {}",
+                "0",
+                ("-1", "1"),
+            ),
+            ("lag = start = {}", "0", ("-1",)),
+            ("leaves if in_sync else {},", "2", ("3",)),
+            ("start if in_sync else {},", "0", ("-1", "1")),
+        )
+    ],
+    "no lag comes near it": [
+        (
+            _FAILOVER,
+            "lag += records if records is not None else 1 << 40",
+            tuple(
+                f"lag += records if records is not None else {each}"
+                for each in ("2 << 40", "1 << 39", "1 << 41")
+            ),
+        ),
+    ],
+    "the leader's clock is past its first millisecond": [
+        (_FAILOVER, line, tuple(line.replace(", 0)", f", {each})") for each in (-1, 1)))
+        for line in (
+            "if view.now_ms < view.no_displacing.get(cohort.processor, 0):",
+            "if turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0):",
+        )
     ],
     "the tasks of a processor belong to one job": [
         (_ELIGIBILITY, "job = cohorts[0].job", ("job = cohorts[ -1].job",)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from appmaster.planning.placement.turn import Turn
-from appmaster.planning.rules.failover import promote
+from appmaster.planning.rules.failover import promote, slowness
 from appmaster.planning.state.reasons import Loss
 from appmaster.planning.state.view import LostActive
 from standby.shared.model import ProcessorId
@@ -26,6 +26,7 @@ class Candidate:
     actives: int = 0
     start_ms: int | None = 100
     lag: int | None = 0
+    is_warm: bool = True
 
 
 BEHIND = Candidate(in_sync=False)
@@ -40,6 +41,7 @@ CANDIDATES = {
     "start of one class": (Candidate(start_ms=999), Candidate(start_ms=500, lag=1)),
     "start that is known": (Candidate(start_ms=10**9, lag=9), Candidate(start_ms=None)),
     "smallest lag": (Candidate(), Candidate(lag=1)),
+    "smallest lag, cold or not": (Candidate(is_warm=False), Candidate(lag=1)),
     "lag that is known": (Candidate(lag=10**9), Candidate(lag=None)),
     "behind, in another cell": (replace(BEHIND, lag=10**6), replace(BEHIND, is_beside=True)),
     "behind, smallest lag": (
@@ -67,7 +69,11 @@ def chosen(*candidates: Candidate) -> int:
         ((replica, status),) = container.statuses.items()
         told = replace(status, applied=0, end=each.lag, start_ms=each.start_ms)
         containers[container.id] = replace(
-            container, cell=cell, attempt=view.cells[cell].attempt, statuses={replica: told}
+            container,
+            cell=cell,
+            attempt=view.cells[cell].attempt,
+            statuses={replica: told},
+            is_warm=each.is_warm,
         )
         loads[container.id] = each.actives
         in_sync += [copy] if each.in_sync else []
@@ -99,3 +105,7 @@ def test_best_copy_is_promoted_by_what_comes_first_in_which_they_differ(
     assert chosen(better, worse) == 1
     assert chosen(worse, better) == 2
     assert chosen(better, better) == 1, "the lower number, of those that are alike"
+
+
+def test_starts_of_half_a_minute_and_more_are_of_one_class_that_is_quicker_than_an_unknown_one() -> None:
+    assert slowness(31_999) < slowness(32_000) == slowness(10**9) < slowness(None)

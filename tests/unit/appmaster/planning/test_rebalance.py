@@ -10,11 +10,14 @@ import pytest
 
 from appmaster.planning.jobs.spreading import spread_of
 from appmaster.planning.placement.spread import Stand, next_steps
+from appmaster.planning.placement.turn import Turn
 from appmaster.planning.plan import plan
+from appmaster.planning.rules.deploy import writes
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.job import PlannerPolicy
+from appmaster.planning.state.model import JobModel, Processor
 from appmaster.planning.state.reasons import HandoverMotive
-from appmaster.planning.state.view import Operation
+from appmaster.planning.state.view import Operation, Rebalancing
 from standby.shared.model import ProcessorId
 from tests.fakes.yarn import FakeCluster
 from tests.scenarios.flights import until
@@ -327,3 +330,11 @@ def test_a_command_ends_when_its_hand_overs_are_used_up() -> None:
     cluster.run(60_000)
     assert per_host(cluster) == [0, 1, 2]
     assert not moves(cluster), "the key says manual, and the command is over"
+
+
+def test_job_that_is_spread_evenly_keeps_no_other_from_being_checked() -> None:
+    view = evenly_spread().view
+    model = JobModel("other", {ProcessorId("other", "main", 0): Processor((), (0,))})
+    jobs = {**view.jobs, "other": replace(view.jobs["job"], name="other", model=model)}
+    view = replace(view, jobs=jobs, rebalancing=dict.fromkeys(jobs, Rebalancing(is_asked=True)))
+    assert list(writes(Turn(view))) == [todo.RestRebalancing(each) for each in ("job", "other")]

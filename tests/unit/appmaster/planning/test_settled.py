@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from appmaster.planning.placement.turn import Turn
-from appmaster.planning.rules.deploy import is_settled
+from appmaster.planning.rules.deploy import is_settled, writes
+from appmaster.planning.state.actions import Settle
 from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Loss, Reason
 from appmaster.planning.state.view import (
     ClusterView,
@@ -158,3 +159,10 @@ def test_a_parked_processor_waits_for_nothing_but_an_operator(whole: ClusterView
 
 def test_a_request_for_another_processor_is_no_reason(whole: ClusterView) -> None:
     assert settled(requested(SlotId(ProcessorId("job", "main", 1), 1))(whole))
+
+
+def test_a_processor_whose_record_is_being_written_holds_up_no_other() -> None:
+    view = deployed(tasks=2, containers=2).view
+    first, second = view.jobs["job"].model.processors
+    view = replace(view, unsettled=frozenset((first, second)), writing={FIRST: "1-9"})
+    assert list(writes(Turn(view))) == [Settle((second,))]

@@ -11,6 +11,7 @@ from appmaster.driver import Driver
 from appmaster.planning.fold.apply import apply
 from appmaster.planning.placement.eligibility import is_clear
 from appmaster.planning.placement.turn import Cohort, Turn
+from appmaster.planning.rules.failover import missed
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
@@ -21,6 +22,7 @@ from appmaster.planning.state.view import (
     Container,
     ContainerRequest,
     EndingContainer,
+    LostActive,
     Presence,
     RequestKind,
     RequestState,
@@ -112,7 +114,7 @@ def test_copy_on_the_host_of_one_that_is_gone_is_alone_there_for_the_next_leader
 @pytest.mark.parametrize("restarts", [False, True], ids=["promote", "restart"])
 def test_lost_active_that_is_placed_nowhere_is_missed_unless_it_was_stopped(restarts: bool) -> None:
     """Another copy was placed on its host; or an only copy is about to be started again."""
-    for standbys, missed in ((2, {Loss.GONE_BEFORE_TAKEOVER}), (0, set[Loss]())):
+    for standbys, losses in ((2, {Loss.GONE_BEFORE_TAKEOVER}), (0, set[Loss]())):
         cluster = FakeCluster(
             tasks=1, containers=1, standbys=standbys, policy=PlannerPolicy(restarts=restarts)
         )
@@ -123,9 +125,33 @@ def test_lost_active_that_is_placed_nowhere_is_missed_unless_it_was_stopped(rest
             cluster.versions[task] = replace(each, record=replace(each.record, placed=placed))
         cluster.elect(2)
         cluster.turn()
-        assert {each.loss for each in cluster.view.lost_actives.values()} == missed
+        assert {each.loss for each in cluster.view.lost_actives.values()} == losses
         cluster.settle(30_000)
         assert not cluster.view.lost_actives
+
+
+def test_each_processor_whose_active_is_gone_is_missed_once() -> None:
+    """One that is known as lost, or a part of it that is not lost, ends the search for no other."""
+    view = deployed(tasks=8, containers=4, hosts=("h1", "h2", "h3", "h4")).view
+    job = view.jobs["job"]
+    known, half, whole, held = job.model.processors
+    records = dict(view.records)
+    gone = {known: ("c91", "c91"), half: ("", "c92"), whole: ("c93", "c94")}
+    for processor, containers in gone.items():
+        for task, container in zip(job.model.processors[processor].tasks, containers, strict=True):
+            record = records[task].record
+            placed = {**record.placed, 0: container or record.placed[0]}
+            records[task] = replace(records[task], record=replace(record, placed=placed))
+    view = replace(
+        view,
+        records=records,
+        unsettled=frozenset((known, half, whole, held)),
+        lost_actives={known: LostActive("c91", Loss.SILENT, 0)},
+    )
+    assert list(missed(Turn(view))) == [
+        todo.MissActive(each, LostActive(container, Loss.GONE_BEFORE_TAKEOVER, view.now_ms))
+        for each, container in ((half, "c92"), (whole, "c93"))
+    ]
 
 
 def test_no_copy_goes_to_a_host_where_another_may_be_of_which_only_the_container_is_known() -> None:

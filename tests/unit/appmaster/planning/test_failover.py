@@ -1,0 +1,298 @@
+"""The single steps of a failover: what each of them waits for, and what it records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from appmaster.planning.placement.turn import Cohort, Turn
+from appmaster.planning.rules.failover import (
+    displace,
+    has_stopped,
+    is_stuck,
+    poison,
+    promote,
+    promote_another,
+    reservation,
+    restore_displaced,
+    start_reserved,
+)
+from appmaster.planning.state.actions import WriteRecords
+from appmaster.planning.state.job import PlannerPolicy
+from appmaster.planning.state.reasons import Loss, NoStandbyReason
+from appmaster.planning.state.view import (
+    Cell,
+    CellState,
+    ClusterView,
+    Container,
+    ContainerRequest,
+    EndingContainer,
+    LostActive,
+    Presence,
+    ReplicaProgress,
+    RequestKind,
+    RequestState,
+)
+from standby.shared.model import InputFailures, ProcessorId, ReplicaId, SlotId, TaskRecord
+from tests.fakes.yarn import deployed
+from tests.unit.appmaster.planning.test_settled import (
+    FIRST,
+    PROCESSOR,
+    SECOND,
+    Change,
+    of_holder,
+    of_job,
+    of_records,
+    placed,
+)
+
+SLOT, ANOTHER = SlotId(PROCESSOR, 0), SlotId(ProcessorId("job", "main", 1), 0)
+
+#: How long ago the standbys came into step, and the active was lost.
+WAITED_MS = 5_000
+
+
+@pytest.fixture(scope="module")
+def whole() -> ClusterView:
+    """A processor of two tasks: copy 0 is active on h1; copies 1 and 2, on h2 and h3, could take over for a while."""
+    view = deployed(tasks=2, containers=1, standbys=2, hosts=("h1", "h2", "h3", "h4")).view
+    for copy in (1, 2):
+        progress = ReplicaProgress(True, 0, (), view.now_ms - WAITED_MS)
+        standing = {ReplicaId(task, copy): progress for task in (FIRST, SECOND)}
+        view = of_holder(copy, standing=standing)(view)
+    return view
+
+
+def seen(view: ClusterView, *changes: Change) -> tuple[Turn, Cohort]:
+    """Return a turn over the changed view, and the processor's tasks in it."""
+    for change in changes:
+        view = change(view)
+    turn = Turn(view)
+    (cohort,) = turn.cohorts(view.jobs["job"], PROCESSOR) or ()
+    return turn, cohort
+
+
+def recorded(decision: WriteRecords | None) -> TaskRecord:
+    """Return the record of the first task as it is decided."""
+    assert decision is not None
+    return decision.changes[0].record
+
+
+def policy(**keys: int | bool) -> Change:
+    return of_job(policy=PlannerPolicy(**keys))  # type: ignore[arg-type]
+
+
+def free(name: str, host: str, slot: SlotId | None = SLOT, cell: int = 1) -> Change:
+    """Add an empty container."""
+
+    def change(view: ClusterView) -> ClusterView:
+        each = Container(
+            name, f"s_{name}", Presence.LIVE, view.now_ms, cell, host=host, incarnation=9, slot=slot
+        )
+        return replace(view, containers={**view.containers, name: each})
+
+    return change
+
+
+def unchanged(view: ClusterView) -> ClusterView:
+    return view
+
+
+@pytest.mark.parametrize(
+    ("counted", "crashed", "fails_on_error", "is_poison"),
+    [
+        pytest.param(2, None, True, False, id="it may be tried again"),
+        pytest.param(3, None, True, True, id="it failed as often as it may"),
+        pytest.param(4, None, True, True, id="or more often"),
+        pytest.param(None, 3, True, True, id="its process ended as often"),
+        pytest.param(3, 1, True, False, id="what is not recorded yet is newer"),
+        pytest.param(4, None, False, False, id="the job does not fail on errors"),
+    ],
+)
+def test_tasks_are_poison_once_one_of_them_has_failed_too_often_at_one_offset(
+    whole: ClusterView, counted: int | None, crashed: int | None, fails_on_error: bool, is_poison: bool
+) -> None:
+    turn, cohort = seen(
+        whole,
+        policy(error_attempts=3, fails_on_error=fails_on_error),
+        of_records(SECOND, failures=InputFailures(7, counted) if counted else None),
+        lambda view: replace(view, crashes={SECOND: InputFailures(9, crashed)} if crashed else {}),
+    )
+    assert bool(poison(cohort, turn)) is is_poison
+
+
+@pytest.mark.parametrize(
+    ("in_sync", "why", "without"),
+    [
+        ((0, 1, 2), "copy 0 is lost; copy 1 is in sync", None),
+        (
+            (0,),
+            "copy 0 is lost; copy 1 is not in sync, but the least behind of those that live",
+            NoStandbyReason.RESTORING,
+        ),
+    ],
+)
+def test_a_promotion_tells_whether_the_copy_was_in_sync(
+    whole: ClusterView, in_sync: tuple[int, ...], why: str, without: NoStandbyReason | None
+) -> None:
+    promotion = promote(*seen(whole, of_records(FIRST, SECOND, in_sync=in_sync)))
+    assert promotion is not None
+    assert promotion.reason.detail == why
+    assert (promotion.facts.without and promotion.facts.without.kind) is without
+
+
+def test_a_copy_that_is_promoted_while_it_moves_is_placed_where_it_moves_under_one_new_epoch(
+    whole: ClusterView,
+) -> None:
+    """It is placed and made active by one decision, and each change of active raises the epoch once."""
+    turn, cohort = seen(
+        whole,
+        free("c9", "h4"),
+        of_records(FIRST, SECOND, moving={1: "c9"}),
+        lambda view: replace(view, containers={"c9": view.containers["c9"]}),
+    )
+    record = recorded(promote(turn, cohort))
+    assert (record.active, record.epoch, record.placed[1], record.hosts[1]) == (1, 2, "c9", "h4")
+    assert not record.moving
+
+
+@pytest.mark.parametrize("decide", [promote, promote_another])
+def test_a_promoted_copy_counts_as_active_and_as_no_other_copy(
+    whole: ClusterView, decide: Callable[[Turn, Cohort], WriteRecords | None]
+) -> None:
+    """Or the failovers of one turn would all choose the container that had the fewest actives before them."""
+    turn, cohort = seen(whole, policy(progress_timeout_ms=WAITED_MS - 1))
+    promoted = recorded(decide(turn, cohort))
+    assert turn.loads()[promoted.placed[1]] == [2, 2]
+
+
+def stands(for_ms: int, *, epoch: int = 1, can_take_over: bool = False) -> Change:
+    """Have the active of the second task stand still for so long, as its container has reported."""
+
+    def change(view: ClusterView) -> ClusterView:
+        progress = ReplicaProgress(can_take_over, epoch, (), view.now_ms - for_ms)
+        return of_holder(0, standing={ReplicaId(SECOND, 0): progress})(view)
+
+    return change
+
+
+STUCK = stands(WAITED_MS + 1)
+
+STANDING: Mapping[str, tuple[bool, tuple[Change, ...]]] = {
+    "longer than it may": (True, (STUCK,)),
+    "as long as it may": (False, (stands(WAITED_MS),)),
+    "under another epoch": (False, (stands(WAITED_MS + 1, epoch=0),)),
+    "in step": (False, (stands(WAITED_MS + 1, can_take_over=True),)),
+    "in a suspected container": (False, (STUCK, of_holder(0, presence=Presence.SUSPECT))),
+    "in a container that is gone": (False, (STUCK, placed({0: "gone"}))),
+    "no copy is active": (False, (STUCK, of_records(FIRST, SECOND, active=None))),
+}
+
+
+@pytest.mark.parametrize(("is_so", "changes"), STANDING.values(), ids=STANDING)
+def test_an_active_is_stuck_if_a_task_of_it_stands_still(
+    whole: ClusterView, is_so: bool, changes: tuple[Change, ...]
+) -> None:
+    assert is_stuck(*seen(whole, policy(progress_timeout_ms=WAITED_MS), *changes)) is is_so
+
+
+@pytest.mark.parametrize(("timeout_ms", "is_due"), [(WAITED_MS, False), (WAITED_MS - 1, True)])
+def test_a_copy_replaces_a_stuck_active_once_it_could_take_over_for_longer_than_the_timeout(
+    whole: ClusterView, timeout_ms: int, is_due: bool
+) -> None:
+    assert bool(promote_another(*seen(whole, policy(progress_timeout_ms=timeout_ms)))) is is_due
+
+
+# ---- policy restart ----
+
+
+def requested(slot: SlotId, state: RequestState) -> Change:
+    request = ContainerRequest(1, slot, "h1", RequestKind.NAMED, state, 0)
+    return lambda view: replace(view, requests={1: request})
+
+
+def no_displacing(for_ms: int) -> Change:
+    """A standby was displaced in vain; no other is displaced for a while."""
+    return lambda view: replace(view, no_displacing={PROCESSOR: view.now_ms + for_ms})
+
+
+def lost(view: ClusterView) -> ClusterView:
+    """The active was lost as long ago as its own host may take."""
+    missed = LostActive(view.records[FIRST].record.placed[0], Loss.SILENT, view.now_ms - WAITED_MS)
+    return policy(restarts=True, samehost_timeout_ms=WAITED_MS)(
+        replace(view, lost_actives={PROCESSOR: missed})
+    )
+
+
+DISPLACING: Mapping[str, tuple[bool, Change]] = {
+    "its own host was not available in time": (True, unchanged),
+    "a standby was displaced in vain a while ago": (True, no_displacing(0)),
+    "a standby was displaced in vain just now": (False, no_displacing(1)),
+    "its own host is granted": (False, requested(SLOT, RequestState.GRANTED)),
+    "its own host is not granted": (True, requested(SLOT, RequestState.WAITING)),
+    "a host is granted to another": (True, requested(ANOTHER, RequestState.GRANTED)),
+    "a container has come for it": (False, free("c9", "h1")),
+    "a container has come for another": (True, free("c9", "h1", ANOTHER)),
+}
+
+
+@pytest.mark.parametrize(("is_due", "change"), DISPLACING.values(), ids=DISPLACING)
+def test_when_a_standby_is_displaced(whole: ClusterView, is_due: bool, change: Change) -> None:
+    assert bool(displace(*seen(whole, lost, change))) is is_due
+
+
+def test_the_active_gets_the_host_of_the_displaced_standby_and_no_other_copy_loses_its_own(
+    whole: ClusterView,
+) -> None:
+    record = recorded(displace(*seen(whole, lost)))
+    assert (record.displaced, record.hosts) == (1, {0: "h2", 2: "h3"})
+
+
+@pytest.mark.parametrize(
+    ("in_sync", "without"),
+    [((0, 1, 2), None), ((0, 2), NoStandbyReason.RESTORING)],
+    ids=["in sync", "behind"],
+)
+def test_a_start_on_a_reserved_host_tells_whether_the_displaced_standby_was_in_sync(
+    whole: ClusterView, in_sync: tuple[int, ...], without: NoStandbyReason | None
+) -> None:
+    displaced = of_records(FIRST, SECOND, displaced=1, hosts={0: "h2", 2: "h3"}, in_sync=in_sync)
+    start = start_reserved(*seen(whole, lost, displaced, placed({1: "gone"}), free("c9", "h2")))
+    assert start is not None
+    assert (start.facts.without and start.facts.without.kind) is without
+
+
+@pytest.mark.parametrize("decide", [start_reserved, restore_displaced])
+def test_nothing_is_started_or_restored_while_no_standby_is_displaced(
+    whole: ClusterView, decide: Callable[[Turn, Cohort], WriteRecords | None]
+) -> None:
+    assert decide(*seen(whole, policy(restarts=True), free("c9", "h1"))) is None
+
+
+@pytest.mark.parametrize(
+    ("containers", "chosen"),
+    [
+        pytest.param([free("c8", "h4")], "c8", id="on the host"),
+        pytest.param([free("c8", "h1")], None, id="on another host"),
+        pytest.param([free("c8", "h4", cell=2)], None, id="of a lost cell"),
+        pytest.param([free("c8", "h4", ANOTHER), free("c9", "h4")], "c9", id="requested for it, before all"),
+        pytest.param([free("c9", "h4"), free("c8", "h4")], "c8", id="by name"),
+    ],
+)
+def test_an_empty_container_reserves_its_host(
+    whole: ClusterView, containers: list[Change], chosen: str | None
+) -> None:
+    gone = Cell(2, "", (), CellState.LOST, 0)
+    turn, cohort = seen(whole, *containers, lambda view: replace(view, cells={2: gone}))
+    found = reservation(turn, cohort.job, SLOT, "h4")
+    assert (found and found.id) == chosen
+
+
+@pytest.mark.parametrize("ending", [{}, {"gone": EndingContainer(9, 0, 1_000_000)}], ids=["dead", "ending"])
+def test_a_standby_whose_container_was_given_back_has_stopped_once_that_is_dead(
+    whole: ClusterView, ending: dict[str, EndingContainer]
+) -> None:
+    turn, cohort = seen(whole, placed({1: "gone"}), lambda view: replace(view, ending=ending))
+    assert has_stopped(turn, cohort, 1) is not bool(ending)
