@@ -189,13 +189,8 @@ def _silent(node: ast.AST) -> Iterator[ast.expr]:
         yield node.annotation
         if isinstance(node.annotation, ast.Name) and node.annotation.id == "TypeAlias" and node.value:
             yield node.value
-    elif (
-        isinstance(node, ast.Assign)
-        and isinstance(node.value, ast.BinOp)
-        and isinstance(node.value.op, ast.BitOr)
-    ):
-        # An alias of several types.
-        if all(isinstance(each, ast.Name) and each.id[:1].isupper() for each in node.targets):
+    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp | ast.Subscript):
+        if all(isinstance(each, ast.Name) and _is_of_a_type(each.id) for each in node.targets):
             yield node.value
     elif isinstance(node, ast.keyword) and node.arg == "strict":
         yield node.value
@@ -205,6 +200,11 @@ def _silent(node: ast.AST) -> Iterator[ast.expr]:
         yield from node.decorator_list
         if isinstance(node, ast.FunctionDef) and node.returns:
             yield node.returns
+
+
+def _is_of_a_type(name: str) -> bool:
+    """Return whether an assigned name is that of a type: a constant is all in capitals."""
+    return name[:1].isupper() and not name.isupper()
 
 
 def modules(chosen: Sequence[str]) -> dict[str, tuple[str, ...]]:

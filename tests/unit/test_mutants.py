@@ -93,10 +93,13 @@ def test_annotations_aliases_and_decorators_are_left_as_they_are() -> None:
         "    b: int | None = zip(1 | 2, strict=True)",
         "Kind: TypeAlias = A | B",
         "Event = A | B",
+        "Decide = Callable[[A], B | None]",
+        "FLAGS = 1 | 2",
     ]
     source = "\n".join(lines)
     silent = sorted(lines[line - 1][begin:end] for (line, begin), (_, end) in never_noticed(source))
-    assert silent == ["A | B", "A | B", "True", "TypeAlias", "d(1)", "int | None", "int | None", "int | str"]
+    aliases = ["A | B", "A | B", "Callable[[A], B | None]"]
+    assert silent == [*aliases, "True", "TypeAlias", "d(1)", "int | None", "int | None", "int | str"]
 
 
 def test_a_module_has_the_tests_of_its_area() -> None:
