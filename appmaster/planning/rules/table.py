@@ -62,8 +62,6 @@ class RuleStage:
     rules: tuple[Rule, ...]
     is_last: bool = False
     """Whether no later stage is tried for a processor for which this stage's ``when`` holds."""
-    is_of_processor: bool = False
-    """Whether its rules are about a processor as a whole, and are tried once."""
 
 
 def _alone(decide: Callable[[Turn, Cohort], Action | None]) -> Decide:
@@ -72,7 +70,7 @@ def _alone(decide: Callable[[Turn, Cohort], Action | None]) -> Decide:
 
 
 def _together(decide: Callable[[Turn, tuple[Cohort, ...]], Action | None]) -> Decide:
-    """Return a decision about a processor as one that is given one of its cohorts."""
+    """Return a decision about a processor as one that is given one of its cohorts: it is the same for each of them."""
     return lambda turn, cohorts, _: decide(turn, cohorts)
 
 
@@ -215,7 +213,6 @@ STAGES: Final[tuple[RuleStage, ...]] = (
                 counted=(m.HANDOVERS, m.HANDOVERS_GIVEN_UP),
             ),
         ),
-        is_of_processor=True,
     ),
     RuleStage(
         "slots",
@@ -332,7 +329,6 @@ STAGES: Final[tuple[RuleStage, ...]] = (
                 counted=(m.HANDOVERS_STARTED,),
             ),
         ),
-        is_of_processor=True,
     ),
     RuleStage(
         "spread",
@@ -353,7 +349,6 @@ STAGES: Final[tuple[RuleStage, ...]] = (
                 counted=(m.HANDOVERS_STARTED,),
             ),
         ),
-        is_of_processor=True,
     ),
     RuleStage(
         "reports",
@@ -379,7 +374,7 @@ def first(turn: Turn, cohorts: tuple[Cohort, ...]) -> Action | None:
     """Return the decision of the first rule that decides something about a processor; None if none does."""
     for stage in STAGES:
         is_met = False
-        for cohort in cohorts[:1] if stage.is_of_processor else cohorts:
+        for cohort in cohorts:
             if not stage.when(turn, cohort):
                 continue
             is_met = True
