@@ -271,10 +271,21 @@ def _mutants(source: str) -> Iterator[dict[str, Any]]:
         for occurrence, place in enumerate(places):
             # A star before parameters that have to be named is no product.
             is_star = lines[place[0] - 1].startswith("*,", place[1])
-            if not is_star and not any(first <= tuple(place) < last for first, last in silent):
+            if is_star or any(first <= tuple(place) < last for first, last in silent):
+                continue
+            mutated = mutate_code(source, operator, occurrence)
+            if is_python(mutated):
                 within = statement(tree, place[0])
-                mutated = mutate_code(source, operator, occurrence)
                 yield {**change(source, mutated), "statement": [within.start, within.stop], "result": None}
+
+
+def is_python(source: str) -> bool:
+    """Return whether a source compiles: with ``*`` for ``**`` in a dictionary it does not."""
+    try:
+        compile(source, "", "exec", dont_inherit=True)
+    except SyntaxError:
+        return False
+    return True
 
 
 def _file(module: str) -> Path:

@@ -11,6 +11,7 @@ from tests.mutants import (
     AREAS,
     Mutant,
     change,
+    is_python,
     left_over,
     modules,
     never_noticed,
@@ -107,3 +108,8 @@ def test_a_module_has_the_tests_of_its_area() -> None:
     assert set(AREAS.values()) == set(modules([]).values())
     with pytest.raises(SystemExit, match="no module"):
         modules(["standby/nowhere"])
+
+
+def test_what_does_not_compile_is_no_change() -> None:
+    assert is_python("f = {**a, 1: 2}\n")
+    assert not is_python("f = {*a, 1: 2}\n")
