@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -192,3 +193,27 @@ def test_everything_is_stopped_and_started_again(job: CountingJob, cluster: Loca
     found = [source for each in job.status.containers for source in job.sources_of_state(each.container)]
     # A copy that had to go to the other cell may have come to a host that had none of it.
     assert {task for task, source in found if source == "local"} == {"0", "1"}, found
+
+
+def test_a_job_that_yarn_was_asked_to_end_goes_on_when_it_is_submitted_again(job: CountingJob) -> None:
+    """Ended again like that, it is deleted by the command (`CountingJob.close`), although no leader is there."""
+    whole_in_both_cells(job)
+    run, before = job.run_id, job.epochs
+    end_through_yarn(job)
+    job.produce(0, pairs(0, 6_000))
+    command = job.submit()
+    said, _ = command.communicate(timeout=3 * PATIENCE_SECONDS)
+    assert command.returncode == 0, said
+    whole_in_both_cells(job)
+    job.assert_exact()
+    assert job.run_id == run
+    assert all(after > before[task] for task, after in job.epochs.items())
+    end_through_yarn(job)
+
+
+def end_through_yarn(job: CountingJob) -> None:
+    """End a job's applications as an operator would who knows nothing of standfast's commands."""
+    applications = [each["application"] for each in job.ask("cells", job.name)]
+    yarn = ["yarn", "application", "-kill", *applications]
+    subprocess.run(yarn, env=job.environment, check=True, timeout=PATIENCE_SECONDS, capture_output=True)
+    soon(lambda: not job.cluster.container_processes(), "no container runs")
