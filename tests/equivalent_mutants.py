@@ -17,6 +17,7 @@ _OVERLAY: Final = "standby/replica/store/overlay.py"
 _SCAN: Final = "standby/replica/store/scan.py"
 _ELIGIBILITY: Final = "appmaster/planning/placement/eligibility.py"
 _FAILOVER: Final = "appmaster/planning/rules/failover.py"
+_FOLLOW: Final = "appmaster/planning/rules/follow_reports.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 
 _FOREIGN: Final = (
@@ -277,6 +278,16 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             "if view.now_ms < view.no_displacing.get(cohort.processor, 0):",
             "if turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0):",
         )
+    ],
+    "an epoch is 0 or more": [
+        (_FOLLOW, "seen = ahead.get(record.task, 0)", ("seen = ahead.get(record.task, -1)",)),
+    ],
+    "of one of the tasks, a container has seen an epoch of 1 or more": [
+        (
+            _FOLLOW,
+            "highest = max(ahead.get(task, 0) for task in cohort.tasks)",
+            tuple(f"highest = max(ahead.get(task, {each}) for task in cohort.tasks)" for each in (-1, 1)),
+        ),
     ],
     "the tasks of a processor belong to one job": [
         (_ELIGIBILITY, "job = cohorts[0].job", ("job = cohorts[ -1].job",)),
