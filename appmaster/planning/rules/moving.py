@@ -160,7 +160,7 @@ def _is_crowded_out(turn: Turn, cohorts: tuple[Cohort, ...], slot: SlotId, holde
 
     This happens when tasks have come together: their processor then needs a container on one more host.
     """
-    return len(cohorts) > 1 and turn.home_of(holder.id) == slot and turn.home(cohorts, slot) is None
+    return turn.home_of(holder.id) == slot and turn.home(cohorts, slot) is None
 
 
 def relocation_of(turn: Turn, cohort: Cohort, copy: int) -> Relocation | None:
