@@ -18,6 +18,7 @@ _SCAN: Final = "standby/replica/store/scan.py"
 _ELIGIBILITY: Final = "appmaster/planning/placement/eligibility.py"
 _FAILOVER: Final = "appmaster/planning/rules/failover.py"
 _FOLLOW: Final = "appmaster/planning/rules/follow_reports.py"
+_MOVING: Final = "appmaster/planning/rules/moving.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 
 _FOREIGN: Final = (
@@ -247,7 +248,12 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
         (_SETTLING, "if stable < target:", ("if stable <= target:",)),
     ],
     "there is only one": [
-        ("appmaster/planning/rules/deploy.py", "cohort = cohorts[0]", ("cohort = cohorts[ -1]",))
+        ("appmaster/planning/rules/deploy.py", "cohort = cohorts[0]", ("cohort = cohorts[ -1]",)),
+        (
+            _MOVING,
+            "if others and (len(cohort.copies) > 1 or cohort.copies[0] in others):",
+            ("if others and (len(cohort.copies) > 1 or cohort.copies[ -1] in others):",),
+        ),
     ],
     "the order of the copies that are compared stays the same": [
         (_FAILOVER, line.format(before), tuple(line.format(each) for each in after))

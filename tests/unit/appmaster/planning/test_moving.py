@@ -1,0 +1,307 @@
+"""Copies that move to another container: which do, when they begin, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from appmaster.planning.fold.changes import with_records
+from appmaster.planning.placement.fault_domains import Relocation
+from appmaster.planning.placement.turn import Cohort, Turn
+from appmaster.planning.rules.moving import (
+    begin_move,
+    end_move,
+    hand_over,
+    is_warming,
+    kept_apart,
+    move_reason,
+    relocation_of,
+)
+from appmaster.planning.state.actions import DecisionKind
+from appmaster.planning.state.model import SharedSlotId
+from appmaster.planning.state.reasons import DecisionBasis, HandoverMotive, Reason
+from appmaster.planning.state.view import Cell, CellState, ClusterView, Presence
+from standby.shared.model import NodeOffer, SlotId, TaskId
+from tests.fakes.yarn import deployed
+from tests.unit.appmaster.planning.test_failover import ANOTHER, free, recorded, seen, unchanged
+from tests.unit.appmaster.planning.test_settled import (
+    FIRST,
+    PROCESSOR,
+    SECOND,
+    Change,
+    of_holder,
+    of_job,
+    of_records,
+    placed,
+)
+
+ONE, TWO = (SlotId(PROCESSOR, copy) for copy in (1, 2))
+
+
+@pytest.fixture(scope="module")
+def whole() -> ClusterView:
+    """A processor of two tasks: copy 0 is active in c4 on h1, copies 1 and 2 are in c5 and c6 on h2 and h3."""
+    return deployed(tasks=2, containers=1, standbys=2, hosts=("h1", "h2", "h3", "h4")).view
+
+
+def of_last(view: ClusterView, *changes: Change) -> tuple[Turn, tuple[Cohort, ...], Cohort]:
+    """Return a turn over the changed view, the processor's cohorts, and the last of them."""
+    for change in changes:
+        view = change(view)
+    turn = Turn(view)
+    cohorts = turn.cohorts(view.jobs["job"], PROCESSOR)
+    assert cohorts is not None
+    return turn, cohorts, cohorts[-1]
+
+
+def of_task(task: TaskId, placed: Mapping[int, str], active: int = 0) -> Change:
+    """Place a task's copies differently from those of the other one."""
+
+    def change(view: ClusterView) -> ClusterView:
+        known = view.records[task]
+        return with_records(
+            view, [replace(known, record=replace(known.record, placed=placed, active=active))]
+        )
+
+    return change
+
+
+def of_container(name: str, **changes: object) -> Change:
+    def change(view: ClusterView) -> ClusterView:
+        found = replace(view.containers[name], **changes)  # type: ignore[arg-type]
+        return replace(view, containers={**view.containers, name: found})
+
+    return change
+
+
+def asks_for(*copies: int) -> Change:
+    """Have the model ask for these copies."""
+
+    def change(view: ClusterView) -> ClusterView:
+        model = view.jobs["job"].model
+        processor = replace(model.processors[PROCESSOR], copies=copies)
+        return of_job(model=replace(model, processors={PROCESSOR: processor}))(view)
+
+    return change
+
+
+def of_mixed(host: str, number: int) -> Change:
+    """Add an empty container of a mixed job."""
+    slot = SharedSlotId("job", number)
+    return lambda view: of_container("c9", slot=slot)(free("c9", host)(view))
+
+
+def drained(*hosts: str) -> Change:
+    return lambda view: replace(view, drained=dict.fromkeys(hosts, "by hand"))
+
+
+def cell_lost(view: ClusterView) -> ClusterView:
+    return replace(view, cells={1: Cell(1, "", (), CellState.LOST, 0)})
+
+
+ENDING: Mapping[str, tuple[tuple[int, DecisionBasis] | None, Mapping[int, str], tuple[Change, ...]]] = {
+    "it is filled there": (None, {1: "c9"}, (free("c9", "h4"),)),
+    "its container is gone": ((1, DecisionBasis.OTHER), {1: "c9"}, ()),
+    "its container is to leave": ((1, DecisionBasis.NO_NEED), {1: "c9"}, (free("c9", "h4"), drained("h4"))),
+    "another copy is on its host": ((1, DecisionBasis.NO_NEED), {1: "c9"}, (free("c9", "h3"),)),
+    "the model has no such copy": ((3, DecisionBasis.NO_NEED), {3: "c9"}, (free("c9", "h4"),)),
+    "its container is suspected, and another is gone": (
+        (2, DecisionBasis.OTHER),
+        {1: "c9", 2: "gone"},
+        (free("c9", "h4"), of_container("c9", presence=Presence.SUSPECT)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("then", "moving", "changes"), ENDING.values(), ids=ENDING)
+def test_when_a_move_is_given_up(
+    whole: ClusterView,
+    then: tuple[int, DecisionBasis] | None,
+    moving: Mapping[int, str],
+    changes: tuple[Change, ...],
+) -> None:
+    given_up = end_move(*seen(whole, *changes, of_records(FIRST, SECOND, moving=moving)))
+    assert (given_up and (given_up.copy, given_up.reason.kind)) == then
+
+
+WARMING: Mapping[str, tuple[bool, Change]] = {
+    "it is warm": (True, unchanged),
+    "it is cold as well": (False, of_holder(1, is_warm=False)),
+    "it is gone": (False, placed({1: "gone"})),
+    "its stream broke": (False, of_holder(1, presence=Presence.BROKEN)),
+    "a replica there has ended": (False, of_holder(1, has_ended=True)),
+    "its process is asked to end": (False, of_holder(1, is_leaving=True)),
+    "it ends with its cell": (False, cell_lost),
+}
+
+
+@pytest.mark.parametrize(("is_so", "change"), WARMING.values(), ids=WARMING)
+def test_when_the_old_copy_is_kept_until_the_new_one_is_warm(
+    whole: ClusterView, is_so: bool, change: Change
+) -> None:
+    turn, cohort = seen(whole, free("c9", "h4"), change)
+    assert is_warming(turn, cohort, 1, turn.view.containers["c9"]) is is_so
+
+
+def test_a_copy_that_may_be_open_on_the_other_host_holds_up_no_other(whole: ClusterView) -> None:
+    """Another container there has not told yet what it has open."""
+    turn, cohorts, cohort = of_last(
+        whole,
+        drained("h2", "h3"),
+        free("c7", "h4", ANOTHER),
+        free("c8", "h4", ONE),
+        free("c9", "h5", TWO),
+    )
+    decision = begin_move(turn, cohorts, cohort)
+    assert decision is not None
+    assert (decision.kind, decision.copy, decision.container) == (DecisionKind.MOVE, 2, "c9")
+    assert turn.loads()["c9"] == [0, 2]
+
+
+# ---- tasks that are placed apart ----
+
+
+def parted(view: ClusterView) -> ClusterView:
+    """Have copy 1 of the second task on h4, and that of the first one still on h2."""
+    return of_task(SECOND, {0: "c4", 1: "c9", 2: "c6"})(free("c9", "h4", ONE)(view))
+
+
+def crowded(view: ClusterView) -> ClusterView:
+    """Have copy 0 of the first task and copy 1 of the second one on one host, which can be the home of one copy."""
+    view = of_task(FIRST, {0: "c4"})(free("c9", "h1", ONE)(view))
+    return of_task(SECOND, {1: "c9"}, active=1)(view)
+
+
+MOVING: Mapping[str, tuple[bool, int, tuple[Change, ...]]] = {
+    "it is beside the first task's": (False, 0, (parted,)),
+    "it is not where the first task's is": (True, 1, (parted,)),
+    "it is where no home can be": (True, 1, (crowded,)),
+    "all are together, in a container that takes only one": (
+        False,
+        1,
+        (of_holder(1, offer=NodeOffer(tasks=1)),),
+    ),
+    "the host of a standby is drained": (True, 1, (drained("h2"),)),
+    "that of the active is: a standby takes over first": (False, 0, (drained("h1"),)),
+    "that of the only copy is": (True, 0, (asks_for(0), drained("h1"))),
+}
+
+
+@pytest.mark.parametrize(("is_so", "copy", "changes"), MOVING.values(), ids=MOVING)
+def test_when_a_copy_is_to_move(
+    whole: ClusterView, is_so: bool, copy: int, changes: tuple[Change, ...]
+) -> None:
+    turn, cohorts, cohort = of_last(whole, *changes)
+    holder = turn.holder(cohort, copy)
+    assert holder is not None
+    assert bool(move_reason(turn, cohorts, cohort, copy, holder)) is is_so
+
+
+HOME: Mapping[str, tuple[bool, Change, set[str]]] = {
+    "it is ready": (True, unchanged, set()),
+    "its stream broke": (False, of_container("c5", presence=Presence.BROKEN), set()),
+    "it is to leave": (False, of_container("c5", is_leaving=True), set()),
+    "it is being given tasks": (False, of_container("c5", binding="1-9"), set()),
+    "it was given tasks in this turn": (False, unchanged, {"c5"}),
+}
+
+
+@pytest.mark.parametrize(("is_so", "change", "taken"), HOME.values(), ids=HOME)
+def test_when_a_copy_moves_home(whole: ClusterView, is_so: bool, change: Change, taken: set[str]) -> None:
+    turn, cohorts, cohort = of_last(whole, parted, change)
+    turn.taken |= taken
+    decision = begin_move(turn, cohorts, cohort)
+    assert (decision and decision.container) == ("c5" if is_so else None)
+
+
+@pytest.mark.parametrize(("change", "are_all"), [(crowded, True), (parted, False)])
+def test_only_a_copy_without_a_home_avoids_the_copies_of_all_tasks(
+    whole: ClusterView, change: Change, are_all: bool
+) -> None:
+    turn, cohorts, cohort = of_last(whole, change)
+    kept = kept_apart(turn, cohorts, cohort, ONE, turn.view.containers["c9"])
+    assert kept == (cohorts if are_all else (cohort,))
+
+
+@pytest.mark.parametrize(("of", "copy", "is_so"), [(1, 1, True), (1, 2, False), (0, 0, False)])
+def test_a_relocation_is_of_one_standby(whole: ClusterView, of: int, copy: int, is_so: bool) -> None:
+    turn, cohort = seen(whole)
+    turn.relocations = {PROCESSOR: Relocation(of, frozenset(), "shares its host")}
+    assert bool(relocation_of(turn, cohort, copy)) is is_so
+
+
+#: The copies that the model asks for, those of the second task, and where copy 1 of the first one is.
+RENUMBERED: Mapping[str, tuple[int | None, tuple[int, ...], Mapping[int, str], str, tuple[Change, ...]]] = {
+    "it is the only one": (0, (1,), {}, "c4", ()),
+    "the other one is lost": (0, (1,), {2: "gone"}, "c4", ()),
+    "others that are not wanted stop before it": (2, (1,), {2: "c5", 3: "c6"}, "c4", ()),
+    "another can take over": (None, (1,), {1: "c5"}, "c4", (of_container("c9", offer=NodeOffer(tasks=1)),)),
+    "another will be able to": (None, (1, 3), {2: "c5"}, "c4", ()),
+    "the home is elsewhere": (None, (1,), {}, "c6", ()),
+    "the home is cut off": (None, (1,), {}, "c4", (of_container("c4", presence=Presence.BROKEN),)),
+    "there is no home": (None, (1,), {}, "gone", ()),
+}
+
+
+@pytest.mark.parametrize(
+    ("stops", "copies", "others", "home", "changes"), RENUMBERED.values(), ids=RENUMBERED
+)
+def test_when_an_active_without_a_slot_stops_for_its_home_on_the_same_host(
+    whole: ClusterView,
+    stops: int | None,
+    copies: tuple[int, ...],
+    others: Mapping[int, str],
+    home: str,
+    changes: tuple[Change, ...],
+) -> None:
+    decision = begin_move(
+        *of_last(
+            whole,
+            asks_for(*copies),
+            free("c9", "h1"),
+            of_task(FIRST, {1: home}, active=1),
+            of_task(SECOND, {0: "c9", **others}),
+            *changes,
+        )
+    )
+    assert (decision and (decision.kind, decision.copy)) == (
+        None if stops is None else (DecisionKind.DROP, stops)
+    )
+
+
+# ---- mixed jobs ----
+
+
+def test_an_only_copy_starts_again_on_its_host_if_no_other_has_a_container() -> None:
+    view = deployed(tasks=1, containers=1, standbys=0, is_mixed=True, hosts=("h1",)).view
+    decision = begin_move(*of_last(view, of_job(revision=2), of_mixed("h1", 1)))
+    assert decision is not None
+    assert (decision.kind, decision.copy) == (DecisionKind.DROP, 0)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "lacks", "moves"),
+    [
+        pytest.param((), False, True, id="no copy lacks a place"),
+        pytest.param((), True, False, id="one does"),
+        pytest.param(("h2",), True, True, id="its host is drained"),
+    ],
+)
+def test_when_a_copy_moves_to_a_container_with_fewer(
+    hosts: tuple[str, ...], lacks: bool, moves: bool
+) -> None:
+    view = deployed(tasks=4, containers=3, is_mixed=True, hosts=("h1", "h2", "h3", "h4")).view
+    model = replace(view.jobs["job"].model, containers=4)
+    turn, cohorts, cohort = of_last(view, of_job(model=model), of_mixed("h4", 3), drained(*hosts))
+    turn.lacking["job"] = lacks
+    decision = begin_move(turn, cohorts, cohort)
+    assert (decision and decision.container) == ("c9" if moves else None)
+
+
+@pytest.mark.parametrize(("motive", "is_so"), [(HandoverMotive.ASKED, True), (HandoverMotive.UPGRADE, False)])
+def test_only_an_operator_chooses_an_active(whole: ClusterView, motive: HandoverMotive, is_so: bool) -> None:
+    turn, cohort = seen(whole)
+    decision = hand_over(turn, cohort, 1, turn.view.containers["c5"], Reason(motive))
+    assert recorded(decision).is_chosen is is_so
