@@ -38,7 +38,7 @@ def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     records: dict[object, TaskRecord] = {}
     kind = DecisionKind.IN_SYNC
     failures: list[InputFailures] = []
-    traceback = ""
+    tracebacks: list[str] = []
     for each in cohort.recorded:
         record = each.record
         status = _of_active(turn, cohort, record)
@@ -49,8 +49,9 @@ def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         if found != record.failures:
             record = replace(record, failures=found)
             kind = DecisionKind.FAILURES if kind is DecisionKind.IN_SYNC else kind
-            failures += [found] if found is not None else []
-            traceback = traceback or (status.traceback if status is not None else "")
+            if found is not None:
+                failures.append(found)
+                tracebacks.append(status.traceback if status is not None else "")
         records[record.task] = replace(record, in_sync=_in_sync(turn, cohort, record))
     interval = cohort.job.policy.in_sync_interval_ms
     last = turn.view.in_sync_ms.get(cohort.processor, -interval)
@@ -68,8 +69,8 @@ def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         )
     facts = Facts()
     if failures:
-        count = max(each.count for each in failures)
-        facts = Facts(count=count, offset=failures[0].offset, traceback=traceback or None)
+        worst, traceback = max(zip(failures, tracebacks, strict=True), key=lambda each: each[0].count)
+        facts = Facts(count=worst.count, offset=worst.offset, traceback=traceback or None)
     return turn.decide(
         cohort, kind, Reason(DecisionBasis.OTHER, reason), lambda record: records[record.task], facts=facts
     )

@@ -112,13 +112,19 @@ def test_the_failures_at_the_committed_offset_are_recorded(
     assert (recorded(decision).failures if decision is not None else known) == then
 
 
-def test_a_decision_about_failures_tells_why_the_code_failed(whole: ClusterView) -> None:
+def test_a_decision_about_failures_tells_of_those_of_the_task_that_failed_most_often(
+    whole: ClusterView,
+) -> None:
     decision = follow(
-        *seen(whole, of_status(0, FIRST, failures=InputFailures(7, 2, "ValueError: no number")))
+        *seen(
+            whole,
+            of_status(0, FIRST, failures=InputFailures(7, 1, "KeyError: 1"), traceback="a.py"),
+            of_status(0, SECOND, failures=InputFailures(9, 2, "ValueError: no number"), traceback="b.py"),
+        )
     )
     assert decision is not None
     assert "ValueError: no number" in decision.reason.detail
-    assert (decision.facts.count, decision.facts.offset) == (2, 7)
+    assert (decision.facts.count, decision.facts.offset, decision.facts.traceback) == (2, 9, "b.py")
 
 
 def is_behind(by_ms: int) -> Change:
