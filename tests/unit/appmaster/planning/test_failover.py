@@ -20,13 +20,11 @@ from appmaster.planning.rules.failover import (
     start_reserved,
 )
 from appmaster.planning.state.actions import WriteRecords
-from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.reasons import Loss, NoStandbyReason
 from appmaster.planning.state.view import (
     Cell,
     CellState,
     ClusterView,
-    Container,
     ContainerRequest,
     EndingContainer,
     LostActive,
@@ -35,69 +33,24 @@ from appmaster.planning.state.view import (
     RequestKind,
     RequestState,
 )
-from standby.shared.model import InputFailures, ProcessorId, ReplicaId, SlotId, TaskRecord
-from tests.fakes.yarn import deployed
-from tests.unit.appmaster.planning.test_settled import (
+from standby.shared.model import InputFailures, ReplicaId, SlotId
+from tests.unit.appmaster.planning.views import (
+    ANOTHER,
     FIRST,
     PROCESSOR,
     SECOND,
+    SLOT,
+    WAITED_MS,
     Change,
+    free,
     of_holder,
-    of_job,
     of_records,
     placed,
+    policy,
+    recorded,
+    seen,
+    unchanged,
 )
-
-SLOT, ANOTHER = SlotId(PROCESSOR, 0), SlotId(ProcessorId("job", "main", 1), 0)
-
-#: How long ago the standbys came into step, and the active was lost.
-WAITED_MS = 5_000
-
-
-@pytest.fixture(scope="module")
-def whole() -> ClusterView:
-    """A processor of two tasks: copy 0 is active on h1; copies 1 and 2, on h2 and h3, could take over for a while."""
-    view = deployed(tasks=2, containers=1, standbys=2, hosts=("h1", "h2", "h3", "h4")).view
-    for copy in (1, 2):
-        progress = ReplicaProgress(True, 0, (), view.now_ms - WAITED_MS)
-        standing = {ReplicaId(task, copy): progress for task in (FIRST, SECOND)}
-        view = of_holder(copy, standing=standing)(view)
-    return view
-
-
-def seen(view: ClusterView, *changes: Change) -> tuple[Turn, Cohort]:
-    """Return a turn over the changed view, and the processor's tasks in it."""
-    for change in changes:
-        view = change(view)
-    turn = Turn(view)
-    (cohort,) = turn.cohorts(view.jobs["job"], PROCESSOR) or ()
-    return turn, cohort
-
-
-def recorded(decision: WriteRecords | None) -> TaskRecord:
-    """Return the record of the first task as it is decided."""
-    assert decision is not None
-    return decision.changes[0].record
-
-
-def policy(**keys: int | bool) -> Change:
-    return of_job(policy=PlannerPolicy(**keys))  # type: ignore[arg-type]
-
-
-def free(name: str, host: str, slot: SlotId | None = SLOT, cell: int = 1) -> Change:
-    """Add an empty container."""
-
-    def change(view: ClusterView) -> ClusterView:
-        each = Container(
-            name, f"s_{name}", Presence.LIVE, view.now_ms, cell, host=host, incarnation=9, slot=slot
-        )
-        return replace(view, containers={**view.containers, name: each})
-
-    return change
-
-
-def unchanged(view: ClusterView) -> ClusterView:
-    return view
 
 
 @pytest.mark.parametrize(

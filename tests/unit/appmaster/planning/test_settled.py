@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from appmaster.planning.state.actions import Settle
 from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Loss, Reason
 from appmaster.planning.state.view import (
     ClusterView,
-    Container,
     ContainerRequest,
     Handover,
     LostActive,
@@ -22,13 +21,22 @@ from appmaster.planning.state.view import (
     RequestKind,
     RequestState,
 )
-from standby.shared.model import InputFailures, Phase, ProcessorId, Role, SlotId, TaskId
+from standby.shared.model import InputFailures, Phase, ProcessorId, Role, SlotId
 from tests.fakes.yarn import deployed
-
-FIRST, SECOND = (TaskId("job", "main", each) for each in range(2))
-PROCESSOR = ProcessorId("job", "main", 0)
-
-Change = Callable[[ClusterView], ClusterView]
+from tests.unit.appmaster.planning.views import (
+    FIRST,
+    PROCESSOR,
+    SECOND,
+    Change,
+    holder_of,
+    of_holder,
+    of_job,
+    of_processor,
+    of_records,
+    of_status,
+    placed,
+    without_container,
+)
 
 
 def settled(view: ClusterView) -> bool:
@@ -44,60 +52,6 @@ def whole() -> ClusterView:
     return deployed(tasks=2, containers=1, hosts=("h1", "h2", "h3")).view
 
 
-def holder_of(view: ClusterView, copy: int) -> Container:
-    return view.containers[view.records[FIRST].record.placed[copy]]
-
-
-def of_job(**changes: Any) -> Change:
-    return lambda view: replace(view, jobs={"job": replace(view.jobs["job"], **changes)})
-
-
-def parked(view: ClusterView) -> ClusterView:
-    job = view.jobs["job"]
-    processors = {
-        each: replace(found, parked=Reason(FailureReason.POISON))
-        for each, found in job.model.processors.items()
-    }
-    return of_job(model=replace(job.model, processors=processors))(view)
-
-
-def of_records(*tasks: TaskId, **changes: Any) -> Change:
-    def change(view: ClusterView) -> ClusterView:
-        records = dict(view.records)
-        for each in tasks:
-            records[each] = replace(records[each], record=replace(records[each].record, **changes))
-        return replace(view, records=records)
-
-    return change
-
-
-def placed(more: Mapping[int, str], *, without: int | None = None) -> Change:
-    def change(view: ClusterView) -> ClusterView:
-        before = view.records[FIRST].record.placed
-        now = {each: found for each, found in before.items() if each != without} | dict(more)
-        return of_records(FIRST, SECOND, placed=now)(view)
-
-    return change
-
-
-def of_holder(copy: int, **changes: Any) -> Change:
-    def change(view: ClusterView) -> ClusterView:
-        holder = replace(holder_of(view, copy), **changes)
-        return replace(view, containers={**view.containers, holder.id: holder})
-
-    return change
-
-
-def of_status(copy: int, task: TaskId, **changes: Any) -> Change:
-    def change(view: ClusterView) -> ClusterView:
-        statuses = dict(holder_of(view, copy).statuses)
-        (replica,) = (each for each in statuses if each.task == task)
-        statuses[replica] = replace(statuses[replica], **changes)
-        return of_holder(copy, statuses=statuses)(view)
-
-    return change
-
-
 def without_status(view: ClusterView) -> ClusterView:
     statuses: Mapping[Any, Any] = holder_of(view, 1).statuses
     return of_holder(1, statuses={each: found for each, found in statuses.items() if each.task != SECOND})(
@@ -105,9 +59,7 @@ def without_status(view: ClusterView) -> ClusterView:
     )
 
 
-def without_container(view: ClusterView) -> ClusterView:
-    gone = holder_of(view, 1).id
-    return replace(view, containers={each: found for each, found in view.containers.items() if each != gone})
+parked = of_processor(parked=Reason(FailureReason.POISON))
 
 
 def requested(slot: Any) -> Change:
@@ -129,7 +81,7 @@ UNSETTLED: Mapping[str, Change] = {
     "a copy is not placed": placed({}, without=1),
     "a copy is placed that there should not be": placed({2: "c9"}),
     "a container is requested for it": requested(SlotId(PROCESSOR, 1)),
-    "its container is gone": without_container,
+    "its container is gone": without_container(1),
     "its container is suspected": of_holder(1, presence=Presence.SUSPECT),
     "a replica there has ended": of_holder(1, has_ended=True),
     "an assignment is not applied": of_holder(1, sent=9, applied=8),

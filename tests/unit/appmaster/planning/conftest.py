@@ -1,0 +1,14 @@
+"""Fixtures of the planner's tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from appmaster.planning.state.view import ClusterView
+from tests.unit.appmaster.planning.views import with_two_standbys
+
+
+@pytest.fixture(scope="module")
+def whole() -> ClusterView:
+    """A processor of two tasks: copy 0 is active on h1; copies 1 and 2, on h2 and h3, could take over for a while."""
+    return with_two_standbys()

@@ -1,0 +1,185 @@
+"""Small views for tests of single rules: a job with one processor of two tasks, and changes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from appmaster.planning.placement.turn import Cohort, Turn
+from appmaster.planning.state.actions import WriteRecords
+from appmaster.planning.state.job import PlannerPolicy
+from appmaster.planning.state.view import ClusterView, Container, Presence, ReplicaProgress, places
+from standby.shared.model import ProcessorId, ReplicaId, SlotId, TaskId, TaskRecord
+from tests.fakes.yarn import deployed
+
+FIRST, SECOND = (TaskId("job", "main", each) for each in range(2))
+PROCESSOR: Final = ProcessorId("job", "main", 0)
+SLOT: Final = SlotId(PROCESSOR, 0)
+ANOTHER: Final = SlotId(ProcessorId("job", "main", 1), 0)
+
+#: The containers of the copies 0, 1 and 2 of `with_two_standbys`.
+HELD: Final = ("c4", "c5", "c6")
+
+#: How long ago the standbys of `with_two_standbys` came into step.
+WAITED_MS: Final = 5_000
+
+Change = Callable[[ClusterView], ClusterView]
+
+
+def with_two_standbys() -> ClusterView:
+    """Return a processor whose copy 0 is active on h1; copies 1 and 2, on h2 and h3, could take over for a while."""
+    view = deployed(tasks=2, containers=1, standbys=2, hosts=("h1", "h2", "h3", "h4")).view
+    assert view.records[FIRST].record.placed == dict(enumerate(HELD))
+    for copy in (1, 2):
+        progress = ReplicaProgress(True, 0, (), view.now_ms - WAITED_MS)
+        standing = {ReplicaId(task, copy): progress for task in (FIRST, SECOND)}
+        view = of_holder(copy, standing=standing)(view)
+    return view
+
+
+def turned(view: ClusterView, *changes: Change) -> Turn:
+    """Return a turn over the changed view, the index of which follows its records."""
+    for change in changes:
+        view = change(view)
+    index: dict[str, dict[TaskId, int]] = {}
+    for task, recorded in view.records.items():
+        for container, copy in places(recorded.record).items():
+            index.setdefault(container, {})[task] = copy
+    return Turn(replace(view, assigned=index))
+
+
+def parts(view: ClusterView, *changes: Change) -> tuple[Turn, tuple[Cohort, ...]]:
+    """Return a turn over the changed view, and the parts of the processor in it."""
+    turn = turned(view, *changes)
+    return turn, turn.cohorts(turn.view.jobs["job"], PROCESSOR) or ()
+
+
+def seen(view: ClusterView, *changes: Change) -> tuple[Turn, Cohort]:
+    """Return a turn over the changed view, and the processor's tasks in it, which are placed alike."""
+    turn, (cohort,) = parts(view, *changes)
+    return turn, cohort
+
+
+def recorded(decision: WriteRecords | None) -> TaskRecord:
+    """Return the record of the first task as it is decided."""
+    assert decision is not None
+    return decision.changes[0].record
+
+
+# ---- changes ----
+
+
+def unchanged(view: ClusterView) -> ClusterView:
+    return view
+
+
+def of_view(**changes: Any) -> Change:
+    return lambda view: replace(view, **changes)
+
+
+def of_job(**changes: Any) -> Change:
+    return lambda view: replace(view, jobs={**view.jobs, "job": replace(view.jobs["job"], **changes)})
+
+
+def policy(**keys: int | bool) -> Change:
+    return of_job(policy=PlannerPolicy(**keys))  # type: ignore[arg-type]
+
+
+def of_model(**changes: Any) -> Change:
+    return lambda view: of_job(model=replace(view.jobs["job"].model, **changes))(view)
+
+
+def of_processor(**changes: Any) -> Change:
+    def change(view: ClusterView) -> ClusterView:
+        processors = view.jobs["job"].model.processors
+        changed = replace(processors[PROCESSOR], **changes)
+        return of_model(processors={**processors, PROCESSOR: changed})(view)
+
+    return change
+
+
+def of_records(*tasks: TaskId, **changes: Any) -> Change:
+    def change(view: ClusterView) -> ClusterView:
+        records = dict(view.records)
+        for each in tasks:
+            records[each] = replace(records[each], record=replace(records[each].record, **changes))
+        return replace(view, records=records)
+
+    return change
+
+
+def placed(
+    more: Mapping[int, str], *, without: int | None = None, of: Sequence[TaskId] = (FIRST, SECOND)
+) -> Change:
+    def change(view: ClusterView) -> ClusterView:
+        before = view.records[FIRST].record.placed
+        now = {each: found for each, found in before.items() if each != without} | dict(more)
+        return of_records(*of, placed=now)(view)
+
+    return change
+
+
+def holder_of(view: ClusterView, copy: int) -> Container:
+    return view.containers[view.records[FIRST].record.placed[copy]]
+
+
+def of_container(name: str, **changes: Any) -> Change:
+    return lambda view: replace(
+        view, containers={**view.containers, name: replace(view.containers[name], **changes)}
+    )
+
+
+def of_holder(copy: int, **changes: Any) -> Change:
+    return lambda view: of_container(holder_of(view, copy).id, **changes)(view)
+
+
+def of_status(copy: int, task: TaskId, **changes: Any) -> Change:
+    def change(view: ClusterView) -> ClusterView:
+        statuses = dict(holder_of(view, copy).statuses)
+        (replica,) = (each for each in statuses if each.task == task)
+        statuses[replica] = replace(statuses[replica], **changes)
+        return of_holder(copy, statuses=statuses)(view)
+
+    return change
+
+
+def without_container(copy: int) -> Change:
+    """Have the container of a copy be gone."""
+
+    def change(view: ClusterView) -> ClusterView:
+        gone = holder_of(view, copy).id
+        return replace(
+            view, containers={each: found for each, found in view.containers.items() if each != gone}
+        )
+
+    return change
+
+
+def drained(*hosts: str) -> Change:
+    return of_view(drained=dict.fromkeys(hosts, "by hand"))
+
+
+def older(*copies: int) -> tuple[Change, ...]:
+    """Have revision 2 be wanted, and the containers of these copies run revision 1."""
+    return of_job(revision=2), *(
+        of_holder(each, revisions={"job": 1 if each in copies else 2}) for each in range(3)
+    )
+
+
+def free(
+    name: str,
+    host: str,
+    slot: SlotId | None = SLOT,
+    cell: int = 1,
+    presence: Presence = Presence.LIVE,
+) -> Change:
+    """Add an empty container."""
+
+    def change(view: ClusterView) -> ClusterView:
+        each = Container(
+            name, f"s_{name}", presence, view.now_ms, cell, host=host, incarnation=9, pid=9, slot=slot
+        )
+        return replace(view, containers={**view.containers, name: each})
+
+    return change
