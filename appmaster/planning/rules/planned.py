@@ -146,7 +146,7 @@ def _reason(turn: Turn, cohort: Cohort, holder: Container) -> Reason[HandoverMot
     if holder.is_leaving:
         return Reason(HandoverMotive.STOPPING, f"{holder.id} is being stopped")
     # Its processor's standbys are replaced before it.
-    if len(cohort.copies) == 1 or holder.id != next_container(turn, cohort.job):
+    if holder.id != next_container(turn, cohort.job):
         return None
     if is_current(cohort.job, holder):
         return Reason(HandoverMotive.CROWDED, f"{holder.host} holds another container of the job")
@@ -161,7 +161,7 @@ def _next_door(
     It cannot be filled there while it runs: a standby takes over, and it moves there as a standby.
     """
     active = cohort.record.active
-    if active is None or len(cohort.copies) == 1 or cohort.job.model.is_mixed:
+    if active is None or cohort.job.model.is_mixed:
         return None
     slot = SlotId(cohort.processor, active)
     home = turn.home(cohorts, slot)
@@ -190,9 +190,7 @@ def _gathering(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> int |
     spread over cells nor settle.
     """
     records = [each.record for each in cohorts]
-    if len(records) == 1 or any(
-        each.placed != records[0].placed or each.moving or each.displaced is not None for each in records
-    ):
+    if any(each.placed != records[0].placed or each.moving or each.displaced is not None for each in records):
         return None
     counts: Counter[int] = Counter()
     for each in cohorts:
