@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from appmaster.planning.placement.shared_containers import shared_containers
 from appmaster.planning.placement.spread import Stand, Step, active_processors, next_steps, stands_of
 from appmaster.planning.placement.turn import Cohort, Turn, is_cold
 from appmaster.planning.placement.upgrade import outdated, surplus_container
@@ -65,10 +64,9 @@ def look(turn: Turn, job: Job) -> RestRebalancing | None:
     steps = next_steps(stands, _crowd(view, job))
     if not steps:
         return RestRebalancing(job.name, None if is_at_rest(turn, job) else view.now_ms + LOOK_MS)
-    shared = shared_containers(turn, job) if job.model.is_mixed else None
     for step in steps:
         container = _ready(turn, job, step)
-        if container is not None and (shared is None or container in shared):
+        if container is not None:
             turn.next_move = PrepareHandover(step.processor, step.copy, container.id, _reason(step, stands))
             return None
     return RestRebalancing(job.name, view.now_ms + LOOK_MS)
@@ -76,8 +74,8 @@ def look(turn: Turn, job: Job) -> RestRebalancing | None:
 
 def is_at_rest(turn: Turn, job: Job) -> bool:
     """Return whether all copies of a job are in sync and none is moving: no further options are to be expected."""
-    for processor in turn.view.unsettled:
-        if processor.job != job.name:
+    for owner, processor in turn.unsettled():
+        if owner is not job:
             continue
         cohorts = turn.cohorts(job, processor)
         if cohorts is None or any(each.record.moving for each in cohorts):
