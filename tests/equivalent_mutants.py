@@ -19,6 +19,9 @@ _ELIGIBILITY: Final = "appmaster/planning/placement/eligibility.py"
 _FAILOVER: Final = "appmaster/planning/rules/failover.py"
 _FOLLOW: Final = "appmaster/planning/rules/follow_reports.py"
 _MOVING: Final = "appmaster/planning/rules/moving.py"
+_PLACING: Final = "appmaster/planning/rules/placing.py"
+_PLANNED: Final = "appmaster/planning/rules/planned.py"
+_REBALANCE: Final = "appmaster/planning/rules/rebalance.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 
 _FOREIGN: Final = (
@@ -27,6 +30,16 @@ _FOREIGN: Final = (
 
 _OWN: Final = (
     "there = self.job.broker.commit_records(self._partition, max(0, last.batch - {}), end, is_stable=True)"
+)
+
+_PLACED_APART: Final = (
+    "if any(each.placed != records[{}].placed or each.moving or each.displaced is not None "
+    "for each in records):"
+)
+
+_BEHIND: Final = (
+    "return bool(ahead) and any(ahead.get(each.record.task, {}) > each.record.epoch "
+    "for each in cohort.recorded)"
 )
 
 _GRACE: Final = "_STABLE_GRACE_SECONDS: Final = {}.0"
@@ -173,6 +186,7 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
         (_LOOP, "_LEAVE_SECONDS: Final = 1.0", ("_LEAVE_SECONDS: Final = 2.0",)),
     ],
     "a millisecond more or less is no rule": [
+        (_REBALANCE, "LOOK_MS: Final = 1_000", ("LOOK_MS: Final = 999", "LOOK_MS: Final = 1001")),
         (_STATE, "backoff_least_ms: int = 50", ("backoff_least_ms: int = 49", "backoff_least_ms: int = 51")),
         (
             _STATE,
@@ -305,6 +319,45 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             "return candidates[0] if candidates else None",
             ("return candidates[ -1] if candidates else None",),
         ),
+    ],
+    "the parts of a processor are of one processor": [
+        (_PLANNED, "processor = cohorts[0].processor", ("processor = cohorts[ -1].processor",)),
+        (
+            _REBALANCE,
+            "if move is None or move.processor != cohorts[0].processor:",
+            ("if move is None or move.processor != cohorts[ -1].processor:",),
+        ),
+    ],
+    "if all are equal, they are equal to any of them": [
+        (_PLANNED, _PLACED_APART.format(0), (_PLACED_APART.format(" -1"),)),
+    ],
+    "a copy that is active has a container here, and does not take over from itself": [
+        (
+            _PLANNED,
+            "if main == cohort.record.active or holder is None or turn.view.must_leave(holder):",
+            ("if main == cohort.record.active and holder is None or turn.view.must_leave(holder):",),
+        ),
+    ],
+    "the tasks are in one part": [
+        (
+            _REBALANCE,
+            "found = best_standby(turn, cohorts[0], copy=step.copy)",
+            ("found = best_standby(turn, cohorts[ -1], copy=step.copy)",),
+        ),
+    ],
+    "the same holds for all later copies": [
+        (
+            _PLACING,
+            f"continue  # {why}",
+            (f"break  # {why}",),
+        )
+        for why in (
+            "the first copy is the first active: every active before any standby (SEP-23)",
+            "a live copy is about to be promoted; this slot becomes a standby's then",
+        )
+    ],
+    "an epoch is not negative": [
+        ("appmaster/planning/rules/situations.py", _BEHIND.format(0), (_BEHIND.format(-1),)),
     ],
     "without a commit behind the last one nothing follows from it": [
         (
