@@ -85,7 +85,10 @@ def _of_cohort(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, slot: Sl
         return Need(slot, job, is_active=True, is_reservation=True, is_met=is_met, preferred=host)
     home = turn.home(cohorts, slot)
     if holder is None:
-        if home is not None or (is_active and poison(cohort, turn)):
+        if home is not None:
+            return None
+        activates = is_active or all(turn.holder(cohort, each) is None for each in record.placed)
+        if activates and poison(cohort, turn):
             return None
         lost = turn.view.lost_actives.get(cohort.processor)
         only_host = (

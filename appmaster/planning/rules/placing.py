@@ -115,8 +115,8 @@ def _bind(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, *, activates:
             continue  # the first copy is the first active: every active before any standby (SEP-23)
         if is_active and alive and not cohort.restarts:
             continue  # a live copy is about to be promoted; this slot becomes a standby's then
-        if is_active and poison(cohort, turn):
-            continue
+        if activates and poison(cohort, turn):
+            continue  # no other copy would fare better
         container = _container_for(turn, cohorts, cohort, copy, activates=activates)
         if container is None or (activates and turn.is_superseded(cohort.job, container)):
             continue

@@ -10,9 +10,7 @@ import pytest
 from appmaster.planning.rules.follow_reports import follow, raise_epochs
 from appmaster.planning.state.view import ClusterView
 from standby.shared.model import InputFailures, Phase
-from tests.fakes.yarn import deployed
-from tests.unit.appmaster.planning.test_failover import policy, recorded, seen
-from tests.unit.appmaster.planning.test_settled import (
+from tests.unit.appmaster.planning.views import (
     FIRST,
     PROCESSOR,
     SECOND,
@@ -20,16 +18,13 @@ from tests.unit.appmaster.planning.test_settled import (
     of_records,
     of_status,
     placed,
+    policy,
+    recorded,
+    seen,
 )
 
 #: How far a standby in sync may be behind.
 LAG_MS = 1_000
-
-
-@pytest.fixture(scope="module")
-def whole() -> ClusterView:
-    """A processor of two tasks, copy 0 of which is active; copies 1 and 2 are in step."""
-    return deployed(tasks=2, containers=1, standbys=2).view
 
 
 @pytest.mark.parametrize(

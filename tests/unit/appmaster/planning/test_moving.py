@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from appmaster.planning.fold.changes import with_records
 from appmaster.planning.placement.fault_domains import Relocation
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.rules.moving import (
@@ -23,78 +22,40 @@ from appmaster.planning.state.actions import DecisionKind
 from appmaster.planning.state.model import SharedSlotId
 from appmaster.planning.state.reasons import DecisionBasis, HandoverMotive, Reason
 from appmaster.planning.state.view import Cell, CellState, ClusterView, Presence
-from standby.shared.model import NodeOffer, SlotId, TaskId
+from standby.shared.model import NodeOffer, SlotId
 from tests.fakes.yarn import deployed
-from tests.unit.appmaster.planning.test_failover import ANOTHER, free, recorded, seen, unchanged
-from tests.unit.appmaster.planning.test_settled import (
+from tests.unit.appmaster.planning.views import (
+    ANOTHER,
     FIRST,
     PROCESSOR,
     SECOND,
     Change,
+    drained,
+    free,
+    of_container,
     of_holder,
     of_job,
+    of_processor,
     of_records,
+    parts,
     placed,
+    recorded,
+    seen,
+    unchanged,
 )
 
 ONE, TWO = (SlotId(PROCESSOR, copy) for copy in (1, 2))
 
 
-@pytest.fixture(scope="module")
-def whole() -> ClusterView:
-    """A processor of two tasks: copy 0 is active in c4 on h1, copies 1 and 2 are in c5 and c6 on h2 and h3."""
-    return deployed(tasks=2, containers=1, standbys=2, hosts=("h1", "h2", "h3", "h4")).view
-
-
 def of_last(view: ClusterView, *changes: Change) -> tuple[Turn, tuple[Cohort, ...], Cohort]:
-    """Return a turn over the changed view, the processor's cohorts, and the last of them."""
-    for change in changes:
-        view = change(view)
-    turn = Turn(view)
-    cohorts = turn.cohorts(view.jobs["job"], PROCESSOR)
-    assert cohorts is not None
+    """Return a turn over the changed view, the parts of the processor, and the last of them."""
+    turn, cohorts = parts(view, *changes)
     return turn, cohorts, cohorts[-1]
-
-
-def of_task(task: TaskId, placed: Mapping[int, str], active: int = 0) -> Change:
-    """Place a task's copies differently from those of the other one."""
-
-    def change(view: ClusterView) -> ClusterView:
-        known = view.records[task]
-        return with_records(
-            view, [replace(known, record=replace(known.record, placed=placed, active=active))]
-        )
-
-    return change
-
-
-def of_container(name: str, **changes: object) -> Change:
-    def change(view: ClusterView) -> ClusterView:
-        found = replace(view.containers[name], **changes)  # type: ignore[arg-type]
-        return replace(view, containers={**view.containers, name: found})
-
-    return change
-
-
-def asks_for(*copies: int) -> Change:
-    """Have the model ask for these copies."""
-
-    def change(view: ClusterView) -> ClusterView:
-        model = view.jobs["job"].model
-        processor = replace(model.processors[PROCESSOR], copies=copies)
-        return of_job(model=replace(model, processors={PROCESSOR: processor}))(view)
-
-    return change
 
 
 def of_mixed(host: str, number: int) -> Change:
     """Add an empty container of a mixed job."""
-    slot = SharedSlotId("job", number)
-    return lambda view: of_container("c9", slot=slot)(free("c9", host)(view))
-
-
-def drained(*hosts: str) -> Change:
-    return lambda view: replace(view, drained=dict.fromkeys(hosts, "by hand"))
+    return free("c9", host, SharedSlotId("job", number))
 
 
 def cell_lost(view: ClusterView) -> ClusterView:
@@ -150,7 +111,7 @@ def test_a_copy_that_may_be_open_on_the_other_host_holds_up_no_other(whole: Clus
     turn, cohorts, cohort = of_last(
         whole,
         drained("h2", "h3"),
-        free("c7", "h4", ANOTHER),
+        *(free("c7", "h4", ANOTHER), of_container("c7", pid=0)),
         free("c8", "h4", ONE),
         free("c9", "h5", TWO),
     )
@@ -165,13 +126,13 @@ def test_a_copy_that_may_be_open_on_the_other_host_holds_up_no_other(whole: Clus
 
 def parted(view: ClusterView) -> ClusterView:
     """Have copy 1 of the second task on h4, and that of the first one still on h2."""
-    return of_task(SECOND, {0: "c4", 1: "c9", 2: "c6"})(free("c9", "h4", ONE)(view))
+    return placed({1: "c9"}, of=(SECOND,))(free("c9", "h4", ONE)(view))
 
 
 def crowded(view: ClusterView) -> ClusterView:
     """Have copy 0 of the first task and copy 1 of the second one on one host, which can be the home of one copy."""
-    view = of_task(FIRST, {0: "c4"})(free("c9", "h1", ONE)(view))
-    return of_task(SECOND, {1: "c9"}, active=1)(view)
+    view = of_records(FIRST, placed={0: "c4"})(free("c9", "h1", ONE)(view))
+    return of_records(SECOND, placed={1: "c9"}, active=1)(view)
 
 
 MOVING: Mapping[str, tuple[bool, int, tuple[Change, ...]]] = {
@@ -185,7 +146,7 @@ MOVING: Mapping[str, tuple[bool, int, tuple[Change, ...]]] = {
     ),
     "the host of a standby is drained": (True, 1, (drained("h2"),)),
     "that of the active is: a standby takes over first": (False, 0, (drained("h1"),)),
-    "that of the only copy is": (True, 0, (asks_for(0), drained("h1"))),
+    "that of the only copy is": (True, 0, (of_processor(copies=(0,)), drained("h1"))),
 }
 
 
@@ -259,10 +220,10 @@ def test_when_an_active_without_a_slot_stops_for_its_home_on_the_same_host(
     decision = begin_move(
         *of_last(
             whole,
-            asks_for(*copies),
+            of_processor(copies=copies),
             free("c9", "h1"),
-            of_task(FIRST, {1: home}, active=1),
-            of_task(SECOND, {0: "c9", **others}),
+            of_records(FIRST, placed={1: home}, active=1),
+            of_records(SECOND, placed={0: "c9", **others}),
             *changes,
         )
     )

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from appmaster.planning.placement.turn import Cohort, Turn
+from appmaster.planning.requests.needs import needs
 from appmaster.planning.rules.placing import drop, fill, start
 from appmaster.planning.state.actions import FailoverPolicy, WriteRecords
 from appmaster.planning.state.reasons import DecisionBasis, NoStandbyReason
@@ -31,6 +32,7 @@ from tests.unit.appmaster.planning.views import (
     placed,
     policy,
     seen,
+    turned,
     without_container,
 )
 
@@ -95,6 +97,8 @@ LOST: Final = without_container(0)
 ALL_LOST: Final = of_view(containers={})
 NEW: Final = (ALL_LOST, of_records(FIRST, SECOND, active=None, placed={}, hosts={}, in_sync=()))
 
+FAILED: Final = of_records(SECOND, failures=InputFailures(7, 99))
+
 BOUND: Mapping[str, tuple[int | None, Decide, tuple[Change, ...]]] = {
     "a standby": (1, fill, (without_container(1), free_for(1))),
     "a standby while the active is lost": (2, fill, (LOST, without_container(2), free_for(2))),
@@ -126,11 +130,8 @@ BOUND: Mapping[str, tuple[int | None, Decide, tuple[Change, ...]]] = {
         (LOST, free_for(0), RESTART, of_records(FIRST, SECOND, displaced=1)),
     ),
     "an active when no copy lives": (0, start, (ALL_LOST, free_for(0))),
-    "none that would fail again": (
-        None,
-        start,
-        (ALL_LOST, free_for(0), of_records(SECOND, failures=InputFailures(7, 99))),
-    ),
+    "none that would fail again": (None, start, (ALL_LOST, free_for(0), FAILED)),
+    "no other copy in its place": (None, start, (ALL_LOST, free_for(0), free_for(1, "c8", "h2"), FAILED)),
 }
 
 
@@ -141,6 +142,20 @@ def test_which_slot_gets_an_empty_container(
     turn, cohort = seen(whole, *changes)
     decision = decide(turn, (cohort,), cohort)
     assert (decision and decision.copy) == copy
+
+
+@pytest.mark.parametrize(
+    ("copies", "changes"),
+    [
+        pytest.param({0, 1, 2}, (), id="all that are lost"),
+        pytest.param(set(), (FAILED,), id="none that would fail again"),
+    ],
+)
+def test_for_which_copies_containers_are_needed(
+    whole: ClusterView, copies: set[int], changes: tuple[Change, ...]
+) -> None:
+    turn = turned(whole, ALL_LOST, of_view(unsettled=frozenset({PROCESSOR})), *changes)
+    assert set(needs(turn)) == {SlotId(PROCESSOR, each) for each in copies}
 
 
 EMPTY: Final = DecisionBasis.EMPTY_SLOT

@@ -9,6 +9,7 @@ from typing import Any, Final
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.state.actions import WriteRecords
 from appmaster.planning.state.job import PlannerPolicy
+from appmaster.planning.state.model import Slot
 from appmaster.planning.state.view import ClusterView, Container, Presence, ReplicaProgress, places
 from standby.shared.model import ProcessorId, ReplicaId, SlotId, TaskId, TaskRecord
 from tests.fakes.yarn import deployed
@@ -170,7 +171,7 @@ def older(*copies: int) -> tuple[Change, ...]:
 def free(
     name: str,
     host: str,
-    slot: SlotId | None = SLOT,
+    slot: Slot | None = SLOT,
     cell: int = 1,
     presence: Presence = Presence.LIVE,
 ) -> Change:
