@@ -15,6 +15,7 @@ _KEYS: Final = "standby/replica/store/keys.py"
 _ORIGIN: Final = "standby/replica/store/origin.py"
 _OVERLAY: Final = "standby/replica/store/overlay.py"
 _SCAN: Final = "standby/replica/store/scan.py"
+_DETECT: Final = "appmaster/planning/containers/detect.py"
 _ELIGIBILITY: Final = "appmaster/planning/placement/eligibility.py"
 _FAILOVER: Final = "appmaster/planning/rules/failover.py"
 _FOLLOW: Final = "appmaster/planning/rules/follow_reports.py"
@@ -355,6 +356,13 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             "the first copy is the first active: every active before any standby (SEP-23)",
             "a live copy is about to be promoted; this slot becomes a standby's then",
         )
+    ],
+    "it only saves a closer look, at a silence within the time-outs of every job, that finds no loss": [
+        (
+            _DETECT,
+            "and view.now_ms - each.heard_ms > shortest",
+            tuple(f"and view.now_ms {each} shortest" for each in ("+ each.heard_ms >", "- each.heard_ms >=")),
+        ),
     ],
     "an epoch is not negative": [
         ("appmaster/planning/rules/situations.py", _BEHIND.format(0), (_BEHIND.format(-1),)),
