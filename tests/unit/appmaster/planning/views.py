@@ -11,6 +11,7 @@ from appmaster.planning.state.actions import WriteRecords
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.model import Slot
 from appmaster.planning.state.view import ClusterView, Container, Presence, ReplicaProgress, places
+from locality.hosts import HostInfo
 from standby.shared.model import ProcessorId, ReplicaId, SlotId, TaskId, TaskRecord
 from tests.fakes.yarn import deployed
 
@@ -159,6 +160,15 @@ def without_container(copy: int) -> Change:
 
 def drained(*hosts: str) -> Change:
     return of_view(drained=dict.fromkeys(hosts, "by hand"))
+
+
+def offered(*offers: HostInfo) -> Change:
+    """Have these be the hosts that can be requested."""
+    return of_view(offers=offers, hosts={each.name: each for each in offers})
+
+
+def in_racks(**racks: str) -> Change:
+    return offered(*(HostInfo(host, 1, rack) for host, rack in racks.items()))
 
 
 def older(*copies: int) -> tuple[Change, ...]:
