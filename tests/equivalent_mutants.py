@@ -23,6 +23,7 @@ _MOVING: Final = "appmaster/planning/rules/moving.py"
 _PLACING: Final = "appmaster/planning/rules/placing.py"
 _PLANNED: Final = "appmaster/planning/rules/planned.py"
 _REBALANCE: Final = "appmaster/planning/rules/rebalance.py"
+_RELOCATION: Final = "appmaster/planning/placement/relocation.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 
 _FOREIGN: Final = (
@@ -42,6 +43,10 @@ _BEHIND: Final = (
     "return bool(ahead) and any(ahead.get(each.record.task, {}) > each.record.epoch "
     "for each in cohort.recorded)"
 )
+
+_BOUND: Final = "if ({}, *domains.exposure((*others, hosts[{}]))[1:{}], {}) {} exposure:"
+
+_FIRST_MOVER: Final = "least, mover, locations = exposure, cohort.copies[{}], frozenset[Location]()"
 
 _GRACE: Final = "_STABLE_GRACE_SECONDS: Final = {}.0"
 
@@ -262,7 +267,43 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     "its own marker is behind the end of what is waited for": [
         (_SETTLING, "if stable < target:", ("if stable <= target:",)),
     ],
+    "the bound only saves work: a location that would not lower the exposure is not taken either way": [
+        (
+            _RELOCATION,
+            _BOUND.format(0, 0, -1, 0, ">="),
+            tuple(
+                _BOUND.format(*each)
+                for each in (
+                    *((0, 0, -1, 0, ">"), (" -1", 0, -1, 0, ">="), (0, 0, -1, -1, ">=")),
+                    *((0, 0, end, 0, ">=") for end in ("+1", "1", "- 0")),
+                )
+            ),
+        ),
+    ],
+    "no lower exposure is left out: where no host loses all copies, an attribute is shared no more": [
+        (
+            _RELOCATION,
+            _BOUND.format(0, 0, -1, 0, ">="),
+            (_BOUND.format(0, 0, "- 2", 0, ">="), _BOUND.format(0, 0, -1, 1, ">=")),
+        ),
+    ],
+    "hosts that are alike have the same attributes": [
+        (_RELOCATION, _BOUND.format(0, 0, -1, 0, ">="), (_BOUND.format(0, " -1", -1, 0, ">="),)),
+    ],
+    "one of its copies can move": [
+        (_RELOCATION, _FIRST_MOVER.format(0), (_FIRST_MOVER.format(" 1"), _FIRST_MOVER.format(" -1"))),
+    ],
     "there is only one": [
+        (
+            _RELOCATION,
+            "if len(cohorts) == 1 and can_relocate(turn, cohorts[0]):",
+            ("if len(cohorts) == 1 and can_relocate(turn, cohorts[ -1]):",),
+        ),
+        (
+            _RELOCATION,
+            "found[processor] = _best_step(turn, cohorts[0])",
+            ("found[processor] = _best_step(turn, cohorts[ -1])",),
+        ),
         ("appmaster/planning/rules/deploy.py", "cohort = cohorts[0]", ("cohort = cohorts[ -1]",)),
         (
             _MOVING,
