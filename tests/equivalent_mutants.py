@@ -25,6 +25,7 @@ _PLANNED: Final = "appmaster/planning/rules/planned.py"
 _REBALANCE: Final = "appmaster/planning/rules/rebalance.py"
 _RELOCATION: Final = "appmaster/planning/placement/relocation.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
+_SPREAD: Final = "appmaster/planning/placement/spread.py"
 
 _FOREIGN: Final = (
     'f"the committed offset has metadata that is not ours, {metadata[:80]!r}: another client commits with "'
@@ -45,6 +46,10 @@ _BEHIND: Final = (
 )
 
 _BOUND: Final = "if ({}, *domains.exposure((*others, hosts[{}]))[1:{}], {}) {} exposure:"
+
+_RECORDS: Final = "model.tasks if processor in view.unsettled else model.tasks[:{}]"
+
+_LENGTHS: Final = "for length in range({}, shortest + 1):"
 
 _FIRST_MOVER: Final = "least, mover, locations = exposure, cohort.copies[{}], frozenset[Location]()"
 
@@ -292,6 +297,34 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     ],
     "one of its copies can move": [
         (_RELOCATION, _FIRST_MOVER.format(0), (_FIRST_MOVER.format(" 1"), _FIRST_MOVER.format(" -1"))),
+    ],
+    "the records of a settled processor agree": [
+        (_SPREAD, f"{before}{_RECORDS.format(1)}{after}", (f"{before}{_RECORDS.format(' 2')}{after}",))
+        for before, after in (("tasks = ", ""), ("for task in ", ":"))
+    ],
+    "lengths are only compared with each other": [
+        (_SPREAD, _LENGTHS.format(1), (_LENGTHS.format(" 0"), _LENGTHS.format(" 2"))),
+    ],
+    "the steps are sorted afterwards": [
+        (
+            _SPREAD,
+            "for most in sorted(set(counts.values()), reverse=True):",
+            ("for most in sorted(set(counts.values()), reverse=False):",),
+        ),
+    ],
+    "nothing is reached from nowhere": [
+        (
+            _SPREAD,
+            "break  # no further place can be reached",
+            ("continue  # no further place can be reached",),
+        ),
+    ],
+    "no single step is a path, so a place with as many actives, or one seen before, is on no shorter one": [
+        (
+            _SPREAD,
+            "if counts[target] == most - 1 and target not in seen",
+            ("if counts[target] == most - 1 or target not in seen",),
+        ),
     ],
     "there is only one": [
         (

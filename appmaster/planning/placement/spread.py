@@ -187,5 +187,5 @@ def _last_of_paths(counts: Mapping[str, int], between: Collection[tuple[str, str
             )
             seen.update(reached)
             if not reached:
-                break
+                break  # no further place can be reached
     return best
