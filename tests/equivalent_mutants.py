@@ -23,6 +23,7 @@ _MOVING: Final = "appmaster/planning/rules/moving.py"
 _PLACING: Final = "appmaster/planning/rules/placing.py"
 _PLANNED: Final = "appmaster/planning/rules/planned.py"
 _REBALANCE: Final = "appmaster/planning/rules/rebalance.py"
+_POOL_FIT: Final = "appmaster/planning/placement/pool_fit.py"
 _RELOCATION: Final = "appmaster/planning/placement/relocation.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 _SPREAD: Final = "appmaster/planning/placement/spread.py"
@@ -50,6 +51,8 @@ _BOUND: Final = "if ({}, *domains.exposure((*others, hosts[{}]))[1:{}], {}) {} e
 _RECORDS: Final = "model.tasks if processor in view.unsettled else model.tasks[:{}]"
 
 _LENGTHS: Final = "for length in range({}, shortest + 1):"
+
+_ROOM: Final = "return not most or turn.loads().get(container.id, ({}, 0))[1] + copies <= most"
 
 _FIRST_MOVER: Final = "least, mover, locations = exposure, cohort.copies[{}], frozenset[Location]()"
 
@@ -325,6 +328,9 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             "if counts[target] == most - 1 and target not in seen",
             ("if counts[target] == most - 1 or target not in seen",),
         ),
+    ],
+    "of a load only the copies are looked at": [
+        (_POOL_FIT, _ROOM.format(0), (_ROOM.format(" 1"), _ROOM.format(" -1"))),
     ],
     "there is only one": [
         (
