@@ -391,6 +391,7 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
         ),
     ],
     "the tasks of a processor belong to one job": [
+        ("appmaster/planning/placement/left_state.py", "continue", ("break",)),
         (_ELIGIBILITY, "job = cohorts[0].job", ("job = cohorts[ -1].job",)),
     ],
     "the only candidate is the best one": [
