@@ -22,7 +22,7 @@ from benchmarks.referee import Referee
 from benchmarks.report import Report
 from benchmarks.rounds import order
 from benchmarks.steady import find_missing
-from benchmarks.streams import ALL, OURS_SPARK_COMPILED, SPARK_REALTIME, Case, Place
+from benchmarks.streams import ALL, SPARK_REALTIME, Case, Place
 
 _CONTESTANTS: Final = (*ALL, SPARK_REALTIME)
 
@@ -53,9 +53,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--rate", type=float, default=1_000.0, help="records a second (default: %(default)s)")
     parser.add_argument("--partitions", type=int, nargs="+", default=[4], help="tasks of the container")
-    parser.add_argument(
-        "--only", nargs="+", choices=(*_CONTESTANTS, OURS_SPARK_COMPILED), default=_CONTESTANTS
-    )
+    parser.add_argument("--only", nargs="+", choices=_CONTESTANTS, default=_CONTESTANTS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--warm-seconds", type=float, default=15.0)

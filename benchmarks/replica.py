@@ -39,11 +39,10 @@ def command(
     step: str = "count",
     trace: Path | None = None,
     is_blind: bool = False,
-    java_options: str = "",
 ) -> list[str]:
     """Return the command of the container of one copy; copy 0 is the active.
 
-    With ``is_blind`` it does not check the markers of its commits. ``java_options`` are for the JVM of the Spark feed.
+    With ``is_blind`` it does not check the markers of its commits.
     """
     return [
         *(sys.executable, "-m", "benchmarks.replica", "--job", job.name, "--tasks", str(job.tasks)),
@@ -51,7 +50,6 @@ def command(
         *("--copies", str(copies), "--feed", feed, "--step", step),
         *(("--trace", str(trace)) if trace is not None else ()),
         *(("--blind",) if is_blind else ()),
-        *((f"--java-options={java_options}",) if java_options else ()),
     ]
 
 
@@ -68,7 +66,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--step", choices=("count", "profile"), required=True)
     parser.add_argument("--trace", type=Path)
     parser.add_argument("--blind", action="store_true")
-    parser.add_argument("--java-options", default="")
     arguments = parser.parse_args(argv)
     # As every container does.
     collect_garbage_rarely()
@@ -81,7 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A standby runs no Spark here: the cost of keeping it warm is measured with the failover, not with
         # its state.
         "task.feed": arguments.feed if is_active else "plain",
-        "spark.driver.extraJavaOptions": arguments.java_options,
     }
     job = Job(
         arguments.job,

@@ -23,8 +23,6 @@ SPARK: Final = "Spark's own state"
 #: standfast without the check of the markers of its commits (docs/decisions/0036), to measure the cost of the
 #: check.
 OURS_BLIND: Final = "standfast, plain feed, blind"
-#: The Spark feed with the JVM's second compiler: docs/configuration.md advises it for jobs that run at saturation.
-OURS_SPARK_COMPILED: Final = "standfast, Spark feed, second compiler"
 ALL: Final = (OURS, OURS_SPARK, STREAMS, QUIX, SPARK)
 
 #: Spark's real-time mode, which has no state from Python: each record is forwarded unchanged.
@@ -82,17 +80,13 @@ def commands(name: str, case: Case, place: Place) -> list[list[str]]:
     """Return the commands, one per process; raises `Unavailable` if the contestant cannot run here."""
     if case.standbys and name not in WITH_STANDBYS:
         raise BadConfiguration(f"{name} has no standbys")
-    if name in (OURS, OURS_SPARK, OURS_BLIND, OURS_SPARK_COMPILED):
-        feed = "spark" if name in (OURS_SPARK, OURS_SPARK_COMPILED) else "plain"
-        java_options = "-XX:TieredStopAtLevel=4" if name == OURS_SPARK_COMPILED else ""
+    if name in (OURS, OURS_SPARK, OURS_BLIND):
+        feed = "spark" if name == OURS_SPARK else "plain"
         job = Job(place.job, case.partitions, place.changelog, place.bootstrap, place.state, {})
         copies = 1 + case.standbys
         is_blind = name == OURS_BLIND
         return [
-            command(
-                job, copy, copies, feed=feed, step=case.step, is_blind=is_blind, java_options=java_options
-            )
-            for copy in range(copies)
+            command(job, copy, copies, feed=feed, step=case.step, is_blind=is_blind) for copy in range(copies)
         ]
     if name == STREAMS:
         return _streams(case, place)

@@ -46,8 +46,8 @@ _FLAGS: Final = (
     # One collector thread: the heap is small and the cores are shared with other containers.
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
-    # The second compiler would double the processor time of start, warm-up and each later query, and gain a third at
-    # saturation: a job that runs at saturation can set -XX:TieredStopAtLevel=4 in spark.driver.extraJavaOptions.
+    # The second compiler would double the processor time of start and warm-up. After a minute at saturation a job needs
+    # as much with it as without: most of its time is not spent in the JVM's code.
     "-XX:TieredStopAtLevel=1",
     # Spark walks plans recursively, and a transform of many columns has a deep one.
     "-Xss4m",
