@@ -37,8 +37,7 @@ def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         return None
     records: dict[object, TaskRecord] = {}
     kind = DecisionKind.IN_SYNC
-    failures: list[InputFailures] = []
-    tracebacks: list[str] = []
+    failures: list[tuple[InputFailures, str]] = []
     for each in cohort.recorded:
         record = each.record
         status = _of_active(turn, cohort, record)
@@ -50,8 +49,7 @@ def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
             record = replace(record, failures=found)
             kind = DecisionKind.FAILURES if kind is DecisionKind.IN_SYNC else kind
             if found is not None:
-                failures.append(found)
-                tracebacks.append(status.traceback if status is not None else "")
+                failures.append((found, status.traceback if status is not None else ""))
         records[record.task] = replace(record, in_sync=_in_sync(turn, cohort, record))
     interval = cohort.job.policy.in_sync_interval_ms
     last = turn.view.in_sync_ms.get(cohort.processor, -interval)
@@ -65,11 +63,11 @@ def follow(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     )
     if failures:
         reason = "; ".join(
-            f"{each.count} times at input offset {each.offset}: {each.reason}" for each in failures
+            f"{each.count} times at input offset {each.offset}: {each.reason}" for each, _ in failures
         )
     facts = Facts()
     if failures:
-        worst, traceback = max(zip(failures, tracebacks, strict=True), key=lambda each: each[0].count)
+        worst, traceback = max(failures, key=lambda each: each[0].count)
         facts = Facts(count=worst.count, offset=worst.offset, traceback=traceback or None)
     return turn.decide(
         cohort, kind, Reason(DecisionBasis.OTHER, reason), lambda record: records[record.task], facts=facts

@@ -26,6 +26,7 @@ from tests.unit.appmaster.planning.views import (
     HELD,
     PROCESSOR,
     SECOND,
+    UNSETTLED,
     Change,
     free,
     of_container,
@@ -151,7 +152,7 @@ def unapplied(waited_ms: int, copy: int = 0) -> Change:
 
 EMPTY: Final = free("c9", "h4")
 NEW_CONNECTION: Final = tuple(of_holder(each, sent=0, applied=0) for each in (1, 2))
-CHANGED: Final = (of_records(FIRST, SECOND, epoch=2), of_view(unsettled=frozenset({PROCESSOR})))
+CHANGED: Final = (of_records(FIRST, SECOND, epoch=2), UNSETTLED)
 
 #: The last number that was sent is 3.
 SENT: Mapping[str, tuple[list[tuple[str, int]], tuple[Change, ...]]] = {

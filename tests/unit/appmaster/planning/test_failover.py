@@ -25,19 +25,18 @@ from appmaster.planning.state.view import (
     Cell,
     CellState,
     ClusterView,
-    ContainerRequest,
     EndingContainer,
     LostActive,
     Presence,
     ReplicaProgress,
-    RequestKind,
     RequestState,
 )
-from standby.shared.model import InputFailures, ReplicaId, SlotId
+from standby.shared.model import InputFailures, ReplicaId
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
     FIRST,
     PROCESSOR,
+    RESTART,
     SECOND,
     SLOT,
     WAITED_MS,
@@ -45,9 +44,11 @@ from tests.unit.appmaster.planning.views import (
     free,
     of_holder,
     of_records,
+    of_view,
     placed,
     policy,
     recorded,
+    requested,
     seen,
     unchanged,
 )
@@ -71,7 +72,7 @@ def test_tasks_are_poison_once_one_of_them_has_failed_too_often_at_one_offset(
         whole,
         policy(error_attempts=3, fails_on_error=fails_on_error),
         of_records(SECOND, failures=InputFailures(7, counted) if counted else None),
-        lambda view: replace(view, crashes={SECOND: InputFailures(9, crashed)} if crashed else {}),
+        of_view(crashes={SECOND: InputFailures(9, crashed)} if crashed else {}),
     )
     assert bool(poison(cohort, turn)) is is_poison
 
@@ -161,11 +162,6 @@ def test_a_copy_replaces_a_stuck_active_once_it_could_take_over_for_longer_than_
 # ---- policy restart ----
 
 
-def requested(slot: SlotId, state: RequestState) -> Change:
-    request = ContainerRequest(1, slot, "h1", RequestKind.NAMED, state, 0)
-    return lambda view: replace(view, requests={1: request})
-
-
 def no_displacing(for_ms: int) -> Change:
     """A standby was displaced in vain; no other is displaced for a while."""
     return lambda view: replace(view, no_displacing={PROCESSOR: view.now_ms + for_ms})
@@ -183,9 +179,9 @@ DISPLACING: Mapping[str, tuple[bool, Change]] = {
     "its own host was not available in time": (True, unchanged),
     "a standby was displaced in vain a while ago": (True, no_displacing(0)),
     "a standby was displaced in vain just now": (False, no_displacing(1)),
-    "its own host is granted": (False, requested(SLOT, RequestState.GRANTED)),
-    "its own host is not granted": (True, requested(SLOT, RequestState.WAITING)),
-    "a host is granted to another": (True, requested(ANOTHER, RequestState.GRANTED)),
+    "its own host is granted": (False, requested(SLOT, "h1", RequestState.GRANTED)),
+    "its own host is not granted": (True, requested(SLOT, "h1", RequestState.WAITING)),
+    "a host is granted to another": (True, requested(ANOTHER, "h1", RequestState.GRANTED)),
     "a container has come for it": (False, free("c9", "h1")),
     "a container has come for another": (True, free("c9", "h1", ANOTHER)),
 }
@@ -221,7 +217,7 @@ def test_a_start_on_a_reserved_host_tells_whether_the_displaced_standby_was_in_s
 def test_nothing_is_started_or_restored_while_no_standby_is_displaced(
     whole: ClusterView, decide: Callable[[Turn, Cohort], WriteRecords | None]
 ) -> None:
-    assert decide(*seen(whole, policy(restarts=True), free("c9", "h1"))) is None
+    assert decide(*seen(whole, RESTART, free("c9", "h1"))) is None
 
 
 @pytest.mark.parametrize(
@@ -238,7 +234,7 @@ def test_an_empty_container_reserves_its_host(
     whole: ClusterView, containers: list[Change], chosen: str | None
 ) -> None:
     gone = Cell(2, "", (), CellState.LOST, 0)
-    turn, cohort = seen(whole, *containers, lambda view: replace(view, cells={2: gone}))
+    turn, cohort = seen(whole, *containers, of_view(cells={2: gone}))
     found = reservation(turn, cohort.job, SLOT, "h4")
     assert (found and found.id) == chosen
 
@@ -247,5 +243,5 @@ def test_an_empty_container_reserves_its_host(
 def test_a_standby_whose_container_was_given_back_has_stopped_once_that_is_dead(
     whole: ClusterView, ending: dict[str, EndingContainer]
 ) -> None:
-    turn, cohort = seen(whole, placed({1: "gone"}), lambda view: replace(view, ending=ending))
+    turn, cohort = seen(whole, placed({1: "gone"}), of_view(ending=ending))
     assert has_stopped(turn, cohort, 1) is not bool(ending)

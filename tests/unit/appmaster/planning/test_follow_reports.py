@@ -17,6 +17,7 @@ from tests.unit.appmaster.planning.views import (
     Change,
     of_records,
     of_status,
+    of_view,
     placed,
     policy,
     recorded,
@@ -39,9 +40,7 @@ def test_an_epoch_is_raised_above_one_that_a_container_has_seen(
     whole: ClusterView, epoch: int, ahead: int | None, then: int
 ) -> None:
     known = {FIRST: 9} if ahead is None else {FIRST: 9, SECOND: ahead}
-    decision = raise_epochs(
-        *seen(whole, of_records(SECOND, epoch=epoch), lambda view: replace(view, ahead=known))
-    )
+    decision = raise_epochs(*seen(whole, of_records(SECOND, epoch=epoch), of_view(ahead=known)))
     assert decision is not None
     written = {each.record.task: each.record.epoch for each in decision.changes}
     assert written == {FIRST: 10} | ({SECOND: then} if then != epoch else {})
@@ -63,7 +62,7 @@ def test_when_a_change_of_in_sync_sets_is_due(
         whole,
         policy(in_sync_interval_ms=500),
         of_records(FIRST, in_sync=(0,)),
-        lambda view: replace(view, now_ms=now_ms, in_sync_ms=written),
+        of_view(now_ms=now_ms, in_sync_ms=written),
     )
     decision = follow(turn, cohort)
     assert bool(decision) is is_due

@@ -37,6 +37,7 @@ from tests.unit.appmaster.planning.views import (
     of_job,
     of_processor,
     of_records,
+    of_view,
     parts,
     placed,
     recorded,
@@ -56,10 +57,6 @@ def of_last(view: ClusterView, *changes: Change) -> tuple[Turn, tuple[Cohort, ..
 def of_mixed(host: str, number: int) -> Change:
     """Add an empty container of a mixed job."""
     return free("c9", host, SharedSlotId("job", number))
-
-
-def cell_lost(view: ClusterView) -> ClusterView:
-    return replace(view, cells={1: Cell(1, "", (), CellState.LOST, 0)})
 
 
 ENDING: Mapping[str, tuple[tuple[int, DecisionBasis] | None, Mapping[int, str], tuple[Change, ...]]] = {
@@ -94,7 +91,7 @@ WARMING: Mapping[str, tuple[bool, Change]] = {
     "its stream broke": (False, of_holder(1, presence=Presence.BROKEN)),
     "a replica there has ended": (False, of_holder(1, has_ended=True)),
     "its process is asked to end": (False, of_holder(1, is_leaving=True)),
-    "it ends with its cell": (False, cell_lost),
+    "it ends with its cell": (False, of_view(cells={1: Cell(1, "", (), CellState.LOST, 0)})),
 }
 
 

@@ -18,7 +18,9 @@ from tests.unit.appmaster.planning.views import (
     FIRST,
     HELD,
     PROCESSOR,
+    RESTART,
     SECOND,
+    UNSETTLED,
     Change,
     drained,
     free,
@@ -30,15 +32,12 @@ from tests.unit.appmaster.planning.views import (
     older,
     parts,
     placed,
-    policy,
     seen,
     turned,
     without_container,
 )
 
 Decide = Callable[[Turn, tuple[Cohort, ...], Cohort], WriteRecords | None]
-
-RESTART: Final = policy(restarts=True)
 
 
 def free_for(copy: int, name: str = "c9", host: str = "h4") -> Change:
@@ -154,7 +153,7 @@ def test_which_slot_gets_an_empty_container(
 def test_for_which_copies_containers_are_needed(
     whole: ClusterView, copies: set[int], changes: tuple[Change, ...]
 ) -> None:
-    turn = turned(whole, ALL_LOST, of_view(unsettled=frozenset({PROCESSOR})), *changes)
+    turn = turned(whole, ALL_LOST, UNSETTLED, *changes)
     assert set(needs(turn)) == {SlotId(PROCESSOR, each) for each in copies}
 
 

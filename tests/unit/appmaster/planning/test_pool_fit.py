@@ -17,12 +17,13 @@ from appmaster.planning.placement.pool_fit import (
     why_none_waits,
 )
 from appmaster.planning.state.model import SharedSlotId, Slot, SpareSlotId
-from appmaster.planning.state.view import Cell, CellState, ClusterView, Container
+from appmaster.planning.state.view import ClusterView, Container
 from locality.fit import Demand, PoolProcess
 from standby.shared.model import NodeOffer, TaskId
 from tests.unit.appmaster.planning.views import (
     SLOT,
     Change,
+    a_pool,
     drained,
     free,
     holder_of,
@@ -30,7 +31,6 @@ from tests.unit.appmaster.planning.views import (
     of_holder,
     of_model,
     of_processor,
-    of_view,
     turned,
 )
 
@@ -55,10 +55,6 @@ def test_for_how_many_tasks_a_process_is_asked(
     whole: ClusterView, tasks: int, slot: Slot, changes: tuple[Change, ...]
 ) -> None:
     assert demand_of(turned(whole, *changes).view.jobs["job"], slot).tasks == tasks
-
-
-def a_pool(*processes: PoolProcess) -> Change:
-    return of_view(cells={1: Cell(1, "", (), CellState.UP, 0, processes=processes)})
 
 
 def takes(host: str, tasks: int, *, is_free: bool = True) -> PoolProcess:

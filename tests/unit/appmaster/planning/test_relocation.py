@@ -21,7 +21,9 @@ from tests.unit.appmaster.planning.views import (
     FIRST,
     PROCESSOR,
     SECOND,
+    UNSETTLED,
     Change,
+    a_pool,
     drained,
     free,
     in_racks,
@@ -36,8 +38,6 @@ from tests.unit.appmaster.planning.views import (
     turned,
     without_container,
 )
-
-UNSETTLED: Final = of_view(unsettled=frozenset({PROCESSOR}))
 
 #: The copies, on h1, h2 and h3, are in one rack; h4 is in another.
 IN_ONE_RACK: Final = in_racks(h1="/a", h2="/a", h3="/a", h4="/b")
@@ -84,14 +84,13 @@ def of_holders(**changes: object) -> Change:
     return lambda view: of_holder(0, **changes)(of_holder(1, **changes)(of_holder(2, **changes)(view)))
 
 
-def a_pool(*hosts: str) -> tuple[Change, ...]:
+def waiting(*hosts: str) -> tuple[Change, ...]:
     """Have the hosts be those of a pool, with a process that waits on some of them."""
     processes = (
         PoolProcess("h9", NodeOffer(), is_free=False),
         *(PoolProcess(each, NodeOffer()) for each in hosts),
     )
-    cell = Cell(1, "", (), CellState.UP, 0, processes=processes)
-    return IN_ONE_RACK, of_view(cells={1: cell}), of_holders(attempt="")
+    return IN_ONE_RACK, a_pool(*processes), of_holders(attempt="")
 
 
 Move = tuple[int, set[Location]] | None
@@ -157,12 +156,12 @@ MOVED: Mapping[str, tuple[Move, tuple[Change, ...]]] = {
         None,
         (IN_ONE_RACK, free("c9", "h3"), placed({2: "c9"}, of=(SECOND,))),
     ),
-    "in a pool, where a process waits": (TO_H4, a_pool("h4")),
-    "in a pool, nowhere else": (None, a_pool("h3")),
+    "in a pool, where a process waits": (TO_H4, waiting("h4")),
+    "in a pool, nowhere else": (None, waiting("h3")),
     "in a pool, out of a zone, though the rack stays the same": (
         TO_H4,
         (
-            *a_pool("h4"),
+            *waiting("h4"),
             of_job(policy=PlannerPolicy(spread=("room", "rack", "zone"))),
             offered(
                 HostInfo("h1", 1, "/a", {"room": "1", "zone": "x"}),
@@ -173,7 +172,7 @@ MOVED: Mapping[str, tuple[Move, tuple[Change, ...]]] = {
             ),
         ),
     ),
-    "in a pool, where one was claimed for it": (TO_H4, (*a_pool(), free("c9", "h4", SlotId(PROCESSOR, 2)))),
+    "in a pool, where one was claimed for it": (TO_H4, (*waiting(), free("c9", "h4", SlotId(PROCESSOR, 2)))),
 }
 
 

@@ -11,30 +11,30 @@ import pytest
 from appmaster.planning.placement.turn import Turn
 from appmaster.planning.rules.deploy import is_settled, writes
 from appmaster.planning.state.actions import Settle
-from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Loss, Reason
+from appmaster.planning.state.reasons import HandoverMotive, Loss, Reason
 from appmaster.planning.state.view import (
     ClusterView,
-    ContainerRequest,
     Handover,
     LostActive,
     Presence,
-    RequestKind,
-    RequestState,
 )
 from standby.shared.model import InputFailures, Phase, ProcessorId, Role, SlotId
 from tests.fakes.yarn import deployed
 from tests.unit.appmaster.planning.views import (
     FIRST,
+    PARKED,
     PROCESSOR,
     SECOND,
     Change,
+    drained,
     holder_of,
     of_holder,
     of_job,
-    of_processor,
     of_records,
     of_status,
+    of_view,
     placed,
+    requested,
     without_container,
 )
 
@@ -59,34 +59,24 @@ def without_status(view: ClusterView) -> ClusterView:
     )
 
 
-parked = of_processor(parked=Reason(FailureReason.POISON))
-
-
-def requested(slot: Any) -> Change:
-    request = ContainerRequest(1, slot, "h3", RequestKind.NAMED, RequestState.WAITING, 0)
-    return lambda view: replace(view, requests={1: request})
-
-
 UNSETTLED: Mapping[str, Change] = {
     "the job is over soon": of_job(is_wanted=False),
     "its tasks are placed apart": of_records(SECOND, placed={0: "c1"}),
-    "a hand-over is prepared": lambda view: replace(
-        view, handovers={PROCESSOR: Handover(1, "c2", 0, Reason(HandoverMotive.UPGRADE))}
+    "a hand-over is prepared": of_view(
+        handovers={PROCESSOR: Handover(1, "c2", 0, Reason(HandoverMotive.UPGRADE))}
     ),
-    "an active was lost": lambda view: replace(
-        view, lost_actives={PROCESSOR: LostActive("c1", Loss.SILENT, 0)}
-    ),
+    "an active was lost": of_view(lost_actives={PROCESSOR: LostActive("c1", Loss.SILENT, 0)}),
     "a copy moves": of_records(FIRST, SECOND, moving={1: "c9"}),
     "a standby is displaced": of_records(FIRST, SECOND, displaced=1),
     "a copy is not placed": placed({}, without=1),
     "a copy is placed that there should not be": placed({2: "c9"}),
-    "a container is requested for it": requested(SlotId(PROCESSOR, 1)),
+    "a container is requested for it": requested(SlotId(PROCESSOR, 1), "h3"),
     "its container is gone": without_container(1),
     "its container is suspected": of_holder(1, presence=Presence.SUSPECT),
     "a replica there has ended": of_holder(1, has_ended=True),
     "an assignment is not applied": of_holder(1, sent=9, applied=8),
     "a container has an older revision": of_holder(1, revisions={"job": 0}),
-    "a host is drained": lambda view: replace(view, drained={holder_of(view, 0).host: "by hand"}),
+    "a host is drained": lambda view: drained(holder_of(view, 0).host)(view),
     "a task is not reported": without_status,
     "the active is a standby yet": of_status(0, SECOND, role=Role.STANDBY, phase=Phase.TAILING),
     "the active is not active yet": of_status(0, SECOND, phase=Phase.CLAIMING),
@@ -105,12 +95,12 @@ def test_a_processor_is_looked_at_as_long_as(whole: ClusterView, change: Change)
 
 
 def test_a_parked_processor_waits_for_nothing_but_an_operator(whole: ClusterView) -> None:
-    assert settled(parked(UNSETTLED["a copy is not placed"](whole)))
-    assert not settled(parked(UNSETTLED["the job is over soon"](whole)))
+    assert settled(PARKED(UNSETTLED["a copy is not placed"](whole)))
+    assert not settled(PARKED(UNSETTLED["the job is over soon"](whole)))
 
 
 def test_a_request_for_another_processor_is_no_reason(whole: ClusterView) -> None:
-    assert settled(requested(SlotId(ProcessorId("job", "main", 1), 1))(whole))
+    assert settled(requested(SlotId(ProcessorId("job", "main", 1), 1), "h3")(whole))
 
 
 def test_a_processor_whose_record_is_being_written_holds_up_no_other() -> None:

@@ -11,32 +11,30 @@ from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.rules import situations
 from appmaster.planning.rules.table import first
 from appmaster.planning.state.actions import PrepareHandover, WriteRecords
-from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Reason
+from appmaster.planning.state.reasons import HandoverMotive, Reason
 from appmaster.planning.state.view import ClusterView
 from standby.shared.model import ProcessorId, TaskId
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
     FIRST,
     HELD,
+    PARKED,
     PROCESSOR,
+    RESTART,
     SECOND,
     Change,
     of_job,
-    of_processor,
     of_records,
     of_view,
     parts,
     placed,
-    policy,
     seen,
     without_container,
 )
 
 LOST: Final = without_container(0)
 NEW: Final = of_records(FIRST, SECOND, active=None, epoch=0)
-PARKED: Final = of_processor(parked=Reason(FailureReason.POISON))
 ENDING: Final = of_job(is_wanted=False)
-RESTART: Final = policy(restarts=True)
 
 
 def ahead(task: TaskId, epoch: int) -> Change:

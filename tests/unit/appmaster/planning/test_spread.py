@@ -8,15 +8,18 @@ from typing import Final
 import pytest
 
 from appmaster.planning.placement.spread import Stand, active_processors, next_steps, stands_of
-from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Reason
+from appmaster.planning.state.reasons import HandoverMotive, Reason
 from appmaster.planning.state.view import ClusterView, Handover, Presence
 from standby.shared.model import ProcessorId
 from tests.unit.appmaster.planning.views import (
     FIRST,
     HELD,
+    PARKED,
     PROCESSOR,
     SECOND,
+    UNSETTLED,
     Change,
+    changed,
     drained,
     free,
     of_holder,
@@ -29,9 +32,6 @@ from tests.unit.appmaster.planning.views import (
 )
 
 # ---- stands ----
-
-UNSETTLED: Final = of_view(unsettled=frozenset({PROCESSOR}))
-PARKED: Final = of_processor(parked=Reason(FailureReason.POISON))
 
 Stands = list[tuple[str, Mapping[str, int]]]
 
@@ -92,8 +92,7 @@ def test_a_command_moves_actives_that_an_operator_chose_as_well(
 
 
 def found(view: ClusterView, *changes: Change, **asked: bool) -> Stands:
-    for change in changes:
-        view = change(view)
+    view = changed(view, *changes)
     return [(each.place, each.options) for each in stands_of(view, view.jobs["job"], **asked)]
 
 
@@ -110,9 +109,7 @@ ACTIVE: Mapping[str, tuple[Mapping[str, int], tuple[Change, ...]]] = {
 def test_how_many_processors_are_active_on_each_host_with_copies(
     whole: ClusterView, actives: Mapping[str, int], changes: tuple[Change, ...]
 ) -> None:
-    view = whole
-    for change in changes:
-        view = change(view)
+    view = changed(whole, *changes)
     assert dict(active_processors(view, view.jobs["job"])) == actives
 
 

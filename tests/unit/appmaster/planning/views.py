@@ -10,7 +10,20 @@ from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.state.actions import WriteRecords
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.model import Slot
-from appmaster.planning.state.view import ClusterView, Container, Presence, ReplicaProgress, places
+from appmaster.planning.state.reasons import FailureReason, Reason
+from appmaster.planning.state.view import (
+    Cell,
+    CellState,
+    ClusterView,
+    Container,
+    ContainerRequest,
+    Presence,
+    ReplicaProgress,
+    RequestKind,
+    RequestState,
+    places,
+)
+from locality.fit import PoolProcess
 from locality.hosts import HostInfo
 from standby.shared.model import ProcessorId, ReplicaId, SlotId, TaskId, TaskRecord
 from tests.fakes.yarn import deployed
@@ -40,10 +53,16 @@ def with_two_standbys() -> ClusterView:
     return view
 
 
-def turned(view: ClusterView, *changes: Change) -> Turn:
-    """Return a turn over the changed view, the index of which follows its records."""
+def changed(view: ClusterView, *changes: Change) -> ClusterView:
+    """Return the view after the changes, in order."""
     for change in changes:
         view = change(view)
+    return view
+
+
+def turned(view: ClusterView, *changes: Change) -> Turn:
+    """Return a turn over the changed view, the index of which follows its records."""
+    view = changed(view, *changes)
     index: dict[str, dict[TaskId, int]] = {}
     for task, recorded in view.records.items():
         for container, copy in places(recorded.record).items():
@@ -95,10 +114,15 @@ def of_model(**changes: Any) -> Change:
 def of_processor(**changes: Any) -> Change:
     def change(view: ClusterView) -> ClusterView:
         processors = view.jobs["job"].model.processors
-        changed = replace(processors[PROCESSOR], **changes)
-        return of_model(processors={**processors, PROCESSOR: changed})(view)
+        processor = replace(processors[PROCESSOR], **changes)
+        return of_model(processors={**processors, PROCESSOR: processor})(view)
 
     return change
+
+
+UNSETTLED: Final = of_view(unsettled=frozenset({PROCESSOR}))
+PARKED: Final = of_processor(parked=Reason(FailureReason.POISON))
+RESTART: Final = policy(restarts=True)
 
 
 def of_records(*tasks: TaskId, **changes: Any) -> Change:
@@ -156,6 +180,16 @@ def without_container(copy: int) -> Change:
         )
 
     return change
+
+
+def requested(slot: Slot, host: str, state: RequestState = RequestState.WAITING) -> Change:
+    request = ContainerRequest(1, slot, host, RequestKind.NAMED, state, 0)
+    return of_view(requests={1: request})
+
+
+def a_pool(*processes: PoolProcess) -> Change:
+    """Have one cell, which is a pool of these processes."""
+    return of_view(cells={1: Cell(1, "", (), CellState.UP, 0, processes=processes)})
 
 
 def drained(*hosts: str) -> Change:
