@@ -226,6 +226,13 @@ def modules(chosen: Sequence[str]) -> dict[str, tuple[str, ...]]:
     }
 
 
+def with_tests(chosen: Mapping[str, tuple[str, ...]], tests: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the modules with these tests in place of those of their areas, if there are any."""
+    if missing := [each for each in tests if not (ROOT / each).exists()]:
+        raise SystemExit(f"no such tests: {', '.join(missing)}")
+    return {module: tuple(tests) or every for module, every in chosen.items()}
+
+
 def _is_below(module: str, path: str) -> bool:
     return module == path or module.startswith(f"{path}/")
 
@@ -337,10 +344,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--seconds", type=float, default=60, help="processor time of the tests with one change"
     )
+    parser.add_argument(
+        "--tests",
+        nargs="+",
+        default=(),
+        metavar="PATH",
+        help="run these tests only, in place of all of the area; a run without this makes the survivors again",
+    )
     parser.add_argument("--report", action="store_true", help="only tell what is found already")
     parsed = parser.parse_args(arguments)
     sys.path.append(str(PACKAGES))
-    chosen = modules(parsed.paths)
+    chosen = with_tests(modules(parsed.paths), parsed.tests)
     HOME.mkdir(parents=True, exist_ok=True)
     try:
         if not parsed.report:

@@ -19,6 +19,7 @@ from tests.mutants import (
     statement,
     status,
     told,
+    with_tests,
 )
 
 SOURCE = """\
@@ -108,6 +109,15 @@ def test_a_module_has_the_tests_of_its_area() -> None:
     assert set(AREAS.values()) == set(modules([]).values())
     with pytest.raises(SystemExit, match="no module"):
         modules(["standby/nowhere"])
+
+
+def test_a_run_with_chosen_tests_runs_no_others_and_refuses_those_that_do_not_exist() -> None:
+    own = "tests/property/test_lifecycle.py"
+    found = modules(["standby/replica/claim.py"])
+    assert with_tests(found, [own]) == {"standby/replica/claim.py": (own,)}
+    assert with_tests(found, []) == found
+    with pytest.raises(SystemExit, match="no such tests: tests/nowhere"):
+        with_tests(found, [own, "tests/nowhere"])
 
 
 def test_what_does_not_compile_is_no_change() -> None:
