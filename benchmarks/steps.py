@@ -24,10 +24,12 @@ def count(rows: Any, state: Any, out: Any) -> None:
     keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
     store = state["s"]
     counts = {key: NUMBER.unpack(value)[0] for key, value in store.get_many(set(keys)).items()}
+    results = []
     for key, value in zip(keys, values, strict=True):
         number = counts.get(key, 0) + 1
         counts[key] = number
-        out.emit(key, value[:8] + NUMBER.pack(number))
+        results.append((key, value[:8] + NUMBER.pack(number)))
+    out.emit_many(results)
     store.put_many((key, NUMBER.pack(number)) for key, number in counts.items())
 
 
@@ -36,12 +38,14 @@ def profile(rows: Any, state: Any, out: Any) -> None:
     keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
     store = state["s"]
     known = {key: list(PROFILE.unpack(value)) for key, value in store.get_many(set(keys)).items()}
+    results = []
     for key, value in zip(keys, values, strict=True):
         found = known.get(key)
         if found is None:
             found = known[key] = list(EMPTY)
         update(found, amount_of(value))
-        out.emit(key, value[:8] + NUMBER.pack(found[1]))
+        results.append((key, value[:8] + NUMBER.pack(found[1])))
+    out.emit_many(results)
     store.put_many((key, PROFILE.pack(*found)) for key, found in known.items())
 
 

@@ -51,6 +51,5 @@ def emit_rows(rows: pa.Table, numbers: Iterable[int], out: Output, topic: str) -
     chosen = list(numbers)
     if chosen:
         taken = rows.select(["key", "value"]).take(pa.array(chosen, pa.int64()))
-        for key, value in zip(taken["key"].to_pylist(), taken["value"].to_pylist(), strict=True):
-            out.emit(key, value, topic)
+        out.emit_many(zip(taken["key"].to_pylist(), taken["value"].to_pylist(), strict=True), topic)
     return len(chosen)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from standby.replica.failing import CodeError
 from standby.replica.lifecycle import Signal
-from standby.replica.store.overlay import Emitted
+from standby.replica.outbox import Emitted
 from standby.shared.model import Fault, GivenUp, InputFailures, Offsets, TaskId
 
 

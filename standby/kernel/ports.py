@@ -16,7 +16,8 @@ from standby.config import JobConfig
 from standby.errors import BadConfiguration, Transient
 from standby.replica.claim import Committed
 from standby.replica.failing import InputRecord
-from standby.replica.store.overlay import Changes, Emitted
+from standby.replica.outbox import Outputs
+from standby.replica.store.overlay import Changes
 from standby.replica.store.scan import ScanPage
 from standby.shared.model import Offsets, TaskId
 from standby.shared.peers import PeerAddress
@@ -163,7 +164,7 @@ class Writer(Protocol):
         """
         ...
 
-    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
+    def prepare(self, outputs: Outputs, changes: Changes, offsets: Offsets, metadata: str) -> None:
         """Write these outputs, changelog records and input offsets, with ``metadata``, to the open transaction.
 
         Raises `WriterLost`, and `BadConfiguration` for a record that Kafka will never accept (`RecordRefused` if it

@@ -15,7 +15,7 @@ from typing import Final
 
 from standby.api import ValueRefused
 from standby.config import JobConfig
-from standby.replica.store.overlay import Emitted
+from standby.replica.outbox import Emitted
 from standby.shared import errortext
 from standby.shared.model import InputFailures, TaskId
 

@@ -17,8 +17,8 @@ from standby.errors import Transient
 from standby.kernel.ports import Broker, Changelog, ChangelogRecord, OffsetsUnstable, Writer, WriterLost
 from standby.replica.claim import Committed
 from standby.replica.failing import Headers, InputRecord
+from standby.replica.outbox import Emitted, Outputs
 from standby.replica.store.keys import COMMIT, is_own, prefix
-from standby.replica.store.overlay import Emitted
 from standby.shared.model import Offsets
 from standby.shared.wire import JobDefinition
 from tests.fakes.kafka import Entry, MemoryBroker, MemoryKafka
@@ -52,7 +52,7 @@ class Job:
 
     def commit(self, writer: Writer, changes: dict[bytes, bytes | None], offset: int) -> int | None:
         writer.begin(b"record")
-        writer.prepare([], changes, Offsets.of(offset), "m")
+        writer.prepare(Outputs(), changes, Offsets.of(offset), "m")
         return writer.commit()
 
 
@@ -168,7 +168,10 @@ def test_a_commit_brings_changes_offset_and_metadata_at_once(job: Job) -> None:
     assert job.broker.committed([0])[0] == (None,)
     writer.begin(b"record")
     writer.prepare(
-        [Emitted(job.output, b"k", b"v", {"h": b"x"})], {KEY: b"1", KEY + b"2": None}, Offsets.of(7), "meta"
+        Outputs.of([Emitted(job.output, b"k", b"v", {"h": b"x"})]),
+        {KEY: b"1", KEY + b"2": None},
+        Offsets.of(7),
+        "meta",
     )
     assert job.broker.changelog_ends([0], is_stable=True)[0] == 0
     assert writer.commit() == 3
@@ -211,7 +214,7 @@ def test_commit_records_are_reported_whatever_became_of_their_transactions(job: 
     writer = job.writer()
     for number in range(3):
         writer.begin(b"%d" % number)
-        writer.prepare([], {KEY: b"1"}, Offsets.of(number), "m")
+        writer.prepare(Outputs(), {KEY: b"1"}, Offsets.of(number), "m")
         if number == 1:
             writer.abort()
         else:
@@ -237,7 +240,7 @@ def test_an_aborted_transaction_is_passed_and_not_seen(job: Job) -> None:
     writer = job.writer()
     job.commit(writer, {KEY: b"1"}, 1)
     writer.begin(b"record")
-    writer.prepare([], {KEY: b"aborted"}, Offsets.of(2), "m")
+    writer.prepare(Outputs(), {KEY: b"aborted"}, Offsets.of(2), "m")
     writer.abort()
     changelog = job.broker.open_changelog()
     changelog.add(0, 0)
@@ -271,7 +274,7 @@ def test_where_a_commit_has_written_is_returned_and_there_it_is_seen(job: Job) -
     writer = job.writer()
     writer.begin(b"first")
     writer.prepare(
-        [Emitted(job.output, b"k", b"1"), Emitted(job.output, b"k", b"2", {"h": b"v"})],
+        Outputs.of([Emitted(job.output, b"k", b"1"), Emitted(job.output, b"k", b"2", {"h": b"v"})]),
         {KEY: b"1"},
         Offsets.of(1),
         "m",
@@ -287,7 +290,7 @@ def test_where_a_commit_has_written_is_returned_and_there_it_is_seen(job: Job) -
     )
     assert all(job.broker.is_visible(place, offset) for place, offset in places.items())
     writer.begin(b"second")
-    writer.prepare([Emitted(job.output, b"k", b"3")], {KEY: b"2"}, Offsets.of(2), "m")
+    writer.prepare(Outputs.of([Emitted(job.output, b"k", b"3")]), {KEY: b"2"}, Offsets.of(2), "m")
     assert job.broker.stable_ends([output])[output] == offset + 2, "open behind the marker"
     assert not job.broker.is_visible(output, offset + 2)
     writer.abort()
@@ -308,7 +311,7 @@ def test_the_last_record_in_each_partition_is_returned_whatever_selects_the_part
             Emitted(job.output, key, b"v", {"h": b"v"} if at % 3 == 0 else None)
             for at, key in enumerate(keys[first:])
         ]
-        writer.prepare(outputs, {}, Offsets.of(first + 1), "m")
+        writer.prepare(Outputs.of(outputs), {}, Offsets.of(first + 1), "m")
         writer.commit()
         places = {place: at for place, at in writer.places().items() if place[0] == job.output}
         assert places
@@ -330,7 +333,7 @@ def test_offsets_are_not_stable_while_a_transaction_is_open_among_them(job: Job)
     job.commit(writer, {KEY: b"1"}, 1)
     writer = job.writer()
     writer.begin(b"record")
-    writer.prepare([], {KEY: b"2"}, Offsets.of(2), "m")
+    writer.prepare(Outputs(), {KEY: b"2"}, Offsets.of(2), "m")
     with pytest.raises(OffsetsUnstable):
         job.broker.committed([0])
     writer.commit()
@@ -342,7 +345,7 @@ def test_initialising_fences_the_one_before_and_ends_what_it_left(job: Job) -> N
     old = job.writer()
     job.commit(old, {KEY: b"1"}, 1)
     old.begin(b"record")
-    old.prepare([], {KEY: b"late"}, Offsets.of(2), "m")
+    old.prepare(Outputs(), {KEY: b"late"}, Offsets.of(2), "m")
     new = job.writer()
     # Nothing is open any more: the end that is read now is stable.
     end = job.broker.changelog_ends([0])[0]
@@ -383,7 +386,7 @@ def test_a_producer_that_is_only_connected_fences_no_other(job: Job) -> None:
 def test_a_closed_writer_is_lost(job: Job) -> None:
     writer = job.writer()
     writer.begin(b"record")
-    writer.prepare([], {KEY: b"1"}, Offsets.of(1), "m")
+    writer.prepare(Outputs(), {KEY: b"1"}, Offsets.of(1), "m")
     writer.close()
     writer.close()
     with pytest.raises(WriterLost):
@@ -532,15 +535,15 @@ def test_the_offsets_of_all_inputs_are_committed_as_one_in_the_order_of_the_inpu
     assert job.broker.committed([0])[0] == (None, None)
     writer = job.writer()
     writer.begin(b"record")
-    writer.prepare([], {}, Offsets.of(7, 3), "first")
+    writer.prepare(Outputs(), {}, Offsets.of(7, 3), "first")
     writer.commit()
     assert job.broker.committed([0])[0] == (Committed(7, "first"), Committed(3, "first"))
     writer.begin(b"record")
-    writer.prepare([], {}, Offsets.of(8, 3), "second")
+    writer.prepare(Outputs(), {}, Offsets.of(8, 3), "second")
     writer.abort()
     assert job.broker.committed([0])[0] == (Committed(7, "first"), Committed(3, "first"))
     writer.begin(b"record")
-    writer.prepare([], {}, Offsets.of(8, 3), "third")
+    writer.prepare(Outputs(), {}, Offsets.of(8, 3), "third")
     writer.commit()
     writer.close()
     assert job.broker.committed([0])[0] == (Committed(8, "third"), Committed(3, "third"))
@@ -555,7 +558,7 @@ def test_every_input_has_its_own_bounds_and_records(job_of_two: Job) -> None:
     for topic, values in ((first, [b"a"]), (second, [b"x", b"y"])):
         writer = job.writer()
         writer.begin(b"record")
-        writer.prepare([Emitted(topic, b"k", each) for each in values], {}, Offsets.of(0, 0), "m")
+        writer.prepare(Outputs.of(Emitted(topic, b"k", each) for each in values), {}, Offsets.of(0, 0), "m")
         writer.commit()
         writer.close()
     job.writer().close()  # the next writer waits for the transactions' markers
@@ -583,7 +586,7 @@ def test_how_transactions_ended_is_read_from_their_coordinator(job: Job) -> None
     assert list(job.broker.ended(0, 5)) == []
     job.commit(writer, {b"k": b"1"}, 1)
     writer.begin(b"record")
-    writer.prepare([Emitted(job.output, b"k", b"v")], {}, Offsets.of(2), "m")
+    writer.prepare(Outputs.of([Emitted(job.output, b"k", b"v")]), {}, Offsets.of(2), "m")
     writer.abort()
     writer.begin(b"record")
     later = job.broker.open_writer(0)

@@ -16,7 +16,7 @@ from standby.config import parse
 from standby.errors import Transient
 from standby.feed.make import make_feed
 from standby.ports import Deliver, Feed, TaskBatch
-from standby.replica.store.overlay import Outbox
+from standby.replica.outbox import Outbox
 from standby.shared.model import Offsets, TaskId
 from standby.shared.wire import JobDefinition
 from tests.fakes.task_state import TaskState

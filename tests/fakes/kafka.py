@@ -25,8 +25,9 @@ from standby.kernel.ports import (
 )
 from standby.replica.claim import Committed
 from standby.replica.failing import Headers, InputRecord
+from standby.replica.outbox import Outputs
 from standby.replica.store.keys import COMMIT
-from standby.replica.store.overlay import Changes, Emitted
+from standby.replica.store.overlay import Changes
 from standby.shared.model import Offsets, TaskId
 from standby.shared.naming import transactional_id
 from standby.shared.wire import JobDefinition
@@ -566,7 +567,7 @@ class MemoryWriter:
         self._kafka.after_begin()
         return offset
 
-    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
+    def prepare(self, outputs: Outputs, changes: Changes, offsets: Offsets, metadata: str) -> None:
         with self._kafka.lock:
             self._check()
             transaction = self._kafka.open[self._name]

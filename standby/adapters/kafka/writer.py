@@ -20,8 +20,9 @@ from standby.adapters.kafka.partitions import BY_LIBRARY, DEFAULT, SETTING, Outp
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration
 from standby.kernel.ports import Place, RecordRefused, RecordTooLarge, WriterLost
+from standby.replica.outbox import Outputs, TopicRecords
 from standby.replica.store.keys import COMMIT
-from standby.replica.store.overlay import Changes, Emitted
+from standby.replica.store.overlay import Changes
 from standby.shared.model import Offsets
 
 #: Time-outs of the first attempts to initialise. librdkafka retries only 500 ms after the coordinator has answered
@@ -177,7 +178,7 @@ class KafkaWriter:
             - 1
         )
 
-    def prepare(self, outputs: Sequence[Emitted], changes: Changes, offsets: Offsets, metadata: str) -> None:
+    def prepare(self, outputs: Outputs, changes: Changes, offsets: Offsets, metadata: str) -> None:
         """Write these outputs, changelog records and input offsets to the open transaction."""
         self._largest = partial(_largest, outputs, changes, self._changelog)
         positions = [
@@ -196,7 +197,7 @@ class KafkaWriter:
                 self._open().send_offsets_to_transaction(positions, self._group, self._timeout)
                 raise
 
-    def _hand_over(self, outputs: Sequence[Emitted], changes: Changes) -> None:
+    def _hand_over(self, outputs: Outputs, changes: Changes) -> None:
         self._emit(outputs)
         if changes:
             self._end = None
@@ -335,29 +336,31 @@ class KafkaWriter:
             raise WriterLost("the producer is closed")
         return self._producer
 
-    def _emit(self, outputs: Sequence[Emitted]) -> None:
+    def _emit(self, outputs: Outputs) -> None:
         """Produce the outputs; the order within a topic is kept."""
-        for topic in dict.fromkeys(each[0] for each in outputs):
-            self._emit_to(topic, [each for each in outputs if each[0] == topic])
+        for topic, records in outputs.by_topic.items():
+            if records.keys:
+                self._emit_to(topic, records)
 
-    def _emit_to(self, topic: str, outputs: Sequence[Emitted]) -> None:
-        partitions = self._partitions.of(topic, [each[1] for each in outputs])
+    def _emit_to(self, topic: str, outputs: TopicRecords) -> None:
+        partitions = self._partitions.of(topic, outputs.keys)
         records: list[_Record] = [
             {"key": key, "value": value, "partition": partition}
-            for (_, key, value, _, _), partition in zip(outputs, partitions, strict=True)
+            for key, value, partition in zip(outputs.keys, outputs.values, partitions, strict=True)
         ]
         # Offsets increase within a partition, so the last record's is enough.
         reported = dict(zip(partitions, range(len(partitions)), strict=True))
-        left = (at for at, each in enumerate(partitions) if each == BY_LIBRARY)
+        left = (
+            [at for at, each in enumerate(partitions) if each == BY_LIBRARY] if BY_LIBRARY in reported else ()
+        )
         for at in (*reported.values(), *left):
             records[at]["callback"] = self._arrived
         begin = 0
-        for at, (_, _, _, headers, timestamp_ms) in enumerate(outputs):
-            if headers or timestamp_ms is not None:
-                # A batch supports neither (confluent-kafka 2.16 documents the timestamp, but refuses it).
-                self._produce(topic, records[begin:at])
-                self._produce_one(topic, records[at], headers or (), timestamp_ms)
-                begin = at + 1
+        for at, (headers, timestamp_ms) in outputs.special.items():
+            # A batch supports neither (confluent-kafka 2.16 documents the timestamp, but refuses it).
+            self._produce(topic, records[begin:at])
+            self._produce_one(topic, records[at], headers or (), timestamp_ms)
+            begin = at + 1
         self._produce(topic, records[begin:])
 
     def _count_of(self, topic: str) -> int | None:
@@ -451,7 +454,7 @@ def _lost(reason: object, what: str, *, is_late: bool = False) -> WriterLost | B
     )
 
 
-def _largest(outputs: Sequence[Emitted], changes: Changes, changelog: str) -> Mapping[str, int]:
+def _largest(outputs: Outputs, changes: Changes, changelog: str) -> Mapping[str, int]:
     """Return the bytes of the largest record for each topic: key, value and headers."""
     found: dict[str, int] = {}
     for topic, key, value, headers, _ in outputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
@@ -19,8 +19,9 @@ from standby.kernel.store.store import TaskStore
 from standby.replica.claim import CommitRecord
 from standby.replica.failing import failures_at
 from standby.replica.lifecycle import Signal
+from standby.replica.outbox import Outputs
 from standby.replica.store.keys import COMMIT, OWN
-from standby.replica.store.overlay import Changes, Emitted
+from standby.replica.store.overlay import Changes
 from standby.shared.clock import Clock
 from standby.shared.errortext import first_line
 from standby.shared.model import GIVEN_UP_SECONDS, GivenUp, InputFailures, LeftOut, Offsets, StartStep, TaskId
@@ -143,9 +144,7 @@ class ActiveTask:
         # Only ever replaced as a whole, because other threads read it.
         self._given_up: tuple[GivenUp, ...] = ()
 
-    def commit(
-        self, start: Offsets, end: Offsets, outputs: Sequence[Emitted], changes: Changes
-    ) -> Future[None]:
+    def commit(self, start: Offsets, end: Offsets, outputs: Outputs, changes: Changes) -> Future[None]:
         """Commit exactly the input [start, end) with its outputs and changes; done once the store has it too.
 
         The future fails with `WriterLost` (outcome unknown), `StoreLost`, or `BadConfiguration` for a record that
@@ -230,10 +229,10 @@ class ActiveTask:
             self._markers.look()
 
     def _commit_again(self) -> None:
-        self._commit(self.committed, self.committed, (), {}, ask_nothing())
+        self._commit(self.committed, self.committed, Outputs(), {}, ask_nothing())
 
     def _commit(
-        self, start: Offsets, end: Offsets, outputs: Sequence[Emitted], changes: Changes, answer: TopicAnswer
+        self, start: Offsets, end: Offsets, outputs: Outputs, changes: Changes, answer: TopicAnswer
     ) -> None:
         if self._lost is not None:
             # A retry from here might commit the same input twice.

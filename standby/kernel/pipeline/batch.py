@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Final
@@ -21,7 +21,8 @@ from standby.kernel.probes import STEPPED, TASK_COMMITTED, Probe
 from standby.ports import TaskBatch
 from standby.replica.failing import LARGE_BYTES, LARGE_RECORDS, CodeError, FailureOf, code_error
 from standby.replica.lifecycle import Signal
-from standby.replica.store.overlay import BatchState, Changes, Emitted, Outbox, Postponed
+from standby.replica.outbox import Emitted, Outbox, Outputs
+from standby.replica.store.overlay import BatchState, Changes, Postponed
 from standby.shared import errortext
 from standby.shared.clock import REAL, Clock, have_ended
 from standby.shared.model import Fault, Offsets, StartStep, TaskId
@@ -92,7 +93,7 @@ class _Computed:
 
     batch: TaskBatch
     active: ActiveTask
-    outputs: Sequence[Emitted]
+    outputs: Outputs
     changes: Changes
     rest: _Part | None = None
     """The rest of the batch, to be processed afterwards."""
@@ -242,7 +243,7 @@ class BatchRunner:
             )
         if not batch.rows.num_rows:
             # The transform may have dropped every row; their offsets are committed nevertheless.
-            return _Computed(batch, active, (), {})
+            return _Computed(batch, active, Outputs(), {})
         rest: TaskBatch | None = None
         if part.is_large:
             batch, rest = split_part(batch, head_rows(batch), self.inputs)
@@ -351,13 +352,13 @@ def failure_of(task: TaskId, commit: Future[None], end: Offsets) -> TaskFailed |
 
 
 def commit_alone(
-    active: ActiveTask, start: Offsets, end: Offsets, outputs: Sequence[Emitted], seconds: float, clock: Clock
+    active: ActiveTask, start: Offsets, end: Offsets, outputs: Iterable[Emitted], seconds: float, clock: Clock
 ) -> None:
     """Commit the input [start, end) outside of any batch, without changes. Raises `TaskFailed`.
 
     After a commit that takes longer than ``seconds``, the task loses its producer.
     """
-    commit = active.commit(start, end, outputs, {})
+    commit = active.commit(start, end, Outputs.of(outputs), {})
     if not have_ended(clock, (commit,), seconds):
         active.abandon()
     failure = failure_of(active.task, commit, end)

@@ -26,6 +26,7 @@ from standby.replica.claim import (
     lost_outputs,
     offsets_of,
 )
+from standby.replica.outbox import Outputs
 from standby.shared.model import Offsets, ReplicaId, TaskRecord
 from standby.shared.naming import transactional_id
 
@@ -289,7 +290,7 @@ class TransactionSettlement:
         self._check_owner()
         said = CommitRecord(batch, self.epoch, self.job.definition.run, offsets, generation=generation)
         self.writer.begin(said.encode())
-        self.writer.prepare((), {}, offsets, said.metadata)
+        self.writer.prepare(Outputs(), {}, offsets, said.metadata)
         self.writer.commit()
 
     def _check_owner(self) -> None:

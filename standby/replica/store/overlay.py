@@ -1,21 +1,16 @@
-"""The state and output of one batch of a task: reads that see its own writes, ordered changes. Pure."""
+"""The state of one batch of a task: reads that see its own writes, ordered changes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from standby.api import Store
-from standby.errors import BadConfiguration
 from standby.replica.store.keys import after, prefix
 from standby.replica.store.scan import Pages, ScanPage, SortedWrites, merged, paged
 
 #: Full key → new value, or None for a deletion; in the order of each key's first write.
 Changes = dict[bytes, "bytes | None"]
-
-
-#: Types that Kafka's client accepts as header values; text is accepted although `standby.api.Output` excludes it.
-_HEADER_VALUES: Final = (bytes, str, type(None))
 
 
 class Reads(Pages, Protocol):
@@ -187,71 +182,3 @@ class BatchState(Mapping[str, Store]):
         """Make every store, and every iterator over one, refuse all use from now on."""
         for store in self._stores.values():
             store.end()
-
-
-class Emitted(NamedTuple):
-    """An output record. A tuple, because there is one per row: a frozen class takes three times as long."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]] | None = None
-    """Pairs when a name may occur twice or a value be missing."""
-    timestamp_ms: int | None = None
-    """Unix milliseconds; None: the time of sending."""
-
-
-class Outbox:
-    """Collects a batch's output records; implements `standby.api.Output`."""
-
-    def __init__(self, topics: Sequence[str]) -> None:
-        self._topics = tuple(topics)
-        self.records: list[Emitted] = []
-
-    def emit(
-        self,
-        key: bytes | None,
-        value: bytes | None,
-        topic: str | None = None,
-        headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]] | None = None,
-        timestamp_ms: int | None = None,
-    ) -> None:
-        """Send a record to ``topic``, by default the first output."""
-        if topic is None:
-            if not self._topics:
-                raise BadConfiguration("task.outputs: empty, but the step emits a record without a topic")
-            topic = self._topics[0]
-        elif topic not in self._topics:
-            raise BadConfiguration(f"task.outputs: does not list {topic!r}, to which the step emits")
-        # Checked here, where the author's line is in the traceback, not when the batch is written.
-        if not ((key is None or type(key) is bytes) and (value is None or type(value) is bytes)):
-            raise TypeError(
-                f"an output record has bytes or None, not {type(key).__name__} and {type(value).__name__}"
-            )
-        if headers is not None:
-            # Copied, because the caller may change and reuse its headers for the next record.
-            headers = dict(headers) if isinstance(headers, Mapping) else tuple(headers)
-            _check_headers(headers.items() if isinstance(headers, dict) else headers)
-        if timestamp_ms is not None:
-            _check_time(timestamp_ms)
-        self.records.append(Emitted(topic, key, value, headers, timestamp_ms))
-
-
-def _check_headers(pairs: Iterable[tuple[object, object]]) -> None:
-    for name, content in pairs:
-        if type(name) is not str or type(content) not in _HEADER_VALUES:
-            raise TypeError(
-                f"a header has text as name and bytes as value, not {type(name).__name__} and "
-                f"{type(content).__name__}: {name!r}"
-            )
-        for each in (name, content):
-            if isinstance(each, str):
-                each.encode()  # raises for a lone surrogate, which no record can contain
-
-
-def _check_time(timestamp_ms: object) -> None:
-    if type(timestamp_ms) is not int:
-        raise TypeError(f"timestamp_ms is a whole number, not {type(timestamp_ms).__name__}")
-    # Kafka's client interprets 0 as the time of sending, and does not support times before 1970.
-    if not 0 < timestamp_ms < 1 << 63:
-        raise ValueError(f"timestamp_ms counts milliseconds since 1970, from 1 on: {timestamp_ms}")

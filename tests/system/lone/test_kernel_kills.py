@@ -13,6 +13,7 @@ from standby.adapters.kafka.broker import connect
 from standby.config import parse
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
+from standby.replica.outbox import Outputs
 from standby.replica.store.keys import prefix
 from standby.shared.model import Offsets, Phase
 from tests.kernel_lab import CLUSTER, Container, Lab
@@ -89,7 +90,7 @@ def test_a_transaction_that_takes_longer_than_its_time_out_says_so(
     writer = broker.open_writer(0)
     writer.initialise(lambda: False, PATIENCE_SECONDS)
     writer.begin(b"record")
-    writer.prepare([], {prefix("counts") + b"k": b"1"}, Offsets.of(1), "m")
+    writer.prepare(Outputs(), {prefix("counts") + b"k": b"1"}, Offsets.of(1), "m")
     soon(lambda: broker.changelog_ends((0,), is_stable=True)[0] >= 2, "the broker aborts it")
     with pytest.raises(WriterLost, match=r"has taken \d+\.\d s \(job.transaction.timeout.ms is 1000\)"):
         writer.commit()

@@ -25,8 +25,9 @@ from standby.adapters.kafka import clients
 from standby.adapters.kafka.broker import connect
 from standby.config import parse
 from standby.kernel.ports import Broker, RecordRefused, RecordTooLarge, Writer, WriterLost
+from standby.replica.outbox import Emitted, Outputs
 from standby.replica.store.keys import COMMIT
-from standby.replica.store.overlay import Changes, Emitted
+from standby.replica.store.overlay import Changes
 from standby.shared.model import Offsets
 from standby.shared.wire import JobDefinition
 from tests.patience import PATIENCE_SECONDS, soon
@@ -76,7 +77,7 @@ def opened(broker: Broker) -> Writer:
 def write(writer: Writer, outputs: list[Emitted]) -> None:
     """Write records in one transaction."""
     writer.begin(b"record")
-    writer.prepare(outputs, {}, Offsets.of(1), "m")
+    writer.prepare(Outputs.of(outputs), {}, Offsets.of(1), "m")
     writer.commit()
 
 
@@ -113,7 +114,7 @@ def test_more_records_than_the_producers_queue_holds_keep_their_order(
     ]
     changes: Changes = {b"key%d" % number: b"%d" % number for number in range(300)}
     writer.begin(b"record")
-    writer.prepare(outputs, changes, Offsets.of(1), "m")
+    writer.prepare(Outputs.of(outputs), changes, Offsets.of(1), "m")
     assert writer.commit() == len(changes) + 1
     for topic in (f"{name}-out", f"{name}-late"):
         expected = [each.value for each in outputs if each.topic == topic]
@@ -178,7 +179,7 @@ def test_a_record_that_is_too_large_is_named_as_the_cause(writer: Writer, name: 
     with pytest.raises(
         RecordTooLarge, match=rf"9437185 bytes, .* {name}-out: kafka.message.max.bytes is 8388608"
     ):
-        writer.prepare([small, large, small], {}, Offsets.of(1), "m")
+        writer.prepare(Outputs.of([small, large, small]), {}, Offsets.of(1), "m")
     # Nothing else is wrong with it: what it had begun can be ended.
     writer.abort()
     write(writer, [small])
@@ -262,7 +263,7 @@ def test_a_producer_that_ends_waits_for_no_answer(
     monkeypatch.setattr(clients, "WRITER", replace(clients.WRITER, library=Slow))
     writer = opened(broker)
     writer.begin(b"record")
-    writer.prepare([Emitted(f"{name}-out", b"k", b"1")], {}, Offsets.of(1), "m")
+    writer.prepare(Outputs.of([Emitted(f"{name}-out", b"k", b"1")]), {}, Offsets.of(1), "m")
     (producer,) = (each for each in Slow.made if len(each))
     assert len(producer) == 1
     writer.close()

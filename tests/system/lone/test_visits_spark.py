@@ -11,7 +11,7 @@ from examples.visits import visits
 from standby.adapters.spark.session import Spark
 from standby.feed.functions import job_code
 from standby.feed.spark import check_spark_transform, settings_of
-from standby.replica.store.overlay import Outbox
+from standby.replica.outbox import Outbox
 from tests.fakes.task_state import TaskState
 
 DIRECTORY = Path(visits.__file__).parent

@@ -49,7 +49,7 @@ def test_thread_goes_on_unless_the_error_breaks_something(
     worker.put(break_off)
     worker.start()
     assert worker.flush(PATIENCE_SECONDS)
-    assert [each.message for each in caplog.records] == ["tested: an unexpected error"]
+    assert [each.getMessage() for each in caplog.records] == ["tested: an unexpected error"]
     worker.put(break_off)
     assert isinstance(died.get(timeout=PATIENCE_SECONDS).exc_value, BrokenInvariant)
 

@@ -12,7 +12,8 @@ from types import ModuleType
 import pyarrow as pa
 
 from standby.kernel.ports import Database
-from standby.replica.store.overlay import BatchState, Outbox
+from standby.replica.outbox import Outbox
+from standby.replica.store.overlay import BatchState
 
 _DOCS = Path(__file__).parents[3] / "docs"
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from examples.flights import flights, flights_plain
 from standby.feed.batches import ROWS_OF_SEVERAL
-from standby.replica.store.overlay import Emitted, Outbox
+from standby.replica.outbox import Emitted, Outbox
 from tests.fakes.task_state import TaskState
 
 #: A flight from Newark, as the source has it.
@@ -62,7 +62,7 @@ class Task:
         out = Outbox(self._topics)
         with self.state.batch() as stores:
             self._step(batch, stores, out)
-        return out.records
+        return list(out.records)
 
 
 class Job:

@@ -10,7 +10,7 @@ import pytest
 
 from examples.flights import flights, flights_plain
 from examples.orders import orders, orders_plain
-from standby.replica.store.overlay import Emitted
+from standby.replica.outbox import Emitted
 from tests.unit.examples.fakes import FLIGHT, Task, rows, table
 from tests.unit.examples.malformed import NO_FLIGHTS, ODD_FLIGHTS, kept, orders_of_all_sorts
 

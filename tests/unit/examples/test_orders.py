@@ -8,7 +8,7 @@ import random
 import pytest
 
 from examples.orders import orders, orders_plain
-from standby.replica.store.overlay import Emitted
+from standby.replica.outbox import Emitted
 from tests.unit.examples.fakes import Record, Task, rows
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from examples.visits import visits
-from standby.replica.store.overlay import Emitted
+from standby.replica.outbox import Emitted
 from tests.unit.examples.fakes import Task
 
 MINUTE = visits.MINUTE_MS

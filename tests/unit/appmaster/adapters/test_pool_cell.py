@@ -150,7 +150,7 @@ def test_a_process_of_another_protocol_is_not_claimed_and_named(
     request(cell, 1, None)
     turn(cell)
     assert not claims(pool)
-    assert [each.message for each in caplog.records] == [f"processes are {cell.note}"]
+    assert [each.getMessage() for each in caplog.records] == [f"processes are {cell.note}"]
     pool.leave(old)
     turn(cell)
     found = events[-1]
@@ -442,4 +442,4 @@ def test_a_pool_that_could_not_be_read_for_a_while_is_followed_again_and_the_tro
     setattr(pool, trouble, False)
     turn(cell)
     assert cell.hosts == ("h1", "h2")
-    assert ["cannot be read" in each.message for each in caplog.records].count(True) == 1
+    assert ["cannot be read" in each.getMessage() for each in caplog.records].count(True) == 1

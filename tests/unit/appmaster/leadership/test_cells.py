@@ -223,7 +223,7 @@ def test_a_record_that_cannot_be_made_sense_of_leaves_its_cell_as_it_was_and_the
     lab.under_test._stale()
     lab.under_test._look()
     lab.await_tries()
-    assert [each.message for each in caplog.records if "cells/2" in each.message] == [
+    assert [each.getMessage() for each in caplog.records if "cells/2" in each.getMessage()] == [
         "a cell is led as last known, or not at all if it was not: cells/2: not a record"
     ]
     assert lab.of(1).record.attempt == "a1_02"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from standby.api import RowError
 from standby.errors import BadConfiguration
 from standby.eventtime import Watermark, emit_rows, event_times
-from standby.replica.store.overlay import Emitted, Outbox
+from standby.replica.outbox import Emitted, Outbox
 from tests.fakes.task_state import TaskState
 
 
@@ -105,7 +105,7 @@ def test_chosen_rows_are_sent_as_they_are() -> None:
     rows = pa.table({"key": pa.array([b"a", None, b"c"]), "value": pa.array([b"1", b"2", None])})
     out = Outbox(["main", "late"])
     assert emit_rows(rows, [2, 1], out, "late") == 2
-    assert out.records == [Emitted("late", b"c", None), Emitted("late", None, b"2")]
+    assert list(out.records) == [Emitted("late", b"c", None), Emitted("late", None, b"2")]
     assert emit_rows(rows, [], out, "late") == 0
     with pytest.raises(BadConfiguration):
         emit_rows(rows, [0], out, "elsewhere")

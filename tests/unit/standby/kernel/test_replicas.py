@@ -112,7 +112,9 @@ def test_replica_that_cannot_be_stopped_ends_the_container_and_is_not_said_to_ha
     active.eventually(lambda: active.replicas.broken is not None)
     assert "could not be stopped: ValueError: planted" in (active.replicas.broken or "")
     assert not any(each.phase is Phase.CLOSED for each in active.statuses())
-    active.eventually(lambda: any("replica-" in each.message for each in caplog.records if each.exc_info))
+    active.eventually(
+        lambda: any("replica-" in each.getMessage() for each in caplog.records if each.exc_info)
+    )
     # A process would end; the test's has to close it after all.
     monkeypatch.undo()
     for each in active.replicas.held():
@@ -129,7 +131,7 @@ def test_error_at_the_end_of_a_job_is_logged(
     monkeypatch.setattr(job.broker, "close", planted)
     container.replicas.obey((), {})
     told = ["closer: an unexpected error"]
-    container.eventually(lambda: [each.message for each in caplog.records if each.exc_info] == told)
+    container.eventually(lambda: [each.getMessage() for each in caplog.records if each.exc_info] == told)
 
 
 def test_producer_that_cannot_be_connected_beforehand_is_reported_once(
@@ -150,7 +152,9 @@ def test_producer_that_cannot_be_connected_beforehand_is_reported_once(
     standby.want(0, Role.STANDBY, 0, is_next=True)
     standby.eventually(lambda: tries.count(0) > 3 and tries.count(1) > 3)
     told = [
-        each.message for each in caplog.records if "cannot be connected ahead: Kafka is away" in each.message
+        each.getMessage()
+        for each in caplog.records
+        if "cannot be connected ahead: Kafka is away" in each.getMessage()
     ]
     assert len(told) == 2, "once for each task"
 
@@ -659,7 +663,7 @@ def test_another_revision_of_what_is_loaded_is_ignored_and_the_old_one_goes_on(
     assert active.replicas.revisions == {JOB: 1}
     assert active.replicas._jobs[JOB].definition == first
     assert len(active.feeds.made) == 1
-    assert [each.message for each in caplog.records if "is ignored" in each.message] == [
+    assert [each.getMessage() for each in caplog.records if "is ignored" in each.getMessage()] == [
         (
             f"job {JOB}: revision 2 of run run is ignored: this process has loaded revision 1 of run run, and "
             "cannot load another one's code"

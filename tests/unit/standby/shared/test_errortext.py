@@ -8,7 +8,7 @@ import pytest
 
 from standby.errors import BadConfiguration
 from standby.replica.failing import code_error
-from standby.replica.store.overlay import Outbox
+from standby.replica.outbox import Outbox
 from standby.shared import errortext
 from tests.fakes.errors import KINDS
 
@@ -56,9 +56,9 @@ def test_a_traceback_shows_where_the_jobs_code_raised_and_not_what_called_it() -
     text = errortext.traceback_of(error)
     assert text.startswith("Traceback (most recent call last):")
     assert 'outbox.emit("no bytes", b"")' in text
-    assert "overlay.py" not in text
+    assert "outbox.py" not in text
     assert text.splitlines()[-1] == "TypeError: an output record has bytes or None, not str and bytes"
-    assert "overlay.py" in errortext.full_traceback(error)
+    assert "outbox.py" in errortext.full_traceback(error)
 
 
 def test_a_traceback_has_the_causes_too() -> None:

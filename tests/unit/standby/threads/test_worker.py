@@ -65,7 +65,7 @@ def test_a_command_that_fails_is_logged_and_the_next_one_runs(
     with caplog.at_level(logging.ERROR):
         worker.put(break_off)
         assert worker.start().flush(PATIENCE_SECONDS)
-    assert [each.message for each in caplog.records] == ["tested: an unexpected error"]
+    assert [each.getMessage() for each in caplog.records] == ["tested: an unexpected error"]
     assert "of this" in caplog.text
 
 

@@ -13,7 +13,8 @@ from standby.kernel.ports import RecordTooLarge, WriterLost
 from standby.kernel.probes import AFTER_COMMIT, Probe, no_probe
 from standby.kernel.replay.ends import EndOffset
 from standby.kernel.store.store import TaskStore
-from standby.replica.store.overlay import Changes, Emitted
+from standby.replica.outbox import Emitted, Outputs
+from standby.replica.store.overlay import Changes
 from standby.shared.model import Offsets
 from tests.memory_lab import MakeLab, MemoryLab
 from tests.patience import PATIENCE_SECONDS
@@ -77,7 +78,7 @@ def test_a_record_that_is_refused_leaves_no_transaction_open(lab: MemoryLab) -> 
     """Readers of what it has written so far, perhaps beside other tasks, would stand still until it times out."""
     lab.kafka.largest = {"out": 1_000}
     active = active_on(lab, Store())
-    outputs = [Emitted("out", b"k", each) for each in (b"small", bytes(2_000))]
+    outputs = Outputs.of(Emitted("out", b"k", each) for each in (b"small", bytes(2_000)))
     with pytest.raises(RecordTooLarge):
         active.commit(Offsets.of(0), Offsets.of(2), outputs, {}).result(PATIENCE_SECONDS)
     active.abandon()
@@ -92,7 +93,7 @@ def test_nothing_is_committed_after_an_unknown_outcome(lab: MemoryLab, hook: str
     store = Store()
     active = active_on(lab, store)
     changes: Changes = {b"\1sk": b"v"}
-    batch = Offsets.of(0), Offsets.of(2), [Emitted("out", b"k", b"v")], changes
+    batch = Offsets.of(0), Offsets.of(2), Outputs.of([Emitted("out", b"k", b"v")]), changes
     setattr(lab.kafka, hook, lambda: raise_lost(hook))
     with pytest.raises(WriterLost, match=hook):
         active.commit(*batch).result(PATIENCE_SECONDS)
@@ -128,8 +129,8 @@ def test_offsets_that_are_committed_again_are_no_progress(lab: MemoryLab) -> Non
 
     assert stuck_for_hours() == [False, False, False, True]
     # The first part of what one record brings.
-    active.commit(offsets, offsets, (), {b"key": b"value"}).result(PATIENCE_SECONDS)
+    active.commit(offsets, offsets, Outputs(), {b"key": b"value"}).result(PATIENCE_SECONDS)
     assert stuck_for_hours() == [False, False, False, True]
-    active.commit(offsets, Offsets.of(1), (), {}).result(PATIENCE_SECONDS)
+    active.commit(offsets, Offsets.of(1), Outputs(), {}).result(PATIENCE_SECONDS)
     assert stuck_for_hours() == [False, False, False, True]
     active.abandon()

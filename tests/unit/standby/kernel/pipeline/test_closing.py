@@ -24,8 +24,8 @@ from standby.eventtime import (
 )
 from standby.kernel.ports import WriterLost
 from standby.replica.claim import decode_commit
+from standby.replica.outbox import Outbox
 from standby.replica.store.keys import COMMIT, is_own
-from standby.replica.store.overlay import Outbox
 from tests.fakes.task_state import TaskState
 from tests.memory_lab import MemoryLab, having
 

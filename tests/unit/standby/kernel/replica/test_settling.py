@@ -16,7 +16,8 @@ from standby.kernel.job import JobKernel
 from standby.kernel.ports import WriterLost
 from standby.kernel.replica.settling import TransactionSettlement
 from standby.replica.claim import CommitRecord, Committed, StateMismatch, decode_commit
-from standby.replica.store.overlay import Changes, Emitted
+from standby.replica.outbox import Emitted, Outputs
+from standby.replica.store.overlay import Changes
 from standby.shared.model import Offsets, ReplicaId, TaskRecord
 from standby.shared.naming import transactional_id
 from tests.fakes.clock import held
@@ -61,7 +62,7 @@ class Task:
         if not begins:
             outputs = [Emitted("out", b"key", b"value")] * record.outputs
             changes: Changes = {b"key %d" % each: b"value" for each in range(record.changes)}
-            self.writer.prepare(outputs, changes, record.offsets, record.metadata)
+            self.writer.prepare(Outputs.of(outputs), changes, record.offsets, record.metadata)
         self.kafka.skipped = {offsets_of(self.name) if each == "offsets" else (each, 0) for each in left_out}
         if commits:
             self.writer.commit()

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from standby.errors import BadConfiguration
 from standby.replica.store.keys import prefix
-from standby.replica.store.overlay import BatchState, Emitted, Outbox, Postponed, StoreOverlay
+from standby.replica.store.overlay import BatchState, Postponed, StoreOverlay
 from standby.replica.store.scan import ScanPage, SortedWrites
 from tests.cases import case
 from tests.fakes.task_state import TaskState
@@ -80,55 +79,10 @@ def test_rows_are_postponed_only_if_the_caller_handles_it() -> None:
     store.postpone(3, {})
 
 
-def test_only_bytes_are_taken_and_sent_out() -> None:
-    state, out = BatchState(["s"], committed()), Outbox(["one"])
-    keyed: list[Any] = [("k", b"v"), (b"k", "v")]
-    for key, value in (*keyed, (b"k", None), (None, b"v")):
+def test_only_bytes_are_taken() -> None:
+    state = BatchState(["s"], committed())
+    refused: list[Any] = [("k", b"v"), (b"k", "v"), (b"k", None), (None, b"v")]
+    for key, value in refused:
         with case(key, value), pytest.raises(TypeError):
             state["s"].put(key, value)
-    for key, value in (*keyed, (b"k", 1), (bytearray(b"k"), b"v")):
-        with case(key, value), pytest.raises(TypeError, match="bytes or None"):
-            out.emit(key, value)
-    assert (state.changes, out.records) == ({}, [])
-
-
-def test_output_goes_to_the_first_topic_or_to_a_listed_one() -> None:
-    out = Outbox(["one", "two"])
-    out.emit(b"k", b"v")
-    out.emit(None, None, "two", {"h": b"x"})
-    assert out.records == [Emitted("one", b"k", b"v"), Emitted("two", None, None, {"h": b"x"})]
-    with pytest.raises(BadConfiguration, match="three"):
-        out.emit(b"k", b"v", "three")
-    with pytest.raises(BadConfiguration, match=r"task\.outputs"):
-        Outbox([]).emit(b"k", b"v")
-
-
-def test_headers_are_those_of_the_moment_and_may_come_twice_or_have_no_value() -> None:
-    out, headers = Outbox(["one"]), {"n": b"1"}
-    out.emit(b"k", b"v", headers=headers)
-    headers["n"] = b"2"
-    out.emit(b"k", b"v", headers=headers)
-    out.emit(b"k", b"v", headers=[("n", b"1"), ("n", None)])
-    assert [each.headers for each in out.records] == [{"n": b"1"}, {"n": b"2"}, (("n", b"1"), ("n", None))]
-
-
-def test_headers_and_times_that_no_record_can_have_are_refused_where_they_are_emitted() -> None:
-    """Later it would be no failure of the step, but one of the replica, and of every one that takes over."""
-    out = Outbox(["one"])
-    surrogates: list[Any] = [{"\ud800": b"1"}, {"n": "\ud800"}]
-    for each in surrogates:
-        with case(each), pytest.raises(UnicodeEncodeError):
-            out.emit(b"k", b"v", headers=each)
-    headers: list[Any] = [{"n": 1}, {b"n": b"1"}, {"n": bytearray(b"1")}, [("n", 1)]]
-    for each in headers:
-        with case(each), pytest.raises(TypeError, match="a header has text as name and bytes as value"):
-            out.emit(b"k", b"v", headers=each)
-    for time_ms in (0, -1, 1 << 63):
-        with pytest.raises(ValueError, match=f"milliseconds since 1970, from 1 on: {time_ms}"):
-            out.emit(b"k", b"v", timestamp_ms=time_ms)
-    with pytest.raises(TypeError, match="whole number, not float"):
-        out.emit(b"k", b"v", timestamp_ms=1.5)  # type: ignore[arg-type]
-    assert out.records == []
-    for time_ms in (1, (1 << 63) - 1):
-        out.emit(b"k", b"v", timestamp_ms=time_ms)
-    assert [each.timestamp_ms for each in out.records] == [1, (1 << 63) - 1]
+    assert state.changes == {}

@@ -1,0 +1,97 @@
+"""What a step may emit, to which topics, and in which order it is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from standby.errors import BadConfiguration
+from standby.replica.outbox import Emitted, Outbox, Outputs
+from tests.cases import case
+
+#: No pairs of bytes or None.
+REFUSED: list[Any] = [("k", b"v"), (b"k", "v"), (b"k", 1), (bytearray(b"k"), b"v")]
+
+
+def test_only_bytes_are_sent_out() -> None:
+    out = Outbox(["one"])
+    for key, value in REFUSED:
+        with case(key, value), pytest.raises(TypeError, match="bytes or None"):
+            out.emit(key, value)
+    assert not out.records
+
+
+def test_many_are_sent_as_one_by_one_or_none_of_them() -> None:
+    out, expected = Outbox(["one", "two"]), Outbox(["one", "two"])
+    pairs = [(b"a", b"1"), (None, b"2"), (b"a", None)]
+    out.emit(b"a", b"0")
+    out.emit_many(pairs)
+    out.emit_many(iter(pairs[:1]), "two")
+    out.emit_many([], "two")
+    for each in ((b"a", b"0"), *pairs):
+        expected.emit(*each)
+    expected.emit(b"a", b"1", "two")
+    assert list(out.records) == list(expected.records)
+    for each in REFUSED:
+        types = " and ".join(type(part).__name__ for part in each)
+        with case(each), pytest.raises(TypeError, match=f"bytes or None, not {types}"):
+            out.emit_many([(b"k", b"v"), each])
+    with pytest.raises(BadConfiguration, match="three"):
+        out.emit_many(pairs, "three")
+    assert list(out.records) == list(expected.records)
+
+
+def test_records_keep_their_order_within_a_topic() -> None:
+    records = [
+        Emitted("two", b"a", b"1"),
+        Emitted("one", b"a", b"2", timestamp_ms=7),
+        Emitted("two", b"a", b"3", {"h": b"x"}, 8),
+        Emitted("two", None, None, {}),
+    ]
+    found = Outputs.of(records)
+    assert len(found) == len(records)
+    assert list(found) == [records[0], records[2], Emitted("two", None, None), records[1]]
+    assert found.by_topic["two"].special == {1: ({"h": b"x"}, 8)}, "so the others are sent together"
+
+
+def test_output_goes_to_the_first_topic_or_to_a_listed_one() -> None:
+    out = Outbox(["one", "two"])
+    out.emit(b"k", b"v")
+    out.emit(None, None, "two", {"h": b"x"})
+    assert list(out.records) == [Emitted("one", b"k", b"v"), Emitted("two", None, None, {"h": b"x"})]
+    with pytest.raises(BadConfiguration, match="three"):
+        out.emit(b"k", b"v", "three")
+    with pytest.raises(BadConfiguration, match=r"task\.outputs"):
+        Outbox([]).emit(b"k", b"v")
+
+
+def test_headers_are_those_of_the_moment_and_may_come_twice_or_have_no_value() -> None:
+    out, headers = Outbox(["one"]), {"n": b"1"}
+    out.emit(b"k", b"v", headers=headers)
+    headers["n"] = b"2"
+    out.emit(b"k", b"v", headers=headers)
+    out.emit(b"k", b"v", headers=[("n", b"1"), ("n", None)])
+    assert [each.headers for each in out.records] == [{"n": b"1"}, {"n": b"2"}, (("n", b"1"), ("n", None))]
+
+
+def test_headers_and_times_that_no_record_can_have_are_refused_where_they_are_emitted() -> None:
+    """Later it would be no failure of the step, but one of the replica, and of every one that takes over."""
+    out = Outbox(["one"])
+    surrogates: list[Any] = [{"\ud800": b"1"}, {"n": "\ud800"}]
+    for each in surrogates:
+        with case(each), pytest.raises(UnicodeEncodeError):
+            out.emit(b"k", b"v", headers=each)
+    headers: list[Any] = [{"n": 1}, {b"n": b"1"}, {"n": bytearray(b"1")}, [("n", 1)]]
+    for each in headers:
+        with case(each), pytest.raises(TypeError, match="a header has text as name and bytes as value"):
+            out.emit(b"k", b"v", headers=each)
+    for time_ms in (0, -1, 1 << 63):
+        with pytest.raises(ValueError, match=f"milliseconds since 1970, from 1 on: {time_ms}"):
+            out.emit(b"k", b"v", timestamp_ms=time_ms)
+    with pytest.raises(TypeError, match="whole number, not float"):
+        out.emit(b"k", b"v", timestamp_ms=1.5)  # type: ignore[arg-type]
+    assert not out.records
+    for time_ms in (1, (1 << 63) - 1):
+        out.emit(b"k", b"v", timestamp_ms=time_ms)
+    assert [each.timestamp_ms for each in out.records] == [1, (1 << 63) - 1]
