@@ -21,6 +21,7 @@ _FAILOVER: Final = "appmaster/planning/rules/failover.py"
 _FOLLOW: Final = "appmaster/planning/rules/follow_reports.py"
 _MOVING: Final = "appmaster/planning/rules/moving.py"
 _PLACING: Final = "appmaster/planning/rules/placing.py"
+_PLAN: Final = "appmaster/planning/plan.py"
 _PLANNED: Final = "appmaster/planning/rules/planned.py"
 _REBALANCE: Final = "appmaster/planning/rules/rebalance.py"
 _POOL_FIT: Final = "appmaster/planning/placement/pool_fit.py"
@@ -313,6 +314,21 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             _SPREAD,
             "for most in sorted(set(counts.values()), reverse=True):",
             ("for most in sorted(set(counts.values()), reverse=False):",),
+        ),
+    ],
+    "how many actions a turn starts at most is no rule": [
+        (
+            _PLAN,
+            "MOST_ACTIONS: Final = 5_000",
+            ("MOST_ACTIONS: Final = 4999", "MOST_ACTIONS: Final = 5001"),
+        ),
+    ],
+    "the order of the actions stays the same": [
+        (_PLAN, "return 0", ("return -1",)),
+        (
+            _PLAN,
+            "return 3 if isinstance(action, Answer) else 2",
+            ("return 4 if isinstance(action, Answer) else 2",),
         ),
     ],
     "nothing is reached from nowhere": [

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from appmaster.eventlog.entries import EntryKind, FinishedData
-from appmaster.planning.plan import plan
+from appmaster.planning.plan import MOST_ACTIONS, plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import JobState, PlannerPolicy
-from appmaster.planning.state.model import JobSpec, propose
+from appmaster.planning.state.model import JobSpec, SpareSlotId, propose
 from appmaster.planning.state.reasons import Setback, SetbackKind
-from appmaster.planning.state.view import Presence
+from appmaster.planning.state.view import ClusterView, Command, Operation, Presence
 from standby.shared.model import Phase, ProcessorId, Role, SlotId, StartStep, TaskId
 from tests.fakes.yarn import FakeCluster, deployed
+from tests.unit.appmaster.planning.views import (
+    ANOTHER,
+    PROCESSOR,
+    SECOND,
+    changed,
+    free,
+    holder_of,
+    of_records,
+    of_view,
+    turned,
+    without_container,
+)
 
 
 @pytest.fixture
@@ -417,3 +430,40 @@ def test_a_failover_is_one_write_of_all_tasks_with_the_promoted_copy_alone_in_sy
     assert after.keys() == {TaskId("job", "main", 0), TaskId("job", "main", 2)}
     for task, record in after.items():
         assert (record.active, record.epoch, record.in_sync) == (1, before[task].epoch + 1, (1,))
+
+
+# ---- single rules ----
+
+
+def much_to_do() -> ClusterView:
+    """Return a view with a lost standby, a spare container, a task of which a higher epoch was seen, and a command."""
+    view = deployed().view
+    return turned(
+        view,
+        of_view(unsettled=frozenset({PROCESSOR, ANOTHER.processor})),
+        without_container(1),
+        of_records(*view.job_tasks(PROCESSOR), placed={0: holder_of(view, 0).id}, in_sync=(0,)),
+        of_view(ahead={SECOND: 9}),
+        free("c8", "h4", SpareSlotId("job", 0)),
+        of_view(commands=(Command(1, Operation.HAND_OVER, PROCESSOR),)),
+    ).view
+
+
+def test_what_the_leader_notes_comes_first_then_what_must_last_and_answers_at_the_end() -> None:
+    """The slot that takes the spare container needs no other one."""
+    assert [type(each) for each in plan(much_to_do())] == [
+        *(todo.TakeSpare, todo.WriteRecords, todo.WriteStatus),
+        *(todo.SendAssignment, todo.ProbePort, todo.Answer),
+    ]
+
+
+def test_one_that_does_not_lead_does_nothing() -> None:
+    assert plan(replace(much_to_do(), epoch=0)) == ()
+
+
+def test_a_turn_leaves_what_is_less_urgent_to_the_next_ones() -> None:
+    view = changed(much_to_do(), free("c9", "h4", None, presence=Presence.ORPHAN))
+    unknown = {each: replace(view.containers["c9"], id=each) for each in map(str, range(MOST_ACTIONS))}
+    actions = plan(replace(view, containers={**view.containers, **unknown}))
+    assert len(actions) == MOST_ACTIONS
+    assert [type(each) for each in actions[:3]] == [todo.TakeSpare, todo.WriteRecords, todo.WriteStatus]
