@@ -9,6 +9,8 @@ upgrade to the former definition. Ids, offsets and fences stay.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from appmaster.planning.placement.pool_fit import capacity
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.state.job import Job
@@ -42,7 +44,7 @@ def next_container(turn: Turn, job: Job) -> str | None:
         return None
     if job.name not in turn.restarting:
         found = sorted(
-            outdated(turn, job), key=lambda each: (_first(turn, each), _actives(turn, each) > 0, each.id)
+            outdated(turn, job), key=lambda each: (_first(turn, job, each), _actives(turn, each) > 0, each.id)
         )
         is_open = not any(each.job == job.name for each in turn.view.failovers) and all(
             turn.cohorts(job, each) is not None for owner, each in turn.unsettled() if owner is job
@@ -96,9 +98,7 @@ def _surplus(turn: Turn, job: Job) -> Container | None:
     serving = _serving(turn, job)
     if len(serving) <= job.model.containers:
         return None
-    on_host: dict[str, int] = {}
-    for each in serving:
-        on_host[each.host] = on_host.get(each.host, 0) + 1
+    on_host = Counter(each.host for each in serving)
     chosen = min(
         serving,
         key=lambda each: (
@@ -162,8 +162,8 @@ def _serving(turn: Turn, job: Job) -> list[Container]:
     ]
 
 
-def _first(turn: Turn, container: Container) -> object:
-    if (job := turn.view.job_of(container)) is not None and job.model.is_mixed:
+def _first(turn: Turn, job: Job, container: Container) -> object:
+    if job.model.is_mixed:
         # Containers that have given away their actives already come first.
         return _actives(turn, container)
     return min(turn.view.processors_in(container.id))
@@ -176,10 +176,8 @@ def _actives(turn: Turn, container: Container) -> int:
 
 def _rest_is_whole(turn: Turn, job: Job, chosen: Container) -> bool:
     """Return whether every copy of the job is in place and in sync, apart from those of ``chosen``."""
-    for processor in turn.view.unsettled:
-        if processor.job != job.name or processor not in job.model.processors:
-            continue
-        if job.model.processors[processor].parked:
+    for owner, processor in turn.unsettled():
+        if owner.name != job.name or job.model.processors[processor].parked:
             continue
         cohorts = turn.cohorts(job, processor) or ()
         for cohort in cohorts:
