@@ -175,11 +175,13 @@ def _actives(turn: Turn, container: Container) -> int:
 
 
 def _rest_is_whole(turn: Turn, job: Job, chosen: Container) -> bool:
-    """Return whether every copy of the job is in place and in sync, apart from those of ``chosen``."""
+    """Return whether every copy of the job is known to be in place and in sync, apart from those of ``chosen``."""
     for owner, processor in turn.unsettled():
         if owner.name != job.name or job.model.processors[processor].parked:
             continue
-        cohorts = turn.cohorts(job, processor) or ()
+        cohorts = turn.cohorts(job, processor)
+        if cohorts is None:
+            return False
         for cohort in cohorts:
             if not all(_is_well(turn, cohorts, cohort, copy, chosen) for copy in cohort.copies):
                 return False

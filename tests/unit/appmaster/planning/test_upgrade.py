@@ -254,6 +254,7 @@ REMOVABLE: Mapping[str, tuple[bool, tuple[Change, ...]]] = {
     "another copy is not": (False, (of_records(FIRST, in_sync=(0,)),)),
     "another copy is lost": (False, LOST),
     "another copy was nowhere yet": (False, (*LOST, of_records(FIRST, hosts={0: "h1"}))),
+    "a record is being written": (False, (WRITING,)),
     "a copy of a processor that is gone is not in sync": (True, (unsettled(FOREIGN),)),
 }
 
