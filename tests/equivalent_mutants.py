@@ -27,6 +27,7 @@ _REBALANCE: Final = "appmaster/planning/rules/rebalance.py"
 _POOL_FIT: Final = "appmaster/planning/placement/pool_fit.py"
 _RELOCATION: Final = "appmaster/planning/placement/relocation.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
+_SHARED: Final = "appmaster/planning/placement/shared_containers.py"
 _SPREAD: Final = "appmaster/planning/placement/spread.py"
 
 _FOREIGN: Final = (
@@ -347,6 +348,30 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     ],
     "of a load only the copies are looked at": [
         (_POOL_FIT, _ROOM.format(0), (_ROOM.format(" 1"), _ROOM.format(" -1"))),
+    ],
+    "nothing has fewer than an empty container, and its copies are looked at next": [
+        (
+            _SHARED,
+            "actives, copies = turn.loads().get(container.id, (0, 0))",
+            ("actives, copies = turn.loads().get(container.id, ( -1, 0))",),
+        ),
+    ],
+    "the same for all containers": [
+        (
+            _SHARED,
+            "actives if activates else 0,",
+            ("actives if activates else -1,", "actives if activates else 1,"),
+        ),
+    ],
+    "the containers of a mixed job are asked for alike": [
+        (
+            _SHARED,
+            "return why_none_waits(turn, job, SharedSlotId(job.name, 0), closed)",
+            tuple(
+                f"return why_none_waits(turn, job, SharedSlotId(job.name, {each}), closed)"
+                for each in (-1, 1)
+            ),
+        ),
     ],
     "there is only one": [
         (

@@ -28,29 +28,23 @@ def choose_shared(
     """
     job = cohort.job
     live = shared_containers(turn, job)
-    missing = max(0, job.model.containers - len(live))
-    if missing > 0 and not _may_begin(turn, job):
+    are_missing = len(live) < job.model.containers
+    if are_missing and not _may_begin(turn, job):
         return None
     share = max(1, len(live) if _in_vain(turn, job) else job.model.containers)
     tasks, copies = len(job.model.processors), len(job.model.slots)
     most = [most_copies(each, share, live) for each in (tasks, copies)]
     even = tasks // share if activates else copies // share
-    loads = turn.loads()
-
-    def load(each: Container) -> tuple[int, int]:
-        actives, all_copies = loads.get(each.id, (0, 0))
-        return actives, all_copies
-
     eligible = [each for each in live if fits_host(turn, cohort, copy, each)]
     if activates:
         eligible = [each for each in eligible if not turn.is_superseded(job, each)]
-        roomy = [each for each in eligible if load(each)[0] < most[0]]
+        roomy = [each for each in eligible if _load(turn, each)[0] < most[0]]
         if cohort.record.active is not None and not roomy:
             roomy = eligible
     else:
-        roomy = [each for each in eligible if load(each)[1] < most[1]]
+        roomy = [each for each in eligible if _load(turn, each)[1] < most[1]]
         # A job without standbys has no copy to hand over to: a copy that must leave goes wherever it can.
-        if not roomy and (not missing or len(cohort.copies) == 1):
+        if not roomy and (not are_missing or len(cohort.copies) == 1):
             roomy = eligible
     state = freshness_of(turn, (cohort,), copy)
     last = cohort.record.hosts.get(copy)
@@ -62,7 +56,7 @@ def choose_shared(
     cells = [each.cell for each in others]
 
     def rank(each: Container) -> tuple[object, ...]:
-        actives, all_copies = load(each)
+        actives, all_copies = _load(turn, each)
         held = state.get(each.host, NOTHING)
         return (
             each.host == leaves,
@@ -103,18 +97,17 @@ def is_overloaded(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> b
 
 def less_loaded(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> Container | None:
     """Return the container with the fewest copies of those on other hosts that may take a copy and hold two fewer."""
-    loads = turn.loads()
-    mine = loads.get(holder.id, [0, 0])[1]
     if outdated(turn, cohort.job) or surplus_container(turn, cohort.job) is not None:
         return None  # containers are being replaced anyway: the load is evened out after the upgrade
+    mine = _load(turn, holder)[1]
     found = (
         each
         for each in shared_containers(turn, cohort.job)
         if each.host != holder.host
-        and mine - loads.get(each.id, [0, 0])[1] >= 2
+        and mine - _load(turn, each)[1] >= 2
         and fits_host(turn, cohort, copy, each)
     )
-    return min(found, key=lambda each: (loads.get(each.id, [0, 0])[1], each.id), default=None)
+    return min(found, key=lambda each: (_load(turn, each)[1], each.id), default=None)
 
 
 def lacks_room(turn: Turn, job: Job) -> bool:
@@ -128,6 +121,12 @@ def lacks_room(turn: Turn, job: Job) -> bool:
             if owner.name == job.name and not job.model.processors[processor].parked
         )
     return turn.lacking[job.name]
+
+
+def _load(turn: Turn, container: Container) -> tuple[int, int]:
+    """Return how many actives, and how many copies in all, are placed in a container."""
+    actives, copies = turn.loads().get(container.id, (0, 0))
+    return actives, copies
 
 
 def _may_begin(turn: Turn, job: Job) -> bool:

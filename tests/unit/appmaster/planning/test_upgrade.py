@@ -22,7 +22,6 @@ from appmaster.planning.placement.upgrade import (
     why_kept,
 )
 from appmaster.planning.state.job import Job
-from appmaster.planning.state.model import SharedSlotId
 from appmaster.planning.state.reasons import HandoverMotive
 from appmaster.planning.state.view import ClusterView, Container, Failover, Presence
 from locality.fit import PoolProcess
@@ -30,9 +29,11 @@ from standby.shared.model import NodeOffer, ProcessorId, TaskId
 from tests.fakes.yarn import deployed
 from tests.unit.appmaster.planning.views import (
     FIRST,
+    MORE,
     PARKED,
     PROCESSOR,
     SECOND,
+    THIRD,
     UNSETTLED,
     Change,
     a_pool,
@@ -45,13 +46,15 @@ from tests.unit.appmaster.planning.views import (
     of_processor,
     of_records,
     of_view,
+    old,
     older,
+    on,
     placed,
     seen,
+    taking,
     turned,
 )
 
-THIRD: Final = TaskId("job", "main", 2)
 FOREIGN: Final = ProcessorId("a job", "main", 0)
 
 
@@ -66,21 +69,6 @@ def of_turn(view: ClusterView, *changes: Change) -> tuple[Turn, Job]:
 
 def unsettled(*processors: ProcessorId) -> Change:
     return of_view(unsettled=frozenset(processors))
-
-
-def old(*containers: str) -> tuple[Change, ...]:
-    """Have these containers run an older revision than is wanted."""
-    return tuple(of_container(each, revisions={"job": 0}) for each in containers)
-
-
-def of_offers(**tasks: int) -> tuple[Change, ...]:
-    """Have containers take so many tasks."""
-    return tuple(of_container(each, offer=NodeOffer(tasks=most)) for each, most in tasks.items())
-
-
-def on(**hosts: str) -> tuple[Change, ...]:
-    """Have containers be on these hosts."""
-    return tuple(of_container(each, host=host) for each, host in hosts.items())
 
 
 def with_another_job(view: ClusterView) -> ClusterView:
@@ -195,8 +183,6 @@ def test_which_containers_may_be_given_copies(
 
 FEWER: Final = of_model(containers=2)
 ALL: Final = unsettled(*(ProcessorId("job", "main", each) for each in range(3)))
-#: One container more than is asked for; it is empty.
-MORE: Final = free("c9", "h4", SharedSlotId("job", 3))
 
 TAKING_MIXED: Mapping[str, tuple[str, tuple[Change, ...]]] = {
     "not the surplus one, though it stays while a copy is not in sync": (
@@ -230,7 +216,7 @@ SURPLUS: Mapping[str, tuple[list[str], tuple[Change, ...]]] = {
     "an empty one": (["c9"], (MORE,)),
     "not one that is to leave": ([], (MORE, drained("h4"))),
     "not one that may be lost": ([], (MORE, of_container("c9", presence=Presence.BROKEN))),
-    "none if the others do not take all copies": ([], (FEWER, *of_offers(c5=2))),
+    "none if the others do not take all copies": ([], (FEWER, *taking(c5=2))),
     "whatever finds no place anyway": (["c4"], (FEWER, *on(c5="h1", c6="h1"))),
     "none if the job is not mixed": ([], (of_model(containers=2, is_mixed=False),)),
 }
@@ -278,11 +264,11 @@ ON_A_POOL: Final = a_pool(PoolProcess("h1", NodeOffer()))
 KEPT: Final = "3 containers are kept: 2 would not take its 6 copies (--tasks, job.container.count)"
 
 WHY_KEPT: Mapping[str, tuple[str, tuple[Change, ...]]] = {
-    "the others would not take all copies": (KEPT, (ON_A_POOL, FEWER, *of_offers(c5=2))),
+    "the others would not take all copies": (KEPT, (ON_A_POOL, FEWER, *taking(c5=2))),
     "one is given up": ("", (ON_A_POOL, FEWER)),
-    "as many as it asks for": ("", (ON_A_POOL, *of_offers(c5=2))),
-    "on YARN": ("", (FEWER, *of_offers(c5=2))),
-    "it is not mixed": ("", (ON_A_POOL, of_model(containers=2, is_mixed=False), *of_offers(c5=2))),
+    "as many as it asks for": ("", (ON_A_POOL, *taking(c5=2))),
+    "on YARN": ("", (FEWER, *taking(c5=2))),
+    "it is not mixed": ("", (ON_A_POOL, of_model(containers=2, is_mixed=False), *taking(c5=2))),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.state.actions import WriteRecords
 from appmaster.planning.state.job import PlannerPolicy
-from appmaster.planning.state.model import Slot
+from appmaster.planning.state.model import SharedSlotId, Slot
 from appmaster.planning.state.reasons import FailureReason, Reason
 from appmaster.planning.state.view import (
     Cell,
@@ -25,10 +25,10 @@ from appmaster.planning.state.view import (
 )
 from locality.fit import PoolProcess
 from locality.hosts import HostInfo
-from standby.shared.model import ProcessorId, ReplicaId, SlotId, TaskId, TaskRecord
+from standby.shared.model import NodeOffer, ProcessorId, ReplicaId, SlotId, TaskId, TaskRecord
 from tests.fakes.yarn import deployed
 
-FIRST, SECOND = (TaskId("job", "main", each) for each in range(2))
+FIRST, SECOND, THIRD = (TaskId("job", "main", each) for each in range(3))
 PROCESSOR: Final = ProcessorId("job", "main", 0)
 SLOT: Final = SlotId(PROCESSOR, 0)
 ANOTHER: Final = SlotId(ProcessorId("job", "main", 1), 0)
@@ -156,6 +156,21 @@ def of_container(name: str, **changes: Any) -> Change:
     )
 
 
+def on(**hosts: str) -> tuple[Change, ...]:
+    """Have containers be on these hosts."""
+    return tuple(of_container(each, host=host) for each, host in hosts.items())
+
+
+def old(*containers: str) -> tuple[Change, ...]:
+    """Have these containers run an older revision than is wanted."""
+    return tuple(of_container(each, revisions={"job": 0}) for each in containers)
+
+
+def taking(**tasks: int) -> tuple[Change, ...]:
+    """Have containers take so many tasks."""
+    return tuple(of_container(each, offer=NodeOffer(tasks=most)) for each, most in tasks.items())
+
+
 def of_holder(copy: int, **changes: Any) -> Change:
     return lambda view: of_container(holder_of(view, copy).id, **changes)(view)
 
@@ -228,3 +243,7 @@ def free(
         return replace(view, containers={**view.containers, name: each})
 
     return change
+
+
+#: An empty container of a mixed job.
+MORE: Final = free("c9", "h4", SharedSlotId("job", 3))
