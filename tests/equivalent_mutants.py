@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+_ACCEPTED: Final = "standby/replica/accepted.py"
 _CLAIM: Final = "standby/replica/claim.py"
 _CORE: Final = "standby/control/core.py"
 _LOOP: Final = "standby/control/loop.py"
@@ -60,6 +61,10 @@ _FIRST_MOVER: Final = "least, mover, locations = exposure, cohort.copies[{}], fr
 
 _GRACE: Final = "_STABLE_GRACE_SECONDS: Final = {}.0"
 
+_GENERATIONS: Final = (
+    '(last.generation if last is not None else 0, *(int(each.get("topics", {})) for each in metadata))'
+)
+
 #: Why → module, line before, lines after.
 _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     "how much of a value that is not ours is shown is no rule": [
@@ -81,6 +86,9 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             "newest = max(claimed, default=0)",
             ("newest = max(claimed, default= -1)", "newest = max(claimed, default= 1)"),
         ),
+    ],
+    "a generation is 0 or more": [
+        (_ACCEPTED, _GENERATIONS.format(0), (_GENERATIONS.format(-1),)),
     ],
     "from how many records or bytes on a transaction is large is no rule": [
         (

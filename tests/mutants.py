@@ -41,8 +41,8 @@ AREAS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/property/test_state.py",
     ),
     "standby/control": ("tests/unit/standby/control", "tests/property/test_control.py"),
-    "standby/replica/accepted.py": _KERNEL,
-    "standby/replica/identity.py": _KERNEL,
+    "standby/replica/accepted.py": (*_KERNEL, "tests/unit/standby/replica/test_accepted.py"),
+    "standby/replica/identity.py": (*_KERNEL, "tests/unit/standby/replica/test_identity.py"),
     "standby/kernel/replica/settling.py": (*_KERNEL, "tests/unit/standby/kernel/replica/test_settling.py"),
     "appmaster/planning": (
         "tests/unit/appmaster/planning",
