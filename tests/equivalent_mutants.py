@@ -30,6 +30,7 @@ _RELOCATION: Final = "appmaster/planning/placement/relocation.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 _SHARED: Final = "appmaster/planning/placement/shared_containers.py"
 _SPREAD: Final = "appmaster/planning/placement/spread.py"
+_TURN: Final = "appmaster/planning/placement/turn.py"
 
 _FOREIGN: Final = (
     'f"the committed offset has metadata that is not ours, {metadata[:80]!r}: another client commits with "'
@@ -58,6 +59,12 @@ _LENGTHS: Final = "for length in range({}, shortest + 1):"
 _ROOM: Final = "return not most or turn.loads().get(container.id, ({}, 0))[1] + copies <= most"
 
 _FIRST_MOVER: Final = "least, mover, locations = exposure, cohort.copies[{}], frozenset[Location]()"
+
+_SUPERSEDED: Final = "return 0 < self._highest_active[job.name] < revision {} job.revision"
+
+_HIGHEST: Final = "(each.record.revision for each in recorded if each is not None), default={}"
+
+_ALL_TASKS: Final = "tasks = len(cohorts[{}].job.model.processors[cohorts[{}].processor].tasks)"
 
 _GRACE: Final = "_STABLE_GRACE_SECONDS: Final = {}.0"
 
@@ -311,6 +318,21 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     "one of its copies can move": [
         (_RELOCATION, _FIRST_MOVER.format(0), (_FIRST_MOVER.format(" 1"), _FIRST_MOVER.format(" -1"))),
     ],
+    "how many containers are considered is no rule": [
+        (_TURN, "_MOST_HOMES: Final = 4", ("_MOST_HOMES: Final = 3", "_MOST_HOMES: Final = 5")),
+    ],
+    "no record has a version below 0": [
+        (_TURN, "_NO_VERSION: Final = -1", ("_NO_VERSION: Final = - 2",)),
+    ],
+    "the present revision is not superseded either way": [
+        (_TURN, _SUPERSEDED.format("<"), (_SUPERSEDED.format("<="),)),
+    ],
+    "with any value below 1, no revision was active": [
+        (_TURN, _HIGHEST.format(0), (_HIGHEST.format(" -1"),)),
+    ],
+    "homes of equal rank are the same homes": [
+        (_TURN, "if best is None or rank < best:", ("if best is None or rank <= best:",)),
+    ],
     "the records of a settled processor agree": [
         (_SPREAD, f"{before}{_RECORDS.format(1)}{after}", (f"{before}{_RECORDS.format(' 2')}{after}",))
         for before, after in (("tasks = ", ""), ("for task in ", ":"))
@@ -442,6 +464,11 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     "the tasks of a processor belong to one job": [
         ("appmaster/planning/placement/left_state.py", "continue", ("break",)),
         (_ELIGIBILITY, "job = cohorts[0].job", ("job = cohorts[ -1].job",)),
+        (
+            _TURN,
+            "ranked = sorted(found.values(), key=lambda each: self._rank(cohorts[0].job, each[1]))",
+            ("ranked = sorted(found.values(), key=lambda each: self._rank(cohorts[ -1].job, each[1]))",),
+        ),
     ],
     "the only candidate is the best one": [
         (_ELIGIBILITY, "if len(candidates) < 2:", ("if len(candidates) < 1:",)),
@@ -453,6 +480,8 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     ],
     "the parts of a processor are of one processor": [
         (_PLANNED, "processor = cohorts[0].processor", ("processor = cohorts[ -1].processor",)),
+        (_TURN, _ALL_TASKS.format(0, 0), (_ALL_TASKS.format(" -1", 0), _ALL_TASKS.format(0, " -1"))),
+        (_TURN, "for copy in cohorts[0].copies:", ("for copy in cohorts[ -1].copies:",)),
         (
             _REBALANCE,
             "if move is None or move.processor != cohorts[0].processor:",

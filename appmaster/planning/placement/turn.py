@@ -261,10 +261,9 @@ class Turn:
         by_copy: dict[int, list[Container]] = {}
         for copy, holder in ranked:
             by_copy.setdefault(copy, []).append(holder)
-        if all(len(each) == 1 for each in by_copy.values()):
-            chosen = {copy: holders[0] for copy, holders in by_copy.items()}
-            if len({each.host for each in chosen.values()}) == len(chosen):
-                return chosen
+        chosen = {copy: holders[0] for copy, holders in by_copy.items()}
+        if len({each.host for each in chosen.values()}) == len(chosen):
+            return chosen
         return _most_homes(by_copy, [holder.id for _, holder in ranked])
 
     def _rank(self, job: Job, container: Container) -> tuple[object, ...]:

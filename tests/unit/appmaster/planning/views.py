@@ -197,7 +197,7 @@ def without_container(copy: int) -> Change:
     return change
 
 
-def requested(slot: Slot, host: str, state: RequestState = RequestState.WAITING) -> Change:
+def requested(slot: Slot, host: str | None, state: RequestState = RequestState.WAITING) -> Change:
     request = ContainerRequest(1, slot, host, RequestKind.NAMED, state, 0)
     return of_view(requests={1: request})
 
