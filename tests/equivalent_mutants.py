@@ -488,6 +488,13 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             ("if move is None or move.processor != cohorts[ -1].processor:",),
         ),
     ],
+    "the records of a decision about the active agree": [
+        (
+            "appmaster/planning/fold/failovers.py",
+            "new = action.changes[0].record",
+            ("new = action.changes[ -1].record",),
+        ),
+    ],
     "if all are equal, they are equal to any of them": [
         (_PLANNED, _PLACED_APART.format(0), (_PLACED_APART.format(" -1"),)),
     ],

@@ -18,20 +18,22 @@ def begun(view: ClusterView, action: WriteRecords, at_ms: int) -> ClusterView:
     The lost active is no longer missed, and a hand-over that was being prepared is over.
     """
     new = action.changes[0].record
-    old = view.records.get(new.task)
-    if new.active is None or (old is not None and old.record.epoch == new.epoch):
+    recorded = view.records.get(new.task)
+    old = recorded.record if recorded is not None else None
+    if new.active is None or (old is not None and old.epoch == new.epoch):
         return view
+    if action.kind is DecisionKind.RAISE:
+        return view  # a new epoch of the same active, which is still missed if it was lost
+    before = old.placed.get(old.active, "") if old is not None and old.active is not None else ""
     missed = view.lost_actives.get(action.processor)
-    if missed is None and action.kind is DecisionKind.FAILOVER and old is not None:
+    if missed is None and action.kind is DecisionKind.FAILOVER:
         # No container was lost: the active is stuck.
-        missed = LostActive(old.record.placed.get(old.record.active or 0, ""), Loss.STUCK, at_ms)
+        missed = LostActive(before, Loss.STUCK, at_ms)
     to = new.placed.get(new.active, "")
     motive = action.reason.kind if isinstance(action.reason.kind, HandoverMotive) else None
     if to not in view.containers:
         return view
     if motive is not None:
-        copy = old.record.active if old is not None else None
-        before = old.record.placed.get(copy, "") if old is not None and copy is not None else ""
         failover = Failover(action.processor, before, motive, new.active, to, at_ms, is_planned=True)
         if motive is HandoverMotive.REBALANCE:
             view = _moved(view, action.processor.job)

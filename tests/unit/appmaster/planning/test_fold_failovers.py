@@ -1,0 +1,190 @@
+"""When a failover or a planned hand-over begins in the view, what begins with it, and when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from appmaster.planning.fold.failovers import begun, followed
+from appmaster.planning.state.actions import DecisionKind, RecordWrite, WriteRecords
+from appmaster.planning.state.reasons import DecisionBasis, HandoverMotive, Loss, Reason
+from appmaster.planning.state.view import (
+    ClusterView,
+    Failover,
+    Handover,
+    LostActive,
+    Rebalancing,
+)
+from standby.shared.model import Phase, ProcessorId, TaskId
+from tests.unit.appmaster.planning.views import (
+    ANOTHER,
+    FIRST,
+    PROCESSOR,
+    SECOND,
+    Change,
+    changed,
+    of_records,
+    of_status,
+    of_view,
+    unchanged,
+)
+
+AT_MS = 9_000
+OTHER = ANOTHER.processor
+REASON = Reason(DecisionBasis.OTHER)
+FAILOVER, HANDOVER, BIND = DecisionKind.FAILOVER, DecisionKind.HANDOVER, DecisionKind.BIND
+
+
+def decision(
+    view: ClusterView,
+    kind: DecisionKind = FAILOVER,
+    reason: Reason[DecisionBasis] | Reason[HandoverMotive] = REASON,
+    tasks: Sequence[TaskId] = (FIRST, SECOND),
+    **changes: Any,
+) -> WriteRecords:
+    """Return a decision about these tasks; copy 1 becomes active by it unless these changes say otherwise."""
+    new = {"active": 1, "epoch": 2, **changes}
+    writes = tuple(RecordWrite(replace(view.records[each].record, **new), 0) for each in tasks)
+    return WriteRecords("1-9", PROCESSOR, writes, kind, reason)
+
+
+MISSED = of_view(lost_actives={PROCESSOR: LostActive("gone", Loss.SILENT, 500)})
+ASKED = Reason(HandoverMotive.ASKED)
+
+BEGINNING: Mapping[
+    str,
+    tuple[
+        tuple[str, Loss | HandoverMotive, int] | None,
+        DecisionKind,
+        Reason[DecisionBasis] | Reason[HandoverMotive],
+        Mapping[str, Any],
+        Change,
+    ],
+] = {
+    "the active was lost": (("gone", Loss.SILENT, 500), FAILOVER, REASON, {}, MISSED),
+    "the active is stuck": (("c4", Loss.STUCK, AT_MS), FAILOVER, REASON, {}, unchanged),
+    "the lost active starts elsewhere": (("gone", Loss.SILENT, 500), BIND, REASON, {}, MISSED),
+    "a hand-over": (("c4", HandoverMotive.ASKED, AT_MS), HANDOVER, ASKED, {}, MISSED),
+    "an active without a container hands over": (
+        ("", HandoverMotive.ASKED, AT_MS),
+        HANDOVER,
+        ASKED,
+        {},
+        of_records(FIRST, SECOND, placed={1: "c5"}),
+    ),
+    "the first active starts": (None, BIND, REASON, {}, of_view(records={})),
+    "the epoch stays the same": (None, FAILOVER, REASON, {"epoch": 1}, MISSED),
+    "epochs rise above what containers have seen": (
+        None,
+        DecisionKind.RAISE,
+        REASON,
+        {"active": 0, "epoch": 6},
+        MISSED,
+    ),
+    "no copy is to be active": (None, DecisionKind.UNDEPLOY, REASON, {"active": None}, MISSED),
+    "the new active's container is gone": (None, FAILOVER, REASON, {"placed": {1: "c9"}}, MISSED),
+}
+
+
+@pytest.mark.parametrize(("then", "kind", "reason", "record", "change"), BEGINNING.values(), ids=BEGINNING)
+def test_what_a_decision_begins(
+    whole: ClusterView,
+    then: tuple[str, Loss | HandoverMotive, int] | None,
+    kind: DecisionKind,
+    reason: Reason[DecisionBasis] | Reason[HandoverMotive],
+    record: Mapping[str, Any],
+    change: Change,
+) -> None:
+    view = change(whole)
+    after = begun(view, decision(whole, kind, reason, **record), AT_MS)
+    if then is None:
+        assert after is view
+        return
+    lost, why, detected_ms = then
+    failover = Failover(
+        PROCESSOR, lost, why, 1, "c5", detected_ms, (FIRST, SECOND), is_planned=kind is HANDOVER
+    )
+    assert after.failovers == {PROCESSOR: failover}
+    assert after.rebalancing == whole.rebalancing
+
+
+def test_what_begins_ends_the_wait_for_the_active_and_the_preparation_of_its_processor_only(
+    whole: ClusterView,
+) -> None:
+    missed = LostActive("c4", Loss.SILENT, 500)
+    prepared = Handover(2, "c6", 500, ASKED)
+    view = changed(
+        whole,
+        of_view(
+            lost_actives={PROCESSOR: missed, OTHER: missed},
+            handovers={PROCESSOR: prepared, OTHER: prepared},
+        ),
+    )
+    after = begun(view, decision(view), AT_MS)
+    assert after.lost_actives == {OTHER: missed}
+    assert after.handovers == {OTHER: prepared}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param({}, Rebalancing(moves=1), id="the first one"),
+        pytest.param(
+            {"job": Rebalancing(700, 800, moves=1, in_vain=2, is_asked=True)},
+            Rebalancing(700, 800, moves=2, is_asked=True),
+            id="a further one, after some in vain",
+        ),
+    ],
+)
+def test_hand_overs_that_spread_actives_are_counted(
+    whole: ClusterView, before: Mapping[str, Rebalancing], after: Rebalancing
+) -> None:
+    view = of_view(rebalancing=before)(whole)
+    spread = decision(view, HANDOVER, Reason(HandoverMotive.REBALANCE), (FIRST,))
+    assert begun(view, spread, AT_MS).rebalancing == {"job": after}
+
+
+# ---- the end ----
+
+
+def under_way(processor: ProcessorId, task: TaskId, to: str = "c4") -> Failover:
+    """Return a failover of one task to copy 0."""
+    return Failover(processor, "gone", Loss.SILENT, 0, to, 500, (task,), recorded_ms=600)
+
+
+#: The phases of a failover that goes on, None if it is over; whether its processor is unsettled.
+FOLLOWING: Mapping[str, tuple[Mapping[tuple[TaskId, Phase], int] | None, bool, Change]] = {
+    "it is active": (None, True, unchanged),
+    "it claims its epoch": (
+        {(SECOND, Phase.CLAIMING): 700},
+        False,
+        of_status(0, SECOND, phase=Phase.CLAIMING, since_ms=700),
+    ),
+    "another copy is active": (None, False, of_records(SECOND, active=1)),
+    "its record is being written": ({}, False, of_view(writing={SECOND: "1-9"})),
+}
+
+
+@pytest.mark.parametrize(("phases", "unsettles", "change"), FOLLOWING.values(), ids=FOLLOWING)
+def test_a_report_of_a_new_active_shows_how_each_failover_to_its_container_goes_on(
+    whole: ClusterView,
+    phases: Mapping[tuple[TaskId, Phase], int] | None,
+    unsettles: bool,
+    change: Change,
+) -> None:
+    """Another failover to the same container is over in any case."""
+    failovers = {PROCESSOR: under_way(PROCESSOR, SECOND), OTHER: under_way(OTHER, FIRST)}
+    view = changed(whole, change, of_view(failovers=failovers))
+    after = followed(view, view.containers["c4"])
+    going_on = {} if phases is None else {PROCESSOR: replace(failovers[PROCESSOR], phases=phases)}
+    assert after.failovers == going_on
+    assert after.unsettled == ({PROCESSOR} if unsettles else set())
+
+
+def test_a_report_ends_no_failover_to_another_container(whole: ClusterView) -> None:
+    other = under_way(PROCESSOR, SECOND, to="c5")
+    view = of_view(failovers={PROCESSOR: other, OTHER: under_way(OTHER, FIRST)})(whole)
+    assert followed(view, view.containers["c4"]).failovers == {PROCESSOR: other}
