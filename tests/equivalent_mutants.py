@@ -19,6 +19,7 @@ _SCAN: Final = "standby/replica/store/scan.py"
 _DETECT: Final = "appmaster/planning/containers/detect.py"
 _ELIGIBILITY: Final = "appmaster/planning/placement/eligibility.py"
 _FAILOVER: Final = "appmaster/planning/rules/failover.py"
+_FOLD_CHANGES: Final = "appmaster/planning/fold/changes.py"
 _FOLLOW: Final = "appmaster/planning/rules/follow_reports.py"
 _MOVING: Final = "appmaster/planning/rules/moving.py"
 _PLACING: Final = "appmaster/planning/rules/placing.py"
@@ -48,6 +49,10 @@ _PLACED_APART: Final = (
 _BEHIND: Final = (
     "return bool(ahead) and any(ahead.get(each.record.task, {}) > each.record.epoch "
     "for each in cohort.recorded)"
+)
+
+_SEEN: Final = (
+    "if each.epoch > max(_epoch(view.records.get(each.replica.task)), view.ahead.get(each.replica.task, {}))"
 )
 
 _BOUND: Final = "if ({}, *domains.exposure((*others, hosts[{}]))[1:{}], {}) {} exposure:"
@@ -453,6 +458,15 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     ],
     "an epoch is 0 or more": [
         (_FOLLOW, "seen = ahead.get(record.task, 0)", ("seen = ahead.get(record.task, -1)",)),
+        (
+            _FOLD_CHANGES,
+            "return recorded.record.epoch if recorded is not None else 0",
+            ("return recorded.record.epoch if recorded is not None else -1",),
+        ),
+        (_FOLD_CHANGES, _SEEN.format(0), (_SEEN.format(-1),)),
+    ],
+    "the records name one host for all copies in a container": [
+        (_FOLD_CHANGES, "break", ("continue",)),
     ],
     "of one of the tasks, a container has seen an epoch of 1 or more": [
         (

@@ -99,7 +99,7 @@ def with_records(view: ClusterView, recorded: Iterable[Recorded]) -> ClusterView
         if processor is not None:
             touched.add(processor)
     ahead = {task: epoch for task, epoch in view.ahead.items() if epoch > _epoch(records.get(task))}
-    view = replace(view, records=records, ahead=ahead if len(ahead) < len(view.ahead) else view.ahead)
+    view = replace(view, records=records, ahead=ahead)
     if edited:
         assigned = {**view.assigned, **edited}
         view = replace(view, assigned={each: held for each, held in assigned.items() if held})
