@@ -508,6 +508,11 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             "new = action.changes[0].record",
             ("new = action.changes[ -1].record",),
         ),
+        (
+            "appmaster/planning/fold/from_actions.py",
+            "active = action.changes[0].record.active",
+            ("active = action.changes[ -1].record.active",),
+        ),
     ],
     "if all are equal, they are equal to any of them": [
         (_PLANNED, _PLACED_APART.format(0), (_PLACED_APART.format(" -1"),)),

@@ -243,7 +243,7 @@ def _cancel_request(view: ClusterView, action: todo.CancelRequest, at_ms: int) -
         until = at_ms + 4 * job.policy.samehost_timeout_ms
         view = replace(view, no_displacing=put(view.no_displacing, request.slot.processor, until))
     if isinstance(request.slot, SlotId):
-        view = unsettle(view, (request.slot.processor,)) if job is not None else view
+        view = unsettle(view, (request.slot.processor,))
     return view
 
 
@@ -257,7 +257,7 @@ def _release_container(view: ClusterView, action: todo.ReleaseContainer, at_ms: 
         until = at_ms + job.policy.stop_timeout_ms
         ending = EndingContainer(known.incarnation, at_ms, until)
         view = replace(view, ending=put(view.ending, known.id, ending))
-    if known.slot is not None and action.outcome in _IN_VAIN and job_of(known.slot) in view.jobs:
+    if known.slot is not None and action.outcome in _IN_VAIN:
         # It never served: without a wait before the next request for its slot, a full cluster would loop.
         is_same_host = action.outcome is Outcome.SAME_HOST
         kind = SetbackKind.SAME_HOST if is_same_host else SetbackKind.OF_NO_USE

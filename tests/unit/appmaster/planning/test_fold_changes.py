@@ -24,7 +24,7 @@ from appmaster.planning.fold.changes import (
     with_known_hosts,
     with_records,
 )
-from appmaster.planning.state.model import Processor, SharedSlotId, Slot, SpareSlotId
+from appmaster.planning.state.model import SharedSlotId, Slot, SpareSlotId
 from appmaster.planning.state.reasons import Loss, Reason, Setback, SetbackKind
 from appmaster.planning.state.view import (
     Attempts,
@@ -40,9 +40,11 @@ from standby.shared.model import InputFailures, Phase, ProcessorId, SlotId, Task
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
     FIRST,
+    MIXED,
     PROCESSOR,
     SECOND,
     SLOT,
+    THIRD,
     Change,
     changed,
     free,
@@ -56,21 +58,12 @@ from tests.unit.appmaster.planning.views import (
     policy,
     turned,
     unchanged,
+    with_another,
 )
 
 AT_MS = 9_000
 OTHER = ANOTHER.processor
 UNKNOWN = ProcessorId("job", "main", 9)
-#: The only task of `OTHER`.
-THIRD = TaskId("job", "main", 2)
-
-MIXED = of_model(is_mixed=True)
-
-
-def two(view: ClusterView) -> ClusterView:
-    """Have a second processor in the model, which has no record yet."""
-    processors = view.jobs["job"].model.processors
-    return of_model(processors={**processors, OTHER: Processor((THIRD,), (0, 1, 2))})(view)
 
 
 # ---- unsettled processors ----
@@ -109,7 +102,7 @@ def test_a_processor_that_is_not_unsettled_by_it_leaves_its_job_whole(
 
 @pytest.mark.parametrize("change", [unsettle_all, lambda view: unsettle_job(view, "job")])
 def test_all_processors_of_a_job_can_be_unsettled(whole: ClusterView, change: Change) -> None:
-    assert changed(whole, two, change).unsettled == {PROCESSOR, OTHER}
+    assert changed(whole, with_another, change).unsettled == {PROCESSOR, OTHER}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +117,7 @@ def test_all_processors_of_a_job_can_be_unsettled(whole: ClusterView, change: Ch
 def test_what_the_coming_or_going_of_a_container_unsettles(
     whole: ClusterView, container: str, change: Change, unsettled: set[ProcessorId]
 ) -> None:
-    view = changed(whole, two, free("c8", "h4", None), free("c9", "h4"), change)
+    view = changed(whole, with_another, free("c8", "h4", None), free("c9", "h4"), change)
     assert unsettle_around(view, view.containers[container]).unsettled == unsettled
 
 
@@ -211,7 +204,7 @@ def test_a_record_unsettles_the_processors_with_which_it_shares_a_container_that
     """A task that the model does not have any more unsettles only those."""
     third = Recorded(replace(whole.records[FIRST].record, task=THIRD, placed={0: "c4"}), 0)
     assert with_records(whole, (third,)).unsettled == {PROCESSOR}
-    view = with_records(two(whole), (third,))
+    view = with_records(with_another(whole), (third,))
     assert view.unsettled == {PROCESSOR, OTHER}
     settled = of_view(unsettled=frozenset[ProcessorId]())(view)
     assert with_records(settled, (third,)).unsettled == {OTHER}
@@ -582,13 +575,13 @@ def test_when_the_end_of_a_container_is_a_failure_of_its_slot(
 def test_what_the_end_of_an_empty_container_unsettles(
     whole: ClusterView, changes: tuple[Change, ...], unsettled: set[ProcessorId], arrived: Mapping[str, int]
 ) -> None:
-    after = gone(changed(whole, two, of_view(arrived_ms={}), *changes), "c9", AT_MS)
+    after = gone(changed(whole, with_another, of_view(arrived_ms={}), *changes), "c9", AT_MS)
     assert after.unsettled == unsettled
     assert after.arrived_ms == arrived
 
 
 def test_the_end_of_a_container_unsettles_what_has_a_copy_there(whole: ClusterView) -> None:
-    assert gone(two(whole), "c5", AT_MS).unsettled == {PROCESSOR}
+    assert gone(with_another(whole), "c5", AT_MS).unsettled == {PROCESSOR}
 
 
 def test_a_failover_ends_with_its_container_only_if_its_processor_has_left_the_model(

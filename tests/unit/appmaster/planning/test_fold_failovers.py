@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from appmaster.planning.fold.failovers import begun, followed
-from appmaster.planning.state.actions import DecisionKind, RecordWrite, WriteRecords
+from appmaster.planning.state.actions import DecisionKind
 from appmaster.planning.state.reasons import DecisionBasis, HandoverMotive, Loss, Reason
 from appmaster.planning.state.view import (
     ClusterView,
@@ -22,10 +22,12 @@ from standby.shared.model import Phase, ProcessorId, TaskId
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
     FIRST,
+    OTHERWISE,
     PROCESSOR,
     SECOND,
     Change,
     changed,
+    decision,
     of_records,
     of_status,
     of_view,
@@ -34,22 +36,11 @@ from tests.unit.appmaster.planning.views import (
 
 AT_MS = 9_000
 OTHER = ANOTHER.processor
-REASON = Reason(DecisionBasis.OTHER)
 FAILOVER, HANDOVER, BIND = DecisionKind.FAILOVER, DecisionKind.HANDOVER, DecisionKind.BIND
 
 
-def decision(
-    view: ClusterView,
-    kind: DecisionKind = FAILOVER,
-    reason: Reason[DecisionBasis] | Reason[HandoverMotive] = REASON,
-    tasks: Sequence[TaskId] = (FIRST, SECOND),
-    **changes: Any,
-) -> WriteRecords:
-    """Return a decision about these tasks; copy 1 becomes active by it unless these changes say otherwise."""
-    new = {"active": 1, "epoch": 2, **changes}
-    writes = tuple(RecordWrite(replace(view.records[each].record, **new), 0) for each in tasks)
-    return WriteRecords("1-9", PROCESSOR, writes, kind, reason)
-
+#: Copy 1 becomes active.
+PROMOTED: Mapping[str, Any] = {"active": 1, "epoch": 2}
 
 MISSED = of_view(lost_actives={PROCESSOR: LostActive("gone", Loss.SILENT, 500)})
 ASKED = Reason(HandoverMotive.ASKED)
@@ -64,9 +55,9 @@ BEGINNING: Mapping[
         Change,
     ],
 ] = {
-    "the active was lost": (("gone", Loss.SILENT, 500), FAILOVER, REASON, {}, MISSED),
-    "the active is stuck": (("c4", Loss.STUCK, AT_MS), FAILOVER, REASON, {}, unchanged),
-    "the lost active starts elsewhere": (("gone", Loss.SILENT, 500), BIND, REASON, {}, MISSED),
+    "the active was lost": (("gone", Loss.SILENT, 500), FAILOVER, OTHERWISE, {}, MISSED),
+    "the active is stuck": (("c4", Loss.STUCK, AT_MS), FAILOVER, OTHERWISE, {}, unchanged),
+    "the lost active starts elsewhere": (("gone", Loss.SILENT, 500), BIND, OTHERWISE, {}, MISSED),
     "a hand-over": (("c4", HandoverMotive.ASKED, AT_MS), HANDOVER, ASKED, {}, MISSED),
     "an active without a container hands over": (
         ("", HandoverMotive.ASKED, AT_MS),
@@ -75,17 +66,17 @@ BEGINNING: Mapping[
         {},
         of_records(FIRST, SECOND, placed={1: "c5"}),
     ),
-    "the first active starts": (None, BIND, REASON, {}, of_view(records={})),
-    "the epoch stays the same": (None, FAILOVER, REASON, {"epoch": 1}, MISSED),
+    "the first active starts": (None, BIND, OTHERWISE, {}, of_view(records={})),
+    "the epoch stays the same": (None, FAILOVER, OTHERWISE, {"epoch": 1}, MISSED),
     "epochs rise above what containers have seen": (
         None,
         DecisionKind.RAISE,
-        REASON,
+        OTHERWISE,
         {"active": 0, "epoch": 6},
         MISSED,
     ),
-    "no copy is to be active": (None, DecisionKind.UNDEPLOY, REASON, {"active": None}, MISSED),
-    "the new active's container is gone": (None, FAILOVER, REASON, {"placed": {1: "c9"}}, MISSED),
+    "no copy is to be active": (None, DecisionKind.UNDEPLOY, OTHERWISE, {"active": None}, MISSED),
+    "the new active's container is gone": (None, FAILOVER, OTHERWISE, {"placed": {1: "c9"}}, MISSED),
 }
 
 
@@ -99,7 +90,7 @@ def test_what_a_decision_begins(
     change: Change,
 ) -> None:
     view = change(whole)
-    after = begun(view, decision(whole, kind, reason, **record), AT_MS)
+    after = begun(view, decision(whole, kind, reason, **{**PROMOTED, **record}), AT_MS)
     if then is None:
         assert after is view
         return
@@ -123,7 +114,7 @@ def test_what_begins_ends_the_wait_for_the_active_and_the_preparation_of_its_pro
             handovers={PROCESSOR: prepared, OTHER: prepared},
         ),
     )
-    after = begun(view, decision(view), AT_MS)
+    after = begun(view, decision(view, FAILOVER, **PROMOTED), AT_MS)
     assert after.lost_actives == {OTHER: missed}
     assert after.handovers == {OTHER: prepared}
 
@@ -143,7 +134,7 @@ def test_hand_overs_that_spread_actives_are_counted(
     whole: ClusterView, before: Mapping[str, Rebalancing], after: Rebalancing
 ) -> None:
     view = of_view(rebalancing=before)(whole)
-    spread = decision(view, HANDOVER, Reason(HandoverMotive.REBALANCE), (FIRST,))
+    spread = decision(view, HANDOVER, Reason(HandoverMotive.REBALANCE), (FIRST,), **PROMOTED)
     assert begun(view, spread, AT_MS).rebalancing == {"job": after}
 
 

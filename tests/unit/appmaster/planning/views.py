@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from appmaster.planning.placement.turn import Cohort, Turn
-from appmaster.planning.state.actions import WriteRecords
+from appmaster.planning.state.actions import DecisionKind, RecordWrite, WriteRecords
 from appmaster.planning.state.job import PlannerPolicy
-from appmaster.planning.state.model import SharedSlotId, Slot
-from appmaster.planning.state.reasons import FailureReason, Reason
+from appmaster.planning.state.model import Processor, SharedSlotId, Slot
+from appmaster.planning.state.reasons import DecisionBasis, FailureReason, HandoverMotive, Reason
 from appmaster.planning.state.view import (
     Cell,
     CellState,
@@ -32,6 +32,12 @@ FIRST, SECOND, THIRD = (TaskId("job", "main", each) for each in range(3))
 PROCESSOR: Final = ProcessorId("job", "main", 0)
 SLOT: Final = SlotId(PROCESSOR, 0)
 ANOTHER: Final = SlotId(ProcessorId("job", "main", 1), 0)
+
+#: The only task of the processor of `ANOTHER`, if the model has that (`with_another`).
+THIRD: Final = TaskId("job", "main", 2)
+
+#: The basis of a decision that is of no influence.
+OTHERWISE: Final = Reason(DecisionBasis.OTHER)
 
 #: The containers of the copies 0, 1 and 2 of `with_two_standbys`.
 HELD: Final = ("c4", "c5", "c6")
@@ -88,6 +94,19 @@ def recorded(decision: WriteRecords | None) -> TaskRecord:
     return decision.changes[0].record
 
 
+def decision(
+    view: ClusterView,
+    kind: DecisionKind,
+    reason: Reason[DecisionBasis] | Reason[HandoverMotive] = OTHERWISE,
+    tasks: Sequence[TaskId] = (FIRST, SECOND),
+    container: str = "",
+    **changes: Any,
+) -> WriteRecords:
+    """Return a decision by which the records of these tasks change so."""
+    writes = tuple(RecordWrite(replace(view.records[each].record, **changes), 0) for each in tasks)
+    return WriteRecords("1-9", PROCESSOR, writes, kind, reason, container)
+
+
 # ---- changes ----
 
 
@@ -120,6 +139,13 @@ def of_processor(**changes: Any) -> Change:
     return change
 
 
+def with_another(view: ClusterView) -> ClusterView:
+    """Have a second processor in the model, which has no record yet."""
+    processors = view.jobs["job"].model.processors
+    return of_model(processors={**processors, ANOTHER.processor: Processor((THIRD,), (0, 1, 2))})(view)
+
+
+MIXED: Final = of_model(is_mixed=True)
 UNSETTLED: Final = of_view(unsettled=frozenset({PROCESSOR}))
 PARKED: Final = of_processor(parked=Reason(FailureReason.POISON))
 RESTART: Final = policy(restarts=True)
