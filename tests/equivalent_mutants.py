@@ -20,6 +20,7 @@ _DETECT: Final = "appmaster/planning/containers/detect.py"
 _ELIGIBILITY: Final = "appmaster/planning/placement/eligibility.py"
 _FAILOVER: Final = "appmaster/planning/rules/failover.py"
 _FOLD_CHANGES: Final = "appmaster/planning/fold/changes.py"
+_FOLD_CLUSTER: Final = "appmaster/planning/fold/from_cluster.py"
 _FOLLOW: Final = "appmaster/planning/rules/follow_reports.py"
 _MOVING: Final = "appmaster/planning/rules/moving.py"
 _PLACING: Final = "appmaster/planning/rules/placing.py"
@@ -215,6 +216,17 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             _STATE,
             "return state.is_warm, state.revisions, state.leaving is not None, reported",
             ("return state.is_warm, state.revisions, state.leaving is None, reported",),
+        ),
+        *(
+            (_FOLD_CLUSTER, before, (after,))
+            for before, after in (
+                ("container.applied >= container.sent,", "container.applied < container.sent,"),
+                ("each.lag_ms is None,", "each.lag_ms is not None,"),
+                (
+                    "each.lag_ms is not None and each.lag_ms <= bound,",
+                    "each.lag_ms is not None and each.lag_ms > bound,",
+                ),
+            )
         ),
     ],
     "how long an orderly end may take is no rule": [
@@ -500,6 +512,13 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             _REBALANCE,
             "if move is None or move.processor != cohorts[0].processor:",
             ("if move is None or move.processor != cohorts[ -1].processor:",),
+        ),
+    ],
+    "a container of no known job unsettles nothing": [
+        (
+            _FOLD_CLUSTER,
+            "bound = job.policy.lag_time_ms if job is not None else 0",
+            tuple(f"bound = job.policy.lag_time_ms if job is not None else {each}" for each in (-1, 1)),
         ),
     ],
     "the records of a decision about the active agree": [

@@ -258,8 +258,6 @@ def _spoken(view: ClusterView, container: Container) -> ClusterView:
 
 def _not_missed(view: ClusterView, container: str) -> ClusterView:
     """Return the view after a container came back: those of its actives that were not replaced are no longer missed."""
-    if all(each.container != container for each in view.lost_actives.values()):
-        return view
     missed = {processor: each for processor, each in view.lost_actives.items() if each.container != container}
     return replace(view, lost_actives=missed)
 

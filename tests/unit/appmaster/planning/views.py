@@ -10,7 +10,7 @@ from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.state.actions import DecisionKind, RecordWrite, WriteRecords
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.model import Processor, SharedSlotId, Slot
-from appmaster.planning.state.reasons import DecisionBasis, FailureReason, HandoverMotive, Reason
+from appmaster.planning.state.reasons import DecisionBasis, FailureReason, HandoverMotive, Loss, Reason
 from appmaster.planning.state.view import (
     Cell,
     CellState,
@@ -199,6 +199,11 @@ def taking(**tasks: int) -> tuple[Change, ...]:
 
 def of_holder(copy: int, **changes: Any) -> Change:
     return lambda view: of_container(holder_of(view, copy).id, **changes)(view)
+
+
+def suspected(copy: int, loss: Loss = Loss.SILENT) -> Change:
+    """Have the container of a copy be lost, although YARN still lists it."""
+    return of_holder(copy, presence=Presence.SUSPECT, loss=Reason(loss))
 
 
 def of_status(copy: int, task: TaskId, **changes: Any) -> Change:
