@@ -1,0 +1,544 @@
+"""How time, jobs, written records, hosts, commands and effects change the view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from appmaster.planning.fold.apply import apply
+from appmaster.planning.state import actions as todo
+from appmaster.planning.state import events as happened
+from appmaster.planning.state.job import EffectKind, Job, JobState, PlannerPolicy
+from appmaster.planning.state.model import JobModel, JobSpec, Processor, SharedSlotId
+from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Loss, Reason
+from appmaster.planning.state.view import (
+    Attempts,
+    ClusterView,
+    Command,
+    EndingContainer,
+    Failover,
+    Handover,
+    LostActive,
+    Operation,
+    Rebalancing,
+    Recorded,
+    ReplicaProgress,
+    RequestState,
+)
+from locality.hosts import HostInfo
+from standby.shared.model import InputFailures, ProcessorId, ReplicaId, TaskId
+from tests.unit.appmaster.planning.views import (
+    ANOTHER,
+    FIRST,
+    PROCESSOR,
+    SECOND,
+    SLOT,
+    THIRD,
+    Change,
+    changed,
+    of_container,
+    of_job,
+    of_view,
+    requested,
+    with_another,
+    without_container,
+)
+
+AT_MS = 12_000
+OTHER = ANOTHER.processor
+UNKNOWN = ProcessorId("job", "main", 9)
+#: Of the job "theirs".
+THEIRS, THEIR_TASK = ProcessorId("theirs", "main", 0), TaskId("theirs", "main", 0)
+
+
+def with_theirs(view: ClusterView) -> ClusterView:
+    """Have a second job, with one processor of one task, which has a record."""
+    job = view.jobs["job"]
+    model = JobModel("theirs", {THEIRS: Processor((THEIR_TASK,), (0,))})
+    record = replace(view.records[FIRST], record=replace(view.records[FIRST].record, task=THEIR_TASK))
+    return replace(
+        view,
+        jobs={"job": job, "theirs": replace(job, name="theirs", model=model)},
+        records={**view.records, THEIR_TASK: record},
+    )
+
+
+# ---- time ----
+
+
+def test_a_candidate_that_is_elected_leads(whole: ClusterView) -> None:
+    assert apply(whole, happened.Elected(7, AT_MS)) == replace(whole, epoch=7, now_ms=AT_MS)
+
+
+@pytest.mark.parametrize(("told", "known"), [(None, 700), (800, 800), (0, 0)])
+def test_time_passes(whole: ClusterView, told: int | None, known: int) -> None:
+    view = of_view(wall_offset_ms=700)(whole)
+    ticked = apply(view, happened.Ticked(AT_MS, wall_offset_ms=told))
+    assert ticked == replace(view, now_ms=AT_MS, wall_offset_ms=known)
+
+
+@pytest.mark.parametrize(("until_ms", "is_dead"), [(AT_MS, True), (AT_MS + 1, False)])
+def test_a_container_that_was_given_back_is_dead_after_a_while(
+    whole: ClusterView, until_ms: int, is_dead: bool
+) -> None:
+    ending = EndingContainer(5, 500, until_ms)
+    later = EndingContainer(6, 500, AT_MS + 700)
+    view = changed(whole, without_container(1), of_view(ending={"c5": ending, "c6": later}))
+    ticked = apply(view, happened.Ticked(AT_MS))
+    assert ticked.ending == {**({} if is_dead else {"c5": ending}), "c6": later}
+    assert ticked.unsettled == ({PROCESSOR} if is_dead else set())
+
+
+#: When a wait began, and when it is taken to have begun after a stall of 300 ms.
+WAITS = [(700, 1_000), (AT_MS - 300, AT_MS), (AT_MS - 299, AT_MS), (AT_MS, AT_MS)]
+
+
+@pytest.mark.parametrize(("began_ms", "begins_ms"), WAITS)
+def test_a_stall_of_the_leader_shortens_every_wait(whole: ClusterView, began_ms: int, begins_ms: int) -> None:
+    replica = ReplicaId(FIRST, 1)
+    handover = Handover(1, "c5", 0, Reason(HandoverMotive.ASKED))
+
+    def waiting(since_ms: int, **more: Any) -> Change:
+        return lambda view: changed(
+            view,
+            *(
+                of_container(
+                    each,
+                    heard_ms=since_ms,
+                    answered_ms=since_ms,
+                    responded_ms=since_ms,
+                    since_ms=since_ms,
+                    standing={replica: ReplicaProgress(True, 0, (), since_ms)},
+                    **more,
+                )
+                for each in view.containers
+            ),
+            requested(SLOT, "h1", RequestState.WAITING),
+            lambda view: replace(view, requests={1: replace(view.requests[1], since_ms=since_ms)}),
+            of_view(
+                handovers={PROCESSOR: replace(handover, since_ms=since_ms)},
+                rebalancing={"job": Rebalancing(since_ms, moves=1), "theirs": Rebalancing(moves=1)},
+            ),
+        )
+
+    view = changed(
+        whole,
+        waiting(began_ms, still_since_ms=700, still_ms=800),
+        of_view(ending={"c9": EndingContainer(9, 500, 20_000)}, self_doubt_until_ms=20_000),
+    )
+    excused = changed(
+        view,
+        waiting(begins_ms, still_since_ms=0, still_ms=0),
+        of_view(
+            ending={"c9": EndingContainer(9, 500, 20_300)},
+            self_doubt_until_ms=20_300,
+            listening_until_ms=AT_MS + 500,
+            now_ms=AT_MS,
+        ),
+    )
+    assert apply(view, happened.Ticked(AT_MS, stalled_ms=300)) == excused
+
+
+@pytest.mark.parametrize(("stalled_ms", "listens"), [(0, False), (1, True)])
+def test_a_leader_that_stalled_listens_and_does_not_doubt_itself(
+    whole: ClusterView, stalled_ms: int, listens: bool
+) -> None:
+    ticked = apply(whole, happened.Ticked(AT_MS, stalled_ms))
+    assert ticked.listening_until_ms == (AT_MS + 500 if listens else 0)
+    assert ticked.self_doubt_until_ms == 0
+
+
+# ---- jobs ----
+
+SPEC = JobSpec("main", tasks=2, containers=1, standbys=2)
+
+
+def loaded(view: ClusterView, **changes: Any) -> happened.JobLoaded:
+    """Return the news of the job as it is known, with these changes."""
+    job = view.jobs["job"]
+    event = happened.JobLoaded(
+        job.name, job.run, job.spec, job.model, job.policy, job.revision, job.is_wanted
+    )
+    return replace(event, **changes)
+
+
+#: What a job is asked for, and what is known of it from outside.
+ASKED: Mapping[str, Any] = {
+    "run": "run2",
+    "policy": PlannerPolicy(restarts=True),
+    "is_wanted": False,
+    "purge": True,
+    "is_fence_waived": True,
+    "notes": ("an input grew",),
+    "quarantined": "its code is gone",
+    "obstacle": "a topic was made again",
+    "changelog_risk": "it is about to lose records",
+}
+
+FAILED = Reason(FailureReason.POISON, "poison")
+
+
+def test_a_job_that_is_new_to_the_leader_is_as_it_is_recorded(whole: ClusterView) -> None:
+    model = whole.jobs["job"].model
+    event = happened.JobLoaded(
+        "job",
+        spec=SPEC,
+        model=model,
+        revision=3,
+        was_deployed=True,
+        failure=FAILED,
+        traceback="Traceback",
+        **ASKED,
+    )
+    job = Job(
+        "job",
+        spec=SPEC,
+        model=model,
+        revision=3,
+        was_deployed=True,
+        failure=FAILED,
+        last_traceback="Traceback",
+        is_model_right=True,
+        **ASKED,
+    )
+    after = apply(of_view(jobs={})(whole), event)
+    assert after.jobs == {"job": job}
+    assert after.unsettled == {PROCESSOR}
+
+
+def test_a_job_without_a_recorded_model_has_an_empty_one() -> None:
+    after = apply(ClusterView(), happened.JobLoaded("job", "run1", SPEC, None, PlannerPolicy()))
+    assert after.jobs["job"].model == JobModel("job", {}, version=0)
+    assert not after.jobs["job"].is_model_right
+
+
+def test_a_known_job_is_as_it_is_asked_for_now(whole: ClusterView) -> None:
+    spec = replace(SPEC, standbys=1)
+    view = of_job(refused=1, refusal="no module x", state=JobState.DEPLOYED)(whole)
+    after = apply(view, loaded(view, spec=spec, **ASKED))
+    assert after.jobs == {"job": replace(view.jobs["job"], spec=spec, is_model_right=False, **ASKED)}
+    assert after.unsettled == {PROCESSOR}
+
+
+def test_another_revision_of_a_job_was_not_refused_yet(whole: ClusterView) -> None:
+    view = of_job(refused=1, refusal="no module x")(whole)
+    after = apply(view, loaded(view, revision=2))
+    assert after.jobs == {"job": replace(view.jobs["job"], revision=2, refused=0, refusal="")}
+
+
+@pytest.mark.parametrize(
+    ("znode", "is_modelling", "is_taken", "still"),
+    [(6, True, False, True), (7, True, True, False), (8, True, True, False), (6, False, False, False)],
+    ids=[
+        "read before the last write",
+        "the last write",
+        "a further write",
+        "an old one, and none is written",
+    ],
+)
+def test_a_model_that_was_read_replaces_no_newer_one(
+    whole: ClusterView, znode: int, is_modelling: bool, is_taken: bool, still: bool
+) -> None:
+    known = replace(whole.jobs["job"].model, znode=7)
+    view = of_job(model=known, is_modelling=is_modelling)(whole)
+    read = replace(with_another(view).jobs["job"].model, znode=znode)
+    job = apply(view, loaded(view, model=read)).jobs["job"]
+    assert job.model == (read if is_taken else known)
+    assert job.is_modelling is still
+
+
+#: What is left of a job's last deployment, and the job without it.
+LEFT: Mapping[str, Any] = {
+    "state": JobState.FAILED,
+    "reasons": ("it failed",),
+    "was_deployed": True,
+    "is_fencing": True,
+    "is_fenced": True,
+    "fencing_failures": 2,
+    "fencing_error": "no broker",
+    "fence_again_ms": 700,
+    "faults": {EffectKind.WRITE_STATUS: "x"},
+    "refused": 2,
+    "refusal": "no module x",
+    "last_traceback": "Traceback",
+}
+FRESH: Mapping[str, Any] = {
+    "state": JobState.DEPLOYING,
+    "reasons": (),
+    "was_deployed": False,
+    "is_fencing": False,
+    "is_fenced": False,
+    "fencing_failures": 0,
+    "fencing_error": "",
+    "fence_again_ms": 0,
+    "faults": {},
+    "refused": 0,
+    "refusal": "",
+    "failure": None,
+    "last_traceback": "",
+}
+
+#: Whether it begins anew, the job as it was, and the news of it.
+ANEW: Mapping[str, tuple[bool, Mapping[str, Any], Mapping[str, Any]]] = {
+    "it runs": (False, {}, {"run": "run2"}),
+    "it is to end": (False, {"failure": FAILED}, {"is_wanted": False, "run": "run2"}),
+    "it has ended": (False, {"is_wanted": False}, {"run": "run2"}),
+    "it had ended, and is deployed again": (True, {"is_wanted": False}, {"is_wanted": True}),
+    "it has failed": (False, {"failure": FAILED}, {}),
+    "it had failed, and is submitted again": (True, {"failure": FAILED}, {"run": "run2"}),
+    "it had failed, and is updated": (True, {"failure": FAILED}, {"revision": 2}),
+}
+
+
+@pytest.mark.parametrize(("is_so", "known", "news"), ANEW.values(), ids=ANEW)
+def test_when_a_job_begins_anew(
+    whole: ClusterView, is_so: bool, known: Mapping[str, Any], news: Mapping[str, Any]
+) -> None:
+    theirs = {SharedSlotId("theirs", 0): Attempts(in_row=2)}
+    view = changed(whole, of_job(**{**LEFT, **known}), of_view(attempts={SLOT: Attempts(in_row=2), **theirs}))
+    after = apply(view, loaded(view, **news))
+    assert after.jobs == {"job": replace(view.jobs["job"], **(FRESH if is_so else {}), **news)}
+    assert after.attempts == (theirs if is_so else view.attempts)
+
+
+def test_a_job_that_is_deleted_is_forgotten_and_no_other(whole: ClusterView) -> None:
+    """Its containers remain until they have ended."""
+    failures = InputFailures(10, 1)
+    missed = LostActive("gone", Loss.SILENT, 500)
+    handover = Handover(1, "c5", 500, Reason(HandoverMotive.ASKED))
+
+    def about(*jobs: str) -> Change:
+        """Return a change by which the view has something of each kind about these jobs."""
+        processors = [each for each in (PROCESSOR, THEIRS) if each.job in jobs]
+        tasks = [each for each in (FIRST, THEIR_TASK) if each.job in jobs]
+        return lambda view: replace(
+            view,
+            writing=dict.fromkeys(tasks, "1-9"),
+            assigned={"c6": dict.fromkeys(tasks, 1), **({"c4": {FIRST: 0}} if "job" in jobs else {})},
+            attempts={SLOT: Attempts()} if "job" in jobs else {},
+            crashes=dict.fromkeys(tasks, failures),
+            unsettled=frozenset(processors),
+            in_sync_ms=dict.fromkeys(processors, 700),
+            no_displacing=dict.fromkeys(processors, 700),
+            lost_actives=dict.fromkeys(processors, missed),
+            failovers={each: Failover(each, "c4", Loss.SILENT, 1, "c5", 500) for each in processors},
+            handovers=dict.fromkeys(processors, handover),
+            rebalancing=dict.fromkeys(jobs, Rebalancing()),
+        )
+
+    view = changed(whole, with_theirs, about("job", "theirs"))
+    only_theirs = changed(
+        view,
+        about("theirs"),
+        of_view(jobs={"theirs": view.jobs["theirs"]}, records={THEIR_TASK: view.records[THEIR_TASK]}),
+    )
+    assert apply(view, happened.JobForgotten("job")) == only_theirs
+
+
+def test_a_model_that_was_written_unsettles_its_job_and_drops_what_it_has_not(whole: ClusterView) -> None:
+    handover = Handover(1, "c5", 500, Reason(HandoverMotive.ASKED))
+    view = changed(
+        whole,
+        with_theirs,
+        of_job(is_modelling=True),
+        of_view(
+            unsettled=frozenset({UNKNOWN}),
+            handovers={UNKNOWN: handover, PROCESSOR: handover, THEIRS: handover},
+        ),
+    )
+    model = replace(with_another(view).jobs["job"].model, version=8)
+    after = apply(view, happened.ModelWritten("job", model))
+    assert after.jobs["job"] == replace(
+        view.jobs["job"], model=model, is_modelling=False, is_model_right=False
+    )
+    assert after.unsettled == {PROCESSOR, OTHER}
+    assert after.handovers.keys() == {PROCESSOR, THEIRS}
+
+
+# ---- records ----
+
+
+def of_new(view: ClusterView, *tasks: TaskId) -> tuple[Recorded, ...]:
+    """Return the next versions of the records of these tasks."""
+    return tuple(replace(view.records[each], version=view.records[each].version + 1) for each in tasks)
+
+
+def written_to(*bound: str) -> Change:
+    """Have the decision 1-9 about both tasks, which gives some to c5, and 1-8 about another be written."""
+    return lambda view: changed(
+        view,
+        of_view(
+            writing={FIRST: "1-9", SECOND: "1-9", THIRD: "1-8"},
+            bindings={"1-9": "c5", "1-8": "c6"},
+        ),
+        *(of_container(each, binding="1-9" if each == "c5" else "1-8") for each in bound),
+    )
+
+
+def bound(view: ClusterView) -> dict[str, str]:
+    return {each.id: each.binding for each in view.containers.values() if each.binding}
+
+
+def test_a_container_is_bound_until_the_records_are_written(whole: ClusterView) -> None:
+    view = written_to("c5", "c6")(whole)
+    records = of_new(whole, FIRST, SECOND)
+    after = apply(view, happened.RecordsWritten("1-9", records, AT_MS))
+    assert after.records == {each.record.task: each for each in records}
+    assert after.writing == {THIRD: "1-8"}
+    assert after.bindings == {"1-8": "c6"}
+    assert bound(after) == {"c6": "1-8"}
+
+
+def test_records_of_an_earlier_decision_leave_a_later_one_under_way(whole: ClusterView) -> None:
+    view = written_to("c5", "c6")(whole)
+    after = apply(view, happened.RecordsWritten("1-7", of_new(whole, FIRST, SECOND), AT_MS))
+    assert after.writing == view.writing
+    assert after.bindings == view.bindings
+    assert bound(after) == bound(view)
+
+
+def test_a_container_that_is_gone_is_not_bound(whole: ClusterView) -> None:
+    view = changed(whole, written_to("c6"), without_container(1))
+    after = apply(view, happened.RecordsWritten("1-9", of_new(whole, FIRST, SECOND), AT_MS))
+    assert after.bindings == {"1-8": "c6"}
+    assert "c5" not in after.containers
+
+
+@pytest.mark.parametrize(
+    ("tasks", "writing", "bindings"),
+    [
+        pytest.param((FIRST, SECOND), {THIRD: "1-8"}, {"1-8": "c6"}, id="all that it was to write"),
+        pytest.param(
+            (FIRST,), {SECOND: "1-9", THIRD: "1-8"}, {"1-9": "c5", "1-8": "c6"}, id="a part of that"
+        ),
+    ],
+)
+def test_a_decision_that_was_refused_is_over_once_its_records_are_read(
+    whole: ClusterView, tasks: tuple[TaskId, ...], writing: Mapping[TaskId, str], bindings: Mapping[str, str]
+) -> None:
+    view = written_to("c5", "c6")(whole)
+    records = of_new(whole, *tasks)
+    after = apply(view, happened.RecordsLoaded(records))
+    assert after.records == {**whole.records, **{each.record.task: each for each in records}}
+    assert after.writing == writing
+    assert after.bindings == bindings
+    assert bound(after) == {container: decision for decision, container in bindings.items()}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "before_ms", "recorded_ms"),
+    [((FIRST, SECOND), 0, AT_MS), ((FIRST,), 0, 0), ((FIRST, SECOND), 700, 700)],
+    ids=["all its records", "one of its records", "they were recorded before"],
+)
+def test_when_a_failover_is_recorded(
+    whole: ClusterView, tasks: tuple[TaskId, ...], before_ms: int, recorded_ms: int
+) -> None:
+    failover = Failover(PROCESSOR, "gone", Loss.SILENT, 1, "c5", 500, (FIRST, SECOND), recorded_ms=before_ms)
+    view = of_view(failovers={PROCESSOR: failover})(whole)
+    after = apply(view, happened.RecordsWritten("1-9", of_new(whole, *tasks), AT_MS))
+    assert after.failovers == {PROCESSOR: replace(failover, recorded_ms=recorded_ms)}
+
+
+# ---- hosts ----
+
+
+def test_hosts_that_are_described_anew_are_offered_and_unsettle_all(whole: ClusterView) -> None:
+    described = (HostInfo("h1", rack="/a"), HostInfo("h9"))
+    after = apply(whole, happened.HostsKnown(described))
+    assert after.described == {each.name: each for each in described}
+    assert after.offers == described
+    assert after.unsettled == {PROCESSOR}
+    assert apply(after, happened.HostsKnown(described)) is after
+
+
+def test_hosts_that_are_drained_unsettle_all(whole: ClusterView) -> None:
+    after = apply(whole, happened.HostsDrained({"h1": "a new disk"}))
+    assert after.drained == {"h1": "a new disk"}
+    assert after.unsettled == {PROCESSOR}
+    assert apply(after, happened.HostsDrained({"h1": "a new disk"})) is after
+
+
+# ---- commands, fences, effects ----
+
+
+def test_commands_wait_until_they_are_withdrawn(whole: ClusterView) -> None:
+    first, second = (Command(number, Operation.UNPARK, PROCESSOR) for number in (1, 2))
+    view = apply(apply(whole, happened.Commanded(first)), happened.Commanded(second))
+    assert view.commands == (first, second)
+    assert apply(view, happened.CommandWithdrawn(1)).commands == (second,)
+
+
+FENCING: Mapping[str, Any] = {"is_fencing": True, "fencing_failures": 2, "fencing_error": "no broker"}
+
+#: The job before and after the news.
+ENDS: Mapping[str, tuple[happened.Event, Mapping[str, Any], Mapping[str, Any]]] = {
+    "its tasks are fenced": (
+        happened.TasksFenced("job"),
+        FENCING,
+        {"is_fencing": False, "is_fenced": True, "fencing_failures": 0, "fencing_error": ""},
+    ),
+    "they cannot be fenced": (
+        happened.FencingFailed("job", "no controller"),
+        FENCING,
+        {
+            "is_fencing": False,
+            "fencing_failures": 3,
+            "fencing_error": "no controller",
+            "fence_again_ms": AT_MS + 2_000,
+        },
+    ),
+    "a first effect fails": (
+        happened.EffectFailed("job", EffectKind.WRITE_STATUS, "x"),
+        {"faults": {EffectKind.GIVE_BACK: "y"}},
+        {"faults": {EffectKind.GIVE_BACK: "y", EffectKind.WRITE_STATUS: "x"}},
+    ),
+    "an effect fails in another way": (
+        happened.EffectFailed("job", EffectKind.WRITE_STATUS, "x"),
+        {"faults": {EffectKind.WRITE_STATUS: "y"}},
+        {},
+    ),
+    "an effect succeeds": (
+        happened.EffectDone("job", EffectKind.WRITE_STATUS),
+        {"faults": {EffectKind.WRITE_STATUS: "x", EffectKind.GIVE_BACK: "y"}},
+        {"faults": {EffectKind.GIVE_BACK: "y"}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("event", "before", "after"), ENDS.values(), ids=ENDS)
+def test_what_becomes_known_of_what_is_done_for_a_job(
+    whole: ClusterView, event: happened.Event, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> None:
+    view = changed(whole, of_job(**before), of_view(now_ms=AT_MS))
+    assert apply(view, event) == of_job(**after)(view)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        happened.TopicNoted("job", "input", "input", "it is new", "", "id"),
+        happened.ModelRefused("job", "a version did not match"),
+        happened.RecordsRefused("1-9", "a version did not match"),
+        happened.TasksFenced("job"),
+        happened.FencingFailed("job", "no controller"),
+        happened.JobForgotten("gone"),
+        happened.ModelWritten("gone", JobModel("gone", {})),
+        happened.TasksFenced("gone"),
+        happened.FencingFailed("gone", "no controller"),
+        happened.EffectFailed("gone", EffectKind.WRITE_STATUS, "x"),
+        happened.EffectDone("gone", EffectKind.WRITE_STATUS),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_what_calls_for_nothing_or_comes_too_late_changes_nothing(
+    whole: ClusterView, event: happened.Event
+) -> None:
+    assert apply(whole, event) is whole
+
+
+def test_an_action_that_was_started_is_under_way(whole: ClusterView) -> None:
+    after = apply(whole, happened.Started(todo.ProbePort("c5", 5), AT_MS))
+    assert after.containers["c5"].probed_ms == AT_MS
