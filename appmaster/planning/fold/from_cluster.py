@@ -173,6 +173,8 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
         has_ended=_has_ended(event.replicas),
         leftovers=event.leftovers,
         is_warm=known.is_warm if known is not None else False,
+        # A process that is asked to end stays so; the introduction does not say it, the report after it does.
+        is_leaving=known.is_leaving if known is not None else False,
         offer=offer,
     )
     view = replace(view, requests=requests, containers=put(view.containers, event.container, container))

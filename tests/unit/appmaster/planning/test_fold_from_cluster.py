@@ -303,6 +303,7 @@ def test_a_container_that_connects_again_keeps_what_it_does_not_tell(whole: Clus
         "slot": VACANT,
         "binding": "1-9",
         "is_warm": True,
+        "is_leaving": True,
         "offer": OFFER,
         "troubles": (Trouble(ReplicaId(FIRST, 1), TroubleKind.BEHIND),),
     }
