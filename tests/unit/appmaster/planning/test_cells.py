@@ -422,15 +422,6 @@ def test_job_stays_deployed_until_a_new_leader_knows_that_a_container_is_lost(cl
     assert JobState.INCOMPLETE in {state for state, _ in statuses(cluster, 10_000)}
 
 
-def test_late_news_of_an_earlier_attempt_changes_nothing(cluster: FakeCluster) -> None:
-    before = cluster.view.cells
-    cluster.tell(happened.CellLost(1, "1.0", "late", cluster.now_ms))
-    assert cluster.view.cells == before
-    cluster.tell(happened.CellFound(1, "1.1", cluster.hosts, cluster.now_ms))
-    assert cluster.view.cells == before
-    assert plan(cluster.view) == ()
-
-
 def test_standby_that_changes_its_cell_on_its_host_does_not_go_back_and_forth() -> None:
     # No other host may have it: it is closed in the one cell's container before it is opened in the other's.
     cluster = in_two_cells(hosts=("h1", "h2"))

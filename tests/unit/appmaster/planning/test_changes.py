@@ -754,16 +754,6 @@ def test_mixed_job_gives_up_its_surplus_container_although_the_copies_there_have
     assert len(cluster.processes) == 3
 
 
-def test_late_event_of_an_older_model_changes_nothing() -> None:
-    cluster = deployed()
-    job = cluster.view.jobs["job"]
-    cluster.load(standbys=2)
-    cluster.run(500)
-    model = cluster.view.jobs["job"].model
-    cluster.tell(happened.JobLoaded("job", "run1", cluster.view.jobs["job"].spec, job.model, job.policy))
-    assert cluster.view.jobs["job"].model == model
-
-
 def test_report_that_comes_before_the_record_is_acknowledged_does_not_end_the_story() -> None:
     cluster = deployed(policy=RESTART)
     cluster.kill(cluster.active_process(0).skein_id)

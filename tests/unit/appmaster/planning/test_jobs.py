@@ -12,7 +12,7 @@ from appmaster.eventlog.entries import EntryKind
 from appmaster.gauges import view_gauges
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
-from appmaster.planning.state.job import EffectKind, Job, JobState, PlannerPolicy
+from appmaster.planning.state.job import Job, JobState, PlannerPolicy
 from appmaster.planning.state.model import JobModel, JobSpec, job_of
 from appmaster.planning.state.view import Operation
 from standby.shared.model import Fault, Phase, ReplicaStatus, Role, TaskRecord, Wanted
@@ -435,22 +435,6 @@ def test_job_whose_fence_is_waived_ends_without_one() -> None:
     cluster.brings(JobState.DEPLOYED)
     cluster.brings(JobState.UNDEPLOYED, is_wanted=False)
     assert cluster.fenced("other") == 2
-
-
-def test_late_news_of_a_deleted_job_changes_nothing() -> None:
-    cluster = two()
-    model = cluster.models["other run1"]
-    before = cluster.view
-    for late in (
-        happened.ModelWritten("gone", replace(model, job="gone")),
-        happened.ModelRefused("gone", "x"),
-        happened.FencingFailed("gone", "x"),
-        happened.TasksFenced("gone"),
-        happened.EffectFailed("gone", EffectKind.WRITE_STATUS, "x"),
-        happened.EffectDone("gone", EffectKind.WRITE_STATUS),
-    ):
-        cluster.tell(late)
-    assert cluster.view == before
 
 
 def elect_while_it_ends(cluster: Jobs, *, purge: bool = False) -> set[str]:

@@ -350,21 +350,6 @@ def test_refused_write_is_read_back_before_anything_else_touches_those_tasks(clu
     assert "decision_refused" in cluster.kinds()
 
 
-def test_late_news_of_a_former_incarnation_change_nothing(cluster: FakeCluster) -> None:
-    process = cluster.active_process(0)
-    old = process.incarnation
-    process.incarnation = old + 1_000
-    process.is_connected = False
-    cluster.run(500)
-    settled = cluster.view
-    late = cluster.now_ms + 60_000
-    cluster.tell(happened.HeartbeatReceived(process.container, old, late))
-    cluster.tell(happened.ReportReceived(process.container, old, 99, (), False, 0, late))
-    cluster.tell(happened.ContainerStreamBroken(process.container, old, late))
-    cluster.tell(happened.PortProbed(process.container, old, False, late))
-    assert cluster.view == settled
-
-
 def test_port_that_still_accepted_is_asked_again_until_it_refuses(cluster: FakeCluster) -> None:
     process = cluster.active_process(0)
     cluster.tell(happened.ContainerStreamBroken(process.container, process.incarnation, cluster.now_ms))
