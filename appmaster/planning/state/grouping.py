@@ -28,7 +28,7 @@ def contiguous(tasks: Sequence[int], processors: int) -> tuple[tuple[int, ...], 
     """Return the tasks cut into blocks of consecutive numbers, the larger blocks first."""
     size, larger = divmod(len(tasks), processors)
     starts = [each * size + min(each, larger) for each in range(processors + 1)]
-    return tuple(tuple(tasks[starts[each] : starts[each + 1]]) for each in range(processors))
+    return tuple(tuple(tasks[start:end]) for start, end in itertools.pairwise(starts))
 
 
 #: The values of ``job.grouper`` that need no code of the job.

@@ -32,6 +32,8 @@ def test_balanced_deals_tasks_out_in_turn_and_range_cuts_blocks() -> None:
         ("one more processor takes the newest", {0: (0, 2), 1: (1, 3)}, 4, 3, {0: (0, 2), 1: (1,), 2: (3,)}),
         ("the highest number goes", {0: (0, 3), 1: (1,), 2: (2,)}, 4, 2, {0: (0, 3), 1: (1, 2)}),
         ("a gap in the numbers is filled", {0: (0,), 2: (1, 2)}, 3, 3, {0: (0,), 1: (2,), 2: (1,)}),
+        ("a task that is gone counts no more", {0: (2, 3), 1: (0, 1)}, 3, 2, {0: (2,), 1: (0, 1)}),
+        ("the smallest is the next", {0: (0,), 1: (1,)}, 8, 2, {0: (0, 2, 4, 6), 1: (1, 3, 5, 7)}),
     ],
 )
 def test_regroup(
@@ -40,15 +42,26 @@ def test_regroup(
     assert regroup(present, tasks, count, balanced) == expected, why
 
 
-def test_sizes_of_a_jobs_own_grouper_hold_on_a_running_job() -> None:
+@pytest.mark.parametrize(
+    ("present", "expected"),
+    [
+        ({0: (0, 2), 1: (1, 3, 4), 2: (5,)}, {0: (0,), 1: (1, 2, 3, 4), 2: (5,)}),
+        ({0: (0,)}, {0: (0, 3, 4, 5), 1: (1,), 2: (2,)}),
+    ],
+)
+def test_sizes_of_a_jobs_own_grouper_hold_on_a_running_job(
+    present: Mapping[int, tuple[int, ...]], expected: object
+) -> None:
     def first_is_large(tasks: Sequence[int], processors: int) -> Sequence[Sequence[int]]:
         return [tasks[: 1 - processors], *([each] for each in tasks[1 - processors :])]
 
-    assert regroup({0: (0, 2), 1: (1, 3, 4), 2: (5,)}, 6, 3, first_is_large) == {
-        0: (0,),
-        1: (1, 2, 3, 4),
-        2: (5,),
-    }
+    assert regroup(present, 6, 3, first_is_large) == expected
+
+
+@pytest.mark.parametrize(("tasks", "count"), [(0, 1), (1, 0)])
+def test_without_a_task_or_a_processor_there_is_nothing_to_group(tasks: int, count: int) -> None:
+    with pytest.raises(BadConfiguration, match=f"{tasks} tasks cannot be put into {count} processors"):
+        group(tasks, count, balanced)
 
 
 def test_a_task_twice_in_the_running_job_is_a_broken_invariant() -> None:
@@ -63,6 +76,7 @@ def test_a_task_twice_in_the_running_job_is_a_broken_invariant() -> None:
         ([[0, 1], []], "group 1 is empty"),
         ([[0], [1]], "1 tasks are in no group, 2 the first"),
         ([[0, 1], [2, 3]], "group 1 has 3, which is not a task"),
+        ([[0, -1], [1, 2]], "group 0 has -1, which is not a task"),
         ([[0, 1], ["2"]], "group 1 has '2', which is not a task"),
         ([[0, True], [2]], "group 0 has True, which is not a task"),
         ([[0], [1], [2]], "3 groups; 2 were asked for"),
