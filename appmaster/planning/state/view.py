@@ -7,6 +7,7 @@ for comparison with containers' reports.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -570,12 +571,11 @@ class ClusterView:
 
     def home(self, container: str) -> SlotId | None:
         """Return the slot whose home a container is: the one to which most of its tasks belong."""
-        counts: dict[SlotId, int] = {}
-        for task, copy in self.assigned.get(container, {}).items():
-            processor = self.processor_of(task)
-            if processor is not None:
-                slot = SlotId(processor, copy)
-                counts[slot] = counts.get(slot, 0) + 1
+        counts = Counter(
+            SlotId(processor, copy)
+            for task, copy in self.assigned.get(container, {}).items()
+            if (processor := self.processor_of(task)) is not None
+        )
         return min(counts, key=lambda slot: (-counts[slot], slot), default=None)
 
     def job_of(self, container: Container) -> Job | None:
