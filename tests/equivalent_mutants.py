@@ -29,6 +29,7 @@ _PLANNED: Final = "appmaster/planning/rules/planned.py"
 _REBALANCE: Final = "appmaster/planning/rules/rebalance.py"
 _POOL_FIT: Final = "appmaster/planning/placement/pool_fit.py"
 _RELOCATION: Final = "appmaster/planning/placement/relocation.py"
+_REASONS: Final = "appmaster/planning/state/reasons.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 _SHARED: Final = "appmaster/planning/placement/shared_containers.py"
 _SPREAD: Final = "appmaster/planning/placement/spread.py"
@@ -243,6 +244,13 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
         ),
         (_STATE, "stall_ms: int = 1_000", ("stall_ms: int = 1001",)),
         (_STATE, "leave_timeout_ms: int = 0", ("leave_timeout_ms: int = -1",)),
+    ],
+    "only a type checker looks at it": [
+        (
+            _REASONS,
+            'K_co = TypeVar("K_co", bound=enum.Enum, covariant=True)',
+            ('K_co = TypeVar("K_co", bound=enum.Enum, covariant=False)',),
+        ),
     ],
     "the first report is due because nothing was sent": [
         (_STATE, "sent_number: int = 0", ("sent_number: int = -1", "sent_number: int = 1")),

@@ -100,10 +100,9 @@ class JobModel:
     @cached_property
     def slots(self) -> tuple[SlotId, ...]:
         """Every slot that needs a container, all first copies before any second one; parked ones excluded."""
-        most = max((len(each.copies) for each in self.processors.values()), default=0)
         return tuple(
             SlotId(processor, each.copies[rank])
-            for rank in range(most)
+            for rank in range(self.copies)
             for processor, each in self.processors.items()
             if rank < len(each.copies) and not each.parked
         )

@@ -12,8 +12,7 @@ from appmaster.planning.plan import MOST_ACTIONS, plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import JobState, PlannerPolicy
-from appmaster.planning.state.model import JobSpec, SpareSlotId, propose
-from appmaster.planning.state.reasons import Setback, SetbackKind
+from appmaster.planning.state.model import SpareSlotId
 from appmaster.planning.state.view import ClusterView, Command, Operation, Presence
 from standby.shared.model import Phase, ProcessorId, Role, SlotId, StartStep, TaskId
 from tests.fakes.yarn import FakeCluster, deployed
@@ -35,17 +34,6 @@ from tests.unit.appmaster.planning.views import (
 def cluster() -> FakeCluster:
     """Return four tasks on two processors with a standby each, deployed on three hosts."""
     return deployed()
-
-
-def test_model_has_at_most_a_processor_for_each_task_and_a_slot_for_each_copy() -> None:
-    for containers, tasks, standbys in ((3, 5, 0), (2, 1, 1), (10, 1, 1), (2, 10, 1), (3, 5, 2), (10, 10, 3)):
-        model = propose("job", JobSpec("main", tasks, containers, standbys))
-        case = (containers, tasks, standbys)
-        assert len(model.processors) == min(containers, tasks), case
-        assert all(each.tasks for each in model.processors.values()), case
-        assert sorted(model.tasks) == [TaskId("job", "main", each) for each in range(tasks)], case
-        slots = [SlotId(each, copy) for each in model.processors for copy in range(1 + standbys)]
-        assert sorted(map(str, model.slots)) == sorted(map(str, slots)), case
 
 
 def test_first_deploy_asks_for_every_active_before_any_standby() -> None:
@@ -215,19 +203,6 @@ def test_status_says_what_was_in_vain_without_the_time_that_it_took() -> None:
     assert " ms" not in statuses, "it would be written anew each time"
     vain = re.compile(r"(host h\d gave no|no host gave a) container in \d+ ms")
     assert all(vain.fullmatch(each) for each in told[EntryKind.REQUEST_CANCELLED])
-
-
-def test_every_other_setback_is_a_whole_sentence_too() -> None:
-    for setback, words, figures in (
-        (Setback(SetbackKind.NOT_REGISTERED, "h1", 90_001), "its container did not register", " in 90001 ms"),
-        (
-            Setback(SetbackKind.OF_NO_USE, "h1", detail="h1 is full"),
-            "its container was released: h1 is full",
-            "",
-        ),
-        (Setback(SetbackKind.LOST, "h1", detail="process-ended: in vain"), "process-ended: in vain", ""),
-    ):
-        assert (setback.words, str(setback)) == (words, f"{words}{figures}")
 
 
 def look_in_vain(cluster: FakeCluster) -> None:

@@ -31,10 +31,8 @@ from tests.fakes.yarn import deployed
 FIRST, SECOND, THIRD = (TaskId("job", "main", each) for each in range(3))
 PROCESSOR: Final = ProcessorId("job", "main", 0)
 SLOT: Final = SlotId(PROCESSOR, 0)
+#: `THIRD` is the only task of its processor, if the model has that (`with_another`).
 ANOTHER: Final = SlotId(ProcessorId("job", "main", 1), 0)
-
-#: The only task of the processor of `ANOTHER`, if the model has that (`with_another`).
-THIRD: Final = TaskId("job", "main", 2)
 
 #: The basis of a decision that is of no influence.
 OTHERWISE: Final = Reason(DecisionBasis.OTHER)
