@@ -33,6 +33,7 @@ _REASONS: Final = "appmaster/planning/state/reasons.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 _SHARED: Final = "appmaster/planning/placement/shared_containers.py"
 _SPREAD: Final = "appmaster/planning/placement/spread.py"
+_TROUBLES: Final = "appmaster/planning/state/troubles.py"
 _TURN: Final = "appmaster/planning/placement/turn.py"
 
 _FOREIGN: Final = (
@@ -77,6 +78,10 @@ _GRACE: Final = "_STABLE_GRACE_SECONDS: Final = {}.0"
 
 _GENERATIONS: Final = (
     '(last.generation if last is not None else 0, *(int(each.get("topics", {})) for each in metadata))'
+)
+
+_NOT_KEEPING_UP: Final = (
+    'return f"{task}: does not keep up: more than {BEHIND_MS // %s} s behind the end of its input"'
 )
 
 #: Why → module, line before, lines after.
@@ -252,6 +257,7 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             ('K_co = TypeVar("K_co", bound=enum.Enum, covariant=False)',),
         ),
     ],
+    "it is the same number of seconds": [(_TROUBLES, _NOT_KEEPING_UP % 1000, (_NOT_KEEPING_UP % 999,))],
     "the first report is due because nothing was sent": [
         (_STATE, "sent_number: int = 0", ("sent_number: int = -1", "sent_number: int = 1")),
         (_STATE, "sent_at_ms: int = 0", ("sent_at_ms: int = -1", "sent_at_ms: int = 1")),

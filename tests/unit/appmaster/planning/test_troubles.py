@@ -15,8 +15,21 @@ from appmaster.planning.placement.turn import Turn
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import PlannerPolicy
-from standby.shared.model import Fault, GivenUp, InputFailures, LeftOut, Phase, ReplicaStatus
+from appmaster.planning.state.troubles import present_troubles, troubles_of
+from appmaster.planning.state.view import ClusterView, Presence, Trouble, TroubleKind
+from standby.shared.model import Fault, GivenUp, InputFailures, LeftOut, Phase, ReplicaId, ReplicaStatus, Role
 from tests.fakes.yarn import FakeCluster
+from tests.unit.appmaster.planning.views import (
+    FIRST,
+    SECOND,
+    Change,
+    changed,
+    of_holder,
+    of_records,
+    of_view,
+    placed,
+    unchanged,
+)
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "flights.py", line 7, in step\nValueError: no number'
 FAILURES = InputFailures(10, 4, "input in[0], offsets [10, 11): ValueError: no number")
@@ -208,3 +221,59 @@ def test_an_entry_of_the_event_log_is_shown_with_its_traceback() -> None:
     entry = {"at_ms": 0, "kind": "replica_failed", "reason": "poison", "data": {"traceback": TRACEBACK}}
     shown = describe({**dict.fromkeys(("job", "task", "copy", "container", "host", "task_epoch")), **entry})
     assert shown.splitlines()[1:] == [f"  {line}" for line in TRACEBACK.splitlines()]
+
+
+# ---- the single steps ----
+
+REPLICA, OTHER = ReplicaId(FIRST, 0), ReplicaId(SECOND, 0)
+FAILING = Trouble(REPLICA, TroubleKind.FAILING, FAILURES.reason)
+BEHIND = Trouble(REPLICA, TroubleKind.BEHIND)
+
+
+@pytest.mark.parametrize(
+    ("before", "status", "expected"),
+    [
+        ((), {}, ()),
+        ((), {"failures": FAILURES}, (FAILING,)),
+        ((), {"failures": FAILURES, "phase": Phase.FAILED}, ()),
+        ((), {"input_lag_ms": 29_999}, ()),
+        ((), {"input_lag_ms": 30_000}, (BEHIND,)),
+        ((), {"input_lag_ms": 30_000, "phase": Phase.CLAIMING}, (BEHIND,)),
+        ((), {"input_lag_ms": 30_000, "failures": FAILURES}, (FAILING, BEHIND)),
+        ((BEHIND,), {"input_lag_ms": 15_000}, (BEHIND,)),
+        ((BEHIND,), {"input_lag_ms": 14_999}, ()),
+        ((BEHIND,), {"input_lag_ms": None}, ()),
+        ((FAILING,), {"input_lag_ms": 15_000}, ()),
+        ((replace(BEHIND, replica=OTHER),), {"input_lag_ms": 15_000}, ()),
+    ],
+)
+def test_an_active_is_in_trouble_that_fails_on_its_input_or_is_far_behind_it(
+    before: tuple[Trouble, ...], status: dict[str, Any], expected: tuple[Trouble, ...]
+) -> None:
+    active = ReplicaStatus(REPLICA, Role.ACTIVE, Phase.ACTIVE, 1)
+    assert troubles_of([replace(active, **status)], before) == expected
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "found"),
+    [
+        ("as recorded", unchanged, True),
+        ("its stream is broken", of_holder(0, presence=Presence.BROKEN), True),
+        ("it is suspected", of_holder(0, presence=Presence.SUSPECT), False),
+        ("it has none", of_holder(0, troubles=()), False),
+        ("another copy is active", of_records(FIRST, active=1), False),
+        ("the copy is elsewhere", placed({0: "c9"}), False),
+        ("the task is not known", of_view(records={}), False),
+    ],
+)
+def test_a_trouble_is_that_of_the_active_of_the_record_in_its_container(
+    whole: ClusterView, case: str, change: Change, found: bool
+) -> None:
+    view = changed(whole, of_holder(0, troubles=(BEHIND,)), change)
+    assert present_troubles(view) == ({"job": [BEHIND]} if found else {}), case
+
+
+def test_troubles_are_sorted_by_task_and_kind(whole: ClusterView) -> None:
+    theirs = [replace(each, replica=OTHER) for each in (BEHIND, FAILING)]
+    view = changed(whole, of_holder(0, troubles=(*theirs, FAILING, BEHIND)))
+    assert present_troubles(view) == {"job": [BEHIND, FAILING, *theirs]}
