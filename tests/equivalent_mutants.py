@@ -16,6 +16,7 @@ _KEYS: Final = "standby/replica/store/keys.py"
 _ORIGIN: Final = "standby/replica/store/origin.py"
 _OVERLAY: Final = "standby/replica/store/overlay.py"
 _SCAN: Final = "standby/replica/store/scan.py"
+_COUNTERS: Final = "appmaster/planning/state/counters.py"
 _DETECT: Final = "appmaster/planning/containers/detect.py"
 _ELIGIBILITY: Final = "appmaster/planning/placement/eligibility.py"
 _FAILOVER: Final = "appmaster/planning/rules/failover.py"
@@ -83,6 +84,10 @@ _GENERATIONS: Final = (
 _NOT_KEEPING_UP: Final = (
     'return f"{task}: does not keep up: more than {BEHIND_MS // %s} s behind the end of its input"'
 )
+
+_FAILOVER_BUCKETS: Final = "*(1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0),"
+
+_TURN_BUCKETS: Final = "(*(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05), *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0)),"
 
 #: Why → module, line before, lines after.
 _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
@@ -258,6 +263,13 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
         ),
     ],
     "it is the same number of seconds": [(_TROUBLES, _NOT_KEEPING_UP % 1000, (_NOT_KEEPING_UP % 999,))],
+    "where between its neighbours a bucket ends is no rule": [
+        (_COUNTERS, line, tuple(line.replace(f" {each}.0", f" {other}.0") for each, other in others))
+        for line, others in (
+            (_FAILOVER_BUCKETS, ((3, 4), (5, 4), (5, 6), (10, 11), (30, 29), (60, 59), (60, 61))),
+            (_TURN_BUCKETS, ((2, 3), (5, 4), (5, 6))),
+        )
+    ],
     "the first report is due because nothing was sent": [
         (_STATE, "sent_number: int = 0", ("sent_number: int = -1", "sent_number: int = 1")),
         (_STATE, "sent_at_ms: int = 0", ("sent_at_ms: int = -1", "sent_at_ms: int = 1")),

@@ -319,32 +319,6 @@ def test_what_a_rule_adds_to_is_counted_of_an_entry_that_the_rule_brings() -> No
         assert not unnamed, f"rule {rule.name} adds to what it does not name in `counted`"
 
 
-def test_labels_are_those_that_dashboards_and_alerts_know() -> None:
-    """They are made from the planner's types: a name that changes there changes a series."""
-    assert (
-        *("process-ended", "port-refused", "silent", "no-stream", "never-came", "unregistered"),
-        *("yarn-completed", "replica-failed", "replica-fenced", "gone-before-takeover", "other"),
-    ) == known.LOSS_REASONS
-    assert known.REQUEST_KINDS == ("preferred", "named", "any", "reservation")
-    assert set(known.RELEASE_REASONS) == {
-        *("surplus", "same-host", "drained", "expired", "lost", "replaced", "ended", "other")
-    }
-    assert set(known.REQUEST_OUTCOMES) - set(known.RELEASE_REASONS) == {
-        *("granted", "refused", "cancelled", "failed")
-    }
-    assert known.WITHOUT_REASONS == ("restoring", "no-other-copy-lives", "standby-stayed", "other")
-    assert set(known.DECISION_REASONS) == {
-        *("in-sync", "not-in-sync", "an-empty-slot", "the-first-of-its-tasks-copies", "no-other-copy-lives"),
-        *("there-is-no-need-to-move-any-more", "the-job-is-being-undeployed", "poison", "stuck", "other"),
-        "another-copy-is-on-its-host",
-        "another-copy-finds-no-place",
-    }
-    assert (
-        *("bind", "failover", "displace", "restore", "handover", "move", "moved", "stay", "drop", "raise"),
-        *("claimed", "in_sync", "failures", "park", "undeploy", "other"),
-    ) == known.DECISIONS
-
-
 def test_candidate_that_does_not_lead_shows_that_and_no_cluster() -> None:
     found = shown(view=ClusterView())
     assert value(found, "standfast_is_leader") == 0

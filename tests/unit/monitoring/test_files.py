@@ -82,6 +82,17 @@ def test_expressions_use_metrics_and_labels_that_exist() -> None:
     assert [each for each in EXPRESSIONS if unknown(each, known)] == []
 
 
+def test_alerts_ask_for_buckets_that_exist() -> None:
+    asked = [
+        (name, float(end))
+        for each in alerts()
+        for name, end in re.findall(r'(\w+)_bucket\{[^}]*le="([\d.]+)"', each["expr"])
+    ]
+    buckets = {each.name: each.buckets for each in DECLARED if isinstance(each, Histogram)}
+    assert asked
+    assert [(name, end) for name, end in asked if end not in buckets[name]] == []
+
+
 def test_every_metric_is_declared_once_and_is_in_a_table() -> None:
     """Else the page and the tests here would not know it."""
     sources = [path.read_text(encoding="utf-8") for each in PRODUCT for path in (ROOT / each).rglob("*.py")]
