@@ -23,6 +23,7 @@ _FAILOVER: Final = "appmaster/planning/rules/failover.py"
 _FOLD_CHANGES: Final = "appmaster/planning/fold/changes.py"
 _FOLD_CLUSTER: Final = "appmaster/planning/fold/from_cluster.py"
 _FOLLOW: Final = "appmaster/planning/rules/follow_reports.py"
+_JOB: Final = "appmaster/planning/state/job.py"
 _MOVING: Final = "appmaster/planning/rules/moving.py"
 _PLACING: Final = "appmaster/planning/rules/placing.py"
 _PLAN: Final = "appmaster/planning/plan.py"
@@ -81,6 +82,8 @@ _GENERATIONS: Final = (
     '(last.generation if last is not None else 0, *(int(each.get("topics", {})) for each in metadata))'
 )
 
+_BACKOFF: Final = "return min(self.retry_backoff_ms << min(before, {}), self.retry_backoff_max_ms)"
+
 _NOT_KEEPING_UP: Final = (
     'return f"{task}: does not keep up: more than {BEHIND_MS // %s} s behind the end of its input"'
 )
@@ -88,6 +91,25 @@ _NOT_KEEPING_UP: Final = (
 _FAILOVER_BUCKETS: Final = "*(1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0),"
 
 _TURN_BUCKETS: Final = "(*(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05), *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0)),"
+
+#: The constants of a policy that no test needs to the millisecond.
+_POLICY_MS: Final = {
+    "suspect_grace": 3_000,
+    "restore_delay": 3_000,
+    "prepare_timeout": 10_000,
+    "rebalance_pause": 10_000,
+    "reconnect_grace": 1_000,
+    "takeover_grace": 5_000,
+    "launch_timeout": 90_000,
+    "any_timeout": 15_000,
+    "stop_timeout": 10_000,
+    "retry_backoff": 500,
+    "retry_backoff_max": 15_000,
+    "avoid_host": 10_000,
+    "in_sync_interval": 500,
+    "exit_timeout": 5_000,
+    "quiet": 3_000,
+}
 
 #: Why → module, line before, lines after.
 _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
@@ -153,6 +175,7 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
                 for each in (15, 17)
             ),
         ),
+        (_JOB, _BACKOFF.format(16), (_BACKOFF.format(15), _BACKOFF.format(17))),
     ],
     "how many looks are kept or dropped is no rule": [
         (_LAG, "_SAMPLES: Final = 64", ("_SAMPLES: Final = 63", "_SAMPLES: Final = 65")),
@@ -254,6 +277,10 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
         ),
         (_STATE, "stall_ms: int = 1_000", ("stall_ms: int = 1001",)),
         (_STATE, "leave_timeout_ms: int = 0", ("leave_timeout_ms: int = -1",)),
+        *(
+            (_JOB, f"{name}_ms: int = {ms:_}", tuple(f"{name}_ms: int = {each}" for each in (ms - 1, ms + 1)))
+            for name, ms in _POLICY_MS.items()
+        ),
     ],
     "only a type checker looks at it": [
         (

@@ -31,6 +31,7 @@ from tests.fakes.yarn import deployed
 FIRST, SECOND, THIRD = (TaskId("job", "main", each) for each in range(3))
 PROCESSOR: Final = ProcessorId("job", "main", 0)
 SLOT: Final = SlotId(PROCESSOR, 0)
+
 #: `THIRD` is the only task of its processor, if the model has that (`with_another`).
 ANOTHER: Final = SlotId(ProcessorId("job", "main", 1), 0)
 
