@@ -32,6 +32,7 @@ _REBALANCE: Final = "appmaster/planning/rules/rebalance.py"
 _POOL_FIT: Final = "appmaster/planning/placement/pool_fit.py"
 _RELOCATION: Final = "appmaster/planning/placement/relocation.py"
 _REASONS: Final = "appmaster/planning/state/reasons.py"
+_ROOM_OF: Final = "appmaster/planning/requests/room.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 _SHARED: Final = "appmaster/planning/placement/shared_containers.py"
 _SPREAD: Final = "appmaster/planning/placement/spread.py"
@@ -67,6 +68,8 @@ _RECORDS: Final = "model.tasks if processor in view.unsettled else model.tasks[:
 _LENGTHS: Final = "for length in range({}, shortest + 1):"
 
 _ROOM: Final = "return not most or turn.loads().get(container.id, ({}, 0))[1] + copies <= most"
+
+_LEFT: Final = "for _ in range(most - turn.loads().get(each.id, [{}, 0])[1]):"
 
 _FIRST_MOVER: Final = "least, mover, locations = exposure, cohort.copies[{}], frozenset[Location]()"
 
@@ -448,6 +451,19 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     ],
     "of a load only the copies are looked at": [
         (_POOL_FIT, _ROOM.format(0), (_ROOM.format(" 1"), _ROOM.format(" -1"))),
+        (_ROOM_OF, _LEFT.format(0), (_LEFT.format(" 1"), _LEFT.format(" -1"))),
+    ],
+    "it only saves a search: where nothing is requested or free, no move has begun": [
+        (
+            _ROOM_OF,
+            "if lacking or (not is_known and _has_reserved(turn, job)):",
+            ("if lacking or (not is_known or _has_reserved(turn, job)):",),
+        ),
+        (
+            _ROOM_OF,
+            "return not job.model.is_mixed and (is_asked or bool(turn.free(job)))",
+            ("return not job.model.is_mixed or (is_asked or bool(turn.free(job)))",),
+        ),
     ],
     "nothing has fewer than an empty container, and its copies are looked at next": [
         (

@@ -75,15 +75,21 @@ def _has_reserved(turn: Turn, job: Job) -> bool:
 
 def _lacking(turn: Turn, job: Job, processor: ProcessorId) -> Iterator[tuple[Cohort, int]]:
     """Yield the copies of a processor that have no place, and nothing that waits for them."""
-    cohorts = turn.cohorts(job, processor) or ()
-    if len(cohorts) != 1 or cohorts[0].record.displaced is not None or processor in turn.view.lost_actives:
+    cohort = _only(turn, job, processor)
+    if cohort is None or cohort.record.displaced is not None or processor in turn.view.lost_actives:
         return
-    for copy in cohorts[0].copies:
+    for copy in cohort.copies:
         slot = SlotId(processor, copy)
-        if turn.holder(cohorts[0], copy) is not None or turn.is_kept(cohorts[0], copy):
+        if turn.holder(cohort, copy) is not None or turn.is_kept(cohort, copy):
             continue
-        if job.model.is_mixed or (turn.request_at(slot) is None and free_for(turn, cohorts, slot) is None):
-            yield cohorts[0], copy
+        if job.model.is_mixed or (turn.request_at(slot) is None and free_for(turn, (cohort,), slot) is None):
+            yield cohort, copy
+
+
+def _only(turn: Turn, job: Job, processor: ProcessorId) -> Cohort | None:
+    """Return the tasks of a processor; None if they are not placed alike, or that is not known."""
+    cohorts = turn.cohorts(job, processor) or ()
+    return next(iter(cohorts)) if len(cohorts) == 1 else None
 
 
 def _relocations(
@@ -139,16 +145,16 @@ def _room(turn: Turn, job: Job, live: Sequence[Container]) -> Iterator[PoolProce
 def _process(job: Job, container: Container) -> PoolProcess:
     """Return what one copy takes of a container."""
     offer = container.offer if container.offer is not None and not job.model.is_mixed else NodeOffer()
-    return PoolProcess(container.host, offer, is_free=False)
+    return PoolProcess(container.host, offer)
 
 
 def _standbys(turn: Turn, job: Job, live: Sequence[Container]) -> Iterator[_Standby]:
     """Yield the standbys of a job that may move, or are about to."""
     for processor, model in job.model.processors.items():
-        cohorts = turn.cohorts(job, processor) or ()
-        if len(cohorts) != 1 or model.parked or processor in turn.view.handovers:
+        cohort = _only(turn, job, processor)
+        if cohort is None or model.parked or processor in turn.view.handovers:
             continue
-        cohort, record = cohorts[0], cohorts[0].record
+        record = cohort.record
         if record.displaced is not None or record.active is None:
             continue
         if turn.holder(cohort, record.active) is None:

@@ -6,7 +6,7 @@ import pytest
 
 from appmaster.planning.state.view import ClusterView
 from tests.fakes.yarn import deployed
-from tests.unit.appmaster.planning.views import with_two_standbys
+from tests.unit.appmaster.planning.views import with_three_processors, with_two_standbys
 
 
 @pytest.fixture(scope="module")
@@ -19,3 +19,9 @@ def whole() -> ClusterView:
 def mixed() -> ClusterView:
     """A mixed job of three tasks: c4, c5 and c6 on h1, h2 and h3 each have an active, and the next one its standby."""
     return deployed(tasks=3, containers=3, is_mixed=True, hosts=("h1", "h2", "h3", "h4")).view
+
+
+@pytest.fixture(scope="module")
+def three() -> ClusterView:
+    """Processors 0, 1 and 2 of two tasks each: actives on h1, h2 and h3, standbys on h4, h5 and h6."""
+    return with_three_processors()

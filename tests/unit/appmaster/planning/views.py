@@ -41,6 +41,13 @@ OTHERWISE: Final = Reason(DecisionBasis.OTHER)
 #: The containers of the copies 0, 1 and 2 of `with_two_standbys`.
 HELD: Final = ("c4", "c5", "c6")
 
+#: Host → its container in `with_three_processors`.
+ON: Final = {"h1": "c7", "h2": "c8", "h3": "c9", "h4": "c10", "h5": "c11", "h6": "c12"}
+
+#: The processors of `with_three_processors`, and their tasks.
+PROCESSORS: Final = tuple(ProcessorId("job", "main", each) for each in range(3))
+TASKS: Final = tuple((TaskId("job", "main", each), TaskId("job", "main", each + 3)) for each in range(3))
+
 #: How long ago the standbys of `with_two_standbys` came into step.
 WAITED_MS: Final = 5_000
 
@@ -55,6 +62,13 @@ def with_two_standbys() -> ClusterView:
         progress = ReplicaProgress(True, 0, (), view.now_ms - WAITED_MS)
         standing = {ReplicaId(task, copy): progress for task in (FIRST, SECOND)}
         view = of_holder(copy, standing=standing)(view)
+    return view
+
+
+def with_three_processors() -> ClusterView:
+    """Return processors 0, 1 and 2 of two tasks each: actives on h1, h2 and h3, standbys on h4, h5 and h6."""
+    view = deployed(tasks=6, containers=3, hosts=("h1", "h2", "h3", "h4", "h5", "h6")).view
+    assert {each.host: each.id for each in view.containers.values()} == ON
     return view
 
 
