@@ -31,7 +31,7 @@ class ProcessClaim:
     owner: ProcessorId | str | None = None
     """Those of one owner go to different hosts; None: it may share one with any other."""
     hosts: Collection[str] = ()
-    """Those that it may have."""
+    """Those that it may have; none: it stays on the one that it gets."""
     may_move: bool = True
     """Whether it may be given another host in favour of others."""
 
@@ -54,9 +54,7 @@ class PoolClaims:
         self._lost: set[int] = set()
         for request in view.requests.values() if self.is_pool and free is None else ():
             if request.host is not None and request.state is not RequestState.GRANTED:
-                self.take(
-                    ProcessClaim(request.slot, _demand(view, request.slot), may_move=False), request.host
-                )
+                self.take(ProcessClaim(request.slot, _demand(view, request.slot)), request.host)
 
     def hosts(self, demand: Demand) -> set[str]:
         """Return the hosts on which a process that fits is left."""
@@ -96,7 +94,8 @@ class PoolClaims:
         if len(self._holder) == len(self._free):
             return {}
         wanted: dict[int, ProcessClaim] = {}
-        reached = {claim.owner}
+        # Of one owner only one need moves, so that each can be judged by where the others are.
+        owners = {claim.slot: frozenset({claim.owner})}
         queue, seen = deque([claim]), set[tuple[Demand, str]]()
         while queue:
             each = queue.popleft()
@@ -107,8 +106,8 @@ class PoolClaims:
                 holder = self._holder.get(number)
                 if holder is None:
                     return self._moved(number, wanted)
-                if holder.may_move and (holder.owner is None or holder.owner not in reached):
-                    reached.add(holder.owner)
+                if holder.may_move and (holder.owner is None or holder.owner not in owners[each.slot]):
+                    owners[holder.slot] = owners[each.slot] | {holder.owner}
                     queue.append(holder)
         self._lost |= wanted.keys()
         return {}
@@ -127,7 +126,8 @@ class PoolClaims:
     def _options(self, claim: ProcessClaim, seen: set[tuple[Demand, str]]) -> Iterator[int]:
         """Yield the processes that a need may have, without those on hosts that were ``seen``; adds to these."""
         owned = self._owned.get(claim.owner, ()) if claim.owner is not None else ()
-        taken = {self._free[self._held[each]].host for each in owned}
+        # It may have another process on its own host.
+        taken = {self._free[self._held[each]].host for each in owned if each != claim.slot}
         for host, numbers in self._fits(claim.demand).items():
             if host in claim.hosts and host not in taken and (claim.demand, host) not in seen:
                 seen.add((claim.demand, host))

@@ -97,7 +97,7 @@ class _Batch:
         if host is None and (need.only_host or need.locations is not None):
             return
         if host is not None:
-            self._claims.take(ProcessClaim(need.slot, demand_of(need.job, need.slot), may_move=False), host)
+            self._claims.take(ProcessClaim(need.slot, demand_of(need.job, need.slot)), host)
         self._request(need, host, cell, kind, reason)
 
     def _loads_for(self, need: Need) -> Mapping[str, tuple[int, int]]:
@@ -176,6 +176,8 @@ class _Batch:
     def _move(self, slot: Slot, host: str) -> None:
         """Name another host in a request of this turn."""
         before = self._found[slot]
+        if host == before.host:
+            return  # it gets another process there
         for name, more in ((before.host or "", -1), (host, 1)):
             every, same = self._loads.get(name, (0, 0))
             self._loads[name] = (every + more, same)

@@ -213,6 +213,6 @@ def _starving(turn: Turn, lacking: Mapping[Slot, Need]) -> Iterator[tuple[Slot, 
         closed = {each.host.name for each in need.siblings} | view.drained.keys()
         hosts = sorted(claims.hosts(demand) - closed)
         if hosts:
-            claims.take(ProcessClaim(slot, demand, may_move=False), hosts[0])
+            claims.take(ProcessClaim(slot, demand), hosts[0])
         else:
             yield slot, (need, 1)
