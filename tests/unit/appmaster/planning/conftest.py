@@ -25,3 +25,9 @@ def mixed() -> ClusterView:
 def three() -> ClusterView:
     """Processors 0, 1 and 2 of two tasks each: actives on h1, h2 and h3, standbys on h4, h5 and h6."""
     return with_three_processors()
+
+
+@pytest.fixture(scope="module")
+def mixed() -> ClusterView:
+    """A mixed job of two tasks with a standby each, in two containers: c3 on h1 and c4 on h2."""
+    return deployed(tasks=2, containers=2, is_mixed=True, hosts=("h1", "h2")).view

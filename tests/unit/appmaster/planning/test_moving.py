@@ -22,14 +22,17 @@ from appmaster.planning.state.actions import DecisionKind
 from appmaster.planning.state.model import SharedSlotId
 from appmaster.planning.state.reasons import DecisionBasis, HandoverMotive, Reason
 from appmaster.planning.state.view import Cell, CellState, ClusterView, Presence
-from standby.shared.model import NodeOffer, SlotId
+from standby.shared.model import NodeOffer
 from tests.fakes.yarn import deployed
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
     FIRST,
+    ONE,
     PROCESSOR,
     SECOND,
+    TWO,
     Change,
+    crowded,
     drained,
     free,
     of_container,
@@ -38,14 +41,13 @@ from tests.unit.appmaster.planning.views import (
     of_processor,
     of_records,
     of_view,
+    parted,
     parts,
     placed,
     recorded,
     seen,
     unchanged,
 )
-
-ONE, TWO = (SlotId(PROCESSOR, copy) for copy in (1, 2))
 
 
 def of_last(view: ClusterView, *changes: Change) -> tuple[Turn, tuple[Cohort, ...], Cohort]:
@@ -119,17 +121,6 @@ def test_a_copy_that_may_be_open_on_the_other_host_holds_up_no_other(whole: Clus
 
 
 # ---- tasks that are placed apart ----
-
-
-def parted(view: ClusterView) -> ClusterView:
-    """Have copy 1 of the second task on h4, and that of the first one still on h2."""
-    return placed({1: "c9"}, of=(SECOND,))(free("c9", "h4", ONE)(view))
-
-
-def crowded(view: ClusterView) -> ClusterView:
-    """Have copy 0 of the first task and copy 1 of the second one on one host, which can be the home of one copy."""
-    view = of_records(FIRST, placed={0: "c4"})(free("c9", "h1", ONE)(view))
-    return of_records(SECOND, placed={1: "c9"}, active=1)(view)
 
 
 MOVING: Mapping[str, tuple[bool, int, tuple[Change, ...]]] = {

@@ -30,7 +30,7 @@ from tests.fakes.yarn import deployed
 
 FIRST, SECOND, THIRD = (TaskId("job", "main", each) for each in range(3))
 PROCESSOR: Final = ProcessorId("job", "main", 0)
-SLOT: Final = SlotId(PROCESSOR, 0)
+SLOT, ONE, TWO = (SlotId(PROCESSOR, copy) for copy in range(3))
 
 #: `THIRD` is the only task of its processor, if the model has that (`with_another`).
 ANOTHER: Final = SlotId(ProcessorId("job", "main", 1), 0)
@@ -291,3 +291,16 @@ def free(
 
 #: An empty container of a mixed job.
 MORE: Final = free("c9", "h4", SharedSlotId("job", 3))
+
+# ---- tasks that are placed apart ----
+
+
+def parted(view: ClusterView) -> ClusterView:
+    """Have copy 1 of the second task on h4, and that of the first one still on h2."""
+    return placed({1: "c9"}, of=(SECOND,))(free("c9", "h4", ONE)(view))
+
+
+def crowded(view: ClusterView) -> ClusterView:
+    """Have copy 0 of the first task and copy 1 of the second one on one host, which can be the home of one copy."""
+    view = of_records(FIRST, placed={0: "c4"})(free("c9", "h1", ONE)(view))
+    return of_records(SECOND, placed={1: "c9"}, active=1)(view)
