@@ -25,6 +25,7 @@ _FOLD_CLUSTER: Final = "appmaster/planning/fold/from_cluster.py"
 _FOLLOW: Final = "appmaster/planning/rules/follow_reports.py"
 _JOB: Final = "appmaster/planning/state/job.py"
 _MOVING: Final = "appmaster/planning/rules/moving.py"
+_NEEDS: Final = "appmaster/planning/requests/needs.py"
 _PLACING: Final = "appmaster/planning/rules/placing.py"
 _PLAN: Final = "appmaster/planning/plan.py"
 _PLANNED: Final = "appmaster/planning/rules/planned.py"
@@ -531,11 +532,19 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
         ),
     ],
     "the leader's clock is past its first millisecond": [
-        (_FAILOVER, line, tuple(line.replace(", 0)", f", {each})") for each in (-1, 1)))
-        for line in (
-            "if view.now_ms < view.no_displacing.get(cohort.processor, 0):",
-            "if turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0):",
+        (module, line, tuple(line.replace(", 0)", f", {each})") for each in (-1, 1)))
+        for module, line in (
+            (_FAILOVER, "if view.now_ms < view.no_displacing.get(cohort.processor, 0):"),
+            (_FAILOVER, "if turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0):"),
+            (_NEEDS, "and turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0)"),
         )
+    ],
+    "it only saves a search: where no container is missing or requested, none is needed": [
+        (
+            _NEEDS,
+            "if missing <= 0 and not asked:",
+            ("if missing < 0 and not asked:", "if missing <= -1 and not asked:"),
+        ),
     ],
     "an epoch is 0 or more": [
         (_FOLLOW, "seen = ahead.get(record.task, 0)", ("seen = ahead.get(record.task, -1)",)),
