@@ -34,6 +34,7 @@ _POOL_FIT: Final = "appmaster/planning/placement/pool_fit.py"
 _RELOCATION: Final = "appmaster/planning/placement/relocation.py"
 _REASONS: Final = "appmaster/planning/state/reasons.py"
 _ROOM_OF: Final = "appmaster/planning/requests/room.py"
+_REQUESTS: Final = "appmaster/planning/requests/requests.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 _SHARED: Final = "appmaster/planning/placement/shared_containers.py"
 _SPREAD: Final = "appmaster/planning/placement/spread.py"
@@ -71,6 +72,12 @@ _LENGTHS: Final = "for length in range({}, shortest + 1):"
 _ROOM: Final = "return not most or turn.loads().get(container.id, ({}, 0))[1] + copies <= most"
 
 _LEFT: Final = "for _ in range(most - turn.loads().get(each.id, [{}, 0])[1]):"
+
+_COPIES: Final = "found[each.host] = (copies + turn.loads().get(each.id, [{}, 0])[1], spares)"
+
+_ACTIVES: Final = "has_active = turn.loads().get(each.id, [{}, {}])[0] > 0"
+
+_SHARED: Final = "shared = dict.fromkeys(cells, {})"
 
 _FIRST_MOVER: Final = "least, mover, locations = exposure, cohort.copies[{}], frozenset[Location]()"
 
@@ -453,6 +460,39 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     "of a load only the copies are looked at": [
         (_POOL_FIT, _ROOM.format(0), (_ROOM.format(" 1"), _ROOM.format(" -1"))),
         (_ROOM_OF, _LEFT.format(0), (_LEFT.format(" 1"), _LEFT.format(" -1"))),
+        (_REQUESTS, _COPIES.format(0), (_COPIES.format(" 1"), _COPIES.format(" -1"))),
+    ],
+    "of a load only the actives are looked at, and less than none is none": [
+        (
+            _REQUESTS,
+            _ACTIVES.format(0, 0),
+            tuple(_ACTIVES.format(*each) for each in ((" -1", 0), (0, -1), (0, 1))),
+        ),
+    ],
+    "after one failure no other host is tried, because one is odd": [
+        (_REQUESTS, "NAMED_FIRST: Final = 2", ("NAMED_FIRST: Final = 1",)),
+    ],
+    "it gets its number when all requests of the turn are known": [
+        (
+            _REQUESTS,
+            "self._found[slot] = RequestContainer(0, slot, host, kind, reason, cell, demand_of(need.job, slot))",
+            tuple(
+                f"self._found[slot] = RequestContainer( {each}, slot, host, kind, reason, cell, "
+                "demand_of(need.job, slot))"
+                for each in (-1, 1)
+            ),
+        ),
+    ],
+    "the cell that is asked is one of those that are counted": [
+        (
+            _REQUESTS,
+            "self.cells[cell] = self.cells.get(cell, 0) + 1",
+            tuple(f"self.cells[cell] = self.cells.get(cell, {each}) + 1" for each in (-1, 1)),
+        ),
+    ],
+    "the counts of cells are only compared with each other": [
+        (_REQUESTS, _SHARED.format(0), (_SHARED.format(-1), _SHARED.format(1))),
+        (_REQUESTS, "shared[sibling.host.cell] += 1", ("shared[sibling.host.cell] += 2",)),
     ],
     "it only saves a search: where nothing is requested or free, no move has begun": [
         (
