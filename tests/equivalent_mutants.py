@@ -37,6 +37,7 @@ _ROOM_OF: Final = "appmaster/planning/requests/room.py"
 _REQUESTS: Final = "appmaster/planning/requests/requests.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 _SHARED: Final = "appmaster/planning/placement/shared_containers.py"
+_SPARES: Final = "appmaster/planning/requests/spares.py"
 _SPREAD: Final = "appmaster/planning/placement/spread.py"
 _TROUBLES: Final = "appmaster/planning/state/troubles.py"
 _TURN: Final = "appmaster/planning/placement/turn.py"
@@ -77,7 +78,11 @@ _COPIES: Final = "found[each.host] = (copies + turn.loads().get(each.id, [{}, 0]
 
 _ACTIVES: Final = "has_active = turn.loads().get(each.id, [{}, {}])[0] > 0"
 
-_SHARED: Final = "shared = dict.fromkeys(cells, {})"
+_SHARED_CELLS: Final = "shared = dict.fromkeys(cells, {})"
+
+_KEPT: Final = (
+    "key=lambda each: (is_wanted(each), not each.is_warm, copies.get(each.host, ({}, {})), each.id),"
+)
 
 _FIRST_MOVER: Final = "least, mover, locations = exposure, cohort.copies[{}], frozenset[Location]()"
 
@@ -462,6 +467,28 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
         (_ROOM_OF, _LEFT.format(0), (_LEFT.format(" 1"), _LEFT.format(" -1"))),
         (_REQUESTS, _COPIES.format(0), (_COPIES.format(" 1"), _COPIES.format(" -1"))),
     ],
+    "it only saves a search: without needs, or spare containers, none is taken": [
+        (
+            _SPARES,
+            "if not needed or not _are_there(turn):",
+            ("if not needed and not _are_there(turn):",),
+        ),
+    ],
+    "of a job that has no spare containers and wants none, none is given back or needed": [
+        (
+            _SPARES,
+            "each for each in view.jobs.values() if each.policy.spare_count or (are_there and turn.spares(each))",
+            (
+                "each for each in view.jobs.values() if each.policy.spare_count or (are_there or turn.spares(each))",
+            ),
+        ),
+    ],
+    "as many as are kept are kept in any order": [
+        (_SPARES, "if len(counted) <= target:", ("if len(counted) < target:",)),
+    ],
+    "on a host that is known there is one at least": [
+        (_SPARES, _KEPT.format(0, 0), tuple(_KEPT.format(*each) for each in ((" -1", 0), (0, -1)))),
+    ],
     "of a load only the actives are looked at, and less than none is none": [
         (
             _REQUESTS,
@@ -491,7 +518,7 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
         ),
     ],
     "the counts of cells are only compared with each other": [
-        (_REQUESTS, _SHARED.format(0), (_SHARED.format(-1), _SHARED.format(1))),
+        (_REQUESTS, _SHARED_CELLS.format(0), (_SHARED_CELLS.format(-1), _SHARED_CELLS.format(1))),
         (_REQUESTS, "shared[sibling.host.cell] += 1", ("shared[sibling.host.cell] += 2",)),
     ],
     "it only saves a search: where nothing is requested or free, no move has begun": [

@@ -211,8 +211,7 @@ def _starving(turn: Turn, lacking: Mapping[Slot, Need]) -> Iterator[tuple[Slot, 
             continue
         demand = demand_of(need.job, slot)
         closed = {each.host.name for each in need.siblings} | view.drained.keys()
-        hosts = sorted(claims.hosts(demand) - closed)
-        if hosts:
-            claims.take(ProcessClaim(slot, demand), hosts[0])
-        else:
+        owner = slot.processor if isinstance(slot, SlotId) else None
+        hosts = {each.host for each in view.processes} - closed
+        if not claims.place(ProcessClaim(slot, demand, owner, hosts)):
             yield slot, (need, 1)

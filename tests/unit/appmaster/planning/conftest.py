@@ -28,6 +28,6 @@ def three() -> ClusterView:
 
 
 @pytest.fixture(scope="module")
-def mixed() -> ClusterView:
+def mixed_pair() -> ClusterView:
     """A mixed job of two tasks with a standby each, in two containers: c3 on h1 and c4 on h2."""
     return deployed(tasks=2, containers=2, is_mixed=True, hosts=("h1", "h2")).view
