@@ -285,6 +285,11 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     ],
     "a millisecond more or less is no rule": [
         (_REBALANCE, "LOOK_MS: Final = 1_000", ("LOOK_MS: Final = 999", "LOOK_MS: Final = 1001")),
+        (
+            "appmaster/planning/jobs/spreading.py",
+            "due_ms = (known.whole_ms or 0) + policy.rebalance_pause_ms",
+            tuple(f"due_ms = (known.whole_ms or {each}) + policy.rebalance_pause_ms" for each in (-1, 1)),
+        ),
         (_STATE, "backoff_least_ms: int = 50", ("backoff_least_ms: int = 49", "backoff_least_ms: int = 51")),
         (
             _STATE,
