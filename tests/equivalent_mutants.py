@@ -16,6 +16,7 @@ _KEYS: Final = "standby/replica/store/keys.py"
 _ORIGIN: Final = "standby/replica/store/origin.py"
 _OVERLAY: Final = "standby/replica/store/overlay.py"
 _SCAN: Final = "standby/replica/store/scan.py"
+_COMMANDS: Final = "appmaster/planning/jobs/commands.py"
 _COUNTERS: Final = "appmaster/planning/state/counters.py"
 _DETECT: Final = "appmaster/planning/containers/detect.py"
 _ELIGIBILITY: Final = "appmaster/planning/placement/eligibility.py"
@@ -494,6 +495,9 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     "on a host that is known there is one at least": [
         (_SPARES, _KEPT.format(0, 0), tuple(_KEPT.format(*each) for each in ((" -1", 0), (0, -1)))),
     ],
+    "only a command for one processor can name one that there is not": [
+        (_COMMANDS, "continue", ("break",)),
+    ],
     "of a load only the actives are looked at, and less than none is none": [
         (
             _REQUESTS,
@@ -655,9 +659,12 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
         ),
     ],
     "the parts of a processor are of one processor": [
-        (_PLANNED, "processor = cohorts[0].processor", ("processor = cohorts[ -1].processor",)),
         (_TURN, _ALL_TASKS.format(0, 0), (_ALL_TASKS.format(" -1", 0), _ALL_TASKS.format(0, " -1"))),
         (_TURN, "for copy in cohorts[0].copies:", ("for copy in cohorts[ -1].copies:",)),
+        *(
+            (module, "processor = cohorts[0].processor", ("processor = cohorts[ -1].processor",))
+            for module in (_COMMANDS, _PLANNED)
+        ),
         (
             _REBALANCE,
             "if move is None or move.processor != cohorts[0].processor:",

@@ -1,0 +1,264 @@
+"""What operators' commands begin, and what they are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from appmaster.planning.jobs.commands import answers
+from appmaster.planning.state.actions import Action, Answer, ForgetHandover, PrepareHandover, WriteModel
+from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Reason
+from appmaster.planning.state.view import ClusterView, Command, Handover, Operation
+from standby.shared.model import ProcessorId, SlotId
+from tests.unit.appmaster.planning.views import (
+    ON,
+    PROCESSORS,
+    TASKS,
+    Change,
+    changed,
+    of_job,
+    of_model,
+    of_records,
+    of_view,
+    turned,
+)
+
+GONE: Final = ProcessorId("job", "main", 9)
+OTHER: Final = ProcessorId("other", "main", 0)
+
+
+def told(view: ClusterView, operation: Operation, *changes: Change, **more: Any) -> list[Action]:
+    """Return what a command begins after the changes, and its answer."""
+    command = Command(7, operation, **more)
+    return [*answers(turned(view, *changes, of_view(commands=(command,))))]
+
+
+def answer(actions: list[Action]) -> Answer:
+    found = actions[-1]
+    assert isinstance(found, Answer)
+    assert found.number == 7
+    return found
+
+
+def without(host: str) -> Change:
+    """Have the container on a host be gone."""
+    return lambda view: replace(
+        view, containers={each: found for each, found in view.containers.items() if found.host != host}
+    )
+
+
+# ---- hand-overs ----
+
+
+def begun(number: int) -> PrepareHandover:
+    """Return the hand-over of a processor to its standby."""
+    host = f"h{number + 4}"
+    return PrepareHandover(PROCESSORS[number], 1, ON[host], Reason(HandoverMotive.ASKED, "by command"))
+
+
+def under_way(number: int, motive: HandoverMotive) -> Change:
+    return of_view(handovers={PROCESSORS[number]: Handover(1, ON["h4"], 0, Reason(motive))})
+
+
+P0: Final = "job/main:0"
+NONE_IN_SYNC: Final = "is in sync, so nothing can take over as planned"
+
+REFUSED: Mapping[str, tuple[str, dict[str, Any], tuple[Change, ...]]] = {
+    "there is no such processor": ("there is no job/main:9", {"processor": GONE}, ()),
+    "there is no such job": ("there is no other/main:0", {"processor": OTHER}, ()),
+    "one is being prepared": (
+        f"{P0}: a hand-over is being prepared already",
+        {},
+        (under_way(0, HandoverMotive.UPGRADE),),
+    ),
+    "it was never active": (f"{P0}: it has no active now", {}, (of_records(*TASKS[0], active=None),)),
+    "its active is lost": (f"{P0}: it has no active now", {}, (without("h1"),)),
+    "that copy is active": (f"{P0}: copy 0 is active already", {"copy": 0}, ()),
+    "no standby is in sync": (f"{P0}: no standby {NONE_IN_SYNC}", {}, (without("h4"),)),
+    "that copy is no standby": (f"{P0}: copy 2 is no standby that {NONE_IN_SYNC}", {"copy": 2}, ()),
+}
+
+
+@pytest.mark.parametrize(("said", "asked", "changes"), REFUSED.values(), ids=REFUSED)
+def test_when_a_hand_over_of_a_processor_is_refused(
+    three: ClusterView, said: str, asked: dict[str, Any], changes: tuple[Change, ...]
+) -> None:
+    found = told(three, Operation.HAND_OVER, *changes, **{"processor": PROCESSORS[0], **asked})
+    assert found == [Answer(7, said, is_refused=True)]
+
+
+@pytest.mark.parametrize("copy", [None, 1])
+def test_a_processor_is_handed_over(three: ClusterView, copy: int | None) -> None:
+    found = told(three, Operation.HAND_OVER, processor=PROCESSORS[0], copy=copy)
+    assert found == [begun(0), Answer(7, f"handing over {P0} to copy 1 in {ON['h4']}")]
+
+
+def test_one_that_spreads_actives_gives_way(three: ClusterView) -> None:
+    spreads = under_way(0, HandoverMotive.REBALANCE)
+    found = told(three, Operation.HAND_OVER, spreads, processor=PROCESSORS[0])
+    forgotten = ForgetHandover(PROCESSORS[0], "a command asks for another one")
+    assert found == [forgotten, begun(0), Answer(7, f"handing over {P0} to copy 1 in {ON['h4']}")]
+
+
+@pytest.mark.parametrize("asked", [{"processor": PROCESSORS[0]}, {"container": ON["h1"]}])
+def test_nothing_is_answered_while_a_record_is_being_written(
+    three: ClusterView, asked: dict[str, Any]
+) -> None:
+    writing = of_view(writing={TASKS[0][1]: "1-9"})
+    assert told(three, Operation.HAND_OVER, writing, **asked) == []
+
+
+def crowded(view: ClusterView) -> ClusterView:
+    """Have the actives of processors 0 and 1, and the standby of processor 2, be in the container on h1."""
+    view = of_records(*TASKS[1], placed={0: ON["h1"], 1: ON["h5"]})(view)
+    return of_records(*TASKS[2], placed={0: ON["h3"], 1: ON["h1"]})(view)
+
+
+IN_H1: Mapping[str, tuple[list[int], str, bool, tuple[Change, ...]]] = {
+    "all of its actives": (
+        [0, 1],
+        f"handing over {P0} to copy 1 in {ON['h4']}, job/main:1 to copy 1 in {ON['h5']}",
+        False,
+        (),
+    ),
+    "those that can be": (
+        [1],
+        f"handing over job/main:1 to copy 1 in {ON['h5']}; {P0}: no standby {NONE_IN_SYNC}",
+        True,
+        (without("h4"),),
+    ),
+    "none of them can be": (
+        [],
+        f"{P0}: no standby {NONE_IN_SYNC}; job/main:1: no standby {NONE_IN_SYNC}",
+        True,
+        (without("h4"), without("h5")),
+    ),
+    "none is there": (
+        [],
+        "nothing to hand over",
+        False,
+        (of_records(*TASKS[0], *TASKS[1], active=1),),
+    ),
+    "none is active yet": (
+        [],
+        "nothing to hand over",
+        False,
+        (of_records(*TASKS[0], *TASKS[1], active=None),),
+    ),
+}
+
+
+@pytest.mark.parametrize(("numbers", "said", "is_refused", "changes"), IN_H1.values(), ids=IN_H1)
+def test_what_is_handed_over_from_a_container(
+    three: ClusterView, numbers: list[int], said: str, is_refused: bool, changes: tuple[Change, ...]
+) -> None:
+    found = told(three, Operation.HAND_OVER, crowded, *changes, container=ON["h1"])
+    assert found == [*(begun(each) for each in numbers), Answer(7, said, is_refused=is_refused)]
+
+
+def test_a_standby_in_a_container_hides_no_active(three: ClusterView) -> None:
+    beside = of_records(*TASKS[0], placed={0: ON["h1"], 1: ON["h2"]})
+    assert told(three, Operation.HAND_OVER, beside, container=ON["h2"])[:-1] == [begun(1)]
+
+
+def test_where_tasks_are_placed_apart_those_that_come_first_are_looked_at(three: ClusterView) -> None:
+    """The others follow when they have come together."""
+    apart = of_records(TASKS[0][1], placed={}, active=None)
+    assert told(three, Operation.HAND_OVER, apart, processor=PROCESSORS[0])[:-1] == [begun(0)]
+
+
+def test_a_container_that_is_not_known_is_refused(three: ClusterView) -> None:
+    found = told(three, Operation.HAND_OVER, container="c99")
+    assert found == [Answer(7, "no container c99 is known", is_refused=True)]
+
+
+# ---- an even spread ----
+
+EVENLY: Final = "actives are spread evenly: h1 1, h2 1, h3 1, h4 0, h5 0, h6 0"
+SPREADING: Final = "spreading actives, one hand-over after the other: h1 1, h2 1, h3 1, h4 0, h5 0, h6 0"
+NOT_IN_SYNC: Final = (of_records(*TASKS[0], in_sync=(0,)), of_view(unsettled=frozenset(PROCESSORS[:1])))
+
+
+def uneven(view: ClusterView) -> ClusterView:
+    """Have two actives be on h1."""
+    return of_records(*TASKS[1], placed={0: ON["h1"], 1: ON["h5"]})(view)
+
+
+@pytest.mark.parametrize(
+    ("said", "begins", "changes"),
+    [
+        pytest.param(EVENLY, "", (), id="it is even"),
+        pytest.param(SPREADING.replace("h1 1, h2 1", "h1 2"), "job", (uneven,), id="it is not even"),
+        pytest.param(SPREADING, "job", (under_way(0, HandoverMotive.ASKED),), id="one is under way"),
+        pytest.param(SPREADING, "job", NOT_IN_SYNC, id="a copy is not in sync"),
+    ],
+)
+def test_what_an_even_spread_is_answered(
+    three: ClusterView, said: str, begins: str, changes: tuple[Change, ...]
+) -> None:
+    assert told(three, Operation.REBALANCE, *changes, job="job") == [Answer(7, said, rebalances=begins)]
+
+
+def test_an_even_spread_includes_actives_that_an_operator_chose(three: ClusterView) -> None:
+    chosen = of_records(*(task for each in TASKS for task in each), is_chosen=True)
+    assert answer(told(three, Operation.REBALANCE, uneven, chosen, job="job")).rebalances == "job"
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "change"),
+    [
+        pytest.param("there is no job other", "other", of_view(), id="there is no such job"),
+        pytest.param("job is not running", "job", of_job(is_wanted=False), id="it has ended"),
+    ],
+)
+def test_when_an_even_spread_is_refused(three: ClusterView, said: str, name: str, change: Change) -> None:
+    assert told(three, Operation.REBALANCE, change, job=name) == [Answer(7, said, is_refused=True)]
+
+
+# ---- parked processors ----
+
+
+def parked(view: ClusterView) -> ClusterView:
+    model = view.jobs["job"].model
+    return of_model(processors=model.parking(PROCESSORS[0], Reason(FailureReason.POISON)).processors)(view)
+
+
+def test_a_parked_processor_runs_again_and_its_failures_are_forgotten(three: ClusterView) -> None:
+    view = changed(three, parked)
+    written, said = told(view, Operation.UNPARK, processor=PROCESSORS[0])
+    model = view.jobs["job"].model.parking(PROCESSORS[0], None)
+    assert written == WriteModel("job", model, "unparked by command")
+    slots = tuple(SlotId(PROCESSORS[0], each) for each in (0, 1))
+    assert said == Answer(7, f"{P0} runs again", clears=slots)
+
+
+def test_a_parked_processor_is_answered_once_the_model_is_written(three: ClusterView) -> None:
+    modelling = of_job(is_modelling=True)
+    assert told(three, Operation.UNPARK, parked, modelling, processor=PROCESSORS[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "processor"),
+    [
+        (f"{PROCESSORS[1]} is not parked", PROCESSORS[1]),
+        ("there is no job/main:9", GONE),
+        ("there is no other/main:0", OTHER),
+        ("there is no None", None),
+    ],
+)
+def test_when_unparking_is_refused(three: ClusterView, said: str, processor: ProcessorId | None) -> None:
+    found = told(three, Operation.UNPARK, parked, processor=processor)
+    assert found == [Answer(7, said, is_refused=True)]
+
+
+def test_each_command_is_answered(three: ClusterView) -> None:
+    commands = (
+        Command(1, Operation.UNPARK, processor=PROCESSORS[1]),
+        Command(2, Operation.REBALANCE, job="job"),
+        Command(3, Operation.HAND_OVER, processor=GONE),
+    )
+    found = [*answers(turned(three, of_view(commands=commands)))]
+    assert [each.number for each in found if isinstance(each, Answer)] == [1, 2, 3]
