@@ -39,6 +39,7 @@ _REQUESTS: Final = "appmaster/planning/requests/requests.py"
 _SETTLING: Final = "standby/kernel/replica/settling.py"
 _SHARED: Final = "appmaster/planning/placement/shared_containers.py"
 _SPARES: Final = "appmaster/planning/requests/spares.py"
+_STATUS: Final = "appmaster/planning/jobs/status.py"
 _SPREAD: Final = "appmaster/planning/placement/spread.py"
 _TROUBLES: Final = "appmaster/planning/state/troubles.py"
 _TURN: Final = "appmaster/planning/placement/turn.py"
@@ -494,6 +495,30 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     ],
     "on a host that is known there is one at least": [
         (_SPARES, _KEPT.format(0, 0), tuple(_KEPT.format(*each) for each in ((" -1", 0), (0, -1)))),
+    ],
+    "the copies of a processor ask for the same, and so do the containers of a mixed job": [
+        (
+            _STATUS,
+            "if is_apart and (why := why_no_process(turn.view, job, slots[0])):",
+            tuple(
+                f"if is_apart and (why := why_no_process(turn.view, job, slots[ {each}])):"
+                for each in (-1, 1)
+            ),
+        ),
+        (
+            _STATUS,
+            "asked = SharedSlotId(job.name, 0) if job.model.is_mixed else slot",
+            tuple(
+                f"asked = SharedSlotId(job.name, {each}) if job.model.is_mixed else slot" for each in (-1, 1)
+            ),
+        ),
+        (
+            _STATUS,
+            "slots = [SlotId(processor, each) for each in cohorts[0].copies] if not job.model.is_mixed else []",
+            (
+                "slots = [SlotId(processor, each) for each in cohorts[ -1].copies] if not job.model.is_mixed else []",
+            ),
+        ),
     ],
     "only a command for one processor can name one that there is not": [
         (_COMMANDS, "continue", ("break",)),
