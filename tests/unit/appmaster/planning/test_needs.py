@@ -312,9 +312,9 @@ def of_c9(**changes: object) -> Change:
     ],
 )
 def test_which_containers_count_for_a_mixed_job(
-    mixed: ClusterView, counts: bool, changes: tuple[Change, ...]
+    mixed_pair: ClusterView, counts: bool, changes: tuple[Change, ...]
 ) -> None:
-    turn = turned(mixed, *changes)
+    turn = turned(mixed_pair, *changes)
     found = [each.id for each in counted_containers(turn, turn.view.jobs["job"])]
     assert ("c9" in found) is counts
 
@@ -351,10 +351,10 @@ MISSING: Mapping[str, tuple[list[int], tuple[Change, ...]]] = {
 
 @pytest.mark.parametrize(("numbers", "changes"), MISSING.values(), ids=MISSING)
 def test_which_containers_a_mixed_job_needs(
-    mixed: ClusterView, numbers: list[int], changes: tuple[Change, ...]
+    mixed_pair: ClusterView, numbers: list[int], changes: tuple[Change, ...]
 ) -> None:
-    assert slots(mixed, *changes) == numbers
-    assert copies(mixed, *changes) == []
+    assert slots(mixed_pair, *changes) == numbers
+    assert copies(mixed_pair, *changes) == []
 
 
 def of_mixed(view: ClusterView, *changes: Change) -> list[Need]:
@@ -374,21 +374,21 @@ def of_mixed(view: ClusterView, *changes: Change) -> list[Need]:
     ],
 )
 def test_a_mixed_jobs_containers_are_urgent_until_it_has_begun(
-    mixed: ClusterView, is_active: bool, change: Change
+    mixed_pair: ClusterView, is_active: bool, change: Change
 ) -> None:
-    (found, *_) = of_mixed(mixed, FOUR, requested(SharedSlotId("job", 8), "h2"), change)
+    (found, *_) = of_mixed(mixed_pair, FOUR, requested(SharedSlotId("job", 8), "h2"), change)
     assert found.slot == SharedSlotId("job", 8)
-    assert {each.is_active for each in of_mixed(mixed, FOUR, change)} == {is_active}
+    assert {each.is_active for each in of_mixed(mixed_pair, FOUR, change)} == {is_active}
     assert found.is_active is is_active
 
 
 def test_a_mixed_jobs_containers_go_to_different_hosts_until_there_are_as_many_as_copies(
-    mixed: ClusterView,
+    mixed_pair: ClusterView,
 ) -> None:
     there = (Sibling("a container of job", HostInfo("h1")),)
-    scarce = of_mixed(mixed, gone("c4"), FOUR, requested(SharedSlotId("job", 8), "h2"))
+    scarce = of_mixed(mixed_pair, gone("c4"), FOUR, requested(SharedSlotId("job", 8), "h2"))
     assert [each.siblings for each in scarce] == [there] * 3
-    assert [each.siblings for each in of_mixed(mixed, FOUR)] == [()] * 2
+    assert [each.siblings for each in of_mixed(mixed_pair, FOUR)] == [()] * 2
 
 
 ALL: Final = of_view(unsettled=frozenset(PROCESSORS))
@@ -410,6 +410,6 @@ ALL: Final = of_view(unsettled=frozenset(PROCESSORS))
     ],
 )
 def test_a_mixed_jobs_containers_go_first_where_copies_were(
-    mixed: ClusterView, hosts: list[str | None], changes: tuple[Change, ...]
+    mixed_pair: ClusterView, hosts: list[str | None], changes: tuple[Change, ...]
 ) -> None:
-    assert [each.preferred for each in of_mixed(mixed, FOUR, *changes)] == hosts
+    assert [each.preferred for each in of_mixed(mixed_pair, FOUR, *changes)] == hosts

@@ -447,9 +447,9 @@ def test_a_mixed_job_has_no_container_that_may_be_for_another(whole: ClusterView
     ],
 )
 def test_when_a_container_of_a_mixed_job_is_given_back(
-    mixed: ClusterView, found: tuple[Outcome, str] | None, changes: tuple[Change, ...]
+    mixed_pair: ClusterView, found: tuple[Outcome, str] | None, changes: tuple[Change, ...]
 ) -> None:
-    assert why(mixed, {}, of_c9(slot=MIXED), *changes) == found
+    assert why(mixed_pair, {}, of_c9(slot=MIXED), *changes) == found
 
 
 # ---- displaced standbys ----

@@ -590,9 +590,9 @@ def shared(*numbers: int, **more: Any) -> dict[Slot, dict[str, Any]]:
     ],
 )
 def test_on_which_hosts_processes_are_claimed_for_a_mixed_job(
-    mixed: ClusterView, found: list[str], changes: tuple[Change, ...]
+    mixed_pair: ClusterView, found: list[str], changes: tuple[Change, ...]
 ) -> None:
-    turn = turned(mixed, of_view(containers={}), *changes)
+    turn = turned(mixed_pair, of_view(containers={}), *changes)
     assert hosts(turn, shared(5, 6)) == found
 
 

@@ -495,11 +495,11 @@ THREE: Final = of_model(containers=3)
     ],
 )
 def test_why_a_copy_of_a_mixed_job_has_no_place(
-    mixed: ClusterView, why: str, changes: tuple[Change, ...]
+    mixed_pair: ClusterView, why: str, changes: tuple[Change, ...]
 ) -> None:
     second = ProcessorId("job", "main", 1)
     view = changed(
-        mixed,
+        mixed_pair,
         a_pool(PoolProcess("h1", NodeOffer(), is_free=False)),
         of_records(SECOND, placed={0: "c4"}),
         *changes,
