@@ -228,6 +228,7 @@ EXITS: Mapping[str, tuple[set[str], tuple[Change, ...]]] = {
     "it is being stopped, but is being given an active": (set(), (leaving(1), of_holder(1, binding="1-9"))),
     "it is being stopped, but the records are being written": (set(), (leaving(1), WRITING)),
     "it is being stopped, but has the active": (set(), (leaving(0),)),
+    "it is being stopped, but its job is about to be fenced": (set(), (leaving(1), WITHDRAWN, ENDED)),
     "its job is fenced": ({*HELD, "c9"}, (WITHDRAWN, FENCED, free("c9", "h4"))),
     "the only job is fenced": ({*HELD, "c9"}, (WITHDRAWN, FENCED, NAMELESS)),
     "one of two jobs is fenced": (set(HELD), (WITHDRAWN, FENCED, NAMELESS, another_job())),

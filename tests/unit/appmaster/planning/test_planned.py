@@ -231,6 +231,14 @@ def test_a_hand_over_counts_as_prepared_and_as_active_where_it_goes(whole: Clust
 
 # ---- which standby ----
 
+SHARED: Final = of_model(is_mixed=True)
+
+
+def is_given_actives(copy: int) -> Change:
+    """Have the container of a copy be about to get actives."""
+    return of_view(handovers={PROCESSOR: Handover(copy, HELD[copy], 0, Reason(ASKED))})
+
+
 STANDBYS: Mapping[str, tuple[int | None, HandoverMotive | None, int | None, tuple[Change, ...]]] = {
     "of equal ones the first": (1, None, None, ()),
     "none on a drained host": (2, None, None, (drained("h2"),)),
@@ -238,6 +246,8 @@ STANDBYS: Mapping[str, tuple[int | None, HandoverMotive | None, int | None, tupl
     "on a drained host if it was named": (1, None, 1, (drained("h2"),)),
     "without a slot if it was named": (1, None, 1, (of_processor(copies=(0, 2)),)),
     "a warm one first": (2, None, None, cold(1)),
+    "in a mixed job the one with the fewest actives": (2, None, None, (SHARED, is_given_actives(1))),
+    "there a warm one, though it has more": (2, None, None, (SHARED, is_given_actives(2), *cold(1))),
     "one of the present revision first": (2, None, None, older(0, 1)),
     "one of an older revision": (1, HandoverMotive.DRAINED, None, older(0, 1, 2)),
     "one that is where it belongs": (

@@ -117,6 +117,7 @@ def in_cells(*am_hosts: str, **cells: int) -> tuple[Change, ...]:
 
 STANDBYS: Mapping[str, tuple[str | None, tuple[Change, ...]]] = {
     "the only one with room": ("c5", (LOST,)),
+    "not one that takes no more": ("c6", (LOST, *taking(c5=1))),
     "the one with the fewest copies, before state where there are enough": (
         "c9",
         (LOST, *FOUR, has(SECOND, "c6", "c5")),
