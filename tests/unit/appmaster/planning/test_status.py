@@ -11,7 +11,7 @@ import pytest
 from appmaster.planning.jobs.status import statuses
 from appmaster.planning.state.actions import WriteStatus
 from appmaster.planning.state.job import EffectKind, JobState, Lack, OnExhausted, PlannerPolicy
-from appmaster.planning.state.model import JobModel, SharedSlotId
+from appmaster.planning.state.model import JobModel, SharedSlotId, SpareSlotId
 from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Reason, Setback, SetbackKind
 from appmaster.planning.state.view import (
     Attempts,
@@ -115,7 +115,7 @@ def test_a_status_says_whether_the_fence_fails(whole: ClusterView) -> None:
 # ---- the traceback ----
 
 TRACED: Final = of_job(last_traceback="Traceback")
-FAILING: Final = of_holder(0, troubles=(Trouble(ReplicaId(FIRST, 0), TroubleKind.FAILING),))
+FAILING: Final = of_holder(0, troubles=(Trouble(ReplicaId(FIRST, 0), TroubleKind.FAILING, "no number"),))
 BEHIND: Final = of_holder(0, troubles=(Trouble(ReplicaId(FIRST, 0), TroubleKind.BEHIND),))
 SETTLED: Final = of_view(unsettled=frozenset())
 HAS_FAILED: Final = (of_holder(0, has_ended=True), of_status(0, FIRST, phase=Phase.FAILED))
@@ -130,6 +130,11 @@ LOST_1: Final = without_container(1)
         pytest.param(True, (FAILING,), id="if its code fails now"),
         pytest.param(False, (BEHIND,), id="not if it is behind"),
         pytest.param(True, (*HAS_FAILED, SETTLED), id="if its code has failed for good"),
+        pytest.param(
+            True,
+            (*HAS_FAILED, of_view(writing={FIRST: "1-9"})),
+            id="if it has, and a record is being written before it is judged",
+        ),
         pytest.param(
             False, (of_status(0, FIRST, phase=Phase.FAILED), SETTLED), id="not if nothing has ended"
         ),
@@ -179,6 +184,21 @@ STATES: Mapping[str, tuple[JobState, tuple[str, ...], tuple[Change, ...]]] = {
         JobState.DEPLOYED,
         ("gone", "an input grew"),
         (of_job(quarantined="gone", notes=("an input grew",)),),
+    ),
+    "its code fails": (
+        JobState.DEPLOYED,
+        ("job/main.0: the job's code fails, and is tried again: no number",),
+        (FAILING,),
+    ),
+    "it does not keep up": (
+        JobState.DEPLOYED,
+        ("job/main.0: does not keep up: more than 30 s behind the end of its input",),
+        (BEHIND,),
+    ),
+    "it lacks nothing that its cell could tell of": (
+        JobState.DEPLOYED,
+        (),
+        (of_view(cells={1: Cell(1, "", (), CellState.UP, 0, note="the pool is old")}),),
     ),
     "it has no model yet": (
         JobState.DEPLOYING,
@@ -256,6 +276,7 @@ STATES: Mapping[str, tuple[JobState, tuple[str, ...], tuple[Change, ...]]] = {
         (PARKS, failing(SharedSlotId("job", 0))),
     ),
     "another job's did": (JobState.DEPLOYED, (), (LIMIT, failing(SharedSlotId("other", 0)))),
+    "a spare container did": (JobState.DEPLOYED, (), (LIMIT, failing(SpareSlotId("job", 0)))),
     # ---- it ends ----
     "it has ended": (JobState.UNDEPLOYED, (), (FENCED, EMPTY)),
     "it is not fenced yet": (JobState.UNDEPLOYING, (), (ENDS, EMPTY)),
