@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from appmaster.planning.plan import plan
-from appmaster.planning.state import actions as todo
 from appmaster.planning.state.reasons import DecisionBasis, Reason
-from standby.shared.model import NodeOffer, TaskId
+from standby.shared.model import NodeOffer
 from tests.fakes.yarn import FakeCluster
 from tests.scenarios.flights import until
 
@@ -78,17 +74,6 @@ def test_a_standby_of_a_processor_that_is_settled_moves_too() -> None:
     cluster.settle(60_000)
 
 
-def test_it_moves_only_once_it_is_in_sync() -> None:
-    cluster = lacking()
-    cluster.lag_ms = 3_600_000
-    cluster.run(20_000)
-    cluster.capacities = {cluster.active_process(1).host: 2}
-    cluster.run(20_000)
-    assert not cluster.did(todo.RequestContainer)
-    cluster.lag_ms = 0
-    cluster.settle(60_000)
-
-
 def test_what_it_would_move_to_is_given_back_if_the_other_copy_finds_a_place_first() -> None:
     cluster = with_a_node_beside_its_active()
     until(cluster, lambda: bool(cluster.view.requests))
@@ -97,12 +82,3 @@ def test_what_it_would_move_to_is_given_back_if_the_other_copy_finds_a_place_fir
     assert "decided_move" not in cluster.kinds()
     assert {each.host for each in cluster.processes.values()} == {*HOSTS, "h4"}
     assert len(cluster.processes) == 4
-
-
-def test_nothing_is_given_back_while_it_is_not_known_what_another_processor_lacks() -> None:
-    cluster = with_a_node_beside_its_active()
-    until(cluster, lambda: bool(cluster.view.requests))
-    view = replace(cluster.view, writing={TaskId("job", "main", 1): "1-99"})
-    assert not [each for each in plan(view) if isinstance(each, todo.CancelRequest)]
-    cluster.settle(60_000)
-    assert len(cluster.did(todo.RequestContainer)) == 1
