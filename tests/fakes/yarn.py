@@ -206,11 +206,8 @@ class FakeCluster:
 
     # ---- the leader ----
 
-    def elect(self, epoch: int = 1, *, silent: tuple[int, ...] = ()) -> None:
-        """Start a (new) leader with an empty view: it loads what ZooKeeper and YARN say.
-
-        Of the cells whose AM does not answer, ``silent`` are those whose port does not refuse either.
-        """
+    def elect(self, epoch: int = 1) -> None:
+        """Start a (new) leader with an empty view: it loads what ZooKeeper and YARN say."""
         self.view = ClusterView()
         self.tell(happened.Elected(epoch, self.now_ms))
         self.load()
@@ -218,12 +215,7 @@ class FakeCluster:
         self.tell(happened.HostsDrained(dict(self.drained)))
         self.tell(happened.RecordsLoaded(tuple(self.versions.values())))
         for cell in self.cells:
-            if cell in silent:
-                self.tell(
-                    happened.CellAwaited(cell, self.latest[cell], self.now_ms, self.masters.get(cell, ""))
-                )
-            else:
-                self._tell_cell(cell)
+            self._tell_cell(cell)
         for process in self.processes.values():
             process.is_connected = False
             if not self.cells or self.latest[process.cell] == process.attempt:
