@@ -138,6 +138,10 @@ STANDING: Mapping[str, tuple[bool, tuple[Change, ...]]] = {
     "longer than it may": (True, (STUCK,)),
     "as long as it may": (False, (stands(WAITED_MS),)),
     "under another epoch": (False, (stands(WAITED_MS + 1, epoch=0),)),
+    "under its own epoch, which is not that of the first task": (
+        True,
+        (of_records(SECOND, epoch=5), stands(WAITED_MS + 1, epoch=5)),
+    ),
     "in step": (False, (stands(WAITED_MS + 1, can_take_over=True),)),
     "in a suspected container": (False, (STUCK, of_holder(0, presence=Presence.SUSPECT))),
     "in a container that is gone": (False, (STUCK, placed({0: "gone"}))),

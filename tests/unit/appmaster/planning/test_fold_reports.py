@@ -231,6 +231,24 @@ def test_since_when_a_replica_has_been_in_its_condition(
     assert after.containers["c5"].standing.get(replica) == (before if is_as_before else progress)
 
 
+@pytest.mark.parametrize(
+    ("since_ms", "before"),
+    [
+        pytest.param(700, ReplicaProgress(False, 2, (8, 9), 700), id="nothing"),
+        pytest.param(AT_MS, ReplicaProgress(False, 2, (7, 9), 700), id="it replays"),
+        pytest.param(AT_MS, ReplicaProgress(False, 2, (8, 8), 700), id="it commits"),
+        pytest.param(AT_MS, ReplicaProgress(False, 1, (8, 9), 700), id="its epoch"),
+    ],
+)
+def test_an_active_stands_still_since_anything_of_it_changed(
+    whole: ClusterView, since_ms: int, before: ReplicaProgress
+) -> None:
+    view = of_holder(1, standing={ReplicaId(FIRST, 1): before})(whole)
+    status = {"role": Role.ACTIVE, "phase": Phase.DRAINING, "epoch": 2, "applied": 8, "input_committed": 9}
+    after = report_received(view, report(of_status(1, FIRST, **status)(view)))
+    assert after.containers["c5"].standing[ReplicaId(FIRST, 1)].since_ms == since_ms
+
+
 # ---- failed requests for its slot ----
 
 IN_ROW = Attempts((700,), 800, 3, Setback(SetbackKind.REFUSED))
