@@ -10,10 +10,7 @@ import pytest
 
 from appmaster.api.snapshot import snapshot
 from appmaster.cli.reading.observe import describe, tasks_table
-from appmaster.planning.jobs.status import statuses as job_statuses
-from appmaster.planning.placement.turn import Turn
 from appmaster.planning.state import actions as todo
-from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.troubles import present_troubles, troubles_of
 from appmaster.planning.state.view import ClusterView, Presence, Trouble, TroubleKind
@@ -43,12 +40,10 @@ def cluster() -> FakeCluster:
     return cluster
 
 
-def report(cluster: FakeCluster, **changes: Any) -> ReplicaStatus:
-    """Have the active of task 0 report so from now on; return what it says."""
-    process = cluster.active_process(0)
-    process.report(0, **changes)
+def report(cluster: FakeCluster, **changes: Any) -> None:
+    """Have the active of task 0 report so from now on."""
+    cluster.active_process(0).report(0, **changes)
     cluster.run(1_000)
-    return next(each for each in process.replicas.values() if each.replica.task.partition == 0)
 
 
 def job_of(cluster: FakeCluster) -> Mapping[str, Any]:
@@ -70,37 +65,7 @@ def test_a_deployed_job_whose_code_fails_says_so_with_the_traceback(cluster: Fak
     assert (job_of(cluster)["reasons"], job_of(cluster)["traceback"]) == ([], "")
 
 
-def test_what_is_got_over_is_not_reported_when_a_job_fails_of_something_else(cluster: FakeCluster) -> None:
-    """Whether it was ever in a status or not: between two turns a failure may come and go."""
-    process = cluster.active_process(0)
-    for failures, traceback in ((FAILURES, TRACEBACK), (None, "")):
-        process.report(0, failures=failures, traceback=traceback)
-        cluster.live()
-    assert cluster.view.jobs["job"].last_traceback == ""
-
-
-def test_a_deployed_job_that_does_not_keep_up_says_so_until_it_nearly_does(cluster: FakeCluster) -> None:
-    report(cluster, input_lag_ms=29_000)
-    assert job_of(cluster)["reasons"] == []
-    for lag_ms in (30_000, 900_000, 16_000, None, 30_000, 15_000):
-        report(cluster, input_lag_ms=lag_ms)
-        said = ["job/main.0: does not keep up: more than 30 s behind the end of its input"]
-        assert job_of(cluster)["reasons"] == (said if lag_ms is not None else []), lag_ms
-        assert job_of(cluster)["status"] == "deployed"
-    report(cluster, input_lag_ms=14_000)
-    assert job_of(cluster)["reasons"] == []
-
-
-def test_only_the_active_of_the_record_counts(cluster: FakeCluster) -> None:
-    lost = cluster.active_process(0)
-    report(cluster, input_lag_ms=90_000)
-    assert len(job_of(cluster)["reasons"]) == 1
-    cluster.kill(lost.skein_id)
-    cluster.run(20_000)
-    assert job_of(cluster)["reasons"] == []
-
-
-def test_the_traceback_of_a_failed_job_is_recorded_and_known_to_a_later_leader() -> None:
+def test_the_traceback_of_a_failed_job_is_told() -> None:
     cluster = FakeCluster(tasks=2, containers=2, policy=PlannerPolicy(fails_on_error=True))
     cluster.run(15_000)
     detail = f"poison: {FAILURES.reason}"
@@ -109,36 +74,8 @@ def test_the_traceback_of_a_failed_job_is_recorded_and_known_to_a_later_leader()
     )
     (failed,) = cluster.news("replica_failed")
     assert failed.data["traceback"] == TRACEBACK
-    status = next(each for each in cluster.did(todo.WriteStatus) if each.state == "failed")
-    assert status.traceback == TRACEBACK
     told = [each for each in cluster.news("job_status") if each.data["status"] == "failed"]
     assert [each.data["traceback"] for each in told] == [TRACEBACK]
-    loaded = happened.JobLoaded(
-        *("job", "run1", cluster.view.jobs["job"].spec, cluster.model, cluster.policy),
-        failure=status.failure,
-        traceback=status.traceback,
-    )
-    later = FakeCluster(tasks=2, containers=2)
-    later.view = replace(later.view, jobs={})
-    later.tell(loaded)
-    later.run(1_000)
-    assert (job_of(later)["status"], job_of(later)["traceback"]) == ("failed", TRACEBACK)
-
-
-def test_the_traceback_of_a_failed_replica_is_kept_while_the_record_of_its_task_is_being_written(
-    cluster: FakeCluster,
-) -> None:
-    """The job fails only after that: a status that was written in between called it well, and forgot why it fails."""
-    status = report(cluster, failures=FAILURES, traceback=TRACEBACK)
-    view, task = cluster.view, status.replica.task
-    container = view.containers[view.records[task].record.placed[0]]
-    statuses = {**container.statuses, status.replica: replace(status, phase=Phase.FAILED, fault=Fault.POISON)}
-    failed = replace(container, statuses=statuses, troubles=(), has_ended=True)
-    view = replace(
-        view, containers={**view.containers, container.id: failed}, writing={task: "the second failure"}
-    )
-    written = [each for each in job_statuses(Turn(view)) if isinstance(each, todo.WriteStatus)]
-    assert [each.traceback for each in written] == [TRACEBACK]
 
 
 def given_up(offset: int, how: LeftOut = LeftOut.SKIPPED) -> GivenUp:
