@@ -9,7 +9,7 @@ import pytest
 from appmaster.planning.placement.turn import Turn
 from appmaster.planning.rules.failover import promote, slowness
 from appmaster.planning.state.reasons import Loss
-from appmaster.planning.state.view import LostActive
+from appmaster.planning.state.view import ClusterView, LostActive
 from standby.shared.model import ProcessorId
 from tests.fakes.yarn import deployed
 
@@ -52,15 +52,19 @@ CANDIDATES = {
 }
 
 
-def chosen(*candidates: Candidate) -> int:
-    """Return the number of the copy that is promoted, of these as copies 1 and up."""
-    cluster = deployed(
+@pytest.fixture(scope="module")
+def mixed() -> ClusterView:
+    """A task of a mixed job with an active and two standbys, in two cells."""
+    return deployed(
         tasks=1, containers=3, standbys=2, is_mixed=True, hosts=("h1", "h2", "h3"), cells=(1, 2)
-    )
-    (recorded,) = cluster.view.records.values()
+    ).view
+
+
+def chosen(view: ClusterView, *candidates: Candidate) -> int:
+    """Return the number of the copy that is promoted, of these as copies 1 and up."""
+    (recorded,) = view.records.values()
     record = recorded.record
     assert record.active == 0
-    view = cluster.view
     containers, in_sync = dict(view.containers), [0]
     loads: dict[str, int] = {}
     for copy, each in enumerate(candidates, 1):
@@ -100,11 +104,11 @@ def chosen(*candidates: Candidate) -> int:
 
 @pytest.mark.parametrize(("better", "worse"), CANDIDATES.values(), ids=CANDIDATES)
 def test_best_copy_is_promoted_by_what_comes_first_in_which_they_differ(
-    better: Candidate, worse: Candidate
+    mixed: ClusterView, better: Candidate, worse: Candidate
 ) -> None:
-    assert chosen(better, worse) == 1
-    assert chosen(worse, better) == 2
-    assert chosen(better, better) == 1, "the lower number, of those that are alike"
+    assert chosen(mixed, better, worse) == 1
+    assert chosen(mixed, worse, better) == 2
+    assert chosen(mixed, better, better) == 1, "the lower number, of those that are alike"
 
 
 def test_starts_of_half_a_minute_and_more_are_of_one_class_that_is_quicker_than_an_unknown_one() -> None:
