@@ -37,7 +37,7 @@ from appmaster.planning.state.view import (
 from locality.fit import PoolProcess
 from locality.hosts import HostInfo
 from locality.question import Sibling
-from standby.shared.model import Held, NodeOffer, ProcessorId, SlotId
+from standby.shared.model import Held, Leftover, NodeOffer, ProcessorId, SlotId
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
     FIRST,
@@ -246,6 +246,11 @@ WHERE: Mapping[str, tuple[tuple[str | None, RequestKind, str] | None, dict[str, 
     "its last host": (("h2", PREFERRED, "is its last host"), {"preferred": "h2"}, ()),
     "its last host is drained": (EMPTY, {"preferred": "h2"}, (drained("h2"),)),
     "a host with its state": (("h3", PREFERRED, "holds its state"), {"histories": WAS_THERE}, ()),
+    "a host where its state was found": (
+        ("h3", PREFERRED, "(seen on its disk)"),
+        {"histories": {FIRST: (), SECOND: ()}},
+        (of_holder(2, leftovers=(Leftover(FIRST, "run1", 9),)),),
+    ),
     "not beside another copy": (("h3", NAMED, "carries 1 copy"), beside("h1", "h2", "h4"), ()),
     "no host but those of other copies": (UNFIT, beside("h1", "h2", "h3", "h4"), ()),
     "no host but some that are avoided": (
