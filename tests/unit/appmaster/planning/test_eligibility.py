@@ -1,17 +1,30 @@
-"""Which free container a copy gets."""
+"""Which free container a copy gets, and whether a copy may be opened on its host."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from appmaster.planning.placement.eligibility import free_for
+from appmaster.planning.placement.eligibility import free_for, is_clear
 from appmaster.planning.placement.turn import Turn
-from appmaster.planning.state.view import Container, Presence
-from standby.shared.model import Held, ProcessorId, SlotId
+from appmaster.planning.state.view import ClusterView, Container, Presence
+from standby.shared.model import Held, Phase, ProcessorId, ReplicaId, SlotId
 from tests.fakes.yarn import deployed
+from tests.unit.appmaster.planning.views import (
+    FIRST,
+    SECOND,
+    THIRD,
+    Change,
+    free,
+    of_container,
+    of_holder,
+    of_records,
+    of_status,
+    seen,
+)
 
 PROCESSOR = ProcessorId("job", "main", 0)
 BESIDE, APART = True, False
@@ -42,10 +55,10 @@ def test_the_better_of_two_containers_is_chosen(
     active = view.containers[record.placed[0]]
     used = {each.host for each in view.containers.values()}
     hosts = [each for each in cluster.hosts if each not in used][:2]
-    free = {}
+    there = {}
     for name, host, is_beside in zip(("c7", "c8"), hosts, cells, strict=True):
         cell = active.cell if is_beside else 3 - active.cell
-        free[name] = Container(
+        there[name] = Container(
             *(name, f"s_{name}", Presence.LIVE, view.now_ms, cell, view.cells[cell].attempt),
             host=host,
             incarnation=90,
@@ -60,7 +73,7 @@ def test_the_better_of_two_containers_is_chosen(
         records={record.task: replace(recorded, record=replace(record, history=history))},
     )
     for names in (("c7", "c8"), ("c8", "c7")):
-        containers = {**view.containers, **{each: free[each] for each in names}}
+        containers = {**view.containers, **{each: there[each] for each in names}}
         turn = Turn(replace(view, containers=containers))
         found = free_for(turn, turn.cohorts(view.jobs["job"], PROCESSOR) or (), slot)
         assert found is not None
@@ -90,15 +103,61 @@ def test_a_container_that_was_requested_for_another_slot_is_free_once_that_does_
     (task,) = view.jobs["job"].model.processors[OTHER].tasks
     used = {each.host for each in view.containers.values()}
     host = next(each for each in cluster.hosts if each not in used)
-    free = Container("c9", "s_c9", Presence.LIVE, view.now_ms, host=host, incarnation=90, pid=9, slot=asked)
+    empty = Container("c9", "s_c9", Presence.LIVE, view.now_ms, host=host, incarnation=90, pid=9, slot=asked)
     recorded = view.records[task]
     record = replace(recorded.record, **(change or {}))
     view = replace(
         view,
-        containers={**view.containers, free.id: free},
+        containers={**view.containers, empty.id: empty},
         records={**view.records, task: replace(recorded, record=record)},
         writing={} if change is not None else {task: ""},
     )
     turn = Turn(view)
     found = free_for(turn, turn.cohorts(view.jobs["job"], PROCESSOR) or (), SlotId(PROCESSOR, 1))
-    assert found == (free if is_idle else None)
+    assert found == (empty if is_idle else None)
+
+
+# ---- what is open on a host ----
+
+#: The container of copy 1 is on the host in question as well.
+THERE: Final = of_holder(1, host="h4")
+EMPTY: Final = of_holder(1, statuses={})
+
+
+def each_task(**changes: Any) -> tuple[Change, ...]:
+    """Have the replicas of both tasks in the container of copy 1 be so."""
+    return tuple(of_status(1, each, **changes) for each in (FIRST, SECOND))
+
+
+def filled(presence: Presence, host: str = "") -> tuple[Change, ...]:
+    """Have a copy be filled in a container that this leader has not heard."""
+    moving = of_records(FIRST, SECOND, moving={1: "c8"})
+    return free("c8", host, presence=presence), of_container("c8", pid=0), moving
+
+
+CLEAR: Mapping[str, tuple[bool, tuple[Change, ...]]] = {
+    "no other process is there": (True, ()),
+    "one is there that has a copy open": (False, (THERE,)),
+    "its stream broke": (False, (THERE, of_holder(1, presence=Presence.BROKEN))),
+    "it is suspected": (False, (THERE, of_holder(1, presence=Presence.SUSPECT))),
+    "no leader requested it": (True, (THERE, of_holder(1, presence=Presence.ORPHAN))),
+    "it has closed one of two": (False, (THERE, of_status(1, FIRST, phase=Phase.CLOSED))),
+    "it has closed both": (True, (THERE, *each_task(phase=Phase.CLOSED))),
+    "it holds neither": (True, (THERE, EMPTY)),
+    "it holds other tasks": (True, (THERE, *each_task(replica=ReplicaId(THIRD, 1)))),
+    "it has yet to apply what it was sent": (False, (THERE, EMPTY, of_holder(1, sent=9, applied=8))),
+    "it was not heard yet": (False, (THERE, EMPTY, of_holder(1, pid=0))),
+    "one on an unknown host is expected, where a copy is filled": (False, filled(Presence.EXPECTED)),
+    "one on an unknown host is suspected": (False, filled(Presence.SUSPECT)),
+    "one on an unknown host is not ours": (True, filled(Presence.ORPHAN)),
+    "one on another host is expected": (True, filled(Presence.EXPECTED, "h5")),
+    "one on the same host is expected": (False, filled(Presence.EXPECTED, "h4")),
+}
+
+
+@pytest.mark.parametrize(("is_so", "changes"), CLEAR.values(), ids=CLEAR)
+def test_when_no_other_process_on_a_host_has_the_tasks_open(
+    whole: ClusterView, is_so: bool, changes: tuple[Change, ...]
+) -> None:
+    turn, cohort = seen(whole, free("c9", "h4"), *changes)
+    assert is_clear(turn, cohort, turn.view.containers["c9"]) is is_so

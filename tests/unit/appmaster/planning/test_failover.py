@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
@@ -12,6 +13,7 @@ from appmaster.planning.rules.failover import (
     displace,
     has_stopped,
     is_stuck,
+    missed,
     poison,
     promote,
     promote_another,
@@ -19,7 +21,7 @@ from appmaster.planning.rules.failover import (
     restore_displaced,
     start_reserved,
 )
-from appmaster.planning.state.actions import WriteRecords
+from appmaster.planning.state.actions import MissActive, WriteRecords
 from appmaster.planning.state.reasons import Loss, NoStandbyReason
 from appmaster.planning.state.view import (
     Cell,
@@ -32,17 +34,21 @@ from appmaster.planning.state.view import (
     RequestState,
 )
 from standby.shared.model import InputFailures, ReplicaId
+from tests.fakes.yarn import deployed
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
     FIRST,
+    HELD,
     PROCESSOR,
     RESTART,
     SECOND,
     SLOT,
+    UNSETTLED,
     WAITED_MS,
     Change,
     free,
     of_holder,
+    of_job,
     of_records,
     of_view,
     placed,
@@ -50,8 +56,73 @@ from tests.unit.appmaster.planning.views import (
     recorded,
     requested,
     seen,
+    turned,
     unchanged,
+    without_container,
 )
+
+# ---- actives that were lost without this leader ----
+
+NOWHERE: Final = placed({}, without=0)
+IS_LOST: Final = without_container(0)
+
+MISSED: Mapping[str, tuple[str | None, tuple[Change, ...]]] = {
+    "it lives": (None, ()),
+    "its container is gone": (HELD[0], (IS_LOST,)),
+    "it is known as lost": (
+        None,
+        (IS_LOST, of_view(lost_actives={PROCESSOR: LostActive("c4", Loss.SILENT, 0)})),
+    ),
+    "no copy is to be active": (None, (IS_LOST, of_records(FIRST, SECOND, active=None))),
+    "its job ends": (None, (IS_LOST, of_job(is_wanted=False))),
+    "it is in no container, and others live": ("", (NOWHERE,)),
+    "it is in no container, nor is another": (None, (NOWHERE, of_view(containers={}))),
+    "nor is another, but one was displaced for it": (
+        "",
+        (NOWHERE, of_view(containers={}), of_records(FIRST, SECOND, displaced=1)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("container", "changes"), MISSED.values(), ids=MISSED)
+def test_when_an_active_is_missed_whose_loss_this_leader_did_not_see(
+    whole: ClusterView, container: str | None, changes: tuple[Change, ...]
+) -> None:
+    """An only copy that is in no container was stopped, and is about to be started again."""
+    turn = turned(whole, UNSETTLED, *changes)
+    expected = [
+        MissActive(PROCESSOR, LostActive(each, Loss.GONE_BEFORE_TAKEOVER, turn.view.now_ms))
+        for each in [container]
+        if each is not None
+    ]
+    assert list(missed(turn)) == expected
+
+
+def test_each_processor_whose_active_is_gone_is_missed_once() -> None:
+    """One that is known as lost, or a part of it that is not lost, ends the search for no other."""
+    view = deployed(tasks=8, containers=4, hosts=("h1", "h2", "h3", "h4")).view
+    job = view.jobs["job"]
+    known, half, whole, held = job.model.processors
+    records = dict(view.records)
+    gone = {known: ("c91", "c91"), half: ("", "c92"), whole: ("c93", "c94")}
+    for processor, containers in gone.items():
+        for task, container in zip(job.model.processors[processor].tasks, containers, strict=True):
+            record = records[task].record
+            placed = {**record.placed, 0: container or record.placed[0]}
+            records[task] = replace(records[task], record=replace(record, placed=placed))
+    view = replace(
+        view,
+        records=records,
+        unsettled=frozenset((known, half, whole, held)),
+        lost_actives={known: LostActive("c91", Loss.SILENT, 0)},
+    )
+    assert list(missed(Turn(view))) == [
+        MissActive(each, LostActive(container, Loss.GONE_BEFORE_TAKEOVER, view.now_ms))
+        for each, container in ((half, "c92"), (whole, "c93"))
+    ]
+
+
+# ---- promotion ----
 
 
 @pytest.mark.parametrize(
@@ -110,6 +181,16 @@ def test_a_copy_that_is_promoted_while_it_moves_is_placed_where_it_moves_under_o
     record = recorded(promote(turn, cohort))
     assert (record.active, record.epoch, record.placed[1], record.hosts[1]) == (1, 2, "c9", "h4")
     assert not record.moving
+
+
+@pytest.mark.parametrize("decide", [promote, promote_another])
+def test_a_copy_with_withdrawn_code_is_not_promoted(
+    whole: ClusterView, decide: Callable[[Turn, Cohort], WriteRecords | None]
+) -> None:
+    """It runs revision 2 of 3, which was never active."""
+    revisions = (of_holder(each, revisions={"job": 2 if each == 1 else 3}) for each in range(3))
+    withdrawn = (of_job(revision=3), *revisions, policy(progress_timeout_ms=WAITED_MS - 1))
+    assert recorded(decide(*seen(whole, *withdrawn))).active == 2
 
 
 @pytest.mark.parametrize("decide", [promote, promote_another])
@@ -215,6 +296,21 @@ def test_a_start_on_a_reserved_host_tells_whether_the_displaced_standby_was_in_s
     start = start_reserved(*seen(whole, lost, displaced, placed({1: "gone"}), free("c9", "h2")))
     assert start is not None
     assert (start.facts.without and start.facts.without.kind) is without
+
+
+@pytest.mark.parametrize(
+    ("hosts", "change"),
+    [
+        pytest.param({0: "h1", 1: "h2", 2: "h3"}, unchanged, id="it has come back"),
+        pytest.param({1: "h2", 2: "h3"}, placed({0: "gone"}), id="it could not start there"),
+    ],
+)
+def test_a_displaced_standby_is_restored_on_its_host_and_that_of_the_active_is_known_if_it_is_back(
+    whole: ClusterView, hosts: Mapping[int, str], change: Change
+) -> None:
+    displaced = of_records(FIRST, SECOND, displaced=1, hosts={0: "h2", 2: "h3"})
+    record = recorded(restore_displaced(*seen(whole, lost, no_displacing(1), displaced, change)))
+    assert (record.displaced, record.hosts) == (None, hosts)
 
 
 @pytest.mark.parametrize("decide", [start_reserved, restore_displaced])
