@@ -253,6 +253,12 @@ def test_a_container_is_told_why_its_job_failed(whole: ClusterView) -> None:
     assert action.reason == str(FAILED)
 
 
+@pytest.mark.parametrize("purge", [False, True])
+def test_a_container_of_a_job_that_is_deleted_removes_its_state(whole: ClusterView, purge: bool) -> None:
+    found = decided(whole, WITHDRAWN, FENCED, of_job(purge=purge))
+    assert [each.purge for each in found if isinstance(each, SendExit)] == [purge] * len(HELD)
+
+
 # ---- when a job is fenced ----
 
 
