@@ -113,14 +113,6 @@ def in_time(process: Process, wanted: Wanted) -> Phase:
     return Phase.ACTIVE if wanted.role is Role.ACTIVE else Phase.TAILING
 
 
-class _HeldBackError(Exception):
-    """A decision that a test has written later."""
-
-    def __init__(self, decision: todo.WriteRecords) -> None:
-        super().__init__(decision)
-        self.decision = decision
-
-
 @dataclass
 class FakeCluster:
     """Hosts, processes and records; `turn` runs the leader once, `run` lets time pass."""
@@ -171,11 +163,7 @@ class FakeCluster:
         self.actions: list[todo.Action] = []
         self.serial = 0
         self.fails_at_launch: Callable[[str], bool] = lambda host: False
-        #: Whether what fails at launch was killed from outside.
-        self.is_launch_killed = False
         self.refuses_writes = 0
-        #: Which decisions are not written, but end `hold_back`.
-        self.held_back: Callable[[todo.WriteRecords], bool] = lambda _: False
         self.restore_ms = RESTORE_MS
         #: Up to where every copy's state is.
         self.applied = 10
@@ -430,8 +418,6 @@ class FakeCluster:
         process.revisions = {**dict(action.jobs), **process.revisions}
 
     def _write(self, action: todo.WriteRecords) -> None:
-        if self.held_back(action):
-            raise _HeldBackError(action)
         if self.refuses_writes:
             self.refuses_writes -= 1
             self.tell(happened.RecordsRefused(action.decision, "a version did not match"))
@@ -537,8 +523,7 @@ class FakeCluster:
             self.tell(happened.ContainerGranted(skein_id, self.now_ms, self._offer_of(host)))
             if self.fails_at_launch(host):
                 at_ms = self.now_ms + 50
-                ended = happened.ContainerCompleted(skein_id, "exit 1", at_ms, self.is_launch_killed)
-                self.later.append((at_ms, ended))
+                self.later.append((at_ms, happened.ContainerCompleted(skein_id, "exit 1", at_ms)))
                 continue
             self.serial += 1
             self.processes[skein_id] = Process(
@@ -637,17 +622,6 @@ class FakeCluster:
                     break
             else:
                 raise AssertionError(f"the planner never comes to rest: {self.actions[-5:]}")
-
-    def hold_back(self, is_meant: Callable[[todo.WriteRecords], bool]) -> todo.WriteRecords:
-        """Let time pass until such a decision is taken; return it, begun, for the test to have it written."""
-        self.held_back = is_meant
-        try:
-            self.run(60_000)
-        except _HeldBackError as held:
-            return held.decision
-        finally:
-            self.held_back = lambda _: False
-        raise AssertionError("no such decision was taken")
 
     def settle(self, milliseconds: int) -> None:
         """Let time pass until the job is whole and has been left alone for `CALM_MS`; fail after so long."""

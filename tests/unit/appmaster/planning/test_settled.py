@@ -28,8 +28,10 @@ from tests.unit.appmaster.planning.views import (
     Change,
     drained,
     holder_of,
+    in_racks,
     of_holder,
     of_job,
+    of_model,
     of_records,
     of_status,
     of_view,
@@ -76,6 +78,7 @@ UNSETTLED: Mapping[str, Change] = {
     "a replica there has ended": of_holder(1, has_ended=True),
     "an assignment is not applied": of_holder(1, sent=9, applied=8),
     "a container has an older revision": of_holder(1, revisions={"job": 0}),
+    "its copies share a rack, and need not": in_racks(h1="/a", h2="/a", h3="/b"),
     "a host is drained": lambda view: drained(holder_of(view, 0).host)(view),
     "a task is not reported": without_status,
     "the active is a standby yet": of_status(0, SECOND, role=Role.STANDBY, phase=Phase.TAILING),
@@ -92,6 +95,13 @@ UNSETTLED: Mapping[str, Change] = {
 def test_a_processor_is_looked_at_as_long_as(whole: ClusterView, change: Change) -> None:
     assert settled(whole)
     assert not settled(change(whole))
+
+
+def test_the_processors_of_a_mixed_job_are_looked_at_until_it_has_given_up_its_surplus_container(
+    mixed: ClusterView,
+) -> None:
+    assert settled(mixed)
+    assert not settled(of_model(containers=2)(mixed))
 
 
 def test_a_parked_processor_waits_for_nothing_but_an_operator(whole: ClusterView) -> None:
