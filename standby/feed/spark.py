@@ -37,7 +37,7 @@ from standby.feed.input_feed import InputFeed
 from standby.feed.rules.settings import session_settings
 from standby.feed.warmup import WarmUp
 from standby.ports import Deliver, FindLender, NotLent, find_nobody
-from standby.shared.clock import REAL
+from standby.shared.clock import REAL, Clock
 from standby.shared.errortext import first_line, summary_of
 from standby.shared.model import Offsets, TaskId
 from standby.shared.wire import JobDefinition
@@ -128,8 +128,9 @@ class SparkFeed(InputFeed):
 class SparkTransform:
     """A `standby.feed.input_feed.RowTransform` in Spark, and a `standby.feed.borrowing.OwnTransform`."""
 
-    def __init__(self, config: JobConfig, code: Path) -> None:
+    def __init__(self, config: JobConfig, code: Path, clock: Clock = REAL) -> None:
         self._config = config
+        self._clock = clock
         self._settings = settings_of(config, code)
         self._function = transform_of(config)
         self._schema = rows_of(config.inputs, has_headers=config.input_headers)
@@ -216,7 +217,7 @@ class SparkTransform:
             if self._is_closed or not self.is_warm:
                 raise NotLent("Spark is not warm here")
             self._has_given_way = False
-            call_off = REAL.later(_LENT_SECONDS, partial(self._cancel, self._lent_group))
+            call_off = self._clock.later(_LENT_SECONDS, partial(self._cancel, self._lent_group))
             try:
                 return self._run_alone(rows, self._lent_group)
             except Transient as error:

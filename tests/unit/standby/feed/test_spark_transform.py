@@ -24,11 +24,13 @@ from standby.feed.input_feed import InputFeed
 from standby.feed.make import check_transform
 from standby.feed.spark import PythonWorkerLost, SparkFeed, SparkTransform, settings_of
 from standby.ports import NotLent
+from standby.shared.clock import REAL, Clock
 from standby.shared.model import Offsets, TaskId
 from standby.shared.wire import JobDefinition
 from tests.cases import case
+from tests.fakes.clock import HandClock, held
 from tests.fakes.jobs import job_config
-from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS
+from tests.patience import LOOK_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS
 from tests.unit.standby.feed import spark_plans, spark_runs
 from tests.unit.standby.feed.spark_runs import (
     APPLIED,
@@ -63,8 +65,8 @@ Make = Callable[..., SparkTransform]
 def make() -> Iterator[Make]:
     made: list[SparkTransform] = []
 
-    def build(function: Callable[..., Any] | None = None, **keys: str) -> SparkTransform:
-        made.append(SparkTransform(configuration(function, **keys), NO_CODE))
+    def build(function: Callable[..., Any] | None = None, clock: Clock = REAL, **keys: str) -> SparkTransform:
+        made.append(SparkTransform(configuration(function, **keys), NO_CODE, clock))
         return made[-1]
 
     yield build
@@ -328,21 +330,26 @@ def test_a_transform_is_lent_once_it_is_warm_also_while_it_runs(monkeypatch: pyt
 
 
 @pytest.fixture
-def lent(make: Make) -> SparkTransform:
+def clock() -> HandClock:
+    """The clock of `lent`: no time passes but by the test."""
+    return held()
+
+
+@pytest.fixture
+def lent(make: Make, clock: HandClock) -> SparkTransform:
     """A transform that is warm, and whose function may wait."""
-    transform = make(spark_runs.refuses)
+    transform = make(spark_runs.refuses, clock)
     transform.warm(lambda: rows([b"v"]))
     return transform
 
 
 @pytest.fixture
-def endless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only this container ends a lent batch, and does so at once."""
-    monkeypatch.setattr(feed_spark, "_LENT_SECONDS", NEVER_SECONDS)
+def gives_way_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of this container ends a lent one at once."""
     monkeypatch.setattr(feed_spark, "_GIVE_WAY_SECONDS", LOOK_SECONDS)
 
 
-@pytest.mark.usefixtures("endless")
+@pytest.mark.usefixtures("gives_way_at_once")
 def test_a_lent_batch_gives_way_to_an_own_one(lent: SparkTransform, tmp_path: Path) -> None:
     with HeldRun(lent.lend, tmp_path / "waits") as run:
         assert_same(lent.run(rows([b"ours"])), rows([b"ours"]))
@@ -350,16 +357,15 @@ def test_a_lent_batch_gives_way_to_an_own_one(lent: SparkTransform, tmp_path: Pa
 
 
 def test_a_lent_batch_that_takes_too_long_may_be_at_fault(
-    lent: SparkTransform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lent: SparkTransform, clock: HandClock, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(feed_spark, "_LENT_SECONDS", A_MOMENT_SECONDS)
     with HeldRun(lent.lend, tmp_path / "waits") as run:
-        pass
+        clock.advance(3)
     assert isinstance(run.raised, Transient), run.raised
     assert not isinstance(run.raised, NotLent)
 
 
-@pytest.mark.usefixtures("endless")
+@pytest.mark.usefixtures("gives_way_at_once")
 def test_a_closed_transform_lends_nothing(lent: SparkTransform, tmp_path: Path) -> None:
     with HeldRun(lent.lend, tmp_path / "waits") as run:
         lent.close()
