@@ -12,6 +12,7 @@ from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.rules.failover import (
     displace,
     has_stopped,
+    is_lost,
     is_stuck,
     missed,
     poison,
@@ -146,6 +147,23 @@ def test_tasks_are_poison_once_one_of_them_has_failed_too_often_at_one_offset(
         of_view(crashes={SECOND: InputFailures(9, crashed)} if crashed else {}),
     )
     assert bool(poison(cohort, turn)) is is_poison
+
+
+@pytest.mark.parametrize(
+    ("is_so", "changes"),
+    [
+        pytest.param(False, (), id="it lives"),
+        pytest.param(True, (IS_LOST,), id="it is gone"),
+        pytest.param(False, (IS_LOST, of_records(FIRST, SECOND, active=None)), id="there is none"),
+        pytest.param(
+            False, (IS_LOST, of_records(SECOND, failures=InputFailures(7, 3))), id="it would fail again"
+        ),
+    ],
+)
+def test_when_a_lost_active_is_to_be_replaced(
+    whole: ClusterView, is_so: bool, changes: tuple[Change, ...]
+) -> None:
+    assert is_lost(*seen(whole, *changes)) is is_so
 
 
 @pytest.mark.parametrize(

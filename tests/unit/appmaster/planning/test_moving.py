@@ -22,7 +22,7 @@ from appmaster.planning.state.actions import DecisionKind
 from appmaster.planning.state.model import SharedSlotId
 from appmaster.planning.state.reasons import DecisionBasis, HandoverMotive, Reason
 from appmaster.planning.state.view import Cell, CellState, ClusterView, Presence
-from standby.shared.model import NodeOffer
+from standby.shared.model import NodeOffer, TaskId
 from tests.fakes.yarn import deployed
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
@@ -247,6 +247,25 @@ def test_when_a_copy_moves_to_a_container_with_fewer(
     turn.lacking["job"] = lacks
     decision = begin_move(turn, cohorts, cohort)
     assert (decision and decision.container) == ("c9" if moves else None)
+
+
+def test_a_copy_leaves_a_full_container_although_the_empty_one_is_on_its_own_host() -> None:
+    """That is not where it can be filled. The others have two copies each, and the full one has four."""
+    view = deployed(tasks=4, containers=4, is_mixed=True, hosts=("h1", "h2", "h3", "h4")).view
+    full, empty, one, other = view.containers
+    placings = ((other, full), (full, one), (full, one), (full, other))
+    decision = begin_move(
+        *of_last(
+            view,
+            of_container(empty, host=view.containers[full].host),
+            *(
+                of_records(TaskId("job", "main", task), placed=dict(enumerate(each)), active=0)
+                for task, each in enumerate(placings)
+            ),
+        )
+    )
+    assert decision is not None
+    assert (decision.kind, decision.copy, decision.container) == (DecisionKind.MOVE, 1, one)
 
 
 @pytest.mark.parametrize(("motive", "is_so"), [(HandoverMotive.ASKED, True), (HandoverMotive.UPGRADE, False)])

@@ -122,6 +122,7 @@ STANDS: Mapping[str, tuple[bool, dict[str, Any], tuple[Change, ...]]] = {
     "another is drained": (True, {}, (asked(1), drained("h3"))),
     "any host will do, and one is drained": (True, {}, (asked(1, None, kind=ANY), drained("h4"))),
     "nothing is needed": (False, {"slot": ANOTHER}, (asked(1),)),
+    "nothing is needed, and its container starts": (False, {"slot": ANOTHER}, (asked(1, state=GRANTED),)),
     "its processor is gone": (False, {}, (asked(1, slot=ANOTHER),)),
     "its job is over soon": (False, {}, (asked(1), of_job(is_wanted=False))),
     "its job is gone": (False, {}, (asked(1), of_view(jobs={}, records={}, containers={}))),
@@ -416,6 +417,11 @@ def test_another_jobs_need_is_none_of_a_containers(whole: ClusterView) -> None:
         slot: Need(slot, replace(other, model=whole.jobs["job"].model), is_active=False)
     }
     assert why(whole, needed, of_other_job()) == (Outcome.SURPLUS, "every slot is taken")
+
+
+def test_a_container_with_the_code_of_a_job_that_is_gone_serves_no_other(whole: ClusterView) -> None:
+    said = "it has the code of gone, which is gone"
+    assert why(whole, need(whole), STRAY, of_c9(revisions={"gone": 1})) == (Outcome.SURPLUS, said)
 
 
 def test_a_mixed_job_has_no_container_that_may_be_for_another(whole: ClusterView) -> None:
