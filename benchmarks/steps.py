@@ -28,8 +28,8 @@ def count(rows: Any, state: Any, out: Any) -> None:
     for key, value in zip(keys, values, strict=True):
         number = counts.get(key, 0) + 1
         counts[key] = number
-        results.append((key, value[:8] + NUMBER.pack(number)))
-    out.emit_many(results)
+        results.append(value[:8] + NUMBER.pack(number))
+    out.emit_many(keys, results)
     store.put_many((key, NUMBER.pack(number)) for key, number in counts.items())
 
 
@@ -44,8 +44,8 @@ def profile(rows: Any, state: Any, out: Any) -> None:
         if found is None:
             found = known[key] = list(EMPTY)
         update(found, amount_of(value))
-        results.append((key, value[:8] + NUMBER.pack(found[1])))
-    out.emit_many(results)
+        results.append(value[:8] + NUMBER.pack(found[1]))
+    out.emit_many(keys, results)
     store.put_many((key, PROFILE.pack(*found)) for key, found in known.items())
 
 

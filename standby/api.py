@@ -126,10 +126,10 @@ class Output(Protocol):
         ...
 
     def emit_many(
-        self, records: Iterable[tuple[bytes | None, bytes | None]], topic: str | None = None
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None], topic: str | None = None
     ) -> None:
-        """Send records, pairs of key and value, in order: the same as `emit` for each, in less time.
+        """Send records with these keys and values, in order: the same as `emit` for each, in less time.
 
-        Raises as `emit`; then none of them is sent.
+        Raises as `emit`, and `ValueError` for columns of different lengths; then none of them is sent.
         """
         ...

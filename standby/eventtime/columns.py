@@ -51,5 +51,5 @@ def emit_rows(rows: pa.Table, numbers: Iterable[int], out: Output, topic: str) -
     chosen = list(numbers)
     if chosen:
         taken = rows.select(["key", "value"]).take(pa.array(chosen, pa.int64()))
-        out.emit_many(zip(taken["key"].to_pylist(), taken["value"].to_pylist(), strict=True), topic)
+        out.emit_many(taken["key"].to_pylist(), taken["value"].to_pylist(), topic)
     return len(chosen)

@@ -102,16 +102,18 @@ class Outbox:
         records.add(key, value, headers, timestamp_ms)
 
     def emit_many(
-        self, records: Iterable[tuple[bytes | None, bytes | None]], topic: str | None = None
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None], topic: str | None = None
     ) -> None:
-        """Send records, pairs of key and value, to ``topic``, in order; all or, on an error, none of them."""
-        found = self._records(topic)
-        pairs = list(records)
-        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+        """Send records to ``topic``, in order; all or, on an error, none of them."""
+        records = self._records(topic)
+        # Not as pairs, which would be an object for each record again.
+        if len(keys) != len(values):
+            raise ValueError(f"{len(keys)} keys and {len(values)} values are no records")
         if not _CONTENT.issuperset({*map(type, keys), *map(type, values)}):
+            pairs = zip(keys, values, strict=True)
             raise next(_not_bytes(*each) for each in pairs if not _CONTENT.issuperset(map(type, each)))
-        found.keys += keys
-        found.values += values
+        records.keys += keys
+        records.values += values
 
     def _records(self, topic: str | None) -> TopicRecords:
         if topic is None:

@@ -24,21 +24,23 @@ def test_only_bytes_are_sent_out() -> None:
 
 def test_many_are_sent_as_one_by_one_or_none_of_them() -> None:
     out, expected = Outbox(["one", "two"]), Outbox(["one", "two"])
-    pairs = [(b"a", b"1"), (None, b"2"), (b"a", None)]
+    keys, values = [b"a", None, b"a"], [b"1", b"2", None]
     out.emit(b"a", b"0")
-    out.emit_many(pairs)
-    out.emit_many(iter(pairs[:1]), "two")
-    out.emit_many([], "two")
-    for each in ((b"a", b"0"), *pairs):
+    out.emit_many(keys, values)
+    out.emit_many(keys[:1], tuple(values[:1]), "two")
+    out.emit_many([], [], "two")
+    for each in ((b"a", b"0"), *zip(keys, values, strict=True)):
         expected.emit(*each)
     expected.emit(b"a", b"1", "two")
     assert list(out.records) == list(expected.records)
-    for each in REFUSED:
-        types = " and ".join(type(part).__name__ for part in each)
-        with case(each), pytest.raises(TypeError, match=f"bytes or None, not {types}"):
-            out.emit_many([(b"k", b"v"), each])
+    for key, value in REFUSED:
+        types = f"{type(key).__name__} and {type(value).__name__}"
+        with case(key, value), pytest.raises(TypeError, match=f"bytes or None, not {types}"):
+            out.emit_many([b"k", key], [b"v", value])
+    with pytest.raises(ValueError, match="3 keys and 2 values"):
+        out.emit_many(keys, values[:2])
     with pytest.raises(BadConfiguration, match="three"):
-        out.emit_many(pairs, "three")
+        out.emit_many(keys, values, "three")
     assert list(out.records) == list(expected.records)
 
 
