@@ -134,7 +134,7 @@ class Topics:
         return {name: len(each.partitions) for name, each in metadata.topics.items()}
 
     def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> bool:
-        """Create a topic and wait until every broker knows it; return False if it exists already."""
+        """Create a topic; return False if it exists already. Not every broker knows it at once."""
         topic = NewTopic(name, partitions, replication, config=dict(config))
         try:
             answer_of(self._admin.create_topics([topic])[name], ANSWER_SECONDS)

@@ -15,7 +15,7 @@ from appmaster.topics.ports import TopicAdmin
 from standby.config import parse
 from standby.errors import BadConfiguration, Unavailable
 from tests.fakes.topics import MemoryTopics
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, soon
 
 
 @pytest.fixture(params=["memory", "kafka"])
@@ -72,7 +72,7 @@ def test_what_is_not_there_has_no_id_and_is_deleted_without_an_error(kafka_boots
     missing, made = f"missing-{uuid.uuid4().hex}", f"made-{uuid.uuid4().hex}"
     topics = Topics({"bootstrap.servers": kafka_bootstrap})
     topics.create(made, 1, 1, {})
-    assert set(topics.ids([missing, made])) == {made}
+    soon(lambda: set(topics.ids([missing, made])) == {made}, "the broker knows the topic that was made")
     topics.delete([missing, made])
     topics.delete_group(missing)
 
