@@ -72,14 +72,6 @@ _RECORDS: Final = "model.tasks if processor in view.unsettled else model.tasks[:
 
 _LENGTHS: Final = "for length in range({}, shortest + 1):"
 
-_ROOM: Final = "return not most or turn.loads().get(container.id, ({}, 0))[1] + copies <= most"
-
-_LEFT: Final = "for _ in range(most - turn.loads().get(each.id, [{}, 0])[1]):"
-
-_COPIES: Final = "found[each.host] = (copies + turn.loads().get(each.id, [{}, 0])[1], spares)"
-
-_ACTIVES: Final = "has_active = turn.loads().get(each.id, [{}, {}])[0] > 0"
-
 _SHARED_CELLS: Final = "shared = dict.fromkeys(cells, {})"
 
 _KEPT: Final = (
@@ -469,11 +461,6 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             ("if counts[target] == most - 1 or target not in seen",),
         ),
     ],
-    "of a load only the copies are looked at": [
-        (_POOL_FIT, _ROOM.format(0), (_ROOM.format(" 1"), _ROOM.format(" -1"))),
-        (_ROOM_OF, _LEFT.format(0), (_LEFT.format(" 1"), _LEFT.format(" -1"))),
-        (_REQUESTS, _COPIES.format(0), (_COPIES.format(" 1"), _COPIES.format(" -1"))),
-    ],
     "it only saves a search: without needs, or spare containers, none is taken": [
         (
             _SPARES,
@@ -523,13 +510,6 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     "only a command for one processor can name one that there is not": [
         (_COMMANDS, "continue", ("break",)),
     ],
-    "of a load only the actives are looked at, and less than none is none": [
-        (
-            _REQUESTS,
-            _ACTIVES.format(0, 0),
-            tuple(_ACTIVES.format(*each) for each in ((" -1", 0), (0, -1), (0, 1))),
-        ),
-    ],
     "after one failure no other host is tried, because one is odd": [
         (_REQUESTS, "NAMED_FIRST: Final = 2", ("NAMED_FIRST: Final = 1",)),
     ],
@@ -567,13 +547,6 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             ("return not job.model.is_mixed or (is_asked or bool(turn.free(job)))",),
         ),
     ],
-    "nothing has fewer than an empty container, and its copies are looked at next": [
-        (
-            _SHARED,
-            "actives, copies = turn.loads().get(container.id, (0, 0))",
-            ("actives, copies = turn.loads().get(container.id, ( -1, 0))",),
-        ),
-    ],
     "the same for all containers": [
         (
             _SHARED,
@@ -593,14 +566,9 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     ],
     "there is only one": [
         (
-            _RELOCATION,
-            "if len(cohorts) == 1 and can_relocate(turn, cohorts[0]):",
-            ("if len(cohorts) == 1 and can_relocate(turn, cohorts[ -1]):",),
-        ),
-        (
-            _RELOCATION,
-            "found[processor] = _best_step(turn, cohorts[0])",
-            ("found[processor] = _best_step(turn, cohorts[ -1])",),
+            _TURN,
+            "return cohorts[0] if len(cohorts) == 1 else None",
+            ("return cohorts[ -1] if len(cohorts) == 1 else None",),
         ),
         ("appmaster/planning/rules/deploy.py", "cohort = cohorts[0]", ("cohort = cohorts[ -1]",)),
         (
@@ -613,7 +581,7 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
         (_FAILOVER, line.format(before), tuple(line.format(each) for each in after))
         for line, before, after in (
             (
-                "load = turn.loads()[container.id][0] if in_sync and cohort.job.model.is_mixed else {}",
+                "load = turn.loads.of(container.id).actives if in_sync and cohort.job.model.is_mixed else {}",
                 "0",
                 ("-1", "1"),
             ),

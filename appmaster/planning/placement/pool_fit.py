@@ -59,7 +59,7 @@ def why_none_waits(turn: Turn, job: Job, slot: Slot, closed: Mapping[str, str]) 
 def has_room(turn: Turn, container: Container, copies: int) -> bool:
     """Return whether a container takes so many more copies of tasks."""
     most = container.most_tasks
-    return not most or turn.loads().get(container.id, (0, 0))[1] + copies <= most
+    return not most or turn.loads.of(container.id).copies + copies <= most
 
 
 def capacity(containers: Iterable[Container], tasks: int) -> int:

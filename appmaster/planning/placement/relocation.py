@@ -58,9 +58,9 @@ def _relocations(turn: Turn) -> dict[ProcessorId, Relocation]:
     for job, processor in turn.unsettled():
         if processor in found or (len(found) >= MOST_AT_ONCE and job.name in jobs) or turn.is_warming_up(job):
             continue
-        cohorts = turn.cohorts(job, processor) or ()
-        if len(cohorts) == 1 and can_relocate(turn, cohorts[0]):
-            found[processor] = _best_step(turn, cohorts[0])
+        cohort = turn.only_cohort(job, processor)
+        if cohort is not None and can_relocate(turn, cohort):
+            found[processor] = _best_step(turn, cohort)
             jobs.add(job.name)
     return found
 

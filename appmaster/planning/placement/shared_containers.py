@@ -38,11 +38,11 @@ def choose_shared(
     eligible = [each for each in live if fits_host(turn, cohort, copy, each)]
     if activates:
         eligible = [each for each in eligible if not turn.is_superseded(job, each)]
-        roomy = [each for each in eligible if _load(turn, each)[0] < most[0]]
+        roomy = [each for each in eligible if turn.loads.of(each.id).actives < most[0]]
         if cohort.record.active is not None and not roomy:
             roomy = eligible
     else:
-        roomy = [each for each in eligible if _load(turn, each)[1] < most[1]]
+        roomy = [each for each in eligible if turn.loads.of(each.id).copies < most[1]]
         # A job without standbys has no copy to hand over to: a copy that must leave goes wherever it can.
         if not roomy and (not are_missing or len(cohort.copies) == 1):
             roomy = eligible
@@ -56,7 +56,7 @@ def choose_shared(
     cells = [each.cell for each in others]
 
     def rank(each: Container) -> tuple[object, ...]:
-        actives, all_copies = _load(turn, each)
+        actives, all_copies = turn.loads.of(each.id)
         held = state.get(each.host, NOTHING)
         return (
             each.host == leaves,
@@ -99,15 +99,15 @@ def less_loaded(turn: Turn, cohort: Cohort, copy: int, holder: Container) -> Con
     """Return the container with the fewest copies of those on other hosts that may take a copy and hold two fewer."""
     if outdated(turn, cohort.job) or surplus_container(turn, cohort.job) is not None:
         return None  # containers are being replaced anyway: the load is evened out after the upgrade
-    mine = _load(turn, holder)[1]
+    mine = turn.loads.of(holder.id).copies
     found = (
         each
         for each in shared_containers(turn, cohort.job)
         if each.host != holder.host
-        and mine - _load(turn, each)[1] >= 2
+        and mine - turn.loads.of(each.id).copies >= 2
         and fits_host(turn, cohort, copy, each)
     )
-    return min(found, key=lambda each: (_load(turn, each)[1], each.id), default=None)
+    return min(found, key=lambda each: (turn.loads.of(each.id).copies, each.id), default=None)
 
 
 def lacks_room(turn: Turn, job: Job) -> bool:
@@ -121,12 +121,6 @@ def lacks_room(turn: Turn, job: Job) -> bool:
             if owner.name == job.name and not job.model.processors[processor].parked
         )
     return turn.lacking[job.name]
-
-
-def _load(turn: Turn, container: Container) -> tuple[int, int]:
-    """Return how many actives, and how many copies in all, are placed in a container."""
-    actives, copies = turn.loads().get(container.id, (0, 0))
-    return actives, copies
 
 
 def _may_begin(turn: Turn, job: Job) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from appmaster.planning.placement.fault_domains import FaultDomains, Relocation
+from appmaster.planning.placement.loads import Loads
 from appmaster.planning.state.actions import DecisionKind, Facts, PrepareHandover, RecordWrite, WriteRecords
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.mappings import without
@@ -113,6 +114,7 @@ class Turn:
 
     def __init__(self, view: ClusterView) -> None:
         self.view: Final = view
+        self.loads: Final = Loads(view)
         #: Containers that decisions of this turn fill.
         self.taken: set[str] = set()
         self.decided = 0
@@ -151,7 +153,6 @@ class Turn:
         self._idle: list[Container] | None = None
         self._by_slot: dict[Slot, list[Container]] | None = None
         self._requests: dict[Slot, ContainerRequest] | None = None
-        self._loads: dict[str, list[int]] | None = None
         self._highest_active: dict[str, int] = {}
         self._warming: dict[str, bool] = {}
 
@@ -177,6 +178,11 @@ class Turn:
         if processor not in self._cohorts:
             self._cohorts[processor] = self._grouped(job, processor)
         return self._cohorts[processor]
+
+    def only_cohort(self, job: Job, processor: ProcessorId) -> Cohort | None:
+        """Return a processor's tasks; None if they are not placed alike, or one of its records is being written."""
+        cohorts = self.cohorts(job, processor) or ()
+        return cohorts[0] if len(cohorts) == 1 else None
 
     def _grouped(self, job: Job, processor: ProcessorId) -> tuple[Cohort, ...] | None:
         model = job.model.processors[processor]
@@ -416,35 +422,6 @@ class Turn:
     def take(self, container: Container) -> None:
         """Give a container away for this turn."""
         self.taken.add(container.id)
-
-    def loads(self) -> dict[str, list[int]]:
-        """Return container → [actives, copies] placed there, including this turn's decisions (`add_load`).
-
-        An active that is being handed over also counts where it goes.
-        """
-        if self._loads is None:
-            self._loads = {
-                each: [
-                    sum(self.view.records[task].record.active == copy for task, copy in held.items()),
-                    len(held),
-                ]
-                for each, held in self.view.assigned.items()
-            }
-            for decision in self.view.writing.values():
-                container = self.view.bindings.get(decision)
-                if container is not None:
-                    # A placement that is being written counts; otherwise two would go where there is room for one.
-                    self._loads.setdefault(container, [0, 0])[1] += 1
-            for processor, handover in self.view.handovers.items():
-                # Otherwise all hand-overs would go where there are the fewest actives before them.
-                self._loads.setdefault(handover.to, [0, 0])[0] += len(self.view.job_tasks(processor))
-        return self._loads
-
-    def add_load(self, container: str, actives: int, copies: int) -> None:
-        """Add what this turn places in a container to its load."""
-        load = self.loads().setdefault(container, [0, 0])
-        load[0] += actives
-        load[1] += copies
 
     # ---- decisions ----
 

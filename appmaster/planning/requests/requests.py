@@ -190,7 +190,7 @@ def host_loads(turn: Turn, but: str = "") -> dict[str, tuple[int, int]]:
     for each in turn.view.containers.values():
         if each.host and each.presence is not Presence.LEAVING and each.id != but:
             every, actives = found.get(each.host, (0, 0))
-            has_active = turn.loads().get(each.id, [0, 0])[0] > 0
+            has_active = turn.loads.of(each.id).actives > 0
             found[each.host] = (every + 1, actives + has_active)
     for request in turn.view.requests.values():
         if request.host is not None:
@@ -208,7 +208,7 @@ def spare_loads(turn: Turn, job: Job) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for each in turn.of_job(job):
         copies, spares = found.get(each.host, (0, 0))
-        found[each.host] = (copies + turn.loads().get(each.id, [0, 0])[1], spares)
+        found[each.host] = (copies + turn.loads.of(each.id).copies, spares)
     here = [each.host for each in turn.spares(job) if each.presence in HOLDING]
     asked = [each.host for each in turn.view.requests_of(job.name, are_spare=True)]
     for host in (*here, *asked):

@@ -75,7 +75,7 @@ def _has_reserved(turn: Turn, job: Job) -> bool:
 
 def _lacking(turn: Turn, job: Job, processor: ProcessorId) -> Iterator[tuple[Cohort, int]]:
     """Yield the copies of a processor that have no place, and nothing that waits for them."""
-    cohort = _only(turn, job, processor)
+    cohort = turn.only_cohort(job, processor)
     if cohort is None or cohort.record.displaced is not None or processor in turn.view.lost_actives:
         return
     for copy in cohort.copies:
@@ -84,12 +84,6 @@ def _lacking(turn: Turn, job: Job, processor: ProcessorId) -> Iterator[tuple[Coh
             continue
         if job.model.is_mixed or (turn.request_at(slot) is None and free_for(turn, (cohort,), slot) is None):
             yield cohort, copy
-
-
-def _only(turn: Turn, job: Job, processor: ProcessorId) -> Cohort | None:
-    """Return the tasks of a processor; None if they are not placed alike, or that is not known."""
-    cohorts = turn.cohorts(job, processor) or ()
-    return next(iter(cohorts)) if len(cohorts) == 1 else None
 
 
 def _relocations(
@@ -138,7 +132,7 @@ def _room(turn: Turn, job: Job, live: Sequence[Container]) -> Iterator[PoolProce
     """Yield a process for each copy that the containers of a mixed job take beside those that they have."""
     for each in live:
         most = each.most_tasks or len(job.model.processors)
-        for _ in range(most - turn.loads().get(each.id, [0, 0])[1]):
+        for _ in range(most - turn.loads.of(each.id).copies):
             yield _process(job, each)
 
 
@@ -151,7 +145,7 @@ def _process(job: Job, container: Container) -> PoolProcess:
 def _standbys(turn: Turn, job: Job, live: Sequence[Container]) -> Iterator[_Standby]:
     """Yield the standbys of a job that may move, or are about to."""
     for processor, model in job.model.processors.items():
-        cohort = _only(turn, job, processor)
+        cohort = turn.only_cohort(job, processor)
         if cohort is None or model.parked or processor in turn.view.handovers:
             continue
         record = cohort.record

@@ -100,7 +100,7 @@ def promote(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         return activated(record, copy)
 
     why = "in sync" if in_sync else "not in sync, but the least behind of those that live"
-    turn.add_load(holder.id, len(cohort.recorded), 0)
+    turn.loads.add(holder.id, actives=len(cohort.recorded))
     return turn.decide(
         cohort,
         DecisionKind.FAILOVER,
@@ -140,7 +140,7 @@ def fitness(
     sync are ranked by: another cell, the lag, the start, the number. A copy without a report comes last.
     """
     in_sync = is_in_sync(cohort, copy) and cohort.record.placed.get(copy) == container.id
-    load = turn.loads()[container.id][0] if in_sync and cohort.job.model.is_mixed else 0
+    load = turn.loads.of(container.id).actives if in_sync and cohort.job.model.is_mixed else 0
     lag = start = 0
     for each in cohort.recorded:
         status = container.statuses.get(ReplicaId(each.record.task, copy))
@@ -215,7 +215,7 @@ def promote_another(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     if cohort.record.displaced is not None or not candidates:
         return None
     copy, holder = min(candidates, key=lambda each: fitness(turn, cohort, *each))
-    turn.add_load(holder.id, len(cohort.recorded), 0)
+    turn.loads.add(holder.id, actives=len(cohort.recorded))
     return turn.decide(
         cohort,
         DecisionKind.FAILOVER,

@@ -104,7 +104,7 @@ def begin_move(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Write
         reason = move_reason(turn, cohorts, cohort, copy, holder)
         relocation = relocation_of(turn, cohort, copy)
         basis = relocation.basis if relocation is not None else DecisionBasis.OTHER
-        turn.add_load(target.id, 0, len(cohort.recorded))
+        turn.loads.add(target.id, copies=len(cohort.recorded))
         return turn.decide(
             cohort,
             DecisionKind.MOVE,

@@ -146,7 +146,8 @@ def binding(
         reason = Reason(DecisionBasis.FIRST_COPY, "it becomes the active")
     else:
         reason = Reason(DecisionBasis.EMPTY_SLOT)
-    turn.add_load(container.id, len(cohort.recorded) if activates else 0, len(cohort.recorded))
+    tasks = len(cohort.recorded)
+    turn.loads.add(container.id, actives=tasks if activates else 0, copies=tasks)
     return turn.decide(
         cohort,
         DecisionKind.BIND,

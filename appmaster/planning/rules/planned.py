@@ -131,7 +131,7 @@ def prepared(
 ) -> PrepareHandover:
     """Return the beginning of a hand-over, which counts for those that this turn begins after it."""
     turn.preparing[processor.job] += 1
-    turn.add_load(container.id, len(turn.view.job_tasks(processor)), 0)
+    turn.loads.add(container.id, actives=len(turn.view.job_tasks(processor)))
     return PrepareHandover(processor, copy, container.id, reason)
 
 

@@ -102,10 +102,8 @@ def _ready(turn: Turn, job: Job, step: Step) -> Container | None:
     """Return the container of the copy that is to take over, if the copy is in sync and warm; else None."""
     if step.processor in turn.touched:
         return None
-    cohorts = turn.cohorts(job, step.processor)
-    if cohorts is None or len(cohorts) != 1:
-        return None
-    found = best_standby(turn, cohorts[0], copy=step.copy)
+    cohort = turn.only_cohort(job, step.processor)
+    found = best_standby(turn, cohort, copy=step.copy) if cohort is not None else None
     return found[1] if found is not None and not is_cold(job, found[1]) else None
 
 

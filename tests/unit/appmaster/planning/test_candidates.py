@@ -94,7 +94,7 @@ def chosen(view: ClusterView, *candidates: Candidate) -> int:
     )
     turn = Turn(view)
     for name, actives in loads.items():
-        turn.add_load(name, actives, 0)
+        turn.loads.add(name, actives=actives)
     (cohort,) = turn.cohorts(view.jobs["job"], ProcessorId("job", "main", 0)) or ()
     promoted = promote(turn, cohort)
     assert promoted is not None

@@ -218,7 +218,7 @@ def test_a_promoted_copy_counts_as_active_and_as_no_other_copy(
     """Or the failovers of one turn would all choose the container that had the fewest actives before them."""
     turn, cohort = seen(whole, policy(progress_timeout_ms=WAITED_MS - 1))
     promoted = recorded(decide(turn, cohort))
-    assert turn.loads()[promoted.placed[1]] == [2, 2]
+    assert turn.loads.of(promoted.placed[1]) == (2, 2)
 
 
 def stands(for_ms: int, *, epoch: int = 1, can_take_over: bool = False) -> Change:

@@ -255,7 +255,7 @@ SIZE: Final = NodeOffer("gpu", tasks=2)
 
 
 @pytest.fixture(scope="module")
-def mixed() -> ClusterView:
+def without_a_standby() -> ClusterView:
     """Containers on h1, h2 and h3 with an active each, the standbys of processors 0 and 1 on h2 and h1.
 
     There is room for one copy more on h3, beside the active of processor 2, which has no standby.
@@ -338,6 +338,6 @@ OF_MIXED: Mapping[str, tuple[Moves, tuple[Change, ...]]] = {
 
 @pytest.mark.parametrize(("found", "changes"), OF_MIXED.values(), ids=OF_MIXED)
 def test_which_standby_of_a_mixed_job_moves(
-    mixed: ClusterView, found: Moves, changes: tuple[Change, ...]
+    without_a_standby: ClusterView, found: Moves, changes: tuple[Change, ...]
 ) -> None:
-    assert moves(mixed, *changes) == found
+    assert moves(without_a_standby, *changes) == found

@@ -117,7 +117,7 @@ def test_a_copy_that_may_be_open_on_the_other_host_holds_up_no_other(whole: Clus
     decision = begin_move(turn, cohorts, cohort)
     assert decision is not None
     assert (decision.kind, decision.copy, decision.container) == (DecisionKind.MOVE, 2, "c9")
-    assert turn.loads()["c9"] == [0, 2]
+    assert turn.loads.of("c9") == (0, 2)
 
 
 # ---- tasks that are placed apart ----

@@ -190,7 +190,7 @@ def test_what_a_placement_tells_and_what_it_adds_to_the_load(
     facts = decision.facts
     assert (decision.reason.kind, facts.without and facts.without.kind, facts.in_place) == told
     assert facts.policy is (FailoverPolicy.RESTART if RESTART in changes else FailoverPolicy.PROMOTE)
-    assert turn.loads()["c9"] == [2 if decide is start else 0, 2]
+    assert turn.loads.of("c9") == (2 if decide is start else 0, 2)
 
 
 HOME: Mapping[str, tuple[bool, tuple[Change, ...]]] = {

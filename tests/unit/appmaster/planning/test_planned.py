@@ -226,7 +226,7 @@ def test_four_hand_overs_are_prepared_at_once_and_one_of_each_job_beyond_that(
 def test_a_hand_over_counts_as_prepared_and_as_active_where_it_goes(whole: ClusterView) -> None:
     turn, cohorts = parts(whole, drained("h1"))
     assert prepare(turn, cohorts)
-    assert (turn.preparing["job"], turn.loads()[HELD[1]]) == (1, [2, 2])
+    assert (turn.preparing["job"], turn.loads.of(HELD[1])) == (1, (2, 2))
 
 
 # ---- which standby ----

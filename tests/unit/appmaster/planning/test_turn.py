@@ -84,13 +84,15 @@ PARTED: Mapping[str, tuple[bool, dict[str, Any]]] = {
 def test_by_what_tasks_of_a_processor_are_parted(
     whole: ClusterView, is_so: bool, changes: dict[str, Any]
 ) -> None:
-    _, cohorts = parts(whole, of_records(SECOND, **changes))
-    assert (len(cohorts) == 2) is is_so
+    turn, cohorts = parts(whole, of_records(SECOND, **changes))
+    assert len(cohorts) == (2 if is_so else 1)
+    assert turn.only_cohort(turn.view.jobs["job"], PROCESSOR) is (None if is_so else cohorts[0])
 
 
 def test_there_are_no_parts_while_a_record_is_written(whole: ClusterView) -> None:
     turn = turned(whole, of_view(writing={SECOND: "1-9"}))
     assert turn.cohorts(turn.view.jobs["job"], PROCESSOR) is None
+    assert turn.only_cohort(turn.view.jobs["job"], PROCESSOR) is None
 
 
 def test_a_task_without_a_record_is_nowhere(whole: ClusterView) -> None:
@@ -470,15 +472,18 @@ def test_which_hosts_are_reserved_for_a_slot(
     assert turn.reserved_hosts(turn.view.jobs["job"], SLOT) == hosts
 
 
-LOADS: Mapping[str, tuple[Mapping[str, list[int]], tuple[Change, ...]]] = {
+#: What is placed in each container before anything is decided.
+PLACED: Mapping[str, tuple[int, int]] = {"c4": (2, 2), "c5": (0, 2), "c6": (0, 2), "c9": (0, 0)}
+
+LOADS: Mapping[str, tuple[Mapping[str, tuple[int, int]], tuple[Change, ...]]] = {
     "what is placed": ({}, ()),
     "what is being placed": (
-        {"c9": [0, 2]},
+        {"c9": (0, 2)},
         (of_view(writing={FIRST: "1-9", SECOND: "1-9"}, bindings={"1-9": "c9"}),),
     ),
     "no decision that places nothing": ({}, (of_view(writing={FIRST: "1-9"}),)),
     "actives where they are about to be": (
-        {"c9": [2, 0]},
+        {"c9": (2, 0)},
         (of_view(handovers={PROCESSOR: Handover(1, "c9", 0, Reason(HandoverMotive.ASKED))}),),
     ),
 }
@@ -486,16 +491,18 @@ LOADS: Mapping[str, tuple[Mapping[str, list[int]], tuple[Change, ...]]] = {
 
 @pytest.mark.parametrize(("more", "changes"), LOADS.values(), ids=LOADS)
 def test_how_many_actives_and_copies_containers_have(
-    whole: ClusterView, more: Mapping[str, list[int]], changes: tuple[Change, ...]
+    whole: ClusterView, more: Mapping[str, tuple[int, int]], changes: tuple[Change, ...]
 ) -> None:
-    assert turned(whole, *changes).loads() == {"c4": [2, 2], "c5": [0, 2], "c6": [0, 2], **more}
+    turn = turned(whole, *changes)
+    assert {each: turn.loads.of(each) for each in PLACED} == {**PLACED, **more}
 
 
 def test_what_a_turn_places_adds_to_the_load(whole: ClusterView) -> None:
     turn = turned(whole)
-    turn.add_load("c9", 1, 2)
-    turn.add_load("c5", 1, 2)
-    assert turn.loads() == {"c4": [2, 2], "c5": [1, 4], "c6": [0, 2], "c9": [1, 2]}
+    turn.loads.add("c9", actives=1)
+    turn.loads.add("c9", copies=2)
+    turn.loads.add("c5", actives=1, copies=2)
+    assert {each: turn.loads.of(each) for each in PLACED} == {**PLACED, "c5": (1, 4), "c9": (1, 2)}
 
 
 # ---- decisions ----
