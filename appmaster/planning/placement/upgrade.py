@@ -114,6 +114,14 @@ def _surplus(turn: Turn, job: Job) -> Container | None:
     return chosen if capacity(others, tasks) >= needed else None
 
 
+def why_surplus(turn: Turn, job: Job, container: Container) -> str:
+    """Return why a container of a mixed job is the surplus one (`surplus_container`)."""
+    serving = _serving(turn, job)
+    if any(each.host == container.host and each.id != container.id for each in serving):
+        return f"{container.host} holds another container of the job"
+    return f"the job has {len(serving)} containers and asks for {job.model.containers}"
+
+
 def why_kept(turn: Turn, job: Job) -> str:
     """Return why a mixed job keeps more containers than it asks for; empty if it does not, or only for a while."""
     if not (turn.view.processes and job.model.is_mixed):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from appmaster.planning.placement.eligibility import free_for, is_apart, is_clear
 from appmaster.planning.placement.shared_containers import choose_shared
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
-from appmaster.planning.placement.upgrade import is_restarting, may_take
+from appmaster.planning.placement.upgrade import is_restarting, may_take, why_surplus
 from appmaster.planning.rules.failover import is_lost, poison
 from appmaster.planning.state.actions import DecisionKind, Facts, FailoverPolicy, WriteRecords
 from appmaster.planning.state.reasons import DecisionBasis, NoStandbyReason, Reason
@@ -64,7 +64,7 @@ def _dropped(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         if is_restarting(turn, cohort, holder):
             reason = f"its container is replaced by one with revision {cohort.job.revision}"
             if is_current(cohort.job, holder):
-                reason = f"its container is surplus: {holder.host} holds another one of the job"
+                reason = f"its container is surplus: {why_surplus(turn, cohort.job, holder)}"
             return dropping(turn, cohort, copy, reason)
         is_stuck = holder.host in turn.view.drained and copy not in cohort.record.moving
         if is_stuck and not can_move(turn, cohort, copy, holder.host):

@@ -14,7 +14,7 @@ from typing import Final
 from appmaster.planning.placement.eligibility import free_for
 from appmaster.planning.placement.relocation import next_relocation
 from appmaster.planning.placement.turn import Cohort, Turn, is_cold, is_current
-from appmaster.planning.placement.upgrade import next_container
+from appmaster.planning.placement.upgrade import next_container, why_surplus
 from appmaster.planning.rules.failover import fitness, is_in_sync
 from appmaster.planning.rules.moving import hand_over, is_warming
 from appmaster.planning.state.actions import ForgetHandover, PrepareHandover, WriteRecords
@@ -149,7 +149,7 @@ def _reason(turn: Turn, cohort: Cohort, holder: Container) -> Reason[HandoverMot
     if holder.id != next_container(turn, cohort.job):
         return None
     if is_current(cohort.job, holder):
-        return Reason(HandoverMotive.CROWDED, f"{holder.host} holds another container of the job")
+        return Reason(HandoverMotive.SURPLUS, why_surplus(turn, cohort.job, holder))
     return Reason(HandoverMotive.UPGRADE, f"revision {cohort.job.revision} is to run")
 
 

@@ -165,6 +165,30 @@ def test_when_a_copy_moves_home(whole: ClusterView, is_so: bool, change: Change,
     assert (decision and decision.container) == ("c5" if is_so else None)
 
 
+OF_SECOND: Mapping[str, tuple[tuple[DecisionKind, int] | None, Mapping[int, str], tuple[Change, ...]]] = {
+    "a standby gives up its place": ((DecisionKind.DROP, 2), {0: "c4", 1: "c9", 2: "c7"}, ()),
+    "the active moves first": ((DecisionKind.MOVE, 0), {0: "c7", 1: "c9", 2: "c6"}, ()),
+    "so it does, once it can": (
+        None,
+        {0: "c7", 1: "c9", 2: "c6"},
+        (of_container("c4", presence=Presence.BROKEN),),
+    ),
+}
+
+
+@pytest.mark.parametrize(("expected", "places", "changes"), OF_SECOND.values(), ids=OF_SECOND)
+def test_what_becomes_of_another_copy_on_the_host_of_the_home(
+    whole: ClusterView,
+    expected: tuple[DecisionKind, int] | None,
+    places: Mapping[int, str],
+    changes: tuple[Change, ...],
+) -> None:
+    """Copy 1 of the second task is on h4, and the home of its slot on h2."""
+    there = (free("c9", "h4", ONE), free("c7", "h2"), of_records(SECOND, placed=places))
+    decision = begin_move(*of_last(whole, *there, *changes))
+    assert (decision and (decision.kind, decision.copy)) == expected
+
+
 @pytest.mark.parametrize(("change", "are_all"), [(crowded, True), (parted, False)])
 def test_only_a_copy_without_a_home_avoids_the_copies_of_all_tasks(
     whole: ClusterView, change: Change, are_all: bool

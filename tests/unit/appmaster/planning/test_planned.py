@@ -187,7 +187,7 @@ def test_what_a_hand_over_is_begun_for(
 
 
 @pytest.mark.parametrize(
-    ("changes", "motive"), [(older(0), HandoverMotive.UPGRADE), ((), HandoverMotive.CROWDED)]
+    ("changes", "motive"), [(older(0), HandoverMotive.UPGRADE), ((), HandoverMotive.SURPLUS)]
 )
 def test_a_container_that_is_replaced_next_is_outdated_or_surplus(
     whole: ClusterView, changes: tuple[Change, ...], motive: HandoverMotive

@@ -20,6 +20,7 @@ from appmaster.planning.placement.upgrade import (
     spare_hosts,
     surplus_container,
     why_kept,
+    why_surplus,
 )
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.reasons import HandoverMotive
@@ -227,6 +228,22 @@ def test_which_container_a_mixed_job_is_to_give_up(
     mixed: ClusterView, found: list[str], changes: tuple[Change, ...]
 ) -> None:
     assert ids(surplus_container(*of_turn(mixed, *changes))) == found
+
+
+@pytest.mark.parametrize(
+    ("why", "changes"),
+    [
+        ("the job has 3 containers and asks for 2", (FEWER,)),
+        ("h3 holds another container of the job", SURPLUS["then one that shares its host"][1]),
+    ],
+)
+def test_why_a_container_of_a_mixed_job_is_surplus(
+    mixed: ClusterView, why: str, changes: tuple[Change, ...]
+) -> None:
+    turn, job = of_turn(mixed, *changes)
+    chosen = surplus_container(turn, job)
+    assert chosen is not None
+    assert why_surplus(turn, job, chosen) == why
 
 
 #: c5 lacks copy 1 of the first task, and c4 has given up that of the third one.
