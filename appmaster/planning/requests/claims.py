@@ -4,8 +4,9 @@ What waits in a pool is known, so nothing else is requested: a request for any p
 host of another copy, or on a drained host, which is given back and so used up in vain.
 
 Each need gets a process on the host that the placement rules rank best. If none is left for one, earlier needs are
-given other hosts, along the shortest augmenting path between needs and processes. So a need goes without only if no
-choice of hosts would serve more needs (Berge 1957).
+given other hosts, along the shortest augmenting path between needs and processes. Without such a path no choice of
+hosts would serve more needs (Berge 1957). One exception: of a processor's needs only one moves, because the placement
+rules judge each by where the others are. If the processes differ in size, a choice in which two move may be missed.
 """
 
 from __future__ import annotations
