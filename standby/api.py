@@ -104,7 +104,10 @@ State = Mapping[str, Store]
 
 
 class Output(Protocol):
-    """Collects the output records of a batch."""
+    """Collects the output records of a batch.
+
+    It is usable only during the call to which it was passed; afterwards it raises `RuntimeError`.
+    """
 
     def emit(
         self,
@@ -130,6 +133,7 @@ class Output(Protocol):
     ) -> None:
         """Send records with these keys and values, in order: the same as `emit` for each, in less time.
 
-        Raises as `emit`, and `ValueError` for columns of different lengths; then none of them is sent.
+        The columns are lists, or arrays of objects as pandas has them. Raises as `emit`, and `ValueError` for columns
+        of different lengths; then none of them is sent.
         """
         ...

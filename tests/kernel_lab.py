@@ -38,7 +38,7 @@ from standby.kernel.replicas import LocalReplicas
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import Peers
 from standby.ports import MakeFeed, RecordReader
-from standby.replica.failing import Headers
+from standby.replica.outbox import Headers
 from standby.replica.store.keys import is_own, prefix, split
 from standby.replica.store.origin import DATABASE
 from standby.shared.model import InputFailures, Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted

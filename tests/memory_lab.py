@@ -16,7 +16,7 @@ from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
 from standby.kernel.restore.counters import RestoreCounters
 from standby.kernel.restore.fetch import Peers
-from standby.replica.failing import Headers
+from standby.replica.outbox import Headers
 from standby.replica.store.keys import is_own, split
 from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, Wanted
 from standby.shared.wire import JobDefinition

@@ -15,7 +15,7 @@ from typing import Final
 
 from standby.api import ValueRefused
 from standby.config import JobConfig
-from standby.replica.outbox import Emitted
+from standby.replica.outbox import Emitted, Headers
 from standby.shared import errortext
 from standby.shared.model import InputFailures, TaskId
 
@@ -355,9 +355,6 @@ def doubled_seconds(tries: int, first_seconds: float, longest_seconds: float) ->
 
 #: How much of the key and the value a truncated dead letter contains.
 SHORT_BYTES: Final = 1_024
-
-#: A record's headers, in order; a name may occur twice, and a value may be missing.
-Headers = Sequence[tuple[str, "bytes | None"]]
 
 
 @dataclass(frozen=True, slots=True)

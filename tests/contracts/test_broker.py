@@ -16,8 +16,8 @@ from standby.config import parse
 from standby.errors import Transient
 from standby.kernel.ports import Broker, Changelog, ChangelogRecord, OffsetsUnstable, Writer, WriterLost
 from standby.replica.claim import Committed
-from standby.replica.failing import Headers, InputRecord
-from standby.replica.outbox import Emitted, Outputs
+from standby.replica.failing import InputRecord
+from standby.replica.outbox import Emitted, Headers, Outputs
 from standby.replica.store.keys import COMMIT, is_own, prefix
 from standby.shared.model import Offsets
 from standby.shared.wire import JobDefinition
@@ -168,7 +168,7 @@ def test_a_commit_brings_changes_offset_and_metadata_at_once(job: Job) -> None:
     assert job.broker.committed([0])[0] == (None,)
     writer.begin(b"record")
     writer.prepare(
-        Outputs.of([Emitted(job.output, b"k", b"v", {"h": b"x"})]),
+        Outputs.of([Emitted(job.output, b"k", b"v", (("h", b"x"),))]),
         {KEY: b"1", KEY + b"2": None},
         Offsets.of(7),
         "meta",
@@ -274,7 +274,7 @@ def test_where_a_commit_has_written_is_returned_and_there_it_is_seen(job: Job) -
     writer = job.writer()
     writer.begin(b"first")
     writer.prepare(
-        Outputs.of([Emitted(job.output, b"k", b"1"), Emitted(job.output, b"k", b"2", {"h": b"v"})]),
+        Outputs.of([Emitted(job.output, b"k", b"1"), Emitted(job.output, b"k", b"2", (("h", b"v"),))]),
         {KEY: b"1"},
         Offsets.of(1),
         "m",
@@ -308,7 +308,7 @@ def test_the_last_record_in_each_partition_is_returned_whatever_selects_the_part
         writer = job.writer()
         writer.begin(b"record")
         outputs = [
-            Emitted(job.output, key, b"v", {"h": b"v"} if at % 3 == 0 else None)
+            Emitted(job.output, key, b"v", (("h", b"v"),) if at % 3 == 0 else ())
             for at, key in enumerate(keys[first:])
         ]
         writer.prepare(Outputs.of(outputs), {}, Offsets.of(first + 1), "m")

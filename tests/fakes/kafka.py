@@ -24,8 +24,8 @@ from standby.kernel.ports import (
     WriterLost,
 )
 from standby.replica.claim import Committed
-from standby.replica.failing import Headers, InputRecord
-from standby.replica.outbox import Outputs
+from standby.replica.failing import InputRecord
+from standby.replica.outbox import Headers, Outputs
 from standby.replica.store.keys import COMMIT
 from standby.replica.store.overlay import Changes
 from standby.shared.model import Offsets, TaskId
@@ -572,9 +572,8 @@ class MemoryWriter:
             self._check()
             transaction = self._kafka.open[self._name]
             for each in outputs:
-                headers = each.headers.items() if isinstance(each.headers, Mapping) else each.headers or ()
                 where = (each.topic, self._partition_of(each.key))
-                self._write(where, each.key, each.value, transaction, tuple(headers))
+                self._write(where, each.key, each.value, transaction, each.headers)
             for key, value in changes.items():
                 self._write(self._changelog, key, value, transaction)
                 self._end = len(self._kafka.logs[self._changelog])

@@ -302,6 +302,7 @@ class BatchRunner:
             raise _failed_step(batch, error) from error
         finally:
             state.end()
+            outbox.end()
         return _Computed(batch, active, outbox.records, state.changes, None if rest is None else _Part(rest))
 
     def _found_step(self, task: TaskId) -> StepFunction:

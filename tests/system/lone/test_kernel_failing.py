@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from standby.adapters.kafka.broker import connect
 from standby.config import parse
 from standby.kernel import probes
-from standby.replica.failing import Headers
+from standby.replica.outbox import Headers
 from standby.shared.model import InputFailures, Phase, Role
 from tests.kernel_lab import CLUSTER, Lab
 from tests.patience import LOOK_SECONDS
