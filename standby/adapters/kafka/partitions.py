@@ -3,11 +3,15 @@
 A commit has to know the last record in each partition that it writes to (rule `marker-seen`). If librdkafka selects the
 partitions, only a report about each record says that, which takes a sixth of the time of a batch
 (docs/decisions/0036). If they are selected here, a report about the last record of each partition is enough.
+
+`Producer.produce_batch` has one partition for all its records: what a record says of its own is ignored
+(confluent-kafka 2.16, https://github.com/confluentinc/confluent-kafka-python/pull/2069). So records are handed over in
+parts, one for each partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -46,19 +50,23 @@ class OutputPartitions:
         #: Topic → its number of partitions as last known, and when to ask again.
         self._counts: dict[str, tuple[int | None, float]] = {}
 
-    def of(self, topic: str, keys: Sequence[bytes | None]) -> list[int]:
-        """Return the partition of each record, given their keys; `BY_LIBRARY` where librdkafka is to select it."""
-        left = [BY_LIBRARY] * len(keys)
+    def parts(self, topic: str, keys: Sequence[bytes | None]) -> Iterator[tuple[int, Sequence[int]]]:
+        """Yield each partition with the indices of its records, in order; `BY_LIBRARY` if librdkafka is to select it.
+
+        Records with the same key are in the same part.
+        """
         count = self._count(topic) if self._is_ours else None
-        if count is None:
-            return left
+        if count is None or count == 1:
+            yield BY_LIBRARY if count is None else 0, range(len(keys))
+            return
         own = [at for at, key in enumerate(keys) if key is not None and len(key) <= _MOST_KEY_BYTES]
         if len(own) == len(keys):
-            return _partitions(keys, count)
+            yield from _parts(_partitions(keys, count))
+            return
         if own:
-            for at, partition in zip(own, _partitions([keys[at] for at in own], count), strict=True):
-                left[at] = partition
-        return left
+            for partition, part in _parts(_partitions([keys[at] for at in own], count)):
+                yield partition, [own[at] for at in part]
+        yield BY_LIBRARY, [at for at, key in enumerate(keys) if key is None or len(key) > _MOST_KEY_BYTES]
 
     def _count(self, topic: str) -> int | None:
         known, ask_at = self._counts.get(topic, (None, 0.0))
@@ -68,10 +76,17 @@ class OutputPartitions:
         return known
 
 
-def _partitions(keys: Sequence[Any], count: int) -> list[int]:
-    """Return ``keys``' partitions among ``count``."""
-    found: list[int] = ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(count)).tolist()
-    return found
+def _partitions(keys: Sequence[Any], count: int) -> Any:
+    """Return ``keys``' partitions among ``count``, as an array."""
+    return (murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(count)
+
+
+def _parts(partitions: Any) -> Iterator[tuple[int, list[int]]]:
+    """Yield each of ``partitions``, at least one, with the indices where it is."""
+    order = np.argsort(partitions, kind="stable")
+    found, begins = np.unique(partitions[order], return_index=True)
+    for partition, part in zip(found.tolist(), np.split(order, begins[1:]), strict=True):
+        yield partition, part.tolist()
 
 
 def murmur2(keys: Sequence[bytes]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from standby.adapters.kafka.partitions import BY_LIBRARY, DEFAULT, SETTING, Outp
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration
 from standby.kernel.ports import Place, RecordRefused, RecordTooLarge, WriterLost
-from standby.replica.outbox import Outputs, TopicRecords
+from standby.replica.outbox import Headers, Outputs, TopicRecords
 from standby.replica.store.keys import COMMIT
 from standby.replica.store.overlay import Changes
 from standby.shared.model import Offsets
@@ -337,31 +337,27 @@ class KafkaWriter:
         return self._producer
 
     def _emit(self, outputs: Outputs) -> None:
-        """Produce the outputs; the order within a topic is kept."""
+        """Produce the outputs; the order of records with the same key is kept."""
         for topic, records in outputs.by_topic.items():
             if records.keys:
                 self._emit_to(topic, records)
 
     def _emit_to(self, topic: str, outputs: TopicRecords) -> None:
-        partitions = self._partitions.of(topic, outputs.keys)
-        records: list[_Record] = [
-            {"key": key, "value": value, "partition": partition}
-            for key, value, partition in zip(outputs.keys, outputs.values, partitions, strict=True)
-        ]
-        # Offsets increase within a partition, so the last record's is enough.
-        reported = dict(zip(partitions, range(len(partitions)), strict=True))
-        left = (
-            [at for at, each in enumerate(partitions) if each == BY_LIBRARY] if BY_LIBRARY in reported else ()
-        )
-        for at in (*reported.values(), *left):
-            records[at]["callback"] = self._arrived
-        begin = 0
-        for at, (headers, timestamp_ms) in outputs.special.items():
+        for partition, numbers in self._partitions.parts(topic, outputs.keys):
+            records: list[_Record] = [
+                {"key": outputs.keys[number], "value": outputs.values[number]} for number in numbers
+            ]
+            # Offsets increase within a partition, so the last record's is enough.
+            for record in records if partition == BY_LIBRARY else records[-1:]:
+                record["callback"] = self._arrived
+            begin = 0
             # A batch supports neither (confluent-kafka 2.16 documents the timestamp, but refuses it).
-            self._produce(topic, records[begin:at])
-            self._produce_one(topic, records[at], headers or (), timestamp_ms)
-            begin = at + 1
-        self._produce(topic, records[begin:])
+            for at, number in enumerate(numbers) if outputs.special else ():
+                if number in outputs.special:
+                    self._produce(topic, records[begin:at], partition)
+                    self._produce_one(topic, records[at], partition, *outputs.special[number])
+                    begin = at + 1
+            self._produce(topic, records[begin:], partition)
 
     def _count_of(self, topic: str) -> int | None:
         """Return an output's number of partitions; None without an answer in time."""
@@ -371,7 +367,7 @@ class KafkaWriter:
             return None
         return len(described.partitions) if described.error is None else None
 
-    def _produce(self, topic: str, records: list[_Record], partition: int = BY_LIBRARY) -> None:
+    def _produce(self, topic: str, records: list[_Record], partition: int) -> None:
         """Produce records in one call: separate calls took a third of a batch's time (docs/benchmarks.md)."""
         while records and self._open().produce_batch(topic, records, partition) < len(records):
             # Refused records contain their error. A full queue takes no record after the first refused one, so the
@@ -387,16 +383,17 @@ class KafkaWriter:
         self,
         topic: str,
         record: _Record,
-        headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]],
+        partition: int,
+        headers: Headers,
         timestamp_ms: int | None,
     ) -> None:
-        pairs: list[tuple[str, str | bytes | None]] = [
-            *(headers.items() if isinstance(headers, Mapping) else headers)
-        ]
+        pairs: list[tuple[str, str | bytes | None]] = [*headers]
         while True:
             try:
                 # 0: the time at which it is sent.
-                self._open().produce(topic, **record, headers=pairs, timestamp=timestamp_ms or 0)
+                self._open().produce(
+                    topic, **record, partition=partition, headers=pairs, timestamp=timestamp_ms or 0
+                )
                 return
             except BufferError:
                 self._await_room()
@@ -458,8 +455,8 @@ def _largest(outputs: Outputs, changes: Changes, changelog: str) -> Mapping[str,
     """Return the bytes of the largest record for each topic: key, value and headers."""
     found: dict[str, int] = {}
     for topic, key, value, headers, _ in outputs:
-        pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
-        size = len(key or b"") + len(value or b"") + sum(len(name) + len(each or b"") for name, each in pairs)
+        in_headers = sum(len(name.encode()) + len(content or b"") for name, content in headers)
+        size = len(key or b"") + len(value or b"") + in_headers
         found[topic] = max(size, found.get(topic, 0))
     if changes:
         found[changelog] = max(len(key) + len(value or b"") for key, value in changes.items())

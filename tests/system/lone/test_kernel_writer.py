@@ -21,8 +21,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
+from appmaster.topics.partitioners import PARTITIONERS
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.broker import connect
+from standby.adapters.kafka.writer import KafkaWriter
 from standby.config import parse
 from standby.kernel.ports import Broker, RecordRefused, RecordTooLarge, Writer, WriterLost
 from standby.replica.outbox import Emitted, Outputs
@@ -90,12 +92,12 @@ def give_up_and_write(broker: Broker, writer: Writer, outputs: list[Emitted]) ->
     again.close()
 
 
-def read(bootstrap: str, topic: str, count: int) -> list[Message]:
-    """Return the first ``count`` committed records of the topic's only partition."""
+def read(bootstrap: str, topic: str, count: int, *, partitions: int = 1) -> list[Message]:
+    """Return the first ``count`` committed records of a topic."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "test", "isolation.level": "read_committed"}
     )
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
     try:
         messages = consumer.consume(count, PATIENCE_SECONDS)
     finally:
@@ -131,9 +133,9 @@ def test_what_is_empty_missing_or_has_headers_comes_as_it_was_sent(
     outputs = [
         Emitted(topic, b"", b""),
         Emitted(topic, None, None),
-        Emitted(topic, b"k", b"1", {"h": b"x"}),
+        Emitted(topic, b"k", b"1", (("h", b"x"),)),
         Emitted(topic, b"k", None),
-        Emitted(topic, None, b"2", [("h", b"1"), ("h", None)]),
+        Emitted(topic, None, b"2", (("h", b"1"), ("h", None))),
         Emitted(topic, b"k", b"3"),
     ]
     write(writer, outputs)
@@ -145,6 +147,28 @@ def test_what_is_empty_missing_or_has_headers_comes_as_it_was_sent(
     writer.close()
 
 
+def test_the_writer_selects_partitions_whatever_the_client_knows_of_a_topic(
+    broker: Broker, name: str, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that grows is known to the client before it is to the writer, or the other way round.
+
+    A record in a partition that the commit does not know would lack the look for its marker.
+    """
+    topic, keys = f"{name}-wide", [b"key-%d" % number for number in range(40)]
+    make_topics(kafka_bootstrap, [NewTopic(topic, 4, 1)])
+    monkeypatch.setattr(KafkaWriter, "_count_of", lambda _writer, _topic: 2)
+    writer = opened(broker)
+    headers = dict.fromkeys((0, 7, 8, 39), (("h", b"x"),))
+    write(writer, [Emitted(topic, key, b"v", headers.get(at, ())) for at, key in enumerate(keys)])
+    came = read(kafka_bootstrap, topic, len(keys), partitions=4)
+    assert {each.key(): each.partition() for each in came} == {
+        each: PARTITIONERS["murmur2"](each, 2) for each in keys
+    }
+    last = {(topic, each.partition()): each.offset() for each in came}
+    assert {place: offset for place, offset in writer.places().items() if place[0] == topic} == last
+    writer.close()
+
+
 def test_a_record_has_the_time_that_it_is_given_else_that_of_its_sending(
     writer: Writer, name: str, kafka_bootstrap: str
 ) -> None:
@@ -152,8 +176,8 @@ def test_a_record_has_the_time_that_it_is_given_else_that_of_its_sending(
     outputs = [
         Emitted(topic, b"k", b"1", timestamp_ms=1_357_000_000_123),
         Emitted(topic, b"k", b"2"),
-        Emitted(topic, b"k", b"3", {"h": b"x"}, begun - 1),
-        Emitted(topic, b"k", b"4", {"h": b"x"}),
+        Emitted(topic, b"k", b"3", (("h", b"x"),), begun - 1),
+        Emitted(topic, b"k", b"4", (("h", b"x"),)),
     ]
     write(writer, outputs)
     writer.close()

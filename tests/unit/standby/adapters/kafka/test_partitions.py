@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -29,6 +30,17 @@ class Topics:
         return OutputPartitions(partitioner, self.count_of, lambda: self.now)
 
 
+def of_each(partitions: OutputPartitions, keys: Sequence[bytes | None]) -> list[int]:
+    """Return the partition of each record for ``out``."""
+    found: dict[int, int] = {}
+    for partition, part in partitions.parts("out", keys):
+        assert part
+        assert sorted(part) == list(part), "in the order in which they were emitted"
+        assert found.keys().isdisjoint(part)
+        found |= dict.fromkeys(part, partition)
+    return [found[each] for each in range(len(keys))]
+
+
 @given(st.lists(st.binary(max_size=40)))
 def test_hashes_of_many_keys_are_those_of_each(keys: list[bytes]) -> None:
     assert murmur2(keys).tolist() == [of_one(each) for each in keys]
@@ -37,20 +49,25 @@ def test_hashes_of_many_keys_are_those_of_each(keys: list[bytes]) -> None:
 @pytest.mark.parametrize("partitioner", ["murmur2_random", "murmur2"])
 def test_a_key_has_the_partition_of_the_java_clients(partitioner: str) -> None:
     keys = [random.Random(each).randbytes(each % 60) for each in range(500)]
-    found = Topics(out=7).partitions(partitioner).of("out", keys)
+    found = of_each(Topics(out=7).partitions(partitioner), keys)
     assert found == [PARTITIONERS["murmur2"](each, 7) for each in keys]
 
 
 def test_records_without_a_key_or_with_a_long_one_are_left_to_the_library() -> None:
     keys = [b"k", None, b"", b"k" * 257, b"k" * 256]
-    found = Topics(out=5).partitions().of("out", keys)
+    found = of_each(Topics(out=5).partitions(), keys)
     assert [at for at, each in enumerate(found) if each == BY_LIBRARY] == [1, 3]
-    assert Topics(out=5).partitions().of("out", [None]) == [BY_LIBRARY]
+    assert of_each(Topics(out=5).partitions(), [None]) == [BY_LIBRARY]
+
+
+def test_all_records_of_a_topic_with_one_partition_keep_their_order() -> None:
+    keys = [b"k", None, b"k" * 257, b"k"]
+    assert list(Topics(out=1).partitions().parts("out", keys)) == [(0, range(4))]
 
 
 def test_another_partitioner_of_the_job_is_obeyed() -> None:
     topics = Topics(out=5)
-    assert topics.partitions("consistent_random").of("out", [b"k"]) == [BY_LIBRARY]
+    assert of_each(topics.partitions("consistent_random"), [b"k", None]) == [BY_LIBRARY] * 2
     assert not topics.asked
 
 
@@ -58,23 +75,23 @@ def test_a_topic_that_grows_is_noticed_after_a_minute() -> None:
     topics = Topics(out=1)
     partitions = topics.partitions()
     keys = [b"%d" % each for each in range(50)]
-    assert {*partitions.of("out", keys)} == {0}
+    assert {*of_each(partitions, keys)} == {0}
     topics.counts["out"] = 4
     topics.now += 59
-    assert {*partitions.of("out", keys)} == {0}
+    assert {*of_each(partitions, keys)} == {0}
     assert topics.asked == 1
     topics.now += 1
-    assert {*partitions.of("out", keys)} == {0, 1, 2, 3}
+    assert {*of_each(partitions, keys)} == {0, 1, 2, 3}
 
 
 def test_without_an_answer_the_last_one_stays_and_is_left_to_the_library_before_any() -> None:
     topics = Topics(out=None)
     partitions = topics.partitions()
-    assert partitions.of("out", [b"k"]) == partitions.of("out", [b"k"]) == [BY_LIBRARY]
+    assert of_each(partitions, [b"k"]) == of_each(partitions, [b"k"]) == [BY_LIBRARY]
     assert topics.asked == 1, "an answer that does not come may take a second each time"
     topics.counts["out"] = 1
     topics.now += 60
-    assert partitions.of("out", [b"k"]) == [0]
+    assert of_each(partitions, [b"k"]) == [0]
     topics.counts["out"] = None
     topics.now += 60
-    assert partitions.of("out", [b"k"]) == [0]
+    assert of_each(partitions, [b"k"]) == [0]
