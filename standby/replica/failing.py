@@ -365,6 +365,7 @@ class InputRecord:
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+    has_unreadable_headers: bool = False
     unreadable_until: int | None = None
     """The end of the unreadable batch that contains it; None: it is readable."""
 
@@ -390,7 +391,7 @@ def dead_letter(
     """Return the record for `task.dead.letter`: the original, with headers that describe the failure.
 
     With ``is_short``, only the beginning of key and value and none of the original headers, because the original is
-    too large for the topic. A header records the truncation.
+    too large for the topic. A header records the truncation, and that the original's headers could not be read.
     """
     task = place.task
     ours = {
@@ -404,6 +405,8 @@ def dead_letter(
         "standfast-task": str(task),
         "standfast-epoch": str(place.epoch),
     }
+    if record.has_unreadable_headers:
+        ours["standfast-truncated"] = "its headers: the name of one is not UTF-8"
     if is_short:
         ours["standfast-truncated"] = (
             f"key of {len(record.key or b'')} bytes, value of {len(record.value or b'')} bytes, "

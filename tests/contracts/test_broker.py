@@ -21,7 +21,8 @@ from standby.replica.outbox import Emitted, Headers, Outputs
 from standby.replica.store.keys import COMMIT, is_own, prefix
 from standby.shared.model import Offsets
 from standby.shared.wire import JobDefinition
-from tests.fakes.kafka import Entry, MemoryBroker, MemoryKafka
+from tests.fakes.kafka import UNREADABLE, Entry, MemoryBroker, MemoryKafka
+from tests.librdkafka import produce_with_header
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
 from tests.topics import make_topics
 
@@ -107,17 +108,22 @@ def write_input(job: Job, request: pytest.FixtureRequest) -> WriteInput:
         assert isinstance(job.broker, MemoryBroker)
         kafka = job.broker._kafka
         for each in records:
-            kafka.append(topic, 0, each.key, each.value, each.headers)
+            headers = ((UNREADABLE, b"1"),) if each.has_unreadable_headers else each.headers
+            kafka.append(topic, 0, each.key, each.value, headers)
         if is_transaction:
             kafka.logs[topic, 0].append(Entry(None, None, is_marker=True))
 
     def to_kafka(records: list[InputRecord], *, is_transaction: bool = False) -> None:
-        settings = {"bootstrap.servers": request.getfixturevalue("kafka_bootstrap"), "linger.ms": 0}
+        bootstrap = request.getfixturevalue("kafka_bootstrap")
+        settings = {"bootstrap.servers": bootstrap, "linger.ms": 0}
         producer = Producer({**settings, "transactional.id": topic} if is_transaction else settings)
         if is_transaction:
             producer.init_transactions(PATIENCE_SECONDS)
             producer.begin_transaction()
         for each in records:
+            if each.has_unreadable_headers:
+                produce_with_header(bootstrap, topic, each.key or b"", each.value or b"", b"caf\xe9")
+                continue
             producer.produce(topic, each.value, each.key, 0, headers=list(each.headers))
         if is_transaction:
             producer.commit_transaction(PATIENCE_SECONDS)
@@ -499,6 +505,13 @@ def test_an_input_record_is_read_as_it_lies_there(job: Job, write_input: WriteIn
     assert job.broker.read_input(job.inputs[0], 0, 2) == InputRecord(2, b"", None)
     assert job.broker.read_input(job.inputs[0], 0, 3) is None
     assert job.broker.read_input(job.inputs[0], 1, 0) is None
+
+
+def test_a_record_is_read_without_headers_that_cannot_be_decoded(job: Job, write_input: WriteInput) -> None:
+    """Otherwise it could not be given up, whether or not the job asks for headers."""
+    record = InputRecord(0, b"k", b"v", has_unreadable_headers=True)
+    write_input([record])
+    assert job.broker.read_input(job.inputs[0], 0, 0) == record
 
 
 def test_the_marker_of_a_transaction_is_no_input_record(job: Job, write_input: WriteInput) -> None:

@@ -25,6 +25,7 @@ from standby.feed.rules import sizing
 from standby.ports import Feed, InputAway, TaskBatch, UnreadableRecord
 from standby.shared.model import Offsets, TaskId
 from standby.shared.wire import JobDefinition
+from tests.librdkafka import produce_with_header
 from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS
 from tests.topics import make_topics
 
@@ -307,13 +308,20 @@ def test_batches_grow_while_they_are_quick_and_shrink_when_they_are_not(
     seen.assert_gapless({0: 0, 1: 0})
 
 
-def test_record_that_cannot_be_decoded_fails_as_the_jobs_code_does(broker: Broker, make: Make) -> None:
-    """A time in nanoseconds, as some producers write it, has no place in a column of microseconds."""
+@pytest.mark.parametrize("what", ["time", "header"])
+def test_record_that_cannot_be_decoded_fails_as_the_jobs_code_does(
+    broker: Broker, make: Make, what: str
+) -> None:
     topic = broker.topic(config={"message.timestamp.after.max.ms": str(2**63 - 1)})
     broker.produce(topic, numbered(3))
-    broker.producer.produce(topic, b"late", timestamp=1_800_000_000_000_000_000)
+    if what == "time":
+        # In nanoseconds, as some producers write it, it has no place in a column of microseconds.
+        broker.producer.produce(topic, b"late", timestamp=1_800_000_000_000_000_000)
+    else:
+        # A producer may encode names as it likes; the client decodes them as UTF-8.
+        produce_with_header(broker.bootstrap, topic, b"", b"late", b"caf\xe9")
     broker.produce(topic, numbered(2, "w"))
-    feed, seen = make(topic), Deliveries()
+    feed, seen = make(topic, input_headers=what == "header"), Deliveries()
     feed.start({task(0): at(0)}, seen)
     assert feed.wait(PATIENCE_SECONDS)
     assert isinstance(feed.failure, UnreadableRecord), feed.failure

@@ -34,6 +34,9 @@ from standby.shared.wire import JobDefinition
 
 Partition = tuple[str, int]
 
+#: Stands for the name of a header that is not UTF-8.
+UNREADABLE = "\ufffd"
+
 
 @dataclass(eq=False)
 class Transaction:
@@ -388,6 +391,8 @@ class MemoryBroker:
             entry = log[offset]
             if not _is_visible(entry):
                 return None
+            if any(name == UNREADABLE for name, _ in entry.headers):
+                return InputRecord(offset, entry.key, entry.value, has_unreadable_headers=True)
             return InputRecord(offset, entry.key, entry.value, entry.headers)
 
     def open_changelog(self) -> MemoryChangelog:

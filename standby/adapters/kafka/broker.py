@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -23,7 +24,7 @@ from standby.adapters.kafka import clients, transaction_log
 from standby.adapters.kafka.changelog import KafkaChangelog
 from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.codes import DAMAGED, MISSING, REFUSED, translate
-from standby.adapters.kafka.input import InputReader
+from standby.adapters.kafka.input import InputReader, headers_of
 from standby.adapters.kafka.limits import RecordSizes, WriteRights
 from standby.adapters.kafka.offsets import EARLIEST, LATEST, OffsetClient
 from standby.adapters.kafka.refusals import Refusals
@@ -342,11 +343,11 @@ def _committed(found: TopicPartition) -> Committed | None:
 
 
 def _record(message: Message) -> InputRecord:
-    # The type hints allow a mapping, but it is a list of pairs.
-    headers: Any = message.headers()
-    return InputRecord(
-        message.offset() or 0, _bytes(message.key()), _bytes(message.value()), tuple(headers or ())
-    )
+    found = InputRecord(message.offset() or 0, _bytes(message.key()), _bytes(message.value()))
+    try:
+        return replace(found, headers=headers_of(message))
+    except UnreadableRecord:
+        return replace(found, has_unreadable_headers=True)
 
 
 def _bytes(value: Any) -> bytes | None:

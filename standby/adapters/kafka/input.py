@@ -18,6 +18,7 @@ from standby.adapters.kafka.offsets import EARLIEST, LATEST, OffsetClient
 from standby.config import KafkaSettings
 from standby.errors import CorruptState, StandfastError, Transient
 from standby.ports import InputAway, UnreadableRecord
+from standby.replica.outbox import Headers
 from standby.shared.model import InputPartition
 
 _LOG: Final = logging.getLogger(__name__)
@@ -267,11 +268,27 @@ def bytes_of(message: Message) -> int:
     return len(message) + len(message.key() or b"")
 
 
+def headers_of(message: Message) -> Headers:
+    """Return a record's headers. Raises `UnreadableRecord` if the name of one is not UTF-8.
+
+    Such a record must not be asked again: the client (confluent-kafka 2.16) then returns a list with missing elements,
+    and the process ends at the first look into it.
+    """
+    try:
+        # The type hints allow a mapping, but it is a list of pairs.
+        found: Any = message.headers()
+    except SystemError as error:
+        # Its cause is the decoder's error ("returned a result with an exception set").
+        raise UnreadableRecord(
+            f"input {message.topic()}[{message.partition()}], offset {message.offset()}: the name of a header is not "
+            f"UTF-8: {error.__cause__}"
+        ) from error
+    return tuple(found or ())
+
+
 def bytes_with_headers(message: Message) -> int:
-    """Return the bytes of key, value and headers."""
-    # The type hints allow a mapping, but it is a list of pairs.
-    headers: Any = message.headers() or ()
-    return bytes_of(message) + sum(len(name) + len(value or b"") for name, value in headers)
+    """Return the bytes of key, value and headers. Raises as `headers_of`."""
+    return bytes_of(message) + sum(len(name) + len(value or b"") for name, value in headers_of(message))
 
 
 def _translated(error: KafkaError, what: str) -> StandfastError:

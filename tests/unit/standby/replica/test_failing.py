@@ -326,11 +326,16 @@ def test_a_dead_letter_of_a_dead_letter_keeps_both_stories() -> None:
     record = InputRecord(7, None, b"v", (("standfast-offset", b"3"), ("h", None)))
     letter = dead_letter(record, FailedAt("in", TASK, 12), 3, ERROR, policy)
     assert (letter.topic, letter.key, letter.value) == ("dead", None, b"v")
-    assert letter.headers is not None
     headers = list(letter.headers)
     assert headers[:2] == [("standfast-offset", b"3"), ("h", None)]
     assert ("standfast-offset", b"7") in headers[2:]
     assert ("standfast-epoch", b"12") in headers[2:]
+
+
+def test_a_dead_letter_tells_that_the_headers_of_the_record_could_not_be_read() -> None:
+    record = InputRecord(7, None, b"v", has_unreadable_headers=True)
+    letter = dead_letter(record, FailedAt("in", TASK, 12), 3, ERROR, SKIP)
+    assert dict(letter.headers)["standfast-truncated"] == b"its headers: the name of one is not UTF-8"
 
 
 def test_a_short_dead_letter_has_the_beginning_of_key_and_value_and_no_headers_but_ours() -> None:
@@ -339,7 +344,6 @@ def test_a_short_dead_letter_has_the_beginning_of_key_and_value_and_no_headers_b
         letter = dead_letter(record, FailedAt("in", TASK, 12), 3, ERROR, SKIP, is_short=True)
         assert (letter.key, letter.value) == (key and key[:1_024], value and value[:1_024])
         told = "key of {} bytes, value of {} bytes, 1 headers".format(*lengths)
-        assert letter.headers is not None
         headers = list(letter.headers)
         assert ("standfast-truncated", told.encode()) in headers
         assert ("h", b"1") not in headers
