@@ -20,7 +20,7 @@ from standby.errors import BadConfiguration, StandfastError
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``protect`` on the command line."""
-    text, job = "close an open tree in ZooKeeper to everybody else", "a job of the cluster, or the cluster"
+    text, job = "close an open tree in ZooKeeper to everybody else", "the cluster's name"
     add_job_command(subparsers, "protect", _protect, text, __doc__, job=job)
 
 

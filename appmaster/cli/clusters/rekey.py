@@ -24,7 +24,7 @@ from standby.errors import BadConfiguration
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``rekey`` on the command line."""
     text = "give a closed tree in ZooKeeper to new credentials"
-    parser = add_job_command(subparsers, "rekey", _rekey, text, __doc__, job="a job of the cluster")
+    parser = add_job_command(subparsers, "rekey", _rekey, text, __doc__, job="the cluster's name")
     parser.add_argument(
         "--former",
         type=Path,

@@ -1,7 +1,7 @@
 """``standfast status``, ``tasks``, ``containers``, ``events`` and ``logs``: read-only commands.
 
-Exit status: 0 the job is as it should be (or there was something to print); 1 it is not deployed;
-2 no such job; 3 a server cannot be used.
+Exit status: 0 printed; 1 `status`: the job is not deployed, `logs`: nothing was found; 2 no such job, or a wrong
+option; 3 a server cannot be used.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final
 
@@ -64,12 +65,29 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     command("containers", _containers, "show each container: host, state, memory")
     events = command("events", _events, "show the event log: failures, decisions and their reasons")
     events.add_argument("--follow", action="store_true", help="continue with new entries, until interrupted")
-    events.add_argument("--kind", action="append", default=[], help="only entries of this kind (repeatable)")
+    events.add_argument(
+        "--kind",
+        action="append",
+        default=[],
+        type=_kind,
+        help="only entries of this kind, as container_lost (repeatable; docs/events.md has the kinds)",
+    )
     log = command("logs", _logs, "show what the master and the containers have logged")
     log.add_argument("--container", metavar="ID", help="only this container (YARN id or Skein id)")
     log.add_argument(
         "--lines", type=int, default=200, metavar="N", help="the last N lines of each (default: 200)"
     )
+
+
+def _kind(text: str) -> EntryKind:
+    """Return the kind of an entry from its name; also with spaces, as the command prints it."""
+    name = text.strip().replace(" ", "_")
+    kinds = [each.value for each in EntryKind]
+    if name in kinds:
+        return EntryKind(name)
+    near = get_close_matches(name, kinds, n=1, cutoff=0.7)
+    hint = f"did you mean {near[0]}?" if near else f"the kinds are {', '.join(kinds)}"
+    raise argparse.ArgumentTypeError(f"{text!r} is not a kind of entry; {hint}")
 
 
 def _snapshot(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
+from appmaster.eventlog.entries import EntryKind
 from appmaster.planning.state.counters import Counter, Histogram
 from docs.generate.metrics import METRICS
 from standby.shared.metric import Metric, MetricKind
@@ -168,3 +169,15 @@ def test_every_alert_has_a_rule_test_and_says_what_is_wrong() -> None:
         assert alert["labels"]["severity"] in ("warning", "critical")
         mine = [case for case in cases if case["alertname"] == alert["alert"]]
         assert any(case.get("exp_alerts") for case in mine), f"{alert['alert']} is never seen to fire"
+
+
+def test_kinds_of_entries_that_are_named_exist() -> None:
+    pages = [
+        each
+        for folder in (FOLDER, ROOT / "docs")
+        for each in folder.rglob("*")
+        if each.suffix in {".yml", ".md"}
+    ]
+    texts = [each.read_text(encoding="utf-8") for each in [ROOT / "README.md", *pages]]
+    named = {kind for each in texts for kind in re.findall(r"standfast events [^`\n]*--kind ([a-z_]+)", each)}
+    assert {"container_lost", "record_given_up"} <= named <= {each.value for each in EntryKind}

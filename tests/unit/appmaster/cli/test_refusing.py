@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.cli.main import main
+from appmaster.cli.main import build_parser, main
 
 
 def test_what_no_cluster_can_be_called_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,6 +17,19 @@ def test_what_no_cluster_can_be_called_is_refused_by_name(capsys: pytest.Capture
             said = " ".join(capsys.readouterr().err.split())
             assert f"{name!r} is not a cluster name" in said
             assert "letters, digits" in said, "in words, not as a regular expression"
+
+
+def test_only_kinds_of_entries_can_be_selected(capsys: pytest.CaptureFixture[str]) -> None:
+    given = build_parser().parse_args(
+        ["events", "a", "--kind", "container_lost", "--kind", "record given up"]
+    )
+    assert given.kind == ["container_lost", "record_given_up"], "also as the command prints them"
+    for name, hint in (("records_given_up", "did you mean record_given_up?"), ("x", "leader_elected, ")):
+        with pytest.raises(SystemExit, match=r"^2$"):
+            main(["events", "a", "--kind", name])
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"{name!r} is not a kind of entry" in said
+        assert hint in said
 
 
 @pytest.fixture
