@@ -1,4 +1,7 @@
-"""The job's transform for the feed without Spark: the same as `orders.parse`, on Arrow tables."""
+"""The job's transform for the feed without Spark: the same as `orders.parse`, on Arrow tables.
+
+Use it with ``task.transform: orders_plain:parse_table``, ``task.feed: plain``, and both files in ``job.modules``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from examples.orders import orders
+#: As in `orders`; a module of a job can only import what `job.modules` lists, under its own name.
+CUSTOMERS = "customers"
+RATES = {"EUR": 1.0, "USD": 0.9, "CHF": 1.05}
 
 
 def parse_table(rows: pa.Table) -> pa.Table:
@@ -19,7 +24,7 @@ def parse_table(rows: pa.Table) -> pa.Table:
     ):
         body = _body(value)
         name, order, euros = _text(body.get("name")), _text(body.get("id")), _euros(body)
-        if key is None or (topic != orders.CUSTOMERS and (order is None or euros is None)):
+        if key is None or (topic != CUSTOMERS and (order is None or euros is None)):
             continue
         kept.append(number)
         columns["name"].append(name)
@@ -50,7 +55,7 @@ def _text(value: Any) -> str | None:
 
 def _euros(body: dict[str, Any]) -> float | None:
     amount, currency = body.get("amount"), body.get("currency")
-    rate = orders.RATES.get(currency) if isinstance(currency, str) else None
+    rate = RATES.get(currency) if isinstance(currency, str) else None
     if rate is None or isinstance(amount, bool) or not isinstance(amount, int | float):
         return None
     try:

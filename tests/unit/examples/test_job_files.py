@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,15 @@ def test_the_job_file_names_what_is_there(
     with job_code(job.directory, config.modules):
         assert callable(transform_of(config))
         assert callable(step_of(config))
+
+
+@pytest.mark.parametrize("name", ["flights", "orders"])
+def test_the_settings_that_the_page_gives_for_the_plain_feed_are_right(name: str) -> None:
+    folder = Path(orders.__file__).parents[1] / name
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    given = re.findall(r"--set\s+((?:task\.feed|task\.transform|job\.modules)=[^\s`]+)", page)
+    job = load(folder / f"{name}.yaml", given, SERVERS)
+    assert (job.config.feed, len(given)) == ("plain", 3)
+    with job_code(job.directory, job.config.modules):
+        assert transform_of(job.config).__module__ == f"{name}_plain"  # type: ignore[union-attr]
+        assert callable(step_of(job.config))
