@@ -32,7 +32,7 @@ from standby.replica.failing import (
 from standby.shared.model import InputFailures, TaskId
 from tests.fakes.jobs import job_config
 
-SKIP = ErrorPolicy("skip", attempts=3, limit=2, batch_max=20_000, topics=("in",))
+SKIP = ErrorPolicy("skip", attempts=3, limit=2, batch_max=40_000, topics=("in",))
 FAIL = replace(SKIP, on_error="fail")
 TASK = TaskId("job", "main", 4)
 ERROR = CodeError("ValueError", "no")
@@ -147,7 +147,7 @@ def test_a_batch_in_parts_that_fails_further_on_counts_anew() -> None:
 
 
 def test_what_a_new_active_begins_with() -> None:
-    for count, expected in ((2, None), (3, RunAlone(7 + 10_000)), (16, RunAlone(8)), (17, GiveUp(7))):
+    for count, expected in ((2, None), (3, RunAlone(7 + 20_000)), (17, RunAlone(8)), (18, GiveUp(7))):
         failures = InputFailures(7, count, "lost")
         suspect = suspect_at_start(SKIP, failures, 7)
         assert (suspect and suspect.next(SKIP)) == expected, count
@@ -159,10 +159,10 @@ def test_what_a_new_active_begins_with() -> None:
     # One that fails where others crashed looks for the record at once.
     crashed = suspect_at_start(SKIP, InputFailures(0, 5, "lost"), 0)
     assert crashed is not None
-    assert crashed.next(SKIP) == RunAlone(2_500)
-    assert crashed.reached(2_500).next(SKIP) == RunAlone(3_750)
+    assert crashed.next(SKIP) == RunAlone(5_000)
+    assert crashed.reached(5_000).next(SKIP) == RunAlone(7_500)
     assert crashed.reached(crashed.end).reported("here") is None
-    assert crashed.failed(0, 2_500, ERROR, SKIP).next(SKIP) == RunAlone(1_250)
+    assert crashed.failed(0, 5_000, ERROR, SKIP).next(SKIP) == RunAlone(2_500)
 
 
 @pytest.mark.parametrize("policy", [SKIP, FAIL])
@@ -258,11 +258,11 @@ def test_what_ends_processes_is_found_in_as_many_ends_as_a_batch_has_halves(
 
 def test_of_several_inputs_nothing_is_given_up_before_it_is_known_of_which_it_is() -> None:
     several = replace(SKIP, topics=("a", "b"))
-    for count in (17, 18):
+    for count in (18, 19):
         unknown = suspect_at_start(several, InputFailures(7, count, "lost"), 7)
         assert unknown is not None
         assert (unknown.next(several), unknown.reached(8).next(several)) == (RunAlone(8), Clear()), count
-    known = suspect_at_start(several, InputFailures(7, 17, "lost", "b"), 7)
+    known = suspect_at_start(several, InputFailures(7, 18, "lost", "b"), 7)
     assert known is not None
     assert (known.next(several), known.reached(8).next(several)) == (GiveUp(7), Clear())
 
