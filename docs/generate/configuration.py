@@ -32,7 +32,8 @@ The column *of* shows what a key belongs to:
 - *job*: one job;
 - *run*: one run of a job, from submit to delete, because state and offsets depend on it;
 - *cluster*: the cluster, whose processes serve several jobs. A job that joins a running cluster sets such a key to the
-  cluster's value, or omits it.
+  cluster's value, or omits it. On a pool this holds for the settings of `standfast init`
+  ([keys on a pool](standalone.md#keys-on-a-pool)).
 
 The column *change* shows what a change takes while the job runs (`standfast update`):
 

@@ -1,7 +1,7 @@
 """The same cleaning without Spark, for `task.feed: plain`: a function on an Arrow table.
 
-Use it with ``task.transform: flights_plain:clean_table``, and both files in ``job.modules``, if you do not want a JVM per
-container.
+Use it with ``task.transform: flights_plain:clean_table``, and both files in ``job.modules``, if you do not want a JVM
+per container.
 """
 
 from __future__ import annotations

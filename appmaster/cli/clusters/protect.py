@@ -52,4 +52,7 @@ def check_stopped(zookeeper: ZooKeeper, cluster: str) -> None:
     """Raise `StandfastError` while an application master of the cluster runs: what it creates would stay open."""
     running = ", ".join(each.candidate for each in zookeeper.registry.candidates())
     if running:
-        raise StandfastError(f"{running} of {cluster} runs; kill its jobs first (state and offsets stay)")
+        raise StandfastError(
+            f"{running} of {cluster} runs; kill its jobs first (state and offsets stay), and stop the "
+            "masters and nodes of a pool"
+        )

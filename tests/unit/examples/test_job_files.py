@@ -43,5 +43,5 @@ def test_the_settings_that_the_page_gives_for_the_plain_feed_are_right(name: str
     job = load(folder / f"{name}.yaml", given, SERVERS)
     assert (job.config.feed, len(given)) == ("plain", 3)
     with job_code(job.directory, job.config.modules):
-        assert transform_of(job.config).__module__ == f"{name}_plain"  # type: ignore[union-attr]
+        assert transform_of(job.config).__module__ == f"{name}_plain"
         assert callable(step_of(job.config))
