@@ -238,7 +238,9 @@ class LostData(EntryData):
 class ReleasedData(EntryData):
     """A container that is given back."""
 
-    outcome: Annotated[Outcome, "why: see the metric `standfast_containers_released_total`"]
+    outcome: Annotated[
+        Outcome, "why: a `reason` of [`standfast_containers_released_total`](monitoring.md#label-values)"
+    ]
     slot: Annotated[str | None, "what it was requested for; null: not known"]
 
 

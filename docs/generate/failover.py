@@ -45,10 +45,10 @@ Candidates are compared in this order:
    so on;
 6. the smallest lag.
 
-If no standby is in sync, the live copy with the smallest lag takes over (3 still goes first). If no copy lives, the
-task is started again on its last host, or else on any host. The lost copy is created again as a standby, on its old
-host if that is alive, because its state is there. Its container is requested when every take-over of the job is over,
-after 3 s at the latest, so that the start of a process does not compete with a take-over.
+If no standby is in sync, the live copy with the smallest lag takes over (being in another cell still decides first). If
+no copy lives, the task is started again on its last host, or else on any host. The lost copy is created again as a
+standby, on its old host if that is alive, because its state is there. Its container is requested when every
+take-over of the job is over, after 3 s at the latest, so that the start of a process does not compete with a take-over.
 
 A planned hand-over goes only to a copy in sync, and compares copies in the same order, with one point more: after 3, a
 container that is warm comes before one that is not (unless `job.hotstandby.warm` is `false`). In 4, actives that are

@@ -1,4 +1,4 @@
-"""docs/monitoring.md: its tables of metrics, each between two marks. The rest of the page is written by hand."""
+"""docs/monitoring.md: its tables of metrics and label values, each between two marks. The rest is hand-written."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from appmaster.eventlog.counting import sources
 from appmaster.eventlog.entries import DECIDED
 from appmaster.gauges import OF_CANDIDATE, OF_VIEW
 from appmaster.planning.state.counters import COUNTERS, HISTOGRAMS, Counter, Histogram
+from docs.generate import label_values
 from standby.adapters.acceptor import REFUSED_CONNECTIONS
 from standby.adapters.prometheus import OF_PROCESS
 from standby.kernel.restore.counters import OF_RESTORES
@@ -34,6 +35,8 @@ METRICS: Final[Mapping[str, Sequence[Declared]]] = {
 
 _MARKED: Final = re.compile(r"(?<=<!-- metrics: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
+_VALUES: Final = re.compile(r"(<!-- label values -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
 
 def page() -> str:
     """Return the page with current tables; raises LookupError unless it has each table exactly once."""
@@ -41,7 +44,12 @@ def page() -> str:
     marked = [each[1] for each in _MARKED.finditer(text)]
     if sorted(marked) != sorted(METRICS):
         raise LookupError(f"{_PAGE.name} has the tables {marked}, and is to have {list(METRICS)}")
-    return _MARKED.sub(lambda found: f"{found[1]}{found[2]}{''.join(_table(METRICS[found[1]]))}", text)
+    text = _MARKED.sub(lambda found: f"{found[1]}{found[2]}{''.join(_table(METRICS[found[1]]))}", text)
+    values = "".join(label_values.table())
+    text, count = _VALUES.subn(lambda found: f"{found[1]}{values}", text)
+    if count != 1:
+        raise LookupError(f"{_PAGE.name} has {count} tables of label values, and is to have one")
+    return text
 
 
 def _table(metrics: Sequence[Declared]) -> Iterator[str]:
