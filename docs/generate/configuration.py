@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from standby.config import OWNED_BY_KERNEL, ConfigKey, keys
 from standby.config.keys import Applies
+from standby.feed.rules.settings import REFUSED, SESSION
 
 _HEAD = """\
 # Configuration
@@ -62,6 +63,13 @@ contain secrets: `spark.driver.extraJavaOptions`, `spark.executorEnv.*`.
 Values of `kafka.*` and `spark.*` settings are shown as `***` in every output, except those known to be harmless:
 names, paths, choices and numbers, by a list in `standby/security/disclosure.py`. `--set` accepts only these, because
 everybody on a machine can read a command's arguments. Write the others into the job file.
+
+The Spark session of a container is local to it: `spark.master` is `local[N]`, with N = the container's cores, but at
+least 2. These settings have other defaults than Spark's, and a job may change them: {session}.
+
+These are refused:
+
+{refused}
 """
 
 _TABLE: Final = """
@@ -107,7 +115,9 @@ def page() -> str:
     for key, each in keys():
         sections[_section(key.name)].append(_row(key, each))
     tables = [_TABLE.format(title=title) + _lines(rows) for title, rows in sections.items()]
-    return _HEAD.format(owned=owned) + "".join(tables)
+    session = ", ".join(f"`{name}={value}`" for name, value in SESSION.items())
+    refused = "\n".join(f"- `{name}`: {why}" + "." for name, why in REFUSED.items())
+    return _HEAD.format(owned=owned, session=session, refused=refused) + "".join(tables)
 
 
 def _lines(rows: list[str]) -> str:

@@ -119,7 +119,8 @@ class HotStandbyKeys:
     mixed: bool = key(
         "job.hotstandby.mixed",
         "Whether containers hold actives and standbys of different tasks together. `job.container.count` is then the "
-        "number of all containers, and each task fails over by itself.",
+        "number of all containers, at least 1 + standbys, and each task fails over by itself. Only with policy "
+        "`promote`.",
         False,
         applies="never",
     )

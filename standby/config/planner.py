@@ -59,7 +59,7 @@ class PlannerKeys:
     heartbeat_timeout_ms: int = key(
         "job.hotstandby.heartbeat.timeout.ms",
         "Silence after which a container counts as lost although its host answers and nothing shows that its process "
-        "stands still: it may be short of processor time.",
+        "stands still: it may be short of processor time. At least twice `job.hotstandby.heartbeat.interval.ms`.",
         2_000,
         minimum=200,
         unit="ms",
@@ -67,7 +67,8 @@ class PlannerKeys:
     host_timeout_ms: int = key(
         "job.hotstandby.host.timeout.ms",
         "Silence after which a container counts as lost if its host does not answer either, or if its process, as its "
-        "witness sees it, has been standing still for three quarters of this time.",
+        "witness sees it, has been standing still for three quarters of this time. At least twice "
+        "`job.hotstandby.heartbeat.interval.ms`.",
         1_000,
         minimum=200,
         unit="ms",

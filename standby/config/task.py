@@ -20,12 +20,15 @@ class TaskKeys:
         distinct=True,
     )
     outputs: tuple[str, ...] = key(
-        "task.outputs", "Output topics; the first is the default of `Output.emit`.", (), form=TOPIC
+        "task.outputs",
+        "Output topics, none of them an input; the first is the default of `Output.emit`.",
+        (),
+        form=TOPIC,
     )
     transform: str = key(
         "task.transform",
-        "`module:function`, DataFrame → DataFrame, which processes each row by itself; empty: rows are passed on "
-        "unchanged.",
+        "`module:function`, DataFrame → DataFrame, with `task.feed: plain` pyarrow.Table → pyarrow.Table, which "
+        "processes each row by itself (docs/inputs.md); empty: rows are passed on unchanged.",
         "",
         form=FUNCTION,
         example="flights:clean",
@@ -46,8 +49,8 @@ class TaskKeys:
     )
     feed: str = key(
         "task.feed",
-        "What runs the job's transform: Spark, or the container's own process, without a JVM. Without a transform "
-        "there is nothing to run, and no JVM.",
+        "What runs the job's transform: Spark, or the container's own process, without a JVM. Change it together with "
+        "`task.transform`. Without a transform there is nothing to run, and no JVM.",
         "spark",
         choices=("spark", "plain"),
     )

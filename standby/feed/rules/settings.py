@@ -10,7 +10,7 @@ from standby.errors import BadConfiguration
 from standby.security.secret_files import resolved
 
 #: The session's settings; a job may change them.
-_SESSION: Final = {
+SESSION: Final = {
     "spark.driver.memory": "512m",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -31,7 +31,7 @@ _SESSION: Final = {
 }
 
 #: Settings that would break the feed's guarantees, with the reason.
-_REFUSED: Final = {
+REFUSED: Final = {
     "spark.jars.packages": "containers resolve nothing; give files with spark.jars",
     "spark.submit.pyFiles": "list the files in job.modules",
     "spark.files": "list the files in job.modules",
@@ -51,7 +51,7 @@ def session_settings(config: JobConfig, python_path: str = "", scratch: str = ""
     and its JVM may keep files (empty: the system's default). Raises `BadConfiguration` for a setting that is not
     allowed.
     """
-    for name, reason in _REFUSED.items():
+    for name, reason in REFUSED.items():
         if name in config.spark:
             raise BadConfiguration(f"{name}: cannot be set: {reason}")
     master = config.spark.get("spark.master", "local")
@@ -61,7 +61,7 @@ def session_settings(config: JobConfig, python_path: str = "", scratch: str = ""
         )
     settings = {
         "spark.master": f"local[{max(2, config.vcores)}]",
-        **_SESSION,
+        **SESSION,
         **resolved(config.spark),
         "spark.app.name": config.job_name,
         "spark.driver.host": "127.0.0.1",

@@ -45,7 +45,10 @@ def table(at: Sequence[int], **columns: Sequence[Any]) -> pa.Table:
 
 
 def test_the_page_has_the_examples_that_are_tested_here() -> None:
-    assert list(EXAMPLES) == ["orders per minute", "what a user spends in one sitting", "each payment once"]
+    assert list(EXAMPLES) == [
+        *("orders per minute", "what a user spends in one sitting", "each payment once"),
+        "the last ten minutes, every minute",
+    ]
 
 
 def test_orders_per_minute(tmp_path: Path) -> None:
@@ -88,4 +91,16 @@ def test_each_payment_once(tmp_path: Path) -> None:
         # Eleven minutes behind the first, by the watermark: a payment of its own.
         ("paid", "k", str(12 * MINUTE)),
         ("to-check", "k", str(7 * MINUTE)),
+    ]
+
+
+def test_the_last_ten_minutes_every_minute(tmp_path: Path) -> None:
+    rows = table(
+        [9 * MINUTE, 10 * MINUTE, 10 * MINUTE + 34_999, 10 * MINUTE + 35_000],
+        key=[b"ann", b"ann", b"ann", b"ann"],
+        cents=[100, 20, 3, 1],
+    )
+    # The watermark is 5 s behind, and the grace is 30 s: the first window to close ends at minute 10.
+    assert outputs("the last ten minutes, every minute", "recent", tmp_path, rows) == [
+        ("main", "ann", "10: 100")
     ]
