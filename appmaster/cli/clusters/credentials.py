@@ -21,7 +21,7 @@ from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.credentials.processes import handshake_failure, running_processes
 from appmaster.api.client import ClusterClient
 from appmaster.cli.clusters.rotation import rotate
-from appmaster.cli.shared.cluster import add_job_command, open_zookeeper
+from appmaster.cli.shared.cluster import add_command_of_cluster, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.parsers import add_timeout
@@ -44,8 +44,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         ("rotate", _rotate, "give a cluster new credentials while its jobs run"),
         ("issue", _issue, "make the credentials of another operator"),
     ):
-        job = "a job of the cluster, or the cluster"
-        parser = add_job_command(commands, name, run, text, None, job=job)
+        parser = add_command_of_cluster(commands, name, run, text, None)
         if name == "rotate":
             add_timeout(parser, 120.0, "how long the processes may take to follow")
         if name == "issue":

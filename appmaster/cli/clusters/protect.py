@@ -13,15 +13,15 @@ import argparse
 
 from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from appmaster.cli.shared.cluster import add_job_command, open_zookeeper
+from appmaster.cli.shared.cluster import add_command_of_cluster, open_zookeeper
 from appmaster.cli.shared.output import Progress, printed_as_json
 from standby.errors import BadConfiguration, StandfastError
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``protect`` on the command line."""
-    text, job = "close an open tree in ZooKeeper to everybody else", "the cluster's name"
-    add_job_command(subparsers, "protect", _protect, text, __doc__, job=job)
+    text = "close an open tree in ZooKeeper to everybody else"
+    add_command_of_cluster(subparsers, "protect", _protect, text, __doc__)
 
 
 def _protect(arguments: argparse.Namespace) -> int:

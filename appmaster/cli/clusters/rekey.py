@@ -16,7 +16,7 @@ from pathlib import Path
 from appmaster.adapters.credentials.keyring import keyring_in, make_sure
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.clusters.protect import check_stopped
-from appmaster.cli.shared.cluster import add_job_command, servers_of
+from appmaster.cli.shared.cluster import add_command_of_cluster, servers_of
 from appmaster.cli.shared.output import Progress, printed_as_json
 from standby.errors import BadConfiguration
 
@@ -24,7 +24,7 @@ from standby.errors import BadConfiguration
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``rekey`` on the command line."""
     text = "give a closed tree in ZooKeeper to new credentials"
-    parser = add_job_command(subparsers, "rekey", _rekey, text, __doc__, job="the cluster's name")
+    parser = add_command_of_cluster(subparsers, "rekey", _rekey, text, __doc__)
     parser.add_argument(
         "--former",
         type=Path,

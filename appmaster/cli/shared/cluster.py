@@ -48,6 +48,23 @@ def add_job_command(
     return parser
 
 
+def add_command_of_cluster(
+    subparsers: Subparsers[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+    doc: str | None,
+) -> argparse.ArgumentParser:
+    """Return the parser of a new command whose first argument is a cluster; the parameters are those of `add_command`.
+
+    A cluster that one job has started without `cluster.name` has the name of that job.
+    """
+    parser = add_command(subparsers, name, run, text, doc)
+    parser.add_argument("job", metavar="CLUSTER", help="the cluster's name, or a job of it with --cluster")
+    add_cluster_options(parser, "CLUSTER")
+    return parser
+
+
 def servers_of(arguments: argparse.Namespace) -> str:
     """Return the ZooKeeper servers that the arguments name; raises `BadConfiguration` if they name none."""
     if not arguments.zookeeper:
