@@ -39,6 +39,8 @@ def _write_records(before: ClusterView, action: todo.WriteRecords, after: Cluste
         reason=action.reason,
         decision=action.decision,
     )
+    if action.processor in before.handovers and action.changes[0].record.active is None:
+        yield handover_given_up(action.processor.job, action.processor.number, "its tasks are withdrawn")
     failover = after.failovers.get(action.processor)
     if (
         failover is not None

@@ -13,10 +13,12 @@ from appmaster.planning.state.view import (
     Attempts,
     ClusterView,
     Container,
+    ContainerRequest,
     LostActive,
     Presence,
     Rebalancing,
     Recorded,
+    RequestKind,
     places,
 )
 from standby.shared.exits import ExitCause, ProcessEnd
@@ -55,6 +57,19 @@ def bounded_anew(view: ClusterView, job: str) -> ClusterView:
 def _is_known(view: ClusterView, processor: ProcessorId) -> bool:
     job = view.jobs.get(processor.job)
     return job is not None and processor in job.model.processors
+
+
+def without_request(view: ClusterView, request: ContainerRequest, at_ms: int) -> ClusterView:
+    """Return the view without a request that was not served.
+
+    If it was to reserve the host of a displaced standby, that is restored, and none is displaced for a while.
+    """
+    view = replace(view, requests=without(view.requests, request.number))
+    job = view.jobs.get(job_of(request.slot))
+    if request.kind is not RequestKind.RESERVATION or not isinstance(request.slot, SlotId) or job is None:
+        return view
+    until = at_ms + 4 * job.policy.samehost_timeout_ms
+    return replace(view, no_displacing=put(view.no_displacing, request.slot.processor, until))
 
 
 def unsettle_all(view: ClusterView) -> ClusterView:

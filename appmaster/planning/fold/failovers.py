@@ -15,12 +15,20 @@ from appmaster.planning.state.view import ClusterView, Container, Failover, Lost
 def begun(view: ClusterView, action: WriteRecords, at_ms: int) -> ClusterView:
     """Return the view with a failover or hand-over begun, if the decision changes which copy is active.
 
-    The lost active is no longer missed, and a hand-over that was being prepared is over.
+    The lost active is no longer missed, and a hand-over that was being prepared is over. So is a failover or hand-over
+    under way once no copy is to be active.
     """
     new = action.changes[0].record
     recorded = view.records.get(new.task)
     old = recorded.record if recorded is not None else None
-    if new.active is None or (old is not None and old.epoch == new.epoch):
+    if new.active is None:
+        # Its tasks are withdrawn: nobody takes over any more.
+        return replace(
+            view,
+            failovers=without(view.failovers, action.processor),
+            handovers=without(view.handovers, action.processor),
+        )
+    if old is not None and old.epoch == new.epoch:
         return view
     if action.kind is DecisionKind.RAISE:
         return view  # a new epoch of the same active, which is still missed if it was lost

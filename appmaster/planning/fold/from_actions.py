@@ -6,13 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from appmaster.planning.fold.changes import avoid, failed_attempt, gone, lost, unsettle, unsettle_around
+from appmaster.planning.fold.changes import (
+    avoid,
+    failed_attempt,
+    gone,
+    lost,
+    unsettle,
+    unsettle_around,
+    without_request,
+)
 from appmaster.planning.fold.failovers import begun
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.actions import Action, DecisionKind, Outcome
 from appmaster.planning.state.job import JobState
 from appmaster.planning.state.mappings import put, without
-from appmaster.planning.state.model import SpareSlotId, job_of
+from appmaster.planning.state.model import SpareSlotId
 from appmaster.planning.state.reasons import HandoverMotive, Loss, Setback, SetbackKind
 from appmaster.planning.state.view import (
     ClusterView,
@@ -230,7 +238,7 @@ def _probe_port(view: ClusterView, action: todo.ProbePort, at_ms: int) -> Cluste
 
 def _cancel_request(view: ClusterView, action: todo.CancelRequest, at_ms: int) -> ClusterView:
     request = view.requests[action.number]
-    view = replace(view, requests=without(view.requests, action.number))
+    view = without_request(view, request, at_ms)
     if isinstance(action.reason, Setback):
         counts = request.state is RequestState.GRANTED
         view = failed_attempt(view, request.slot, at_ms, action.reason, counts=counts)
@@ -238,10 +246,6 @@ def _cancel_request(view: ClusterView, action: todo.CancelRequest, at_ms: int) -
     is_spare = isinstance(request.slot, SpareSlotId)
     if action.avoid and request.kind is not RequestKind.RESERVATION and not is_spare:
         view = avoid(view, action.avoid, at_ms, request.slot, str(action.reason))
-    job = view.jobs.get(job_of(request.slot))
-    if request.kind is RequestKind.RESERVATION and isinstance(request.slot, SlotId) and job is not None:
-        until = at_ms + 4 * job.policy.samehost_timeout_ms
-        view = replace(view, no_displacing=put(view.no_displacing, request.slot.processor, until))
     if isinstance(request.slot, SlotId):
         view = unsettle(view, (request.slot.processor,))
     return view

@@ -20,6 +20,7 @@ from appmaster.planning.fold.changes import (
     unsettle_around,
     with_inventory,
     with_known_hosts,
+    without_request,
 )
 from appmaster.planning.fold.failovers import followed
 from appmaster.planning.state import events as happened
@@ -71,7 +72,7 @@ def container_unregistered(view: ClusterView, event: happened.ContainerUnregiste
     latter does not count as a failure: the process ran before it was claimed, and no code of the job has run in it.
     """
     if request := view.request_of(event.skein_id):
-        view = replace(view, requests=without(view.requests, request.number))
+        view = without_request(view, request, event.at_ms)
         return failed_attempt(view, request.slot, event.at_ms, event.setback, counts=False)
     known = view.containers.get(event.container)
     if known is None or known.presence in (Presence.LIVE, Presence.BROKEN):
@@ -95,7 +96,7 @@ def request_refused(view: ClusterView, event: happened.RequestRefused) -> Cluste
     request = view.requests.get(event.number)
     if request is None:
         return view
-    view = replace(view, requests=without(view.requests, event.number))
+    view = without_request(view, request, event.at_ms)
     last = Setback(SetbackKind.REFUSED, request.host, detail=event.reason)
     return failed_attempt(view, request.slot, event.at_ms, last, counts=False)
 
@@ -118,7 +119,7 @@ def container_completed(view: ClusterView, event: happened.ContainerCompleted) -
     if request := view.request_of(event.skein_id):
         # It ended before it registered: a failed launch, unless it was ended from outside. The next request waits in
         # either case: something that ends every container at once would otherwise cause a tight loop.
-        view = replace(view, requests=without(view.requests, request.number))
+        view = without_request(view, request, event.at_ms)
         last = Setback(SetbackKind.AT_LAUNCH, request.host, detail=event.message)
         view = failed_attempt(view, request.slot, event.at_ms, last, counts=not event.is_from_outside)
         if request.host is not None:
@@ -150,7 +151,8 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
     if known is not None and known.presence in (Presence.LEAVING, Presence.ORPHAN):
         # It was given back and connects only because it is not dead yet: it gets no roles.
         presence = known.presence
-    if slot is None and presence is Presence.LIVE:
+    binding = known.binding if known is not None else ""
+    if slot is None and presence is Presence.LIVE and not binding:
         slot = _spare_slot(view, event)
     container = Container(
         event.container,
@@ -165,7 +167,7 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
         http_port=event.http_port,
         heard_ms=event.at_ms,
         slot=slot,
-        binding=known.binding if known is not None else "",
+        binding=binding,
         revisions=event.revisions,
         statuses={each.replica: each for each in event.replicas},
         standing=_standing({}, event.replicas, event.at_ms),

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
+from appmaster.planning.jobs import models
 from appmaster.planning.jobs.spreading import in_words, is_changing
 from appmaster.planning.placement.spread import active_processors, next_steps, stands_of
 from appmaster.planning.placement.turn import Cohort, Turn
 from appmaster.planning.rules.planned import best_standby, prepared
 from appmaster.planning.rules.rebalance import is_at_rest
-from appmaster.planning.state.actions import Action, Answer, ForgetHandover, PrepareHandover, WriteModel
+from appmaster.planning.state.actions import Action, Answer, ForgetHandover, PrepareHandover
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.reasons import HandoverMotive, Reason
 from appmaster.planning.state.view import Command, Operation
@@ -91,7 +92,9 @@ def _is_active_in(turn: Turn, cohorts: tuple[Cohort, ...], container: str) -> bo
 def _begin(turn: Turn, cohorts: tuple[Cohort, ...], copy: int | None) -> tuple[PrepareHandover | None, str]:
     processor = cohorts[0].processor
     under_way = turn.view.handovers.get(processor)
-    if under_way is not None and under_way.reason.kind is not HandoverMotive.REBALANCE:
+    if processor in turn.handing_over or (
+        under_way is not None and under_way.reason.kind is not HandoverMotive.REBALANCE
+    ):
         return None, "a hand-over is being prepared already"
     record = cohorts[0].record
     if record.active is None or turn.holder(cohorts[0], record.active) is None:
@@ -129,9 +132,9 @@ def _unpark(turn: Turn, command: Command) -> Iterator[Action]:
     if not job.model.processors[processor].parked:
         yield Answer(command.number, f"{processor} is not parked", is_refused=True)
         return
-    if job.is_modelling:
+    if job.is_modelling or job.name in turn.modelled:
         return  # the model is being written: the next turn answers
-    yield WriteModel(job.name, job.model.parking(processor, None), "unparked by command")
+    yield models.write(turn, job, job.model.parking(processor, None), "unparked by command")
     places = tuple(SlotId(processor, copy) for copy in _copies(job, processor))
     yield Answer(command.number, f"{processor} runs again", clears=places)
 

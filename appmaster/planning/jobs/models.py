@@ -22,14 +22,20 @@ def writes(turn: Turn) -> Iterator[Action]:
             continue
         model, reason = next_model(turn.view, job)
         if model is not job.model:
-            yield WriteModel(job.name, model, reason)
+            yield write(turn, job, model, reason)
             continue
         if job.policy.on_exhausted is not OnExhausted.PARK:
             continue
         for processor, why in exhaustions(turn, job):
             if not job.model.processors[processor].parked:
-                yield WriteModel(job.name, job.model.parking(processor, why), str(why))
+                yield write(turn, job, job.model.parking(processor, why), str(why))
                 break
+
+
+def write(turn: Turn, job: Job, model: JobModel, reason: str) -> WriteModel:
+    """Return the writing of a job's next model. Another one in this turn would have the same version."""
+    turn.modelled.add(job.name)
+    return WriteModel(job.name, model, reason)
 
 
 def next_model(view: ClusterView, job: Job) -> tuple[JobModel, str]:

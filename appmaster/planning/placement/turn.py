@@ -128,6 +128,9 @@ class Turn:
         self.undecided: set[str] = set()
         #: Mixed job → whether copies lack a place (`appmaster.planning.placement.shared_containers`).
         self.lacking: dict[str, bool] = {}
+        #: Jobs of which this turn writes a model, and processors for which it begins a hand-over.
+        self.modelled: set[str] = set()
+        self.handing_over: set[ProcessorId] = set()
         #: Job → how many hand-overs of it are being prepared.
         self.preparing = Counter(each.job for each in view.handovers)
         #: The next hand-over that spreads a job's actives (`appmaster.planning.rules.rebalance`).
@@ -463,7 +466,8 @@ class Turn:
 
     def _with_crash(self, record: TaskRecord) -> TaskRecord:
         crash = self.view.crashes.get(record.task)
-        return record if crash is None else replace(record, failures=crash)
+        # A withdrawn task may be tried again: its failures do not count any more.
+        return record if crash is None or record.active is None else replace(record, failures=crash)
 
     def _with_revision(self, job: Job, old: TaskRecord, new: TaskRecord) -> TaskRecord:
         """Return the new record with the revision that its active runs, if the decision changes the active.

@@ -246,7 +246,7 @@ def displace(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     lost = view.lost_actives.get(cohort.processor)
     if record.displaced is not None or lost is None or view.now_ms - lost.at_ms < policy.samehost_timeout_ms:
         return None
-    if view.now_ms < view.no_displacing.get(cohort.processor, 0):
+    if cohort.job.quarantined or view.now_ms < view.no_displacing.get(cohort.processor, 0):
         return None
     if any(each.slot == slot and each.state is RequestState.GRANTED for each in view.requests.values()):
         return None  # its own host became available just in time

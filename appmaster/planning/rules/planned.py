@@ -31,7 +31,7 @@ def carry_on(turn: Turn, cohorts: tuple[Cohort, ...]) -> WriteRecords | ForgetHa
     """Return the decision that a prepared hand-over waits for, or its end if it can no longer succeed."""
     processor = cohorts[0].processor
     handover = turn.view.handovers.get(processor)
-    if handover is None:
+    if handover is None or processor in turn.handing_over:
         return None
     container = turn.view.holder(handover.to)
     ready = [each for each in cohorts if _leads_to(each, handover.to_copy, handover.to)]
@@ -74,7 +74,7 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
     """Return the beginning of a planned hand-over that is called for; None if none is."""
     processor = cohorts[0].processor
     is_full = turn.preparing.total() >= MOST_AT_ONCE and turn.preparing[processor.job]
-    if processor in turn.view.handovers or is_full:
+    if processor in turn.view.handovers or processor in turn.handing_over or is_full:
         return None
     if any(
         each.record.active is not None and turn.holder(each, each.record.active) is None for each in cohorts
@@ -131,6 +131,7 @@ def prepared(
 ) -> PrepareHandover:
     """Return the beginning of a hand-over, which counts for those that this turn begins after it."""
     turn.preparing[processor.job] += 1
+    turn.handing_over.add(processor)
     turn.loads.add(container.id, actives=len(turn.view.job_tasks(processor)))
     return PrepareHandover(processor, copy, container.id, reason)
 

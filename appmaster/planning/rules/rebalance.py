@@ -117,7 +117,7 @@ def _reason(step: Step, stands: list[Stand]) -> Reason[HandoverMotive]:
 def begin(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
     """Return the beginning of the next hand-over that spreads actives."""
     move = turn.next_move
-    if move is None or move.processor != cohorts[0].processor:
+    if move is None or move.processor != cohorts[0].processor or move.processor in turn.handing_over:
         return None
     turn.preparing[move.processor.job] += 1
     return move

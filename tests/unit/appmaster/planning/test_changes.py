@@ -299,6 +299,21 @@ def test_process_that_dies_at_one_offset_again_and_again_is_not_given_to_the_nex
     assert "SIGSEGV" in job.reasons[0]
 
 
+@pytest.mark.parametrize("on_exhausted", OnExhausted)
+def test_what_its_process_died_of_is_forgotten_when_it_is_to_run_again(on_exhausted: OnExhausted) -> None:
+    cluster = deployed(policy=PlannerPolicy(on_exhausted=on_exhausted, retry_count=-1))
+    for _ in range(3):
+        crash_at_ten(cluster, ran(0))
+    if on_exhausted is OnExhausted.PARK:
+        assert cluster.view.jobs["job"].model.parked
+        cluster.command(Operation.UNPARK, 0)
+    else:
+        assert cluster.view.jobs["job"].state is JobState.FAILED
+        cluster.load(revision=2)
+    settles(cluster)
+    assert cluster.view.records[TaskId("job", "main", 0)].record.failures is None
+
+
 def test_end_of_a_process_that_ran_several_tasks_is_no_failure_of_one_and_parts_them() -> None:
     cluster = mixed(policy=PlannerPolicy(retry_count=-1))
     together = [
@@ -373,6 +388,35 @@ def test_mixed_job_gives_up_its_surplus_container_although_the_copies_there_have
     cluster.phase_of = in_time
     settles(cluster)
     assert len(cluster.processes) == 3
+
+
+def test_a_job_that_is_killed_during_a_failover_is_upgraded_when_it_runs_again() -> None:
+    cluster = deployed()
+    cluster.kill(cluster.active_process(0).skein_id)
+    while not cluster.view.failovers:
+        cluster.run(100)
+    cluster.undeploy()
+    cluster.run(20_000)
+    assert not cluster.view.failovers
+    cluster.is_wanted = True
+    cluster.load()
+    settles(cluster)
+    cluster.load(revision=2)
+    cluster.run(60_000)
+    assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
+
+
+def test_a_hand_over_that_is_prepared_ends_when_its_tasks_are_withdrawn() -> None:
+    cluster = deployed(policy=PlannerPolicy(on_exhausted=OnExhausted.PARK))
+    cluster.never_prepares.add(cluster.record(0).placed[1])
+    cluster.command(Operation.HAND_OVER, 0)
+    cluster.run(300)
+    assert cluster.view.handovers
+    fail_of_poison(cluster.active_process(0))
+    cluster.run(20_000)
+    assert cluster.view.jobs["job"].model.parked
+    assert not cluster.view.handovers
+    assert cluster.kinds().count("handover_given_up") == 1
 
 
 def test_a_hand_over_that_is_prepared_ends_with_its_processor() -> None:

@@ -9,9 +9,12 @@ from typing import Any, Final
 import pytest
 
 from appmaster.planning.jobs.commands import answers
+from appmaster.planning.jobs.models import writes
+from appmaster.planning.rules.planned import carry_on, prepare
 from appmaster.planning.state.actions import Action, Answer, ForgetHandover, PrepareHandover, WriteModel
+from appmaster.planning.state.job import OnExhausted, PlannerPolicy
 from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Reason
-from appmaster.planning.state.view import ClusterView, Command, Handover, Operation
+from appmaster.planning.state.view import Attempts, ClusterView, Command, Handover, Operation
 from standby.shared.model import ProcessorId, SlotId
 from tests.unit.appmaster.planning.views import (
     ON,
@@ -101,6 +104,22 @@ def test_one_that_spreads_actives_gives_way(three: ClusterView) -> None:
     found = told(three, Operation.HAND_OVER, spreads, processor=PROCESSORS[0])
     forgotten = ForgetHandover(PROCESSORS[0], "a command asks for another one")
     assert found == [forgotten, begun(0), Answer(7, f"handing over {P0} to copy 1 in {ON['h4']}")]
+
+
+def test_two_commands_of_one_turn_begin_one_hand_over(three: ClusterView) -> None:
+    commands = tuple(
+        Command(each, Operation.HAND_OVER, processor=PROCESSORS[0], job="job") for each in (7, 8)
+    )
+    turn = turned(three, of_view(commands=commands))
+    said = f"{P0}: a hand-over is being prepared already"
+    first, second = (
+        Answer(7, f"handing over {P0} to copy 1 in {ON['h4']}"),
+        Answer(8, said, is_refused=True),
+    )
+    assert list(answers(turn)) == [begun(0), first, second]
+    cohorts = turn.cohorts(three.jobs["job"], PROCESSORS[0])
+    assert cohorts is not None
+    assert (carry_on(turn, cohorts), prepare(turn, cohorts)) == (None, None)
 
 
 @pytest.mark.parametrize("asked", [{"processor": PROCESSORS[0]}, {"container": ON["h1"]}])
@@ -238,6 +257,31 @@ def test_a_parked_processor_runs_again_and_its_failures_are_forgotten(three: Clu
 def test_a_parked_processor_is_answered_once_the_model_is_written(three: ClusterView) -> None:
     modelling = of_job(is_modelling=True)
     assert told(three, Operation.UNPARK, parked, modelling, processor=PROCESSORS[0]) == []
+
+
+def test_the_second_of_two_parked_processors_waits_a_turn(three: ClusterView) -> None:
+    """Both models would be the next after the present one, and one of them would be refused."""
+    model = three.jobs["job"].model
+    for each in PROCESSORS[:2]:
+        model = model.parking(each, Reason(FailureReason.POISON))
+    commands = tuple(
+        Command(number, Operation.UNPARK, processor=each)
+        for number, each in zip((7, 8), PROCESSORS, strict=False)
+    )
+    turn = turned(three, of_model(processors=model.processors), of_view(commands=commands))
+    assert [type(each) for each in answers(turn)] == [WriteModel, Answer]
+
+
+def test_a_parked_processor_waits_while_the_turn_parks_another(three: ClusterView) -> None:
+    failing = of_view(attempts={SlotId(PROCESSORS[1], 0): Attempts((1,))})
+    turn = turned(
+        changed(
+            three, parked, of_job(policy=PlannerPolicy(on_exhausted=OnExhausted.PARK, retry_count=0)), failing
+        ),
+        of_view(commands=(Command(7, Operation.UNPARK, processor=PROCESSORS[0]),)),
+    )
+    assert [type(each) for each in writes(turn)] == [WriteModel]
+    assert list(answers(turn)) == []
 
 
 @pytest.mark.parametrize(

@@ -287,6 +287,7 @@ DISPLACING: Mapping[str, tuple[bool, Change]] = {
     "a host is granted to another": (True, requested(ANOTHER, "h1", RequestState.GRANTED)),
     "a container has come for it": (False, free("c9", "h1")),
     "a container has come for another": (True, free("c9", "h1", ANOTHER)),
+    "its host would not be requested: the code is gone": (False, of_job(quarantined="its code is gone")),
 }
 
 

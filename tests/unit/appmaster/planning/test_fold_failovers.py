@@ -75,7 +75,6 @@ BEGINNING: Mapping[
         {"active": 0, "epoch": 6},
         MISSED,
     ),
-    "no copy is to be active": (None, DecisionKind.UNDEPLOY, OTHERWISE, {"active": None}, MISSED),
     "the new active's container is gone": (None, FAILOVER, OTHERWISE, {"placed": {1: "c9"}}, MISSED),
 }
 
@@ -117,6 +116,16 @@ def test_what_begins_ends_the_wait_for_the_active_and_the_preparation_of_its_pro
     after = begun(view, decision(view, FAILOVER, **PROMOTED), AT_MS)
     assert after.lost_actives == {OTHER: missed}
     assert after.handovers == {OTHER: prepared}
+
+
+def test_nobody_takes_over_once_no_copy_is_to_be_active(whole: ClusterView) -> None:
+    failover = Failover(PROCESSOR, "c4", Loss.SILENT, 1, "c5", 500)
+    prepared = Handover(2, "c6", 500, ASKED)
+    both = {PROCESSOR: failover, OTHER: failover}
+    view = changed(whole, MISSED, of_view(failovers=both, handovers={PROCESSOR: prepared, OTHER: prepared}))
+    withdrawn = decision(whole, DecisionKind.UNDEPLOY, active=None, placed={}, epoch=2)
+    after = begun(view, withdrawn, AT_MS)
+    assert after == replace(view, failovers={OTHER: failover}, handovers={OTHER: prepared})
 
 
 @pytest.mark.parametrize(

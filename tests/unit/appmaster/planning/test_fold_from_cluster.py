@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -103,6 +103,28 @@ def test_a_slot_waits_after_a_request_that_was_refused_and_spends_no_budget(whol
     assert after.requests.keys() == {5}
     last = Setback(SetbackKind.REFUSED, "h4", detail="queue full")
     assert after.attempts == {VACANT: Attempts((), AT_MS + 500, 1, last)}
+
+
+ENDED: Mapping[str, Callable[[ClusterView], ClusterView]] = {
+    "refused": lambda view: request_refused(view, happened.RequestRefused(4, "no such host", AT_MS)),
+    "ended at launch": lambda view: container_completed(
+        view, happened.ContainerCompleted("s_c9", "exit 1", AT_MS)
+    ),
+    "ended before it connected": lambda view: container_unregistered(
+        view, happened.ContainerUnregistered("c9", AT_MS, "s_c9")
+    ),
+}
+
+
+@pytest.mark.parametrize("ended", ENDED.values(), ids=ENDED)
+def test_no_standby_is_displaced_after_a_reservation_in_vain(
+    whole: ClusterView, ended: Callable[[ClusterView], ClusterView]
+) -> None:
+    """Nor does the displaced one wait for it any more."""
+    view = changed(whole, policy(samehost_timeout_ms=600), awaited(kind=RequestKind.RESERVATION))
+    after = ended(view)
+    assert after.requests.keys() == {5}
+    assert after.no_displacing == {VACANT.processor: AT_MS + 2_400}
 
 
 def test_a_granted_request_waits_for_its_container_from_then_on(whole: ClusterView) -> None:
@@ -395,6 +417,7 @@ SPARES: Mapping[str, tuple[Slot | None, int, Mapping[str, Any], tuple[Change, ..
     "it knows an older job, too": (SPARE, 1, {"revisions": {"gone": 1, "job": 1}}, (EXPECTED,)),
     "it knows no job": (None, 1, {"revisions": {}}, (EXPECTED,)),
     "its slot is known": (VACANT, 1, {}, (free("c9", "h4", VACANT),)),
+    "it is being given tasks": (None, 1, {}, (EXPECTED, of_container("c9", binding="1-9"))),
     "it is not used": (None, 1, {}, ()),
 }
 

@@ -354,6 +354,23 @@ def test_what_is_requested_in_the_same_turn_counts_for_a_cell(whole: ClusterView
 # ---- loads ----
 
 
+@pytest.mark.parametrize("asked", [RESERVED, OWN_HOST], ids=["reserved", "its own"])
+@pytest.mark.parametrize(
+    ("of", "cell"),
+    [((2,), 2), ((1, 2), 1), ((1, 3), 1), ((3,), 1), ((), 1)],
+    ids=["the cell that has it", "the less loaded one", "that is up", "none that is up", "not known by name"],
+)
+def test_a_host_is_asked_of_a_cell_that_has_it(
+    whole: ClusterView, asked: dict[str, Any], of: tuple[int, ...], cell: int
+) -> None:
+    """Another one refuses it each time. Cell 1 holds c4, c5 and c6, and cell 2 holds four containers."""
+    cells = {each: Cell(each, "", (), CellState.LOST if each == 3 else CellState.UP, 0) for each in (1, 2, 3)}
+    offers = tuple(HostInfo(host, cell=each) for each in of for host in ("h3", "h4"))
+    more = (free(f"c{each}", "h9", cell=2) for each in (7, 8, 9, 10))
+    (request,) = made(turned(whole, of_view(cells=cells, offers=offers), *more), need(ONE, **asked))
+    assert (request.host, request.cell) == ("h4", cell)
+
+
 def asked_for(number: int, slot: Slot, host: str | None, cell: int = 1) -> Change:
     def change(view: ClusterView) -> ClusterView:
         request = ContainerRequest(number, slot, host, NAMED, RequestState.WAITING, 0, cell=cell)

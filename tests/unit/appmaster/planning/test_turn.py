@@ -566,6 +566,13 @@ def test_ends_of_processes_are_recorded_with_the_next_decision(whole: ClusterVie
     assert [each.failures for each in records_of(decided(turn, cohort, in_sync=(0,)))] == [None, crash]
 
 
+def test_a_withdrawn_task_has_no_failures_left(whole: ClusterView) -> None:
+    """Otherwise it fails at once when it is to run again."""
+    turn, cohort = seen(whole, of_view(crashes={SECOND: InputFailures(7, 1)}))
+    found = records_of(decided(turn, cohort, active=None, placed={}, failures=None))
+    assert [each.failures for each in found] == [None, None]
+
+
 NEXT: Final = {"active": 1, "epoch": 2}
 
 REVISED: Mapping[str, tuple[int, dict[str, Any], tuple[Change, ...]]] = {
