@@ -164,6 +164,8 @@ class FakeCluster:
         self.serial = 0
         self.fails_at_launch: Callable[[str], bool] = lambda host: False
         self.refuses_writes = 0
+        #: Whether no host can be requested by name, as those that were added after the submit.
+        self.refuses_names = False
         self.restore_ms = RESTORE_MS
         #: Up to where every copy's state is.
         self.applied = 10
@@ -370,11 +372,7 @@ class FakeCluster:
         elif isinstance(action, todo.Answer):
             self.said.append(action)
         elif isinstance(action, todo.RequestContainer):
-            self.serial += 1
-            skein_id = f"s_{self.serial}"
-            self.waiting[skein_id] = (self.now_ms + 100, action.host, action.cell)
-            self.demands[skein_id] = action.demand
-            self.tell(happened.RequestPlaced(action.number, skein_id))
+            self._request(action)
         elif isinstance(action, todo.CancelRequest):
             self.waiting.pop(action.skein_id, None)
             self.kill(action.skein_id)
@@ -453,6 +451,17 @@ class FakeCluster:
     def can_hear(self, process: Process) -> bool:
         """Return whether a message reaches the process and moves it."""
         return not process.is_frozen and process.host not in self.frozen
+
+    def _request(self, action: todo.RequestContainer) -> None:
+        if self.refuses_names and action.host is not None:
+            why = f"{action.host} has no service in cell {action.cell}"
+            self.tell(happened.RequestRefused(action.number, why, self.now_ms))
+            return
+        self.serial += 1
+        skein_id = f"s_{self.serial}"
+        self.waiting[skein_id] = (self.now_ms + 100, action.host, action.cell)
+        self.demands[skein_id] = action.demand
+        self.tell(happened.RequestPlaced(action.number, skein_id))
 
     def crash(self, skein_id: str, end: ProcessEnd = FAULT) -> None:
         """End a process so that its witness stays, and says how."""

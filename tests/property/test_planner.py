@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 
 import hypothesis.strategies as st
@@ -9,8 +10,9 @@ from hypothesis import example, given, settings
 
 from appmaster.planning.placement.spread import next_steps, stands_of
 from appmaster.planning.plan import plan
-from appmaster.planning.state.job import PlannerPolicy
+from appmaster.planning.state.job import OnExhausted, PlannerPolicy
 from appmaster.planning.state.view import Operation
+from standby.shared.exits import ProcessEnd, Ran
 from standby.shared.model import NodeOffer
 from tests.examples import examples
 from tests.fakes.yarn import FakeCluster
@@ -22,6 +24,7 @@ FAULTS = st.sampled_from(
         *("more-containers", "fewer-containers", "more-tasks", "wait", "wait-long"),
     )
 )
+OF_JOB = ("code", "code", "kill-job", "submit", "unpark", "no-names", "names")
 OF_CELLS = st.sampled_from(["lose-cell", "orphan-cell", "return-cell", "return-cell"])
 OF_POOL = st.sampled_from(
     (
@@ -51,6 +54,34 @@ def change(cluster: FakeCluster, what: str, which: int) -> None:
         cluster.load(containers=max(3 if cluster.is_mixed else 1, cluster.containers - 1))
     elif what == "more-tasks":
         cluster.load(tasks=min(6, cluster.tasks + 1))
+
+
+def suffer_job(cluster: FakeCluster, what: str, which: int) -> None:
+    processes = sorted(cluster.processes.values(), key=lambda each: each.container)
+    if what == "code" and processes:
+        process = processes[which % len(processes)]
+        ran = tuple(Ran(each, 10) for each in cluster.view.actives_in(process.container)[:1])
+        cluster.crash(process.skein_id, ProcessEnd(-signal.SIGSEGV, ran))
+    elif what == "kill-job":
+        cluster.undeploy()
+    elif what == "submit":
+        submit(cluster)
+    elif what == "unpark":
+        unpark(cluster)
+    elif what in ("no-names", "names"):
+        cluster.refuses_names = what == "no-names"
+    cluster.run(100)
+
+
+def unpark(cluster: FakeCluster) -> None:
+    for each in cluster.view.jobs["job"].model.parked:
+        cluster.command(Operation.UNPARK, each.number)
+
+
+def submit(cluster: FakeCluster) -> None:
+    """Submit the job again, with mended code if it has failed."""
+    cluster.is_wanted = True
+    cluster.load(revision=cluster.revision + (cluster.view.jobs["job"].failure is not None))
 
 
 def suffer(cluster: FakeCluster, fault: str, which: int) -> None:
@@ -95,7 +126,7 @@ def suffer_cells(cluster: FakeCluster, fault: str, cell: int) -> None:
 
 @settings(max_examples=examples(25))
 @given(
-    faults=st.lists(st.tuples(FAULTS, st.integers(0, 7)), max_size=14),
+    faults=st.lists(st.tuples(FAULTS | st.sampled_from(OF_JOB), st.integers(0, 7)), max_size=14),
     shape=st.sampled_from([(1, 1, 1), (4, 2, 1), (5, 2, 2), (3, 3, 0)]),
     kind=st.sampled_from(["promote", "restart", "mixed"]),
 )
@@ -113,13 +144,23 @@ def suffer_cells(cluster: FakeCluster, fault: str, cell: int) -> None:
 )
 # Records that do not exist yet are refused together with one that does.
 @example([("refuse", 0), ("more-tasks", 0), ("refuse", 0)], (1, 1, 1), "promote")
+# What a process died of is recorded with the decision that withdraws its tasks.
+@example(
+    [("wait-long", 0), ("code", 0), ("wait-long", 0), ("code", 1), ("wait-long", 0)], (1, 1, 1), "promote"
+)
+# A failover is under way when the job is killed.
+@example([("wait-long", 0), ("kill", 0), ("kill-job", 0)], (1, 1, 1), "promote")
+# The host of a displaced standby cannot be requested.
+@example([("wait-long", 0), ("loud", 0), ("no-names", 0), ("wait-long", 0)], (1, 1, 1), "restart")
 def test_every_task_is_whole_again_after_any_faults(
     faults: list[tuple[str, int]], shape: tuple[int, int, int], kind: str
 ) -> None:
     tasks, containers, standbys = shape
     is_mixed = kind == "mixed"
     # The budget is a subject of its own; here it must not end the story.
-    policy = PlannerPolicy(retry_count=-1, restarts=kind == "restart")
+    policy = PlannerPolicy(
+        retry_count=-1, restarts=kind == "restart", error_attempts=2, on_exhausted=OnExhausted.PARK
+    )
     cluster = FakeCluster(
         tasks=tasks,
         containers=max(containers, 3) if is_mixed else containers,
@@ -128,16 +169,26 @@ def test_every_task_is_whole_again_after_any_faults(
         policy=policy,
     )
     for fault, which in faults:
-        suffer(cluster, fault, which)
+        (suffer_job if fault in OF_JOB else suffer)(cluster, fault, which)
     cluster.fails_at_launch = lambda host: False
     cluster.refuses_writes = 0
+    cluster.refuses_names = False
     cluster.drain()
     for process in cluster.processes.values():
         process.is_frozen = False
     for host in cluster.hosts:
         cluster.return_host(host)
+    submit(cluster)
+    cluster.run(60_000)
+    # An upgrade ends, too, and what was parked runs again.
+    cluster.load(revision=cluster.revision + 1)
+    unpark(cluster)
     cluster.run(90_000)
     assert cluster.is_whole(), cluster.view
+    revisions = {each.revisions["job"] for each in cluster.processes.values() if each.replicas}
+    assert revisions == {cluster.revision}
+    assert not cluster.view.failovers
+    assert not cluster.view.handovers
     assert cluster.view.jobs["job"].state.value == "deployed", cluster.view.jobs["job"]
     assert plan(cluster.view) == ()  # a settled cluster is left alone
     if not cluster.view.unsettled:

@@ -23,6 +23,7 @@ from appmaster.planning.state.actions import (
 )
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import Slot, SpareSlotId
+from appmaster.planning.state.reasons import SetbackKind
 from appmaster.planning.state.view import HOLDING, Attempts, ClusterView, Presence, RequestKind
 from locality.history import freshness
 from locality.judging import best
@@ -53,7 +54,8 @@ def requests(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
         attempts = view.attempts.get(slot, Attempts())
         if exhausted(view, need.job, attempts):
             continue
-        if view.now_ms < attempts.not_before_ms and not need.only_host:
+        is_refused = attempts.last is not None and attempts.last.kind is SetbackKind.REFUSED
+        if view.now_ms < attempts.not_before_ms and (is_refused or not need.only_host):
             continue
         if not need.is_reservation:
             # The slot of a lost active becomes a standby's slot when another copy takes over.

@@ -21,7 +21,7 @@ from appmaster.planning.requests.requests import (
 )
 from appmaster.planning.state.actions import Action, RequestContainer
 from appmaster.planning.state.model import SharedSlotId, Slot, SpareSlotId
-from appmaster.planning.state.reasons import Loss
+from appmaster.planning.state.reasons import Loss, Setback, SetbackKind
 from appmaster.planning.state.view import (
     Attempts,
     Cell,
@@ -137,6 +137,11 @@ ASKED: Mapping[str, tuple[bool, dict[str, Any], tuple[Change, ...]]] = {
     "it failed, and is tried again later": (False, {}, BACKS_OFF),
     "it failed, and is tried again now": (True, {}, (now(10), tried(ONE, not_before_ms=10))),
     "it failed, and only its own host will do": (True, OWN_HOST, BACKS_OFF),
+    "it was refused, though only its own host will do": (
+        False,
+        OWN_HOST,
+        (now(9), tried(ONE, not_before_ms=10, last=Setback(SetbackKind.REFUSED, "h4"))),
+    ),
     "a failover is under way": (False, {}, (failing_over(),)),
     "a failover is under way, and it is the active's": (False, ACTIVE, (failing_over(),)),
     "a failover is under way, and no other copy lives": (True, ACTIVE, (failing_over(), *LAST)),
