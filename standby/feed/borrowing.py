@@ -146,7 +146,7 @@ class BorrowingTransform:
                 self._drop()
                 if self._is_cancelled:
                     raise
-                if isinstance(error, PeerRefused) and error.is_soon:
+                if not rows.num_rows or (isinstance(error, PeerRefused) and error.is_soon):
                     _LOG.info("the transform is not lent any more: %s", error)
                     self._look_for_lender()
                 else:

@@ -219,6 +219,18 @@ def test_rows_that_may_be_at_fault_are_given_to_no_second_lender(
     assert (second.batches, borrower.own.runs) == ([], [table(1)])
 
 
+@pytest.mark.parametrize("error", [Transient("gone"), PeerRefused("422 the JVM has died")])
+def test_a_lender_that_fails_without_rows_is_replaced(borrower: Borrower, error: Transient) -> None:
+    """The first poll of a feed is often empty."""
+    first, second = borrower.lend(), borrower.lend()
+    first.fails = error
+    borrower.prepare()
+    _, found = on_a_thread(lambda: [borrower.transform.run(each) for each in (table(), table(1))])
+    soon(lambda: found or borrower.own.cancelled_warms, "the batches end, or wait for the own session")
+    assert found == [[table(), table(2)]]
+    assert (first.is_closed, second.batches, borrower.own.runs) == (True, [table(), table(1)], [])
+
+
 def test_rows_that_may_be_at_fault_are_given_to_nobody_by_the_next_feed_either(borrower: Borrower) -> None:
     first, second = borrower.lend(), borrower.lend()
     first.fails = Transient("gone")
