@@ -20,10 +20,11 @@ from standby.feed.input_feed import RowTransform
 from standby.ports import FindLender, PeerRefused, TransformLender
 from standby.shared.errortext import first_line
 from standby.shared.model import TaskId
+from standby.shared.peers import ROWS_BYTES
 
 _LOG: Final = logging.getLogger(__name__)
 
-#: Bytes of rows that are sent at once; a row that is larger goes alone, and may be refused.
+#: Bytes of rows that are sent at once; a row that is larger goes alone.
 _PIECE_BYTES: Final = 4 << 20
 
 #: How often another lender is looked for in one batch.
@@ -140,8 +141,12 @@ class BorrowingTransform:
                 break
             if not rows.num_rows and self._empty is not None:
                 return self._empty
+            pieces = [encoded(each) for each in _pieces(rows)]
+            if max(map(len, pieces)) > ROWS_BYTES:
+                _LOG.info("a row is too large for another container; the session here is waited for")
+                break
             try:
-                result = _run_by(lender, rows)
+                result = pa.concat_tables([decoded(lender.run(each)) for each in pieces])
             except Transient as error:
                 self._drop()
                 if self._is_cancelled:
@@ -279,9 +284,9 @@ def decoded(stream: bytes) -> pa.Table:
         raise Transient(f"these are no rows: {first_line(error)}") from error
 
 
-def _run_by(lender: TransformLender, rows: pa.Table) -> pa.Table:
-    at_once = max(1, _PIECE_BYTES * max(1, rows.num_rows) // max(1, rows.nbytes))
-    return pa.concat_tables(
-        decoded(lender.run(encoded(rows.slice(start, at_once))))
-        for start in range(0, max(1, rows.num_rows), at_once)
-    )
+def _pieces(rows: pa.Table) -> list[pa.Table]:
+    """Return the rows in pieces of at most `_PIECE_BYTES`, or of a single row. Rows may differ much in size."""
+    if rows.nbytes <= _PIECE_BYTES or rows.num_rows <= 1:
+        return [rows]
+    half = rows.num_rows // 2
+    return [*_pieces(rows.slice(0, half)), *_pieces(rows.slice(half))]

@@ -14,6 +14,7 @@ from standby.feed import borrowing
 from standby.feed.borrowing import BorrowingTransform, decoded, encoded
 from standby.ports import PeerRefused, TransformLender
 from standby.shared.model import TaskId
+from standby.shared.peers import ROWS_BYTES
 from tests.patience import PATIENCE_SECONDS, soon
 
 TASKS = (TaskId("job", "main", 0),)
@@ -23,10 +24,15 @@ def table(*values: int) -> pa.Table:
     return pa.table({"n": pa.array(values, pa.int64())})
 
 
+def add_one(rows: pa.Table) -> pa.Table:
+    return pa.table({"n": pa.compute.add(rows["n"], 1)})
+
+
 class OwnInMemory:
-    """The transform here, whose session starts when the test says so: it adds 1."""
+    """The transform here, whose session starts when the test says so."""
 
     def __init__(self) -> None:
+        self.transform = add_one
         self.may_start = threading.Event()
         self.starts = 0
         self.warms = 0
@@ -59,7 +65,7 @@ class OwnInMemory:
 
     def run(self, rows: pa.Table) -> pa.Table:
         self.runs.append(rows)
-        return pa.table({"n": pa.compute.add(rows["n"], 1)})
+        return self.transform(rows)
 
     def cancel(self) -> None:
         pass
@@ -69,10 +75,13 @@ class OwnInMemory:
 
 
 class LenderInMemory:
-    """Adds 1 as well, and says that it did."""
+    """Runs the same transform, and says that it did."""
 
     def __init__(self) -> None:
+        self.transform = add_one
         self.batches: list[pa.Table] = []
+        #: Bytes of each of them.
+        self.received: list[int] = []
         self.fails: BaseException | None = None
         self.is_closed = False
         self.interrupted = threading.Event()
@@ -83,8 +92,9 @@ class LenderInMemory:
         self.on_run()
         if self.fails is not None:
             raise self.fails
+        self.received.append(len(rows))
         self.batches.append(decoded(rows))
-        return encoded(pa.table({"n": pa.compute.add(self.batches[-1]["n"], 1)}))
+        return encoded(self.transform(self.batches[-1]))
 
     def interrupt(self) -> None:
         self.interrupted.set()
@@ -287,7 +297,46 @@ def test_large_batches_are_borrowed_in_pieces(borrower: Borrower, monkeypatch: p
     lender = borrower.lend()
     borrower.prepare()
     assert borrower.transform.run(table(1, 2, 3, 4, 5)) == table(2, 3, 4, 5, 6)
-    assert lender.batches == [table(1, 2), table(3, 4), table(5)]
+    assert lender.batches == [table(1, 2), table(3), table(4, 5)]
+
+
+def sized(*sizes: int) -> pa.Table:
+    """Return one row for each size in bytes."""
+    return pa.table({"v": pa.array([bytes(size) for size in sizes], pa.binary())})
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param([60_000] * 500 + [100] * 2_000, id="large rows first"),
+        pytest.param([100] * 4_500 + [60_000] * 500, id="large rows last"),
+        pytest.param([100, ROWS_BYTES - 1_000, 100], id="one large row"),
+    ],
+)
+def test_pieces_are_as_small_as_lenders_accept_however_uneven_the_rows(
+    borrower: Borrower, sizes: list[int]
+) -> None:
+    lender = borrower.lend()
+    lender.transform = lambda rows: rows
+    borrower.prepare()
+    assert borrower.transform.run(sized(*sizes)) == sized(*sizes)
+    assert max(lender.received) <= ROWS_BYTES
+    assert sum(received > borrowing._PIECE_BYTES for received in lender.received) == sizes.count(
+        ROWS_BYTES - 1_000
+    )
+
+
+def test_a_row_that_no_lender_accepts_waits_for_the_own_session(borrower: Borrower) -> None:
+    lender = borrower.lend()
+    lender.transform = borrower.own.transform = lambda rows: rows
+    borrower.prepare()
+    came = sized(1, ROWS_BYTES)
+    thread, found = on_a_thread(lambda: borrower.transform.run(came))
+    soon(lambda: found or borrower.own.cancelled_warms, "the batch waits for the own session")
+    assert (found, lender.received) == ([], [])
+    borrower.own.may_start.set()
+    thread.join(PATIENCE_SECONDS)
+    assert found == [came]
 
 
 def test_a_session_that_does_not_start_is_no_error_of_the_rows(borrower: Borrower) -> None:
