@@ -30,6 +30,9 @@ _PIECE_BYTES: Final = 4 << 20
 #: How often another lender is looked for in one batch.
 _LENDERS: Final = 3
 
+#: How often a rehearsal is interrupted until it ends.
+_CANCEL_SECONDS: Final = 0.2
+
 
 class OwnTransform(RowTransform, Protocol):
     """The transform in this process's session."""
@@ -174,11 +177,12 @@ class BorrowingTransform:
         self._own.cancel()
 
     def close(self) -> None:
-        """Close the connection, and end the session once its start is over."""
+        """Close the connection, and end the session once its start is over. A rehearsal is interrupted."""
         self._drop()
         self._own.cancel_warm()
-        if self._thread is not None:
-            self._thread.join()
+        while self._thread is not None and self._thread.is_alive():
+            self._own.cancel()
+            self._thread.join(_CANCEL_SECONDS)
         self._own.close()
 
     @property

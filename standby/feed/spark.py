@@ -150,7 +150,7 @@ class SparkTransform:
         #: The group of Spark jobs over rows of other containers.
         self._lent_group = f"{self._group}-lent"
         self._runs = itertools.count()
-        self._warm_up = WarmUp(self._rehearse)
+        self._warm_up = WarmUp(self._rehearse, self.cancel, clock)
         self._has_divided = False
         sweep()
 
@@ -230,7 +230,7 @@ class SparkTransform:
             self._running.release()
 
     def cancel(self) -> None:
-        """Cancel the jobs of a running `run`. Thread-safe."""
+        """Cancel the jobs of a running `run` or `warm`. Thread-safe."""
         self._cancel(self._group)
 
     def close(self) -> None:

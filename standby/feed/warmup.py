@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from standby.shared.clock import REAL
+from standby.shared.clock import REAL, Clock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +30,9 @@ SETTLED: Final = 0.75
 #: rehearsals keep workers alive and pages in memory.
 KEEP_SECONDS: Final = 10.0
 
+#: A rehearsal that takes this long hangs, for example in a regular expression. The first one in a JVM, on a busy
+#: machine, takes a third of it.
+HUNG_SECONDS: Final = 60.0
 
 #: Real rows of at most this many bytes are kept for the next rehearsal: reading them needs a new consumer.
 _KEPT_BYTES: Final = 1 << 20
@@ -41,13 +44,20 @@ class WarmUp:
     def __init__(
         self,
         rehearse: Callable[[pa.Table | None], None],
-        clock: Callable[[], float] = REAL.monotonic,
+        interrupt: Callable[[], None],
+        clock: Clock = REAL,
     ) -> None:
-        """``rehearse`` runs the transform over these rows, or over synthetic ones if there are none."""
+        """``rehearse`` runs the transform over these rows, or over synthetic ones if there are none.
+
+        ``interrupt`` ends a run from another thread.
+        """
         self._rehearse = rehearse
+        self._interrupt = interrupt
         self._clock = clock
-        self._due_at = clock()
+        self._due_at = clock.monotonic()
         self._cancelled = threading.Event()
+        self._has_hung = False
+        """Whether a rehearsal hung. No other follows: it would hang as well, and may keep a task slot for good."""
         self._has_run = False
         self._has_real_rows = False
         self._rows: pa.Table | None = None
@@ -85,10 +95,10 @@ class WarmUp:
         Otherwise run a single batch. Raises like ``recent`` and ``rehearse``.
         """
         try:
-            is_due = self._clock() >= self._due_at
+            is_due = self._clock.monotonic() >= self._due_at
             # The first real rows are used at once, not at the next due time.
             is_waiting_for_rows = self._has_run and not self._has_real_rows
-            if self._cancelled.is_set() or not (is_due or is_waiting_for_rows):
+            if self._has_hung or self._cancelled.is_set() or not (is_due or is_waiting_for_rows):
                 return
             rows = recent() if self._rows is None else self._rows
             if not is_due and rows is None:
@@ -96,11 +106,15 @@ class WarmUp:
             is_first = not self._has_run or (rows is not None and not self._has_real_rows)
             took: list[float] = []
             for _ in range(MOST if is_first else 1):
-                began = self._clock()
-                self._rehearse(rows)
+                began = self._clock.monotonic()
+                call_off = self._clock.later(HUNG_SECONDS, self._end_hung)
+                try:
+                    self._rehearse(rows)
+                finally:
+                    call_off()
                 if self._cancelled.is_set():
                     return
-                self._took = self._clock() - began
+                self._took = self._clock.monotonic() - began
                 took.append(self._took)
                 if len(took) >= FEWEST and _have_settled(took):
                     break
@@ -113,7 +127,14 @@ class WarmUp:
     def _note(self, *, has_real_rows: bool) -> None:
         self._has_run = True
         self._has_real_rows = self._has_real_rows or has_real_rows
-        self._due_at = self._clock() + KEEP_SECONDS
+        self._due_at = self._clock.monotonic() + KEEP_SECONDS
+
+    def _end_hung(self) -> None:
+        """Interrupt the rehearsal, on the clock's thread."""
+        _LOG.warning("a rehearsal takes more than %.0f s and is the last one; batches warm up", HUNG_SECONDS)
+        self._has_hung = True
+        self._cancelled.set()
+        self._interrupt()
 
 
 def _have_settled(took: list[float]) -> bool:

@@ -40,6 +40,9 @@ class OwnInMemory:
         self.is_open = self.is_warm = self.is_closed = False
         self.fails: BaseException | None = None
         self.fails_to_warm: BaseException | None = None
+        self.rehearsal_ends = threading.Event()
+        """Cleared: a rehearsal hangs until it is cancelled like a batch."""
+        self.rehearsal_ends.set()
         self.cancelled_warms = 0
         self.run_seconds: float | None = None
         self.child_pids: tuple[int, ...] = ()
@@ -58,6 +61,7 @@ class OwnInMemory:
         recent()
         if self.fails_to_warm is not None:
             raise self.fails_to_warm
+        assert self.rehearsal_ends.wait(PATIENCE_SECONDS)
         self.is_warm = True
 
     def cancel_warm(self) -> None:
@@ -68,7 +72,7 @@ class OwnInMemory:
         return self.transform(rows)
 
     def cancel(self) -> None:
-        pass
+        self.rehearsal_ends.set()
 
     def close(self) -> None:
         self.is_closed = True
@@ -422,6 +426,16 @@ def test_nothing_starts_early_if_the_job_does_not_want_it() -> None:
     assert borrower.transform.run(table(1)) == table(2)
     assert (len(borrower.own.runs), borrower.own.starts) == (1, 1)
     borrower.transform.close()
+    assert borrower.own.is_closed
+
+
+def test_the_end_interrupts_a_rehearsal(borrower: Borrower) -> None:
+    borrower.own.rehearsal_ends.clear()
+    borrower.own.may_start.set()
+    on_a_thread(lambda: borrower.transform.warm(lambda: None))
+    soon(lambda: borrower.own.warms, "it rehearses")
+    borrower.transform.close()
+    assert borrower.own.rehearsal_ends.is_set()
     assert borrower.own.is_closed
 
 

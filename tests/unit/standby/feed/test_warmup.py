@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
 
 from standby.errors import Transient
-from standby.feed.warmup import FEWEST, KEEP_SECONDS, MOST, WarmUp
+from standby.feed.warmup import FEWEST, HUNG_SECONDS, KEEP_SECONDS, MOST, WarmUp
+from tests.fakes.clock import held
 from tests.fakes.feed_rows import rows
+from tests.patience import PATIENCE_SECONDS
 
 ROW = rows((0, 0))
 
@@ -18,7 +21,7 @@ class Stage:
     """Where a warm-up takes place: its clock, its input, and the rehearsals that it makes."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        self.clock = held()
         #: What was rehearsed, one for each run.
         self.rehearsed: list[pa.Table | None] = []
         self.recent: pa.Table | None = ROW
@@ -26,7 +29,8 @@ class Stage:
         self.reads = 0
         #: Called by each rehearsal.
         self.on_rehearse: Callable[[], None] = lambda: None
-        self.warm_up = WarmUp(self._rehearse, lambda: self.now)
+        self.interrupted = threading.Event()
+        self.warm_up = WarmUp(self._rehearse, self.interrupted.set, self.clock)
 
     def run(self) -> int:
         """Run the warm-up; return how many rehearsals it made."""
@@ -50,7 +54,7 @@ def test_the_first_run_rehearses_several_times_and_later_ones_once_in_a_while() 
     assert not stage.warm_up.is_done
     assert (stage.run(), stage.warm_up.is_done) == (FEWEST, True)
     for passed, rehearsals in ((KEEP_SECONDS - 1, 0), (1, 1), (0, 0)):
-        stage.now += passed
+        stage.clock.advance(passed)
         assert stage.run() == rehearsals, passed
     assert all(each is ROW for each in stage.rehearsed)
     assert stage.reads == 1, "the rows are kept"
@@ -60,7 +64,7 @@ def test_rows_that_are_large_are_read_again_for_each_rehearsal() -> None:
     stage = Stage()
     stage.recent = ROW.take([0] * (1 << 20))
     stage.run()
-    stage.now += KEEP_SECONDS
+    stage.clock.advance(KEEP_SECONDS)
     assert (stage.run(), stage.reads) == (1, 2)
 
 
@@ -71,7 +75,7 @@ def test_an_empty_input_is_replaced_by_synthetic_rows_until_it_has_records() -> 
     assert (stage.warm_up.is_done, stage.warm_up.seconds) == (True, None), (
         "a batch of real rows may take longer"
     )
-    stage.now += KEEP_SECONDS
+    stage.clock.advance(KEEP_SECONDS)
     assert stage.run() == 1
     assert stage.run() == 0, "nothing new without rows"
     stage.recent = ROW
@@ -98,13 +102,35 @@ def test_a_cancel_just_before_a_run_counts_for_it_and_for_no_later_one() -> None
     assert stage.run() == FEWEST
 
 
+def test_a_rehearsal_that_hangs_is_ended_and_is_the_last_one() -> None:
+    stage = Stage()
+
+    def hang() -> None:
+        stage.clock.advance(HUNG_SECONDS)
+        assert stage.interrupted.wait(PATIENCE_SECONDS)
+
+    stage.on_rehearse = hang
+    assert (stage.run(), stage.warm_up.is_done, stage.warm_up.seconds) == (1, False, None)
+    # Its rows may still be the last ones, and Spark cannot end each function that hangs.
+    stage.clock.advance(HUNG_SECONDS)
+    assert stage.run() == 0
+    stage.warm_up.count_batch()
+    assert stage.warm_up.is_done
+
+
+def test_a_rehearsal_that_is_slow_is_not_ended() -> None:
+    stage = Stage()
+    stage.on_rehearse = lambda: stage.clock.advance(HUNG_SECONDS - 1)
+    assert (stage.run(), stage.warm_up.is_done, stage.interrupted.is_set()) == (FEWEST, True, False)
+
+
 def test_a_real_batch_warms_as_well() -> None:
     stage = Stage()
     stage.warm_up.cancel()
     stage.warm_up.count_batch()
     assert stage.warm_up.is_done
     assert stage.run() == 0
-    stage.now += KEEP_SECONDS
+    stage.clock.advance(KEEP_SECONDS)
     assert stage.run() == 1
 
 
@@ -131,7 +157,7 @@ def test_a_transform_is_rehearsed_until_it_is_no_quicker_any_more(times: list[fl
     stage, left = Stage(), iter(times)
 
     def take(left: Iterator[float] = left) -> None:
-        stage.now += next(left)
+        stage.clock.advance(next(left))
 
     stage.on_rehearse = take
     assert stage.run() == expected
