@@ -9,7 +9,6 @@ import math
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +34,7 @@ from standby.feed.borrowing import BorrowingTransform, decoded, encoded
 from standby.feed.functions import is_interrupt, transform_of
 from standby.feed.input_feed import InputFeed
 from standby.feed.rules.settings import session_settings
+from standby.feed.turns import Turns
 from standby.feed.warmup import WarmUp
 from standby.ports import Deliver, FindLender, NotLent, find_nobody
 from standby.shared.clock import REAL, Clock
@@ -66,12 +66,6 @@ _groups: Final = itertools.count()
 
 #: ``group``: that of the thread's Spark jobs.
 _JOINED: Final = threading.local()
-
-#: A batch of another container waits this long, and runs this long; together less than its container waits. An own
-#: batch ends it after `_GIVE_WAY_SECONDS`.
-_LENT_WAIT_SECONDS: Final = 1.0
-_LENT_SECONDS: Final = 3.0
-_GIVE_WAY_SECONDS: Final = 2.0
 
 #: Held while a transform is planned: those of one session may use the same names of temporary views.
 _PLANNING: Final = threading.Lock()
@@ -130,16 +124,11 @@ class SparkTransform:
 
     def __init__(self, config: JobConfig, code: Path, clock: Clock = REAL) -> None:
         self._config = config
-        self._clock = clock
         self._settings = settings_of(config, code)
         self._function = transform_of(config)
         self._schema = rows_of(config.inputs, has_headers=config.input_headers)
         self._spark: Spark | None = None
         self._exchange = RowExchange()
-        #: Held while a batch is run: it has the exchange and the plans to itself.
-        self._running = threading.Lock()
-        #: Whether the batch of another container that runs now was ended for one of this container.
-        self._has_given_way = False
         self._is_closed = False
         #: Number of partitions → the transformed frame; empty if the plan must be made for each batch.
         self._frames: dict[int, Any] = {}
@@ -147,8 +136,8 @@ class SparkTransform:
         #: The transformed rows of an empty batch.
         self._empty: pa.Table | None = None
         self._group = f"standfast-{next(_groups)}"
-        #: The group of Spark jobs over rows of other containers.
-        self._lent_group = f"{self._group}-lent"
+        #: A batch that is run has the exchange and the plans to itself.
+        self._turns = Turns(self._group, self._cancel, clock)
         self._runs = itertools.count()
         self._warm_up = WarmUp(self._rehearse, self.cancel, clock)
         self._has_divided = False
@@ -197,7 +186,8 @@ class SparkTransform:
         """Return the transformed rows; see `RowTransform.run`. Raises `PythonWorkerLost` as well, and like `open`."""
         if not rows.num_rows and self._empty is not None:
             return self._empty
-        result = self._run(rows)
+        with self._turns.own():
+            result = self._run_alone(rows, self._group)
         self._empty = result.schema.empty_table()
         if rows.num_rows:
             self._warm_up.count_batch()
@@ -211,23 +201,16 @@ class SparkTransform:
         """
         if rows.schema != self._schema:
             raise NotLent("the rows have other columns than those of the job here")
-        if not self._running.acquire(timeout=_LENT_WAIT_SECONDS):
-            raise NotLent("a batch of this container is running")
-        try:
+        with self._turns.lent() as batch:
             if self._is_closed or not self.is_warm:
                 raise NotLent("Spark is not warm here")
-            self._has_given_way = False
-            call_off = self._clock.later(_LENT_SECONDS, partial(self._cancel, self._lent_group))
             try:
-                return self._run_alone(rows, self._lent_group)
+                return self._run_alone(rows, batch.group)
             except Transient as error:
-                if self._has_given_way:
+                # The rows may be at fault if Spark has died meanwhile.
+                if batch.has_given_way and self.is_warm:
                     raise NotLent("it has given way to a batch of this container") from error
                 raise
-            finally:
-                call_off()
-        finally:
-            self._running.release()
 
     def cancel(self) -> None:
         """Cancel the jobs of a running `run` or `warm`. Thread-safe."""
@@ -236,7 +219,7 @@ class SparkTransform:
     def close(self) -> None:
         """Free the rows; the session and the JVM end with the last transform of the process."""
         self._is_closed = True
-        with self._alone():
+        with self._turns.own():
             self._exchange.clear()
             self._frames.clear()
             if self._spark is not None:
@@ -251,10 +234,10 @@ class SparkTransform:
     def _rehearse(self, rows: pa.Table | None) -> None:
         some = self._synthetic() if rows is None else rows
         try:
-            self._run(some)
+            self._rehearse_once(some)
             if not self._has_divided:
                 # Otherwise the first large batch would wait for a plan and for Python workers of its own.
-                self._run(some, is_divided=True)
+                self._rehearse_once(some, is_divided=True)
                 self._has_divided = True
         except Exception as error:
             if self._spark is None or not self._spark.process.is_alive:
@@ -270,20 +253,9 @@ class SparkTransform:
             schema=self._schema,
         )
 
-    def _run(self, rows: pa.Table, *, is_divided: bool = False) -> pa.Table:
-        with self._alone():
-            return self._run_alone(rows, self._group, is_divided=is_divided)
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Wait for the end of a batch of another container, and end it if that takes long."""
-        while not self._running.acquire(timeout=_GIVE_WAY_SECONDS):
-            self._has_given_way = True
-            self._cancel(self._lent_group)
-        try:
-            yield
-        finally:
-            self._running.release()
+    def _rehearse_once(self, rows: pa.Table, *, is_divided: bool = False) -> None:
+        with self._turns.own(is_rehearsal=True):
+            self._run_alone(rows, self._group, is_divided=is_divided)
 
     def _cancel(self, group: str) -> None:
         spark = self._spark

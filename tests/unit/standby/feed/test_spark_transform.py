@@ -16,7 +16,7 @@ from standby.adapters.spark import exchange
 from standby.adapters.spark.jvm import spark_home
 from standby.adapters.spark.session import Spark
 from standby.errors import BadConfiguration, Transient
-from standby.feed import archive
+from standby.feed import archive, turns
 from standby.feed import spark as feed_spark
 from standby.feed.batches import rows_of
 from standby.feed.borrowing import decoded, encoded
@@ -296,8 +296,8 @@ def test_refused_plans_are_reported_before_any_row_is_read(make: Make) -> None:
 
 def test_a_transform_is_lent_once_it_is_warm_also_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     # However slow the machine is, no batch ends another one.
-    for bound in ("_LENT_WAIT_SECONDS", "_LENT_SECONDS", "_GIVE_WAY_SECONDS"):
-        monkeypatch.setattr(feed_spark, bound, NEVER_SECONDS)
+    for bound in ("LENT_WAIT_SECONDS", "LENT_SECONDS", "GIVE_WAY_SECONDS", "OVERDUE_SECONDS"):
+        monkeypatch.setattr(turns, bound, NEVER_SECONDS)
     definition = JobDefinition("job", "run", {}, "changelog", "group", 1)
     feed = SparkFeed(configuration(spark_runs.refuses), definition, NO_CODE)
     came = rows([b"theirs"])
@@ -346,7 +346,7 @@ def lent(make: Make, clock: HandClock) -> SparkTransform:
 @pytest.fixture
 def gives_way_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of this container ends a lent one at once."""
-    monkeypatch.setattr(feed_spark, "_GIVE_WAY_SECONDS", LOOK_SECONDS)
+    monkeypatch.setattr(turns, "GIVE_WAY_SECONDS", LOOK_SECONDS)
 
 
 @pytest.mark.usefixtures("gives_way_at_once")
