@@ -73,10 +73,13 @@ class Marks:
             self._running, self._child = {job: self._fed.get(job, ()) if has_run else ()}, status
             self._write_for_good()
 
-    def hang_in_child(self, job: str) -> None:
-        """Record that the process ends because a job's feed hangs, in the job's step or in its child."""
+    def hang_in_child(self, job: str, *, has_run: bool = True) -> None:
+        """Record that the process ends because a job's feed hangs, in the job's step or in its child.
+
+        ``has_run``: whether the child has had input of the tasks.
+        """
         with self._lock:
-            self._running = {job: self._running.get(job) or self._fed.get(job, ())}
+            self._running = {job: self._running.get(job) or (self._fed.get(job, ()) if has_run else ())}
             self._write_for_good()
 
     def forget(self) -> None:

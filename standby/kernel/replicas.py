@@ -310,8 +310,11 @@ class LocalReplicas:
                 )
             since = held.halting_since
             if since is not None and now - since > held.job.commit_seconds + _HALT_GRACE_SECONDS:
-                if held.job.pipeline.child_pids:
-                    self._environment.marks.hang_in_child(held.replica.id.task.job)
+                pipeline = held.job.pipeline
+                if pipeline.child_pids:
+                    self._environment.marks.hang_in_child(
+                        held.replica.id.task.job, has_run=pipeline.has_run_in_child
+                    )
                 self._break(f"{held.replica.id} did not stop within {now - since:.0f} s", may_be_code=True)
             closing = held.closing_since
             if closing is not None and now - closing > held.job.way_seconds:

@@ -76,3 +76,13 @@ def test_a_feed_that_does_not_end_is_put_down_to_the_step_that_runs_and_else_to_
         with marks.step(TWO, Offsets.of(7)) if is_stepping else nullcontext():
             marks.hang_in_child("job")
         assert kept[-1] == ((Ran(TWO, 7),) if is_stepping else (Ran(ONE), Ran(TWO)))
+
+
+def test_a_feed_that_does_not_end_and_whose_child_has_had_no_input_is_put_down_to_a_step_only() -> None:
+    kept: list[tuple[Ran, ...]] = []
+    for is_stepping in (True, False):
+        marks = Marks(lambda ran, _: kept.append(ran))
+        marks.feed("job", (ONE, TWO))
+        with marks.step(TWO, Offsets.of(7)) if is_stepping else nullcontext():
+            marks.hang_in_child("job", has_run=False)
+        assert kept[-1] == ((Ran(TWO, 7),) if is_stepping else ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 from contextlib import ExitStack
@@ -455,6 +456,32 @@ def test_only_input_that_a_dead_child_has_had_is_blamed_for_it(
         child.kill()
         active.eventually(lambda: str(child.pid) in str(active.replicas.broken))
     assert kept[-1] == (tuple(lab.tasks) if runs_in_child else ())
+
+
+@pytest.mark.parametrize("runs_in_child", [True, False])
+def test_only_input_that_a_child_has_had_is_blamed_for_a_feed_that_does_not_end(
+    lab: MemoryLab, monkeypatch: pytest.MonkeyPatch, runs_in_child: bool
+) -> None:
+    """For example not for a session that takes long to start."""
+    lab.clock.hold()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def script(feed: MemoryFeed) -> None:
+        def hang() -> None:
+            begun.set()
+            assert go_on.wait(PATIENCE_SECONDS)
+
+        feed.pids, feed.runs_in_child, feed.on_start = (os.getpid(),), runs_in_child, hang
+
+    active = lab.container("a", script=script).activate()
+    assert begun.wait(PATIENCE_SECONDS)
+    kept: list[tuple[TaskId, ...]] = []
+    marks = active.replicas._environment.marks
+    monkeypatch.setattr(marks, "_keep", lambda ran, _: kept.append(tuple(each.task for each in ran)))
+    active.want(0, Role.STANDBY, 2).await_phase(*set(Phase) - {Phase.ACTIVE})
+    breaks_after(COMMIT + 10, active, "did not stop")
+    go_on.set()
+    assert bool(kept[-1]) is runs_in_child
 
 
 def test_the_end_of_a_feeds_process_with_its_job_breaks_nothing(lab: MemoryLab) -> None:
