@@ -27,7 +27,7 @@ _LOG: Final = logging.getLogger(__name__)
 #: Bytes of rows that are sent at once; a row that is larger goes alone.
 _PIECE_BYTES: Final = 4 << 20
 
-#: How often another lender is looked for in one batch.
+#: How many lenders are tried for one batch.
 _LENDERS: Final = 3
 
 #: How often a rehearsal is interrupted until it ends.
@@ -138,7 +138,7 @@ class BorrowingTransform:
     def run(self, rows: pa.Table) -> pa.Table:
         """Return the transformed rows; see `RowTransform.run`."""
         self._uncancel()
-        for _ in range(_LENDERS):
+        for left in reversed(range(_LENDERS)):
             lender = self._lender
             if lender is None or self._has_started:
                 break
@@ -156,7 +156,8 @@ class BorrowingTransform:
                     raise
                 if not rows.num_rows or (isinstance(error, PeerRefused) and error.is_soon):
                     _LOG.info("the transform is not lent any more: %s", error)
-                    self._look_for_lender()
+                    if left:
+                        self._look_for_lender()
                 else:
                     _LOG.warning("the lender of the transform fails, perhaps because of the rows: %s", error)
                     self._is_suspicious = True

@@ -62,8 +62,9 @@ class Lending:
         try:
             lent = self._find(job, run, revision)
         except NotNow as error:
-            status = HTTPStatus.SERVICE_UNAVAILABLE if error.is_soon else HTTPStatus.CONFLICT
-            return refusal(status, str(error))
+            # Rows that have come have nothing to do with it.
+            is_soon = error.is_soon or request.method == "POST"
+            return refusal(HTTPStatus.SERVICE_UNAVAILABLE if is_soon else HTTPStatus.CONFLICT, str(error))
         if request.method == "GET":
             return PeerAnswer(HTTPStatus.OK, json.dumps({IDLE: lent.is_idle}).encode())
         if not self._places.acquire(timeout=_PLACE_SECONDS):

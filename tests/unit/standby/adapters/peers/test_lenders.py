@@ -264,6 +264,17 @@ def test_a_lender_that_ended_before_it_had_the_rows_says_nothing_about_them(net:
     assert caught.value.is_soon
 
 
+@pytest.mark.parametrize(("method", "status"), [("GET", 409), ("POST", 503)])
+def test_a_job_that_is_gone_says_nothing_about_rows_that_come_for_it(method: str, status: int) -> None:
+    def gone(*_: object) -> LentTransform:
+        raise NotNow("another revision")
+
+    request = PeerRequest(
+        Caller(PeerRole.CONTAINER, "c"), method, (TRANSFORMS_ROUTE, "job"), {"run": "run", "revision": "3"}
+    )
+    assert Lending(gone).answer(request).status == status
+
+
 @pytest.mark.parametrize(
     ("method", "path", "query", "status"),
     [
