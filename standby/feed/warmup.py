@@ -30,9 +30,9 @@ SETTLED: Final = 0.75
 #: rehearsals keep workers alive and pages in memory.
 KEEP_SECONDS: Final = 10.0
 
-#: A rehearsal that takes this long hangs, for example in a regular expression. The first one in a JVM, on a busy
-#: machine, takes a third of it.
-HUNG_SECONDS: Final = 60.0
+#: A rehearsal that takes this long hangs, for example in a regular expression. The first one in a JVM takes some 20 s
+#: on a busy machine. One that was only slow, and ended as hanging, would be the last.
+HUNG_SECONDS: Final = 180.0
 
 #: Real rows of at most this many bytes are kept for the next rehearsal: reading them needs a new consumer.
 _KEPT_BYTES: Final = 1 << 20
