@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rocksdict import (
     BlockBasedOptions,
@@ -152,6 +152,8 @@ class RocksDatabase:
         items: list[tuple[bytes, bytes]] = []
         if start >= stop:
             return ScanPage(items, True)
+        # An iterator keeps the database open, even if that is closed. So none may be in the frames of an error.
+        found: Any = None
         try:
             found = self._db.items(reverse, stop if reverse else start, _until(stop))
             size = 0
@@ -168,6 +170,8 @@ class RocksDatabase:
             raise
         except Exception as error:  # rocksdict raises nothing more specific
             raise self._failed(error) from error
+        finally:
+            found = None
         return ScanPage(items, True)
 
     def _check_end(self, last: bytes | None, start: bytes, stop: bytes, reverse: bool) -> None:
@@ -177,15 +181,18 @@ class RocksDatabase:
         moved explicitly shows the difference.
         """
         iterator = self._db.iter(_until(stop))
-        if reverse:
-            iterator.seek_for_prev(stop if last is None else last)
-            if last is not None and iterator.valid() and iterator.key() == last:
-                iterator.prev()
-        else:
-            iterator.seek(start if last is None else last + b"\x00")
-        iterator.status()
-        if iterator.valid() and iterator.key() >= start:
-            raise CorruptState(f"{self._path}: a scan ended before {iterator.key()[:32]!r}")
+        try:
+            if reverse:
+                iterator.seek_for_prev(stop if last is None else last)
+                if last is not None and iterator.valid() and iterator.key() == last:
+                    iterator.prev()
+            else:
+                iterator.seek(start if last is None else last + b"\x00")
+            iterator.status()
+            if iterator.valid() and iterator.key() >= start:
+                raise CorruptState(f"{self._path}: a scan ended before {iterator.key()[:32]!r}")
+        finally:
+            del iterator
 
     def write(self, changes: Iterable[ChangelogRecord]) -> None:
         """Apply the changes as one atomic batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
@@ -29,8 +30,12 @@ class Counters(Generic[K]):
         return {key: found.get(key, 0) for key in asked}
 
     def add(self, key: K, amount: int = 1) -> int:
-        """Add ``amount``, which may be negative; return the new number. Raises `OverflowError`."""
-        number = self.get(key) + amount
+        """Add ``amount``, which may be negative; return the new number.
+
+        Raises `OverflowError`, and `TypeError` for an amount that is no whole number.
+        """
+        # An amount of NumPy would make the sum one of NumPy as well, which has fewer bits and wraps.
+        number = self.get(key) + operator.index(amount)
         self._numbers.put(key, number)
         return number
 
@@ -38,11 +43,12 @@ class Counters(Generic[K]):
         """Add to each key in turn, by default 1; return the number after each addition.
 
         A key may occur any number of times. This needs one look-up in total and one write per key, so it is meant
-        for a whole batch at once. Raises `OverflowError`.
+        for a whole batch at once. Raises as `add`.
         """
         numbers = self.get_many(keys)
         results = []
-        for key, amount in zip(keys, [1] * len(keys) if amounts is None else amounts, strict=True):
+        added = [1] * len(keys) if amounts is None else [*map(operator.index, amounts)]
+        for key, amount in zip(keys, added, strict=True):
             numbers[key] += amount
             results.append(numbers[key])
         self._numbers.put_many(numbers)

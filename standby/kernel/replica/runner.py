@@ -25,7 +25,7 @@ from standby.kernel.replica.restore import Restore
 from standby.kernel.replica.takeover import Promotee, Takeover
 from standby.kernel.restore.snapshots import Offer
 from standby.kernel.store.lock_owner import in_use_text, note_owner
-from standby.kernel.store.store import TaskStore, wipe_store
+from standby.kernel.store.store import TaskStore, condemn_state, wipe_store
 from standby.replica.failing import doubled_seconds
 from standby.replica.identity import TopicChanged
 from standby.replica.lifecycle import ENDED, RUNNING, TAKING_OVER, Effect, Replica, Signal
@@ -434,6 +434,7 @@ class ReplicaRunner:
         self._close()
         self._restore.state_lost()
         if self._directory is not None:
+            condemn_state(self._directory)
             with self.job.environment.opening:
                 wipe_store(self._directory, self.job.environment.open_database)
 

@@ -325,6 +325,17 @@ def wipe_store(directory: Path, open_database: OpenDatabase) -> None:
         raise Unavailable(f"{directory}: {error}") from error
 
 
+def condemn_state(directory: Path) -> None:
+    """Have a state that is unusable never be opened again, although it cannot be deleted yet. Raises `Unavailable`.
+
+    Only for the last owner of the state.
+    """
+    try:
+        (directory / SIDE_FILE).unlink(missing_ok=True)
+    except OSError as error:
+        raise Unavailable(f"{directory}: {error}") from error
+
+
 def write_side_file(directory: Path, content: Origin) -> None:
     """Write the side file atomically with respect to crashes. Raises OSError."""
     file = directory / SIDE_FILE

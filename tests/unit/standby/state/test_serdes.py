@@ -161,3 +161,27 @@ def test_an_error_of_a_value_names_its_key() -> None:
         for read in (means.get, lambda key: means.get_many([key]), lambda key: list(means.prefix(key))):
             with pytest.raises(ValueError, match=told):
                 read("old")
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int32, np.int64])
+def test_amounts_of_numpy_are_added_as_numbers_without_a_limit(kind: Any) -> None:
+    """Their own sum would wrap, and be committed."""
+    most = int(np.iinfo(kind).max)
+    with TaskState("s").batch() as stores:
+        counters = Counters(stores["s"], key=BYTES)
+        small = most if kind is not np.int64 else most // 3
+        assert counters.add(b"one", kind(small)) == small
+        assert counters.add(b"one", kind(small)) == 2 * small
+        assert counters.add_many([b"a", b"a"], np.array([small, small], kind)) == [small, 2 * small]
+        assert type(counters.get(b"a")) is int
+        with pytest.raises(OverflowError):
+            counters.add(b"two", 1 << 63)
+
+
+def test_an_amount_is_a_whole_number() -> None:
+    with TaskState("s").batch() as stores:
+        counters = Counters(stores["s"], key=BYTES)
+        for add in (lambda: counters.add(b"a", 1.5), lambda: counters.add_many([b"a", b"b"], [1, 1.5])):  # type: ignore[arg-type, list-item]
+            with pytest.raises(TypeError, match="integer"):
+                add()
+        assert counters.get_many([b"a", b"b"]) == {b"a": 0, b"b": 0}

@@ -10,6 +10,7 @@ import pytest
 
 from standby.adapters.peers import connection
 from standby.kernel import probes
+from standby.kernel.ports import Database, InUse, Profile
 from standby.kernel.replica import restore
 from standby.kernel.restore.fetch import FETCHES, Scratch
 from standby.kernel.restore.snapshots import SNAPSHOTS, NotNow, Offer
@@ -418,6 +419,27 @@ def test_state_fetched_that_turns_out_bad_is_not_fetched_again(lab: MemoryLab, n
     held._reporting(held._run)(Signal.STATE_LOST, "for the test")
     new.eventually(lambda: sources(new) == {"standby": 1, "changelog": 1})
     new.await_phase(Phase.TAILING)
+
+
+def test_state_that_turned_out_bad_is_not_used_again_although_it_cannot_be_deleted_yet(
+    lab: MemoryLab,
+) -> None:
+    """Another process holds its database, or an error that somebody keeps."""
+    refusals: list[InUse] = []
+
+    def open_or_refuse(path: Path, profile: Profile) -> Database:
+        if refusals:
+            raise refusals.pop()
+        return lab.disk.open(path, profile)
+
+    container = lab.container("a", databases=open_or_refuse).activate()
+    container.process(20)
+    (held,) = container.replicas.held()
+    refusals.append(InUse(Path("state"), "lock hold by current process"))
+    held._reporting(held._run)(Signal.STATE_LOST, "a damaged block")
+    container.eventually(lambda: not refusals and sum(sources(container).values()) == 2)
+    container.await_phase(Phase.ACTIVE)
+    assert sources(container) == {"changelog": 2}
 
 
 def test_an_active_that_waits_for_its_state_waits_for_no_other_fetch(lab: MemoryLab, net: PeerNet) -> None:
