@@ -23,6 +23,7 @@ OWNED_BY_KERNEL: Final = frozenset(
         "kafka.enable.auto.offset.store",
         "kafka.auto.offset.reset",
         "kafka.isolation.level",
+        "kafka.enable.partition.eof",
         "kafka.group.id",
         "kafka.acks",
     }

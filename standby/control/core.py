@@ -78,6 +78,8 @@ def _registration_failed(state: ControlState, event: RegistrationFailed) -> Cont
 
 
 def _registered(state: ControlState, event: Registered) -> ControlStep:
+    if state.registration is not RegistrationState.ASKED:
+        return state, ()  # of a session that has ended since, so it is about to be repeated
     incarnation = event.incarnation
     known = replace(state, registration=RegistrationState.DONE, incarnation=incarnation)
     if incarnation == state.incarnation:

@@ -221,6 +221,8 @@ class InputFeed:
         raise NotLent("this feed's transform needs no warm-up and is not lent")
 
     def _connect(self) -> None:
+        if self._spare is not None:
+            self._spare.idle()
         self._input_bounds().ask([(topic, 0) for topic in self._inputs])
         if self._spare is None:
             reader = self._reader()
@@ -292,8 +294,10 @@ class InputFeed:
         except BaseException as error:  # noqa: BLE001  (this thread's outermost loop; the caller gets it as `failure`)
             self._failure = error
         finally:
-            reader.close()
-            self._ended.set()
+            try:
+                reader.close()
+            finally:
+                self._ended.set()
 
     def _table(self, messages: Sequence[Message]) -> pa.Table:
         columns = [

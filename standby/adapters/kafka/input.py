@@ -47,7 +47,8 @@ class InputBounds:
     def __init__(self, settings: KafkaSettings, group: str, timeout_seconds: float = 5.0) -> None:
         """``group`` is the job's."""
         self._timeout_seconds = timeout_seconds
-        self._offsets = OffsetClient(settings, group, logger=_LOG)
+        # Without a logger of ours, for which the client would keep lines until it is polled.
+        self._offsets = OffsetClient(settings, group)
 
     def ask(self, partitions: Iterable[InputPartition]) -> dict[InputPartition, tuple[int, int]]:
         """Return the first offset and the end of the committed part (last stable offset) of each partition.
@@ -120,6 +121,14 @@ class InputReader:
                 self._consumer.list_topics(topic, timeout=timeout_seconds)
             except KafkaException as error:
                 raise _translated(error.args[0], topic) from error
+
+    def idle(self) -> None:
+        """Pass on what the client logs. To be called now and then before `assign`: nothing else takes it until then.
+
+        While the brokers are away, a client logs some 20 lines a second, which it keeps.
+        """
+        while self._consumer.poll(0) is not None:
+            pass  # an error, of which the log tells
 
     def assign(
         self, positions: Mapping[InputPartition, int], until: Mapping[InputPartition, int] | None = None

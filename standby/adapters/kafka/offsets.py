@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -70,9 +70,9 @@ def offset_in(answer: TopicPartition | KafkaError, what: str) -> int:
 class OffsetClient:
     """Requests the bounds of partitions, with one client per isolation level. Thread-safe."""
 
-    def __init__(self, settings: KafkaSettings, group: str, **more: Any) -> None:
-        """``group``: the clients may look up its coordinator. ``more`` is as in `ClientKind.make`."""
-        self._settings, self._group, self._more = settings, group, more
+    def __init__(self, settings: KafkaSettings, group: str) -> None:
+        """``group``: the clients may look up its coordinator."""
+        self._settings, self._group = settings, group
         self._lock = threading.Lock()
         self._clients: dict[IsolationLevel, RenewableClient[Consumer]] = {}
 
@@ -107,7 +107,7 @@ class OffsetClient:
         with self._lock:
             if level not in self._clients:
                 own = {"group.id": self._group}
-                self._clients[level] = lasting(_KINDS[level], self._settings, own, **self._more)
+                self._clients[level] = lasting(_KINDS[level], self._settings, own)
             return self._clients[level]
 
 

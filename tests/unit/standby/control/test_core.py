@@ -168,6 +168,13 @@ def test_a_lost_session_registers_anew_and_introduces_the_new_incarnation() -> N
     assert (opened.stream, opened.hello.incarnation) == (2, 9)
 
 
+def test_an_answer_of_a_session_that_is_lost_is_none_to_the_next_registration() -> None:
+    """It was on its way meanwhile. Taken for one, it would leave the container unregistered."""
+    played = led()
+    played.turn(SessionLost(), Registered(7))
+    assert played.turn(SessionConnected()) == [LookUpLeader(), Register()]
+
+
 def test_a_lost_sessions_incarnation_is_not_introduced_again() -> None:
     played = led()
     played.turn(StreamBroken(1, "reset"), SessionLost())

@@ -77,9 +77,13 @@ class ReaderInMemory:
         self._source = source
         self._at: dict[InputPartition, int] = {}
         self.is_connected = self.is_closed = False
+        self.idles = 0
 
     def connect(self, timeout_seconds: float) -> None:
         self.is_connected = True
+
+    def idle(self) -> None:
+        self.idles += 1
 
     def assign(
         self, starts: Mapping[InputPartition, int], ends: Mapping[InputPartition, int] | None = None
@@ -249,6 +253,7 @@ def test_a_feed_is_warm_with_a_connected_reader_which_the_next_start_uses(make: 
     assert (led.feed.is_warm, led.feed.start_seconds) == (True, 0.25)
     (spare,) = led.source.readers
     assert spare.is_connected
+    assert spare.idles == 1, "otherwise it would keep what it logs"
     led.start()
     assert led.source.readers == [spare]
     assert led.feed.is_warm
