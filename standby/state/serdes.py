@@ -25,6 +25,9 @@ class Serde(Protocol[T]):
     def dump(self, value: T, /) -> bytes:
         """Return the value as bytes; equal values of the same types give equal bytes.
 
+        Exceptions, so that they are no good keys: times of different zones, `Decimal` values with different numbers of
+        zeros at the end, and 0.0 and -0.0, as `json_of` and `msgpack_of` write them.
+
         Raises `ValueRefused` for a value that `load` would not return unchanged.
         """
         ...
