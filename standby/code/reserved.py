@@ -7,6 +7,7 @@ library or of Python would be imported in its place; or never, if the other one 
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -63,12 +64,21 @@ def check_names(directory: Path, modules: Sequence[str]) -> None:
         raise BadConfiguration("\n".join(wrong))
 
 
+def shipped_name(directory: Path, module: str) -> str:
+    """Return the name under which containers get ``module``, a path relative to ``directory``.
+
+    A symbolic link has its own name, whatever the name of its target.
+    """
+    path = directory / module
+    return path.name if path.name not in ("", "..") else Path(os.path.realpath(path)).name
+
+
 def _wrong(directory: Path, modules: Sequence[str]) -> Iterator[str]:
     for each in modules:
-        path = directory / each
+        shipped = shipped_name(directory, each)
         # A directory without __init__.py has lower priority than any other module of its name.
-        is_package = (path / "__init__.py").is_file()
-        name = path.name if is_package else inspect.getmodulename(path.name)
+        is_package = (directory / each / "__init__.py").is_file()
+        name = shipped if is_package else inspect.getmodulename(shipped)
         whose = _whose(name or "")
         if whose:
             yield f"job.modules: {each} has the name of {whose}, and would be imported in its place; rename it"

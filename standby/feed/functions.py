@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from standby.adapters.spark import sessionless
+from standby.code.reserved import shipped_name
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.feed import process_wide
@@ -177,15 +178,15 @@ def job_code(job_directory: Path, modules: Sequence[str]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="standfast-code-") as name:
         directory = Path(name)
         for module in modules:
-            path = (job_directory / module).resolve()
+            path = job_directory / module
             if not path.exists():
-                raise BadConfiguration(f"job.modules: there is no {path}")
-            link = directory / path.name
+                raise BadConfiguration(f"job.modules: there is no {path.absolute()}")
+            link = directory / shipped_name(job_directory, module)
             if link.is_symlink():
                 raise BadConfiguration(
-                    f"job.modules: two files are called {path.name}; containers get them in one directory"
+                    f"job.modules: two files are called {link.name}; containers get them in one directory"
                 )
-            link.symlink_to(path)
+            link.symlink_to(path.resolve())
         sys.path.insert(0, name)
         importlib.invalidate_caches()
         try:

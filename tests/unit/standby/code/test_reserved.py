@@ -13,6 +13,7 @@ from appmaster.cli.main import main
 from standby.code import reserved
 from standby.code.reserved import check_names
 from standby.errors import BadConfiguration
+from standby.feed.functions import job_code
 from tests.cases import case
 
 ROOT = Path(__file__).parents[4]
@@ -46,6 +47,20 @@ def test_folder_is_a_package_when_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "kazoo" / "__init__.py").touch()
     with pytest.raises(BadConfiguration, match=r"job\.modules: kazoo has the name of the package kazoo"):
         check_names(tmp_path, ["json", "kazoo", "flights"])
+
+
+def test_name_is_the_one_under_which_the_module_is_shipped(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "json.py").touch()
+    (tmp_path / "mine.py").symlink_to("old/json.py")
+    check_names(tmp_path, ["mine.py"])
+    with job_code(tmp_path, ["mine.py"]) as code:
+        assert [each.name for each in code.iterdir()] == ["mine.py"]
+    for named in ("kazoo", "kazoo/lib/..", "kazoo/."):
+        (tmp_path / "kazoo" / "lib").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "kazoo" / "__init__.py").touch()
+        with case(named), pytest.raises(BadConfiguration, match=r"has the name of the package kazoo"):
+            check_names(tmp_path, [named])
 
 
 def test_other_names_and_other_files_are_taken(tmp_path: Path) -> None:

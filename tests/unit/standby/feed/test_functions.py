@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import io
 import signal
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from standby.code.bundles import pack
 from standby.errors import BadConfiguration
 from standby.feed.functions import job_code, resolve
 from tests.cases import case
@@ -90,6 +93,28 @@ def test_two_modules_of_one_name_cannot_be_shipped(job_directory: Path) -> None:
     with (
         pytest.raises(BadConfiguration, match=r"two files are called good_job\.py"),
         job_code(job_directory, ["good_job.py", "other/good_job.py"]),
+    ):
+        pass
+
+
+def test_a_linked_module_keeps_the_name_of_the_link(job_directory: Path) -> None:
+    released = job_directory / "releases"
+    released.mkdir()
+    (released / "flights_job-2.py").write_text(MODULES["good_job.py"], encoding="utf-8")
+    (released / "lib-2").mkdir()
+    (released / "lib-2" / "deep_job.py").write_text(MODULES["good_job.py"], encoding="utf-8")
+    (job_directory / "flights_job.py").symlink_to("releases/flights_job-2.py")
+    (job_directory / "lib").symlink_to("releases/lib-2")
+    parameters = ("rows", "state", "out")
+    with job_code(job_directory, ["flights_job.py", "lib/deep_job.py", "releases/../lib"]) as code:
+        assert sorted(each.name for each in code.iterdir()) == ["deep_job.py", "flights_job.py", "lib"]
+        names = zipfile.ZipFile(io.BytesIO(pack(code).data)).namelist()
+        assert names == ["deep_job.py", "flights_job.py", "lib/deep_job.py"]
+        assert resolve("task.step", "flights_job:step", parameters)(1, 2, 3) == "called"
+    (job_directory / "circle_job.py").symlink_to("circle_job.py")
+    with (
+        pytest.raises(BadConfiguration, match=r"job\.modules: there is no .*circle_job\.py"),
+        job_code(job_directory, ["circle_job.py"]),
     ):
         pass
 
