@@ -161,7 +161,11 @@ def undeploy(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange
 
 
 def update(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange:
-    """Return a running job with another configuration (``config``, flat) or another bundle (``code``)."""
+    """Return a running job with another configuration (``config``, flat) or another bundle (``code``).
+
+    Raises `StandfastError` if the job is no longer what the client compared (``basis``, of `revisions.basis_of`): the
+    change would undo, unseen, what another client has changed since. Clients of earlier releases send no basis.
+    """
     record = _running(present, arguments).record
     wanted = arguments.get("config")
     if not isinstance(wanted, Mapping):
@@ -169,6 +173,12 @@ def update(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange:
     settings = {str(name): str(value) for name, value in wanted.items()}
     code = _code(arguments)
     found = revisions.update(record, settings, record.definition.code if code is None else code)
+    basis = arguments.get("basis")
+    if not (found.is_nothing or basis is None or basis == revisions.basis_of(record)):
+        raise StandfastError(
+            f"{record.definition.name} was changed by another client meanwhile; see what differs now with "
+            "`update --check`, and update again"
+        )
     return JobAfterChange(found.record, "; ".join(found.described()) or "it is already as requested")
 
 

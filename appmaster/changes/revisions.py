@@ -7,10 +7,12 @@ distinguish revisions by the number alone.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from appmaster.records import JobRecord
@@ -79,6 +81,18 @@ def is_active(record: JobRecord, revision: JobDefinition) -> bool:
 def requested_settings(record: JobRecord) -> Mapping[str, str]:
     """Return the flat configuration as it is requested now."""
     return record.settings or record.definition.config
+
+
+def basis_of(record: JobRecord) -> str:
+    """Return a digest of what an update compares with: two records have the same one if both give the same update."""
+    definition = record.definition
+    compared = (
+        definition.run,
+        definition.revision,
+        definition.code,
+        sorted(requested_settings(record).items()),
+    )
+    return hashlib.sha256(msgspec.json.encode(compared)).hexdigest()
 
 
 def compare(present: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[Difference, ...]:

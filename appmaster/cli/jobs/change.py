@@ -22,7 +22,7 @@ from appmaster.adapters.kafka import Topics
 from appmaster.api.client import ClusterClient
 from appmaster.api.snapshot import requested_document
 from appmaster.changes.operations import CurrentJob
-from appmaster.changes.revisions import Update, requested_settings, rollback, update
+from appmaster.changes.revisions import Update, basis_of, requested_settings, rollback, update
 from appmaster.cli.jobs import rollout
 from appmaster.cli.launch.checks import check_topics, missing_hosts_warning
 from appmaster.cli.launch.code import deliver
@@ -102,7 +102,11 @@ def _update(arguments: argparse.Namespace) -> int:
         if change.is_new_revision:
             # Before the definition that names the bundle.
             deliver(bundle, job.config, client, progress.say)
-        client.change("update", job=name, config=dict(job.flat), code=bundle.digest)
+        made = client.change(
+            "update", job=name, config=dict(job.flat), code=bundle.digest, basis=basis_of(record)
+        )
+        if made["said"] != "; ".join(change.described()):
+            progress.say(made["said"])
         written = _running(name, client).record
         if change.is_new_revision:
             progress.say(f"{name} is revision {written.definition.revision} now; rolling it out")

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from appmaster.api.server import MOST_WAIT_SECONDS, ApiServer
-from appmaster.changes import operations
+from appmaster.changes import operations, revisions
 from appmaster.changes.operations import CurrentJob
+from appmaster.changes.revisions import basis_of
 from appmaster.records import ChangeRecord, JobRecord
 from standby.errors import BadConfiguration, StandfastError
 from standby.shared.roles import Caller, PeerRole
@@ -127,6 +128,31 @@ def test_an_update_is_made_of_a_job_that_runs() -> None:
         operations.update(runs, {"job": "j1"})
     with pytest.raises(BadConfiguration, match="does not run"):
         operations.update(ended(RECORD), {"job": "j1", "config": CONFIG})
+
+
+def test_an_update_undoes_no_change_that_its_client_has_not_seen() -> None:
+    runs, basis = CurrentJob(RECORD, "deployed"), basis_of(RECORD)
+    live = {"job": "j1", "config": {**CONFIG, "job.container.count": "2"}, "basis": basis}
+    start = {"job": "j1", "config": {**CONFIG, "task.batch.max.records": "500"}, "basis": basis}
+    code = {"job": "j1", "config": CONFIG, "code": "c4", "basis": basis}
+    for one in (live, start, code):
+        record = operations.update(runs, one).record
+        assert record is not None
+        after = CurrentJob(record, "deployed")
+        for other in (live, start, code):
+            if other is one:
+                # Made twice, or asked for by both clients.
+                assert operations.update(after, other).said == "it is already as requested"
+                continue
+            with pytest.raises(StandfastError, match="j1 was changed by another client meanwhile"):
+                operations.update(after, other)
+            again = {**other, "basis": basis_of(record)}
+            assert operations.update(after, again).record != record
+            # A client of an earlier release.
+            assert operations.update(after, {**other, "basis": None}).record != record
+    # What the leader itself writes is no other client's change.
+    grown = revisions.grown(msgspec.structs.replace(RECORD, activated=0), 8)
+    assert operations.update(CurrentJob(grown, "deployed"), start).record != grown
 
 
 def test_a_rollback_is_judged_by_what_the_tasks_have_been_through() -> None:
