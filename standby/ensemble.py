@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 from standby.errors import BadConfiguration
 
@@ -24,17 +25,37 @@ KEYS: Final[Mapping[str, str]] = {
 _SERVER: Final = re.compile(r"(?:[^\s:/?#@\[\]]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
 
 
+def read_servers(connect: str) -> tuple[tuple[str, ...], str]:
+    """Return the servers of a list, ``host:port,host:port``, and its chroot: ``/path``, or empty.
+
+    There are no spaces around them: kazoo refuses a port with spaces, and keeps those of a path.
+    """
+    servers, slash, chroot = connect.strip().partition("/")
+    return tuple(each.strip() for each in servers.split(",")), f"{slash}{chroot}"
+
+
 def wrong_servers(connect: str) -> Iterator[str]:
     """Yield errors in a server list, ``host:port,host:port``, with an optional chroot, ``/path``."""
-    servers, slash, chroot = connect.partition("/")
-    for each in servers.split(","):
-        found = _SERVER.fullmatch(each.strip())
-        if found is None or not 0 < int(found[1] or 1) < 1 << 16:
-            yield f"{each.strip()!r} is not a server: it must have a form like zk1:2181"
+    servers, path = read_servers(connect)
+    for each in servers:
+        if not _is_server(each):
+            yield f"{each!r} is not a server: it must have a form like zk1:2181"
+    chroot = path[1:]
     if "," in chroot:
-        yield f"{slash}{chroot!s}: give the path once, after the last server; it applies to all of them"
+        yield f"{path}: give the path once, after the last server; it applies to all of them"
     elif chroot and any(each in ("", ".", "..") for each in chroot.split("/")):
-        yield f"{slash}{chroot} is not a path in ZooKeeper: it must have a form like /apps/standfast"
+        yield f"{path} is not a path in ZooKeeper: it must have a form like /apps/standfast"
+
+
+def _is_server(text: str) -> bool:
+    found = _SERVER.fullmatch(text)
+    if found is None or not 0 < int(found[1] or 1) < 1 << 16:
+        return False
+    try:
+        # As kazoo reads it; this refuses brackets around something other than an IPv6 address.
+        return urlsplit(f"//{text}").hostname is not None
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord
 from standby.config import parse
+from standby.ensemble import read_servers
 from standby.errors import BadConfiguration
 from standby.feed.functions import job_code
 
@@ -106,9 +107,9 @@ def file_of_cluster(arguments: argparse.Namespace) -> JobFile:
     cluster, connect = arguments.cluster or arguments.job, arguments.zookeeper
     environment = {**os.environ, "STANDFAST_ZOOKEEPER": connect}
     job = load(arguments.restore, arguments.settings, environment, cluster)
-    servers, mine = job.config.zookeeper.partition("/"), connect.partition("/")
+    (servers, chroot), (own_servers, own_chroot) = read_servers(job.config.zookeeper), read_servers(connect)
     # A list of servers may be a part of the other.
-    if set(servers[0].split(",")).isdisjoint(mine[0].split(",")) or servers[2] != mine[2]:
+    if set(servers).isdisjoint(own_servers) or chroot != own_chroot:
         raise BadConfiguration(
             f"{arguments.restore}: zookeeper.connect is {job.config.zookeeper}, and the command is about cluster "
             f"{cluster} on {connect}; correct --zookeeper, or give this cluster's file"

@@ -24,7 +24,7 @@ from kazoo.protocol.serialization import Create
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl_credential
 
-from standby.ensemble import Tls, wrong_servers
+from standby.ensemble import Tls, read_servers, wrong_servers
 from standby.errors import BadConfiguration
 from standby.shared.naming import ROOT
 
@@ -338,9 +338,10 @@ def make_client(connect: str, session_timeout_ms: int, access: Access = AS_IT_IS
         raise BadConfiguration(
             f"ZooKeeper servers {connect}: {said} (zookeeper.connect, or STANDFAST_ZOOKEEPER)"
         )
+    servers, chroot = read_servers(connect)
     return Client(
         access,
-        hosts=connect,
+        hosts=",".join(servers) + chroot,
         timeout=session_timeout_ms / 1000,
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=_RECONNECT_SECONDS),
     )

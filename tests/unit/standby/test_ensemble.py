@@ -26,6 +26,19 @@ def test_servers_may_have_ports_and_a_path() -> None:
             make_client(connect, 6_000)
 
 
+def test_spaces_around_servers_mean_nothing() -> None:
+    for connect, hosts, chroot in (
+        (" zk1:2181 , zk2:2182 ", [("zk1", 2181), ("zk2", 2182)], ""),
+        ("zk1:2181 /apps", [("zk1", 2181)], "/apps"),
+        ("zk1 ,zk2:2182 /apps/sf\n", [("zk1", 2181), ("zk2", 2182)], "/apps/sf"),
+        ("[::1]:2182 , zk2", [("::1", 2182), ("zk2", 2181)], ""),
+    ):
+        assert list(wrong_servers(connect)) == [], connect
+        with case(connect):
+            client = make_client(connect, 6_000)
+            assert (sorted(client.hosts), client.chroot) == (sorted(hosts), chroot)
+
+
 def test_what_names_no_servers_is_reported_with_what_would() -> None:
     for connect, said in {
         "": "'' is not a server",
@@ -33,6 +46,9 @@ def test_what_names_no_servers_is_reported_with_what_would() -> None:
         "zk1:0": "'zk1:0' is not a server",
         "zk1:70000": "'zk1:70000' is not a server",
         "zk1:2181,": "'' is not a server",
+        "zk1 :2181": "'zk1 :2181' is not a server",
+        "[::::]:2181": "'[::::]:2181' is not a server",
+        "[10.0.0.1]": "'[10.0.0.1]' is not a server",
         "zk1 zk2": "'zk1 zk2' is not a server",
         "http://zk1:2181": "'http:' is not a server",
         "zk1:2181/a,zk2:2181/a": "/a,zk2:2181/a: give the path once, after the last server",

@@ -218,6 +218,10 @@ def test_file_of_another_cluster_is_refused_and_nothing_is_submitted(home: Path)
             r"zookeeper\.connect is other:1, and the command is about cluster shared on z1:1; correct --zookeeper",
         ),
         (
+            ("--cluster", "shared", "--set", "zookeeper.connect=z2:1 , z1:1", "--set", "job.name=k"),
+            "there is no job k in cluster shared",
+        ),
+        (
             ("--cluster", "shared", "--set", "appmaster.cells=3", "--set", "yarn.queue=q"),
             r"leave these keys out:\n  appmaster\.cells: 3, and the cluster has 2\n  yarn\.queue: q, and",
         ),
