@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import inspect
 import logging
+import math
 import sys
 import sysconfig
 import tempfile
@@ -29,18 +30,23 @@ from standby.shared.errortext import summary_of, text_of
 
 _LOG: Final = logging.getLogger(__name__)
 
+#: How long a command waits for the import of a module, at most, seconds: as long as `submit` may take.
+IMPORT_SECONDS: Final = 300.0
+
 #: Error texts of functions that can be called on the main thread only.
 _ONLY_ON_MAIN: Final = ("only works in main thread", "no current event loop in thread")
 
 
-def transform_of(config: JobConfig) -> Callable[[Any], Any] | None:
+def transform_of(config: JobConfig, within_seconds: float = math.inf) -> Callable[[Any], Any] | None:
     """Return the function that `task.transform` names, or None when there is none. Raises like `resolve`."""
-    return resolve("task.transform", config.transform, ("rows",)) if config.transform else None
+    if not config.transform:
+        return None
+    return resolve("task.transform", config.transform, ("rows",), within_seconds)
 
 
-def step_of(config: JobConfig) -> Callable[[Any, Any, Any], Any]:
+def step_of(config: JobConfig, within_seconds: float = math.inf) -> Callable[[Any, Any, Any], Any]:
     """Return the function that `task.step` names. Raises like `resolve`."""
-    return resolve("task.step", config.step, ("rows", "state", "out"))
+    return resolve("task.step", config.step, ("rows", "state", "out"), within_seconds)
 
 
 def check_starts_no_spark(config: JobConfig) -> None:
@@ -53,16 +59,19 @@ def check_starts_no_spark(config: JobConfig) -> None:
         raise BadConfiguration(sessionless.STARTED)
 
 
-def resolve(key: str, name: str, parameters: Sequence[str]) -> Callable[..., Any]:
+def resolve(
+    key: str, name: str, parameters: Sequence[str], within_seconds: float = math.inf
+) -> Callable[..., Any]:
     """Return the function called ``name`` (`module:function`), which must accept ``parameters``.
 
     Raises `BadConfiguration`, naming ``key``, when the module does not exist or its import raises, when it has no
-    such name, or when that is not callable with this number of positional arguments.
+    such name, or when that is not callable with this number of positional arguments. Also when the import has not
+    ended after ``within_seconds`` or, in a command, after `IMPORT_SECONDS`.
     """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
         raise BadConfiguration(f"{key}: {name!r} is not of the form module:function")
-    module = _imported(key, module_name)
+    module = _imported(key, module_name, within_seconds)
     function = getattr(module, function_name, None)
     if function is None:
         raise BadConfiguration(f"{key}: module {module_name} has no function {function_name!r}")
@@ -85,10 +94,10 @@ def resolve(key: str, name: str, parameters: Sequence[str]) -> Callable[..., Any
     return function  # type: ignore[no-any-return]
 
 
-def _imported(key: str, module_name: str) -> Any:
+def _imported(key: str, module_name: str, within_seconds: float) -> Any:
     with process_wide.kept() as changes:
         # A KeyboardInterrupt raised here comes from the user; one raised by the module is returned as `error`.
-        module, error = _import_on_a_thread(module_name)
+        module, error = _import_on_a_thread(key, module_name, within_seconds)
     if error is not None:
         raise BadConfiguration(f"{key}: {_failure(module_name, error)}") from error
     for each in changes:
@@ -119,8 +128,13 @@ def _failure(module_name: str, error: BaseException) -> str:
     return f"importing {module_name} raised {summary_of(error)}{_place(error)}{f': {hint}' if hint else ''}"
 
 
-def _import_on_a_thread(module_name: str) -> tuple[Any, BaseException | None]:
-    """Return the module, or the error of its import; imported on a thread other than main, as in a container."""
+def _import_on_a_thread(
+    key: str, module_name: str, within_seconds: float
+) -> tuple[Any, BaseException | None]:
+    """Return the module, or the error of its import; imported on a thread other than main, as in a container.
+
+    Raises `BadConfiguration` when the import has not ended in time; its thread does not keep the process from ending.
+    """
     done: Future[Any] = Future()
 
     def run() -> None:
@@ -129,13 +143,27 @@ def _import_on_a_thread(module_name: str) -> tuple[Any, BaseException | None]:
         except BaseException as error:  # noqa: BLE001 - job code's, of any kind
             done.set_exception(error)
 
-    if threading.current_thread() is threading.main_thread():
+    if threading.current_thread() is threading.main_thread() or within_seconds < math.inf:
         # The import may hang; a daemon thread lets an interrupt end the command.
-        threading.Thread(target=run, name="import", daemon=True).start()
+        importing = threading.Thread(target=run, name="import", daemon=True)
+        importing.start()
+        seconds = min(within_seconds, IMPORT_SECONDS)
+        importing.join(seconds)
+        if not done.done():
+            raise BadConfiguration(
+                f"{key}: importing {module_name} has not ended within {seconds:.3g} s{_position(importing)}: "
+                "what takes long, or waits, belongs into the functions"
+            )
     else:
         run()
     error = done.exception()
     return (None, error) if error is not None else (done.result(), None)
+
+
+def _position(thread: threading.Thread) -> str:
+    """Return the file and line of user code that ``thread`` runs now; empty if unknown."""
+    frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - there is no public function
+    return _line_of_user_code(traceback.extract_stack(frame)) if frame is not None else ""
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -150,9 +178,13 @@ def _place(error: BaseException) -> str:
     """Return the file and line of user code where ``error`` occurred; empty if unknown."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({Path(error.filename).name}, line {error.lineno})"
+    return _line_of_user_code(traceback.extract_tb(error.__traceback__))
+
+
+def _line_of_user_code(stack: traceback.StackSummary) -> str:
     frames = [
         frame
-        for frame in traceback.extract_tb(error.__traceback__)
+        for frame in stack
         if not frame.filename.startswith("<")
         and Path(frame.filename) not in (Path(__file__), Path(importlib.__file__))
     ]

@@ -44,7 +44,7 @@ def check_transform(
     `Unavailable` when this machine cannot run the JVM now, or not within ``within_seconds``.
     """
     if not config.needs_spark:
-        check_plain_transform(config)
+        check_plain_transform(config, within_seconds)
     else:
         from standby.feed.spark import check_spark_transform
 

@@ -7,6 +7,7 @@ is a function pyarrow.Table → pyarrow.Table over the columns of `standby.feed.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -100,9 +101,12 @@ def transformed(transform: Callable[[Any], Any], rows: pa.Table, name: str) -> p
     return result
 
 
-def check_plain_transform(config: JobConfig) -> None:
-    """Raise `BadConfiguration` unless the job's transform keeps the reserved columns of an empty table."""
-    transform = transform_of(config)
+def check_plain_transform(config: JobConfig, within_seconds: float = math.inf) -> None:
+    """Raise `BadConfiguration` unless the job's transform keeps the reserved columns of an empty table.
+
+    Its module has to be imported ``within_seconds``.
+    """
+    transform = transform_of(config, within_seconds)
     if transform is None:
         return
     try:

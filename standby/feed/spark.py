@@ -406,8 +406,8 @@ def check_spark_transform(config: JobConfig, code: Path, within_seconds: float =
     Starts a JVM and ends it again, unless this process has one, all within ``within_seconds``. The JVM's output is
     shown only when it does not start. Raises `Transient` when the machine cannot run it now.
     """
-    transform = transform_of(config)
     end = REAL.monotonic() + within_seconds
+    transform = transform_of(config, within_seconds)
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
         log = Path(scratch) / "spark.log"
         try:

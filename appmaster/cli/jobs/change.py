@@ -77,7 +77,7 @@ def _update(arguments: argparse.Namespace) -> int:
         job_spec(job.config, record.definition.tasks)
         progress.say("checking the job's functions")
         with job_code(job.directory, job.config.modules) as code:
-            step_of(job.config)
+            step_of(job.config, arguments.timeout)
             check_starts_no_spark(job.config)
             bundle = pack(code)
             change = update(record, job.flat, bundle.digest)

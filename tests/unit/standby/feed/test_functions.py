@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import io
 import signal
+import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from standby.code.bundles import pack
 from standby.errors import BadConfiguration
 from standby.feed.functions import job_code, resolve
 from tests.cases import case
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 MODULES = {
     "good_job.py": "def step(rows, state, out): return 'called'\nvalue = 3\nasync def later(rows, state, out): ...\n"
@@ -152,3 +155,42 @@ def test_an_interrupt_is_the_jobs_own_unless_somebody_has_pressed_the_key(job_di
             resolve("task.step", name, parameters)
         with pytest.raises(KeyboardInterrupt):
             resolve("task.step", "pressing_job:step", parameters)
+
+
+def test_an_import_that_hangs_ends_the_command_and_is_named_with_its_line(job_directory: Path) -> None:
+    (job_directory / "hanging_job.py").write_text(
+        "import threading\nimport good_job\nthreading.Event().wait()\n", encoding="utf-8"
+    )
+    command = (
+        "from pathlib import Path\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "from standby.feed.functions import job_code, resolve\n"
+        f"with job_code(Path({str(job_directory)!r}), ['good_job.py', 'hanging_job.py']):\n"
+        f"    asked = ('task.step', 'hanging_job:step', ('rows', 'state', 'out'), {A_MOMENT_SECONDS})\n"
+    )
+    for how in ("    resolve(*asked)\n", "    ThreadPoolExecutor().submit(resolve, *asked).result()\n"):
+        with case(how):
+            ended = subprocess.run(
+                [sys.executable, "-c", command + how],
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_SECONDS,
+                check=False,
+            )
+            assert ended.returncode == 1
+            assert (
+                f"task.step: importing hanging_job has not ended within {A_MOMENT_SECONDS:.3g} s "
+                "(hanging_job.py, line 3): what takes long"
+            ) in ended.stderr
+
+
+def test_a_container_imports_for_as_long_as_it_takes(
+    job_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("standby.feed.functions.IMPORT_SECONDS", 0.0)
+    (job_directory / "slow_job.py").write_text(
+        f"import time\ntime.sleep({A_MOMENT_SECONDS})\ndef step(rows, state, out): return 'called'\n",
+        encoding="utf-8",
+    )
+    asked = ("task.step", "slow_job:step", ("rows", "state", "out"))
+    with job_code(job_directory, ["slow_job.py"]), ThreadPoolExecutor() as threads:
+        assert threads.submit(resolve, *asked).result()(1, 2, 3) == "called"
