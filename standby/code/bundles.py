@@ -48,7 +48,7 @@ def pack(directory: Path, most_bytes: int = MOST_BYTES) -> Bundle:
     """
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
-        for path in sorted(_files(directory), key=lambda each: each.relative_to(directory).parts):
+        for path in sorted(files_of(directory), key=lambda each: each.relative_to(directory).parts):
             entry = zipfile.ZipInfo(path.relative_to(directory).as_posix(), _NO_TIME)
             entry.external_attr = _MODE
             # The archive records the creating system, which must not vary.
@@ -103,12 +103,13 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _files(directory: Path) -> Iterator[Path]:
+def files_of(directory: Path) -> Iterator[Path]:
+    """Yield the files of a job's code, in linked directories as well, without what Python has compiled."""
     for path in directory.iterdir():
         if path.name == "__pycache__" or path.suffix == ".pyc":
             continue
         if path.is_dir():
-            yield from _files(path)
+            yield from files_of(path)
         elif path.is_file():
             yield path
 

@@ -18,6 +18,7 @@ from appmaster.cli.shared.hadoop_conf import HadoopConfiguration, Property
 from appmaster.cli.shared.yarn import as_security
 from appmaster.config import cluster_config
 from standby import cluster as cluster_file
+from standby.code.bundles import files_of
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.security import credentials
@@ -256,7 +257,6 @@ def _zip(target: Path, directory: Path) -> Path:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         # YARN rejects an empty archive; a job without modules of its own still has the directory.
         archive.writestr(".standfast", b"")
-        for each in sorted(directory.rglob("*")):
-            if each.is_file() and "__pycache__" not in each.parts:
-                archive.write(each, each.relative_to(directory))
+        for each in sorted(files_of(directory)):
+            archive.write(each, each.relative_to(directory))
     return target

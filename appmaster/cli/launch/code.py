@@ -11,7 +11,7 @@ from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
 from standby.adapters.peers.code import PeerCode
-from standby.code.bundles import LEFT_BYTES, MOST_BYTES, Bundle, pack
+from standby.code.bundles import LEFT_BYTES, MOST_BYTES, Bundle, files_of, pack
 from standby.config import JobConfig
 from standby.errors import Transient, Unavailable
 from standby.shared.peers import BundleSource
@@ -24,7 +24,7 @@ def bundle_of(code: Path, distributor: str = "local") -> Bundle | None:
     file system of the cluster accepts larger bundles.
     """
     most = MOST_BYTES if distributor == "hdfs" else LEFT_BYTES
-    if sum(each.stat().st_size for each in code.rglob("*") if each.is_file()) > most:
+    if sum(each.stat().st_size for each in files_of(code)) > most:
         return None
     # A bundle is somewhat larger than its files.
     bundle = pack(code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from appmaster.cli.launch import application
 from appmaster.cli.shared.hadoop_conf import read
 from standby.errors import BadConfiguration
+from standby.feed.functions import job_code
 from tests.fakes.certificates import shared_keyring
 from tests.fakes.jobs import job_config
 
@@ -84,3 +86,18 @@ def test_code_of_the_job_runs_in_one_time_zone_in_which_no_hour_comes_twice(tmp_
         environment = {**os.environ, "TZ": "America/New_York", **env}
         said = subprocess.check_output([sys.executable, "-c", INSTANTS], text=True, env=environment)
         assert said.strip() == "[0, 1800000000, 3600000000, 5400000000]"
+
+
+def test_what_is_shipped_with_the_application_has_the_jobs_packages(tmp_path: Path) -> None:
+    """A job's modules are links there, also those that are directories."""
+    package, module = tmp_path / "pkg" / "sub", tmp_path / "m.py"
+    package.mkdir(parents=True)
+    for each in (module, package / "__init__.py", package.parent / "__init__.py"):
+        each.write_text("")
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "__init__.pyc").write_bytes(b"")
+    with job_code(tmp_path, ["pkg", "m.py"]) as code:
+        shipped = application._zip(tmp_path / "code.zip", code)
+    with zipfile.ZipFile(shipped) as archive:
+        found = {*archive.namelist()} - {".standfast"}
+    assert found == {"m.py", "pkg/__init__.py", "pkg/sub/__init__.py"}
