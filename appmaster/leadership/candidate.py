@@ -82,6 +82,9 @@ class Candidate:
             self.effects.writer.put,
         )
         self._has_loaded = threading.Event()
+        self._lock = threading.Lock()
+        self._is_reload_due = False
+        """Whether a read of the jobs waits for the writer; guarded by the lock."""
 
     def has_more(self, view: ClusterView) -> bool:
         """Return whether a job's record asks for more than the leader had seen when every job had ended.
@@ -213,12 +216,17 @@ class Candidate:
     def reload(self) -> None:
         """Read the jobs again, on the writer's thread, because a watcher must not make calls itself.
 
+        A read that waits for the writer is enough for any number of changes: a lost connection fires the watch of every
+        record at once, and each read of all of them would delay the writes of a failover.
+
         Before the first turn nothing is read a second time: records that change meanwhile would arrive as new ones.
         """
         if not self._has_loaded.is_set():
             return
 
         def read() -> None:
+            with self._lock:
+                self._is_reload_due = False  # before the read: what changes during it may be missing
             try:
                 events = self._read()
             except Transient as error:
@@ -234,7 +242,10 @@ class Candidate:
             for each in events:
                 self.inbox.post(each)
 
-        self.effects.writer.put(read)
+        with self._lock:
+            is_due, self._is_reload_due = self._is_reload_due, True
+        if not is_due:
+            self.effects.writer.put(read)
 
 
 def verdict(view: ClusterView) -> tuple[bool, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,6 +36,8 @@ class Servers:
         self.election = self.registry = self.changes = self.jobs = self
         self.refusals = 0
         self.refused: Callable[[], None] = lambda: None
+        self.listed = 0
+        self.when_listed: Callable[[], None] = lambda: None
         self.raised: list[int] = []
         self.is_deposed = False
         self.records: dict[str, JobRecord | Exception] = {}
@@ -77,6 +80,8 @@ class Servers:
 
     def names(self, watch: Callable[[], None] | None = None) -> tuple[str, ...]:
         self._answer()
+        self.listed += 1
+        self.when_listed()
         return tuple(self.records)
 
     def read(self, name: str) -> JobRecord:
@@ -224,6 +229,44 @@ def test_jobs_that_could_not_be_read_are_read_again_after_a_while(lab: Lab) -> N
     assert not is_read()
     lab.clock.advance(0.25)
     assert is_read()
+
+
+def test_a_lost_connection_which_fires_every_watch_delays_a_write_by_one_read(lab: Lab) -> None:
+    lab.lead()
+    assert lab.effects.writer.flush(PATIENCE_SECONDS)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def block() -> None:
+        begun.set()
+        assert goes_on.wait(PATIENCE_SECONDS)
+
+    before, reads_at_write = lab.servers.listed, list[int]()
+    lab.effects.writer.put(block)
+    assert begun.wait(PATIENCE_SECONDS)
+    for _ in range(50):
+        lab.candidate.reload()
+    lab.effects.writer.put(lambda: reads_at_write.append(lab.servers.listed - before))
+    goes_on.set()
+    assert lab.effects.writer.flush(PATIENCE_SECONDS)
+    assert reads_at_write == [1]
+    assert lab.servers.listed - before == 1
+
+
+def test_a_change_while_the_jobs_are_read_has_them_read_once_more(lab: Lab) -> None:
+    lab.lead()
+    assert lab.effects.writer.flush(PATIENCE_SECONDS)
+    before = lab.servers.listed
+
+    def change() -> None:
+        lab.servers.when_listed = lambda: None
+        lab.candidate.reload()
+        lab.candidate.reload()
+
+    lab.servers.when_listed = change
+    lab.candidate.reload()
+    for _ in range(2):  # the second read is put during the first flush
+        assert lab.effects.writer.flush(PATIENCE_SECONDS)
+    assert lab.servers.listed - before == 2
 
 
 @pytest.mark.parametrize("is_deposed", [False, True])
