@@ -254,7 +254,8 @@ class Topics:
 def fence(config: JobConfig, transactional_ids: tuple[str, ...], timeout_seconds: float = 30.0) -> None:
     """Fence every present writer with these ids, and abort its open transaction (rule `writer-id`).
 
-    Raises `Transient` naming the first id that could not be fenced, `BadConfiguration` if no client can be made.
+    Raises `Transient` naming the first id that could not be fenced, `BadConfiguration` if no client can be made. No
+    other id is tried after that.
     """
     settings = kafka_settings(config)
 
@@ -268,9 +269,14 @@ def fence(config: JobConfig, transactional_ids: tuple[str, ...], timeout_seconds
             refusals.explain(error, producer)
             raise Transient(f"{transactional_id} could not be fenced: {error.args[0].str()}") from error
 
-    with ThreadPoolExecutor(max_workers=8) as pool:
+    pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="fence")
+    try:
         for done in [pool.submit(one, each) for each in transactional_ids]:
             done.result()
+    finally:
+        # While brokers do not answer, each of the others would take the whole time-out. Those that are being tried end
+        # by themselves: fencing a task again does no harm.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def fence_job(cluster: str, definition: JobDefinition) -> None:
