@@ -2,9 +2,9 @@
 
 Added partitions are adopted as tasks, or reported in the job's status. When a topic grows, keys move to other
 partitions, and so away from their state: only a job with `task.inputs.may.grow` gets new tasks. Its changelog grows
-first, so that every task always has a partition there; then the number of tasks is raised in the job's record, whose
-watch makes the leader create the tasks. Both steps may be repeated, even by a leader that was deposed: the number only
-rises, and it comes from the brokers.
+first, so that every task always has a partition there; then the number of tasks is raised in the job's record, unless
+that has another run or no `task.inputs.may.grow` by then; its watch makes the leader create the tasks. Both steps may
+be repeated, even by a leader that was deposed: the number only rises, and it comes from the brokers.
 
 A task reads its partition of every input, so several inputs must have grown alike before anything is adopted.
 
@@ -178,7 +178,10 @@ class InputGrowth:
                 *(", ".join(config.inputs), partitions, name, definition.tasks),
             )
             prepare(topics, record, config, partitions)
-            self.records.update(name, lambda present: grown(present, partitions))
+            self.records.update(
+                name,
+                lambda present: grown(present, partitions) if _adopts(present, definition.run) else present,
+            )
         return growth_note(config, definition.tasks, counts), None
 
     def _connected(self, name: str, config: JobConfig) -> InputTopics:
@@ -216,6 +219,14 @@ class InputGrowth:
             except Exception:  # noqa: BLE001 - this thread's outermost loop
                 # The leader continues without it; a bug here must not end the thread silently.
                 _log.exception("looking at the topics")
+
+
+def _adopts(record: JobRecord, run: str) -> bool:
+    """Return whether a job's record still asks for what was added to the inputs of ``run``, which a run never changes.
+
+    It may have been updated since it was read, or deleted and submitted again.
+    """
+    return record.definition.run == run and parse(requested_settings(record)).may_grow
 
 
 def _notes(found: Mapping[str, TopicState]) -> dict[str, tuple[object, ...]]:

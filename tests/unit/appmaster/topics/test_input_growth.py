@@ -145,6 +145,35 @@ def test_several_inputs_are_adopted_once_all_of_them_have_grown_alike(topics: Fa
 
 
 @pytest.mark.parametrize(
+    ("run", "settings"),
+    [
+        ("run2", {"task.inputs.may.grow": "true", "task.inputs": "other"}),
+        ("run", {"task.inputs.may.grow": "false"}),
+    ],
+)
+def test_partitions_are_not_adopted_by_a_record_that_was_changed_during_the_look(
+    topics: FakeTopics, run: str, settings: dict[str, str]
+) -> None:
+    records = FakeRecords(topics, task__inputs__may__grow="true")
+    looking = growth(topics, records, [])
+    looking.look()
+    topics.partitions["input"] = 6
+    changed = msgspec.structs.replace(
+        records.record,
+        definition=msgspec.structs.replace(records.record.definition, run=run, config={**FLAT, **settings}),
+    )
+
+    def grow(name: str, partitions: int) -> None:
+        topics.partitions[name] = partitions
+        records.record = changed
+
+    topics.grow = grow  # type: ignore[method-assign]
+    looking.look()
+    assert topics.partitions["changelog"] == 6
+    assert records.record == changed
+
+
+@pytest.mark.parametrize(
     ("partitions", "may_grow", "said"),
     [
         (4, False, ""),
