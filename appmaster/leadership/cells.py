@@ -183,8 +183,10 @@ class Cells:
 
     def release(self, granted: str) -> None:
         """Give back a container or a request; if its cell does not answer now, as soon as it does."""
-        if not any(each.release(granted) for each in self._connections()):
-            with self._lock:
+        with self._lock:
+            # In one section, or a connection could be made or lost in between without hearing of it.
+            held = [each.connection for each in self._held.values() if each.connection is not None]
+            if not any(each.release(granted) for each in held):
                 self._owed.add(granted)
 
     def _connections(self) -> list[CellConnection]:
@@ -270,37 +272,43 @@ class Cells:
         if former.connection is not None:
             former.connection.stop()
             former.connection.close()
-        if not former.is_lost:
-            former.is_lost = True
-            why = "its application has another attempt"
-            self._tell(
-                number, [happened.CellLost(number, former.record.attempt, why, self.clock.monotonic_ms())]
-            )
+        with self._lock:
+            self._tell_loss(number, former, "its application has another attempt")
 
     def _try(self, number: int, held: _Held) -> None:
         """Connect to a cell's AM, and post what came of it."""
-        events: list[Event] = []
         try:
-            events = self._connected(number, held)
+            self._connect_to(number, held)
         finally:
             with self._lock:
                 held.is_trying, held.trying = False, None
-            self._tell(number, events)
             if self._collected is not None:
                 # Only a take-over waits for this. The thread that follows the cells would otherwise try again at once,
                 # endlessly.
                 self._wake.set()
 
     def _tell(self, number: int, events: list[Event]) -> None:
-        with self._lock:
-            if self._collected is not None:
-                self._collected.setdefault(number, []).extend(events)
-                return
+        """Post what became of a cell.
+
+        Called with the lock, in the section that makes it so: several threads tell of a cell, and if its loss came
+        before the news that it answers, it would be considered up for good.
+        """
+        if self._collected is not None:
+            self._collected.setdefault(number, []).extend(events)
+            return
         for each in events:
             self.post(each)
 
-    def _connected(self, number: int, held: _Held) -> list[Event]:
-        """Return the new events of a cell after trying to connect to it."""
+    def _tell_loss(self, number: int, held: _Held, why: str) -> None:
+        """Post the loss of a cell unless it was posted; called with the lock."""
+        if not held.is_lost:
+            held.is_lost = True
+            self._tell(
+                number, [happened.CellLost(number, held.record.attempt, why, self.clock.monotonic_ms())]
+            )
+
+    def _connect_to(self, number: int, held: _Held) -> None:
+        """Connect to a cell's AM; if it answers, post that, and watch its containers from then on."""
         record = held.record
         connection: CellConnection | None = None
         try:
@@ -308,7 +316,7 @@ class Cells:
             with self._lock:
                 held.trying = connection
                 if self._over.is_set():
-                    return []
+                    return
             connection.connect()
             expected = connection.expected()
         except Exception as error:
@@ -318,22 +326,16 @@ class Cells:
                 _log.error("cell %d cannot be connected to", number, exc_info=error)
             if connection is not None:
                 connection.close()
-            return self._silent(number, held, describe_error(error))
+            self._silent(number, held, describe_error(error))
+            return
         with self._lock:
             if self._held.get(number) is not held or self._over.is_set():
                 connection.close()
-                return []  # superseded by another attempt meanwhile, or stopped
+                return  # superseded by another attempt meanwhile, or stopped
             held.connection, held.is_lost = connection, False
             given_back = self._owed.intersection(each.skein_id for each in expected)
             self._owed -= given_back
-        for each in given_back:
-            # It was given back while the AM could not be informed.
-            connection.release(each)
-        expected = tuple(each for each in expected if each.skein_id not in given_back)
-        connection.start()
-        _log.info("cell %d answers: attempt %s at %s", number, record.attempt, record.address)
-        return [
-            happened.CellFound(
+            found = happened.CellFound(
                 number,
                 record.attempt,
                 connection.hosts,
@@ -342,26 +344,30 @@ class Cells:
                 connection.full,
                 connection.note,
                 connection.processes,
-            ),
-            *expected,
-        ]
+            )
+            self._tell(number, [found, *(each for each in expected if each.skein_id not in given_back)])
+        for each in given_back:
+            # It was given back while the AM could not be informed.
+            connection.release(each)
+        connection.start()
+        _log.info("cell %d answers: attempt %s at %s", number, record.attempt, record.address)
 
-    def _silent(self, number: int, held: _Held, why: str) -> list[Event]:
-        """Return the loss of a cell once its AM's port refuses or it has been silent for long enough; else nothing."""
+    def _silent(self, number: int, held: _Held, why: str) -> None:
+        """Post the loss of a cell once its AM's port refuses or it has been silent for long enough."""
         if held.is_lost:
-            return []  # its loss was posted already
+            return
         if self.clock.monotonic() - held.since < SILENT_SECONDS and not self.is_dead(held.record.address):
-            return []
-        held.is_lost = True
-        return [happened.CellLost(number, held.record.attempt, why, self.clock.monotonic_ms())]
+            return
+        with self._lock:
+            self._tell_loss(number, held, why)
 
     def _lost(self, number: int, held: _Held, why: str) -> None:
         """Note the loss of a connection (on that connection's thread)."""
         with self._lock:
             if self._held.get(number) is not held or held.connection is None:
                 return
-            connection, held.connection, held.is_lost = held.connection, None, True
+            connection, held.connection = held.connection, None
             self._owed |= connection.owed
+            self._tell_loss(number, held, why)
         connection.close()
-        self._tell(number, [happened.CellLost(number, held.record.attempt, why, self.clock.monotonic_ms())])
         self._wake.set()

@@ -372,6 +372,64 @@ def test_lost_cell_is_reported_once_and_found_again(lab: Lab) -> None:
     assert "stop" in lab.of(2).told
 
 
+def test_cell_that_is_lost_as_soon_as_it_is_watched_is_lost_after_it_was_found(lab: Lab) -> None:
+    lab.silent.add(2)
+    lab.take_over()
+    lab.silent.clear()
+
+    def connect(number: int, record: CellRecord, lost: Callable[[str], None]) -> Connection:
+        made = lab._connect(number, record, lost)
+        made.start = lambda: lost("its AM is dead")  # type: ignore[method-assign]
+        return made
+
+    lab.under_test.connect = connect
+    lab.under_test._look()
+    lab.await_tries(2)
+    assert [type(lab.next()) for _ in range(3)] == [
+        happened.CellFound,
+        happened.ContainerExpected,
+        happened.CellLost,
+    ]
+    lab.under_test.connect = lab._connect
+    lab.under_test._look()
+    lab.await_tries(2)
+    assert isinstance(lab.next(), happened.CellFound), "and tried again"
+
+
+def test_loss_is_told_before_the_cell_is_found_again(lab: Lab) -> None:
+    lab.take_over()
+    former = lab.of(2)
+
+    def close() -> None:
+        # It takes so long that the next look finds the cell again.
+        lab.under_test._look()
+        lab.await_tries(2)
+
+    former.close = close  # type: ignore[method-assign]
+    former.lost("it stood still")
+    assert [type(lab.next()) for _ in range(2)] == [happened.CellLost, happened.CellFound]
+
+
+def test_container_given_back_just_when_its_cell_answers_again_is_given_back_there(lab: Lab) -> None:
+    lab.silent.add(2)
+    lab.take_over()
+    lab.silent.clear()
+
+    def find() -> None:
+        lab.under_test._look()
+        lab.await_tries(2)
+
+    def release(granted: str) -> bool:
+        if not lab.under_test._lock.locked():
+            find()  # while the other cells' connections are asked
+        return False
+
+    lab.of(1).release = release  # type: ignore[method-assign]
+    lab.under_test.release("a2_01/s_0")
+    find()
+    assert ("release", "a2_01/s_0") in lab.of(2).told
+
+
 @pytest.mark.parametrize("is_told", [False, True])
 def test_container_given_back_to_a_silent_cell_is_given_back_later(lab: Lab, is_told: bool) -> None:
     lab.take_over()
