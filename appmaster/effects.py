@@ -356,11 +356,11 @@ class LeaderEffects:
             # Also for `Fenced`: here it is about the job's writers, not the leader.
             self._not_fenced(action, error)
             return
-        self.post(happened.TasksFenced(action.job))
+        self.post(happened.TasksFenced(action.number, action.job))
 
     def _not_fenced(self, action: todo.FenceTasks, error: Exception) -> None:
         _log.error("%s cannot be fenced: %s", action.job, describe_error(error))
-        self.post(happened.FencingFailed(action.job, describe_error(error)))
+        self.post(happened.FencingFailed(action.number, action.job, describe_error(error)))
 
 
 def _served_by(view: ClusterView, container: str) -> str:

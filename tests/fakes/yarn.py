@@ -399,7 +399,7 @@ class FakeCluster:
             )
         elif isinstance(action, todo.FenceTasks):
             if not self.fences_nothing:
-                self.tell(happened.TasksFenced(action.job))
+                self.tell(happened.TasksFenced(action.number, action.job))
         elif isinstance(action, (todo.SendAssignment, todo.SendExit)):
             self._send(action)
 

@@ -229,8 +229,8 @@ def release(cluster: FakeCluster) -> None:
         process.ready_ms = min(process.ready_ms, cluster.now_ms)
     if cluster.fences_nothing:
         cluster.fences_nothing = False
-        if cluster.view.jobs["job"].is_fencing:
-            cluster.tell(happened.TasksFenced("job"))
+        if fence := cluster.view.jobs["job"].fence:
+            cluster.tell(happened.TasksFenced(fence, "job"))
 
 
 #: Brings a cluster into a state.

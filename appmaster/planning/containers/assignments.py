@@ -139,13 +139,15 @@ def _has_handed_over(view: ClusterView, container: Container, touched: AbstractS
 
 def _fences(view: ClusterView) -> Iterator[Action]:
     """Yield the fence of every job that ends, once no task of it has an active, or the waiver of that fence."""
+    number = view.fences
     for job in view.jobs.values():
         if job.is_led or job.is_fenced or not _is_withdrawn(view, job.name):
             continue
         if job.is_fence_waived and not job.is_wanted:
             yield WaiveFence(job.name)
         elif not job.is_fencing and view.now_ms >= job.fence_again_ms:
-            yield FenceTasks(job.name, job.model.tasks)
+            number += 1
+            yield FenceTasks(number, job.name, job.model.tasks)
 
 
 def _restless(view: ClusterView) -> frozenset[str]:

@@ -160,7 +160,7 @@ def _begun_anew(view: ClusterView, job: Job) -> tuple[ClusterView, Job]:
         state=JobState.DEPLOYING,
         reasons=(),
         was_deployed=False,
-        is_fencing=False,
+        fence=0,
         is_fenced=False,
         fencing_failures=0,
         fencing_error="",
@@ -296,19 +296,19 @@ def _command_withdrawn(view: ClusterView, event: happened.CommandWithdrawn) -> C
 
 def _tasks_fenced(view: ClusterView, event: happened.TasksFenced) -> ClusterView:
     job = view.jobs.get(event.job)
-    if job is None or not job.is_fencing:
-        return view  # from an earlier deployment
-    fenced = replace(job, is_fencing=False, is_fenced=True, fencing_failures=0, fencing_error="")
+    if job is None or job.fence != event.number:
+        return view  # of an earlier deployment
+    fenced = replace(job, fence=0, is_fenced=True, fencing_failures=0, fencing_error="")
     return replace(view, jobs=put(view.jobs, event.job, fenced))
 
 
 def _fencing_failed(view: ClusterView, event: happened.FencingFailed) -> ClusterView:
     known = view.jobs.get(event.job)
-    if known is None or not known.is_fencing:
+    if known is None or known.fence != event.number:
         return view
     job = replace(
         known,
-        is_fencing=False,
+        fence=0,
         fencing_failures=known.fencing_failures + 1,
         fencing_error=event.reason,
         fence_again_ms=view.now_ms + known.policy.backoff_ms(known.fencing_failures),

@@ -187,12 +187,12 @@ def _answer(view: ClusterView, action: todo.Answer, at_ms: int) -> ClusterView:
 
 
 def _fence_tasks(view: ClusterView, action: todo.FenceTasks, at_ms: int) -> ClusterView:
-    job = replace(view.jobs[action.job], is_fencing=True)
-    return replace(view, jobs=put(view.jobs, job.name, job))
+    job = replace(view.jobs[action.job], fence=action.number)
+    return replace(view, jobs=put(view.jobs, job.name, job), fences=max(view.fences, action.number))
 
 
 def _waive_fence(view: ClusterView, action: todo.WaiveFence, at_ms: int) -> ClusterView:
-    job = replace(view.jobs[action.job], is_fencing=False, is_fenced=True, fencing_error="")
+    job = replace(view.jobs[action.job], fence=0, is_fenced=True, fencing_error="")
     return replace(view, jobs=put(view.jobs, job.name, job))
 
 

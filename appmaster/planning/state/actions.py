@@ -240,6 +240,8 @@ class Answer:
 class FenceTasks:
     """Fence the writers of an undeploying job's tasks."""
 
+    number: int
+    """Of this fence; its outcome has it, too."""
     job: str
     tasks: tuple[TaskId, ...]
 

@@ -364,6 +364,8 @@ class PortProbed:
 class TasksFenced:
     """The writer of every task of an undeploying job has been fenced."""
 
+    number: int
+    """Of the fence."""
     job: str
 
 
@@ -371,6 +373,8 @@ class TasksFenced:
 class FencingFailed:
     """The fencing of an undeploying job's tasks failed; it is tried again."""
 
+    number: int
+    """Of the fence."""
     job: str
     reason: str
 

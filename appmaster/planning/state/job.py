@@ -145,8 +145,8 @@ class Job:
     """Whether the model is what the configuration asks for; checked when one of the two changes."""
     is_modelling: bool = False
     """Its model is being written."""
-    is_fencing: bool = False
-    """While undeploying: the writers of its tasks are being fenced."""
+    fence: int = 0
+    """While undeploying: the number of the fence of its tasks' writers that is under way; 0: none is."""
     is_fenced: bool = False
     """While undeploying: every task's writer has been fenced, or fencing was waived."""
     is_fence_waived: bool = False
@@ -180,6 +180,11 @@ class Job:
     def is_led(self) -> bool:
         """Whether its tasks are to run: it is wanted and has not failed."""
         return self.is_wanted and self.failure is None
+
+    @property
+    def is_fencing(self) -> bool:
+        """Whether the writers of its tasks are being fenced."""
+        return self.fence > 0
 
     @property
     def is_refused(self) -> bool:

@@ -458,6 +458,8 @@ class ClusterView:
     """Number of decisions of this leader; gives them ids."""
     sends: int = 0
     """Number of assignments sent by this leader; numbers them."""
+    fences: int = 0
+    """Number of fences begun by this leader, of all jobs; numbers them."""
     self_doubt_until_ms: int = 0
     """Silence is not judged before this time: so many fell silent at once that the leader suspects itself."""
     listening_until_ms: int = 0

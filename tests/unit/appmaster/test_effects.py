@@ -329,7 +329,7 @@ def test_error_that_breaks_the_process_ends_it_from_its_threads_too() -> None:
     lab = Lab()
     lab.effects.broken = broken.append
     lab.planted[todo.FenceTasks] = [MemoryError()]
-    lab.effects._fence(todo.FenceTasks("other", ()))
+    lab.effects._fence(todo.FenceTasks(1, "other", ()))
     assert [type(each) for each in broken] == [MemoryError]
     lab.effects._writer_failed(BrokenInvariant("planted"))
     lab.effects._writer_failed(ValueError("planted"))

@@ -82,7 +82,7 @@ def test_a_job_that_was_given_up_is_over_once_its_tasks_are_fenced_and_no_sooner
         return [each.is_over for each in cluster.did(todo.WriteStatus) if each.state == "failed"]
 
     assert written() == [False]
-    cluster.tell(TasksFenced("job"))
+    cluster.tell(TasksFenced(1, "job"))
     cluster.run(1_000)
     assert written() == [False, True]
     told = [each for each in cluster.news("job_status") if each.data["status"] == "failed"]

@@ -267,7 +267,11 @@ def running_first(view: ClusterView) -> ClusterView:
     return replace(view, jobs={"other": replace(job, name="other", is_wanted=True), "job": job})
 
 
-FENCE: Final[list[Action]] = [FenceTasks("job", (FIRST, SECOND))]
+def ending_last(view: ClusterView) -> ClusterView:
+    return replace(view, jobs={**view.jobs, "other": replace(view.jobs["job"], name="other")})
+
+
+FENCE: Final[list[Action]] = [FenceTasks(1, "job", (FIRST, SECOND))]
 WAIVED: Final = of_job(is_fence_waived=True)
 
 FENCES: Mapping[str, tuple[list[Action], tuple[Change, ...]]] = {
@@ -277,7 +281,7 @@ FENCES: Mapping[str, tuple[list[Action], tuple[Change, ...]]] = {
     "none was recorded": (FENCE, (ENDED, of_view(records={}))),
     "one has an active": ([], (WITHDRAWN, ENDED, of_records(SECOND, active=0))),
     "one is being written": ([], (WITHDRAWN, ENDED, WRITING)),
-    "it is being fenced": ([], (WITHDRAWN, ENDED, of_job(is_fencing=True))),
+    "it is being fenced": ([], (WITHDRAWN, ENDED, of_job(fence=1))),
     "it is fenced": ([], (WITHDRAWN, FENCED)),
     "it failed just now": ([], (WITHDRAWN, ENDED, lambda view: of_job(fence_again_ms=view.now_ms + 1)(view))),
     "it is time again": (FENCE, (WITHDRAWN, ENDED, lambda view: of_job(fence_again_ms=view.now_ms)(view))),
@@ -287,6 +291,10 @@ FENCES: Mapping[str, tuple[list[Action], tuple[Change, ...]]] = {
         (WITHDRAWN, of_job(failure=FAILED), WAIVED),
     ),
     "another runs": (FENCE, (WITHDRAWN, ENDED, running_first)),
+    "another ends, too": (
+        [FenceTasks(5, "job", (FIRST, SECOND)), FenceTasks(6, "other", (FIRST, SECOND))],
+        (WITHDRAWN, ENDED, of_view(fences=4), ending_last),
+    ),
 }
 
 

@@ -255,7 +255,7 @@ LEFT: Mapping[str, Any] = {
     "state": JobState.FAILED,
     "reasons": ("it failed",),
     "was_deployed": True,
-    "is_fencing": True,
+    "fence": 3,
     "is_fenced": True,
     "fencing_failures": 2,
     "fencing_error": "no broker",
@@ -269,7 +269,7 @@ FRESH: Mapping[str, Any] = {
     "state": JobState.DEPLOYING,
     "reasons": (),
     "was_deployed": False,
-    "is_fencing": False,
+    "fence": 0,
     "is_fenced": False,
     "fencing_failures": 0,
     "fencing_error": "",
@@ -471,25 +471,27 @@ def test_commands_wait_until_they_are_withdrawn(whole: ClusterView) -> None:
     assert apply(view, happened.CommandWithdrawn(1)).commands == (second,)
 
 
-FENCING: Mapping[str, Any] = {"is_fencing": True, "fencing_failures": 2, "fencing_error": "no broker"}
+FENCING: Mapping[str, Any] = {"fence": 3, "fencing_failures": 2, "fencing_error": "no broker"}
 
 #: The job before and after the news.
 ENDS: Mapping[str, tuple[happened.Event, Mapping[str, Any], Mapping[str, Any]]] = {
     "its tasks are fenced": (
-        happened.TasksFenced("job"),
+        happened.TasksFenced(3, "job"),
         FENCING,
-        {"is_fencing": False, "is_fenced": True, "fencing_failures": 0, "fencing_error": ""},
+        {"fence": 0, "is_fenced": True, "fencing_failures": 0, "fencing_error": ""},
     ),
     "they cannot be fenced": (
-        happened.FencingFailed("job", "no controller"),
+        happened.FencingFailed(3, "job", "no controller"),
         FENCING,
         {
-            "is_fencing": False,
+            "fence": 0,
             "fencing_failures": 3,
             "fencing_error": "no controller",
             "fence_again_ms": AT_MS + 2_000,
         },
     ),
+    "an earlier fence of them ends": (happened.TasksFenced(2, "job"), FENCING, {}),
+    "an earlier fence of them fails": (happened.FencingFailed(2, "job", "no controller"), FENCING, {}),
     "a first effect fails": (
         happened.EffectFailed("job", EffectKind.WRITE_STATUS, "x"),
         {"faults": {EffectKind.GIVE_BACK: "y"}},
@@ -522,12 +524,12 @@ def test_what_becomes_known_of_what_is_done_for_a_job(
         happened.TopicNoted("job", "input", "input", "it is new", "", "id"),
         happened.ModelRefused("job", "a version did not match"),
         happened.RecordsRefused("1-9", "a version did not match"),
-        happened.TasksFenced("job"),
-        happened.FencingFailed("job", "no controller"),
+        happened.TasksFenced(1, "job"),
+        happened.FencingFailed(1, "job", "no controller"),
         happened.JobForgotten("gone"),
         happened.ModelWritten("gone", JobModel("gone", {})),
-        happened.TasksFenced("gone"),
-        happened.FencingFailed("gone", "no controller"),
+        happened.TasksFenced(1, "gone"),
+        happened.FencingFailed(1, "gone", "no controller"),
         happened.EffectFailed("gone", EffectKind.WRITE_STATUS, "x"),
         happened.EffectDone("gone", EffectKind.WRITE_STATUS),
     ],

@@ -119,13 +119,11 @@ def test_the_host_of_a_displaced_standby_is_requested_at_once(
 @pytest.mark.parametrize(
     ("action", "before", "after"),
     [
-        pytest.param(
-            todo.FenceTasks("job", (FIRST, SECOND)), {}, {"is_fencing": True}, id="its tasks are fenced"
-        ),
+        pytest.param(todo.FenceTasks(3, "job", (FIRST, SECOND)), {}, {"fence": 3}, id="its tasks are fenced"),
         pytest.param(
             todo.WaiveFence("job"),
-            {"is_fencing": True, "fencing_error": "no broker"},
-            {"is_fencing": False, "is_fenced": True, "fencing_error": ""},
+            {"fence": 3, "fencing_error": "no broker"},
+            {"fence": 0, "is_fenced": True, "fencing_error": ""},
             id="its fence is waived",
         ),
     ],

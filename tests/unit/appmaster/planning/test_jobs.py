@@ -125,8 +125,25 @@ def test_each_end_of_a_job_fences_its_tasks_and_the_other_job_goes_on() -> None:
     assert {each.epoch for each in cluster.records_of("other")} == {5}, "one for each active and each end"
     assert cluster.records_of("job") == before
     # The fence of an end that is long over tells nothing of the present deployment.
-    cluster.tell(happened.TasksFenced("other"))
+    cluster.tell(happened.TasksFenced(1, "other"))
     assert not cluster.job("other").is_fenced
+
+
+def test_a_fence_that_ends_after_the_next_one_has_begun_is_not_the_end_of_that_one() -> None:
+    cluster = two()
+    cluster.fences_nothing = True
+    cluster.brings(JobState.UNDEPLOYING, is_wanted=False)
+    cluster.brings(JobState.DEPLOYED)
+    cluster.brings(JobState.UNDEPLOYING, is_wanted=False)
+    first, second = (each.number for each in cluster.did(todo.FenceTasks))
+    cluster.tell(happened.FencingFailed(first, "other", "no broker"))
+    cluster.tell(happened.TasksFenced(first, "other"))
+    cluster.run(2_000)
+    assert cluster.job("other").state is JobState.UNDEPLOYING
+    assert cluster.fenced("other") == 2, "and it is not begun again beside the one that is under way"
+    cluster.tell(happened.TasksFenced(second, "other"))
+    cluster.run(2_000)
+    assert cluster.job("other").state is JobState.UNDEPLOYED
 
 
 def test_a_deleted_job_is_forgotten_and_one_of_its_name_begins_from_nothing() -> None:
@@ -137,7 +154,7 @@ def test_a_deleted_job_is_forgotten_and_one_of_its_name_begins_from_nothing() ->
     cluster.tell(happened.JobForgotten("other"))
     assert "other" not in cluster.view.jobs
     assert not any(task.job == "other" for task in cluster.view.records)
-    cluster.tell(happened.TasksFenced("other"))
+    cluster.tell(happened.TasksFenced(1, "other"))
     cluster.tell(happened.JobForgotten("other"))
     cluster.run(2_000)
     cluster.brings(JobState.DEPLOYED, run="run2")
