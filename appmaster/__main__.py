@@ -133,10 +133,14 @@ class CandidateOfYarn:
     key: bytes
 
     def connection(
-        self, where: CellAddress, post: Callable[[Event], None], lost: Callable[[str], None]
+        self,
+        where: CellAddress,
+        post: Callable[[Event], None],
+        lost: Callable[[str], None],
+        may_act: Callable[[], bool] = lambda: True,
     ) -> SkeinCell:
         """Return a connection to a Skein AM that is not connected yet."""
-        return SkeinCell(where, self.certificate, self.key, post, REAL, lost, last_lines)
+        return SkeinCell(where, self.certificate, self.key, post, REAL, lost, last_lines, may_act)
 
 
 class CandidateRuntime:
@@ -166,7 +170,14 @@ class CandidateRuntime:
             self._audit,
         )
         self._control = self._control_server()
-        self._cells = Cells(zookeeper.cells, self._connect, self._inbox.post, REAL, config.cell)
+        self._cells = Cells(
+            zookeeper.cells,
+            self._connect,
+            self._inbox.post,
+            REAL,
+            config.cell,
+            may_act=self._may_act,
+        )
         self._effects = LeaderEffects(
             self._inbox.post,
             REAL,
@@ -185,7 +196,7 @@ class CandidateRuntime:
             self._effects.carry_out,
             publisher(self._metrics.count, self._events.append, self._failovers.note),
             turned=self._metrics.turned,
-            may_act=lambda: self._election.is_leader,
+            may_act=self._may_act,
         )
         self._me = ControllerRecord(self._id, begun.host, self._control.start(begun.host), 0)
         self._election = Election(
@@ -234,6 +245,7 @@ class CandidateRuntime:
             self._finish(self._lead(epoch))
         finally:
             election.give_up()
+            self._cells.stop()
             self._services.close()
             self._events.close(1.0)
             self._http.close()
@@ -252,6 +264,9 @@ class CandidateRuntime:
 
     def _view(self) -> ClusterView:
         return self._driver.view
+
+    def _may_act(self) -> bool:
+        return self._election.is_leader
 
     def _leads(self) -> bool:
         # Without a lease another candidate may lead: this view must not be taken for the present one.
@@ -282,7 +297,7 @@ class CandidateRuntime:
         if self._begun.skein is None:
             return PoolCell(number, self._zookeeper.pool, self._inbox.post, REAL)
         where = CellAddress(number, record.application, record.attempt, record.address)
-        return self._begun.skein.connection(where, self._inbox.post, lost)
+        return self._begun.skein.connection(where, self._inbox.post, lost, self._may_act)
 
     # ---- its ports ----
 

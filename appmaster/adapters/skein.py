@@ -98,6 +98,8 @@ class SkeinCell:
     last_lines: Callable[[str, str], Sequence[str]] = lambda node, container: ()
     """Returns the last lines of a container's output, given the address of its NodeManager's pages and its id; none if
     they are not available."""
+    may_act: Callable[[], bool] = lambda: True
+    """Returns whether the leader's lease is valid; asked before each request and each kill (rule `epoch-check`)."""
     #: Hosts that can be requested by name; known after `connect`.
     hosts: tuple[str, ...] = ()
     #: Not known: YARN does not tell where there is room.
@@ -141,7 +143,7 @@ class SkeinCell:
     def expected(self) -> tuple[happened.ContainerExpected, ...]:
         """Return the containers that run already: those of an earlier leader, or of an earlier connection.
 
-        Raises `Unavailable` if the AM does not answer.
+        Raises `Unavailable` if the AM does not answer, or the lease ends.
         """
         found = []
         cell = self.cell
@@ -157,7 +159,9 @@ class SkeinCell:
             for each in self._client.get_containers(
                 states=[ContainerState.REQUESTED, ContainerState.WAITING]
             ):
-                # A request of a former leader, whose purpose is unknown now.
+                # A request of a former leader, whose purpose is unknown now; without a lease, maybe of the next one.
+                if not self.may_act():
+                    raise Unavailable(f"the leader has no valid lease to use cell {cell.number}")
                 self._client.kill_container(each.id)
         except SkeinError as error:
             raise Unavailable(f"the Skein AM of cell {cell.number} at {cell.address}: {error}") from error
@@ -187,6 +191,10 @@ class SkeinCell:
         """
 
         def run() -> None:
+            if not self.may_act():
+                reason = "the leader has no valid lease"
+                self.post(happened.RequestRefused(number, reason, self.clock.monotonic_ms()))
+                return
             service = self._services.get(host)
             if service is None:
                 reason = f"{host} has no service in cell {self.cell.number}"
@@ -207,7 +215,7 @@ class SkeinCell:
     def release(self, granted: str) -> bool:
         """Give back a container or a request; ``granted`` is its `grant_id`. Return False if it is another cell's.
 
-        If the AM cannot be informed, the container stays in `owed`.
+        If the AM cannot be informed, or there is no lease, the container stays in `owed`.
         """
         attempt, _, skein_id = granted.rpartition("/")
         if attempt != self.cell.attempt:
@@ -221,6 +229,8 @@ class SkeinCell:
     def _give_back(self, granted: str, skein_id: str) -> bool:
         """Return whether the AM has heard of it; if not, the container stays in `owed`."""
         self._pending.discard(skein_id)
+        if not self.may_act():
+            return False
         try:
             self._client.kill_container(skein_id)
         except (skein.exceptions.ConnectionError, skein.exceptions.TimeoutError):

@@ -20,7 +20,7 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.records import CellRecord
 from locality.fit import ANY, Demand
-from standby.errors import Transient, Unavailable
+from standby.errors import Fenced, Transient, Unavailable
 from standby.shared.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -74,6 +74,8 @@ class Cells:
     """The cell of this candidate; its application ends last, because that ends this process, too."""
     is_dead: Callable[[str], bool] = refuses
     """Returns whether an AM's port refuses."""
+    may_act: Callable[[], bool] = lambda: True
+    """Returns whether the leader's lease is valid: without it another candidate may lead (rule `epoch-check`)."""
     _held: dict[int, _Held] = field(default_factory=dict)
     _owed: set[str] = field(default_factory=set)
     """Grants that were given back while no connection could take them."""
@@ -161,10 +163,15 @@ class Cells:
             each.stop()
 
     def finish(self, *, succeeded: bool, diagnostics: str) -> None:
-        """End every cell's application, its own last; a cell that does not answer is left to the command line."""
+        """End every cell's application, its own last; a cell that does not answer is left to the command line.
+
+        Raises `Fenced` if the lease is over: the next leader may have a new job.
+        """
         with self._lock:
             held = sorted(self._held.items(), key=lambda each: each[0] == self.own)
         for _, each in held:
+            if not self.may_act():
+                raise Fenced("the lease was over before every application was ended")
             if each.connection is not None:
                 each.connection.finish(succeeded=succeeded, diagnostics=diagnostics)
 
@@ -309,6 +316,8 @@ class Cells:
 
     def _connect_to(self, number: int, held: _Held) -> None:
         """Connect to a cell's AM; if it answers, post that, and watch its containers from then on."""
+        if not self.may_act():
+            return  # a new connection withdraws requests, and they may be the next leader's
         record = held.record
         connection: CellConnection | None = None
         try:

@@ -159,7 +159,8 @@ class Election:
         return self._electorate.controller()
 
     def give_up(self) -> None:
-        """End a leadership whose record may still stand, so that no candidate waits for this session's end."""
+        """Stop leading, and end a record that may still stand, so that no candidate waits for this session's end."""
+        self.leave("this candidate gives up the leadership")
         try:
             self._electorate.resign_lead()
         except (Fenced, Transient) as error:

@@ -14,7 +14,7 @@ from skein.exceptions import ConnectionError as SkeinConnectionError
 from appmaster.adapters.skein import _YOUNG_SECONDS, CellAddress, SkeinCell
 from appmaster.leadership.cells import SILENT_SECONDS
 from appmaster.planning.state import events as happened
-from standby.errors import BrokenInvariant
+from standby.errors import BrokenInvariant, Unavailable
 from tests.fakes.clock import held
 from tests.patience import PATIENCE_SECONDS, soon
 from tests.unit.appmaster.conftest import Died
@@ -79,7 +79,16 @@ class Lab:
         self.events: list[object] = []
         self.clock = held()
         self.clock.monotonic_ms = lambda: 7  # type: ignore[method-assign]
-        self.cell = SkeinCell(ADDRESS, b"", b"", self.events.append, self.clock, self.events.append)
+        self.may_act = True
+        self.cell = SkeinCell(
+            ADDRESS,
+            b"",
+            b"",
+            self.events.append,
+            self.clock,
+            self.events.append,
+            may_act=lambda: self.may_act,
+        )
         self.cell._client = self.am
 
 
@@ -100,6 +109,20 @@ def test_what_runs_already_is_expected_and_what_was_only_requested_is_withdrawn(
         lab.am.state = state
         assert lab.cell.expected() == ()
         assert lab.am.killed == ["s_0"] * number, state
+
+
+def test_without_a_lease_nothing_is_requested_withdrawn_or_given_back(lab: Lab) -> None:
+    lab.may_act = False
+    lab.am.state = "REQUESTED"
+    with pytest.raises(Unavailable, match="lease"):
+        lab.cell.expected()
+    lab.cell._services[None] = "anywhere"
+    lab.cell.request(3, None)
+    assert lab.cell.release("a1_01/s_0")
+    run_commands(lab.cell)
+    assert lab.events == [happened.RequestRefused(3, "the leader has no valid lease", 7)]
+    assert lab.am.killed == []
+    assert lab.cell.owed == {"a1_01/s_0"}, "until the lease is renewed"
 
 
 def test_what_is_given_back_is_owed_until_the_am_has_heard_of_it(lab: Lab) -> None:

@@ -15,7 +15,7 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.records import CellRecord
 from locality.fit import Demand, PoolProcess
-from standby.errors import BadConfiguration, BrokenInvariant, Transient, Unavailable
+from standby.errors import BadConfiguration, BrokenInvariant, Fenced, Transient, Unavailable
 from tests.fakes.clock import held
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 from tests.unit.appmaster.conftest import Died
@@ -98,6 +98,8 @@ class Lab:
         self.dead: set[int] = set()
         #: Whether anything runs in the cells.
         self.runs = True
+        #: Whether the leader's lease is valid.
+        self.may_act = True
         #: Connecting to these cells takes until the event is set.
         self.slow: dict[int, threading.Event] = {}
         self.clock = held()
@@ -109,6 +111,7 @@ class Lab:
             self.clock,
             own=1,
             is_dead=self._is_dead,
+            may_act=lambda: self.may_act,
         )
 
     def take_over(self) -> list[Event]:
@@ -447,6 +450,36 @@ def test_container_given_back_to_a_silent_cell_is_given_back_later(lab: Lab, is_
     lab.under_test.stop()
     assert ("release", "a2_01/s_0") in lab.of(2).told
     assert lab.events.empty(), "and it is not expected any more"
+
+
+def test_leader_without_a_lease_connects_to_no_cell(lab: Lab) -> None:
+    lab.take_over()
+    lab.of(2).lost("it stands still")
+    lab.may_act = False
+    lab.under_test._look()
+    lab.await_tries()
+    assert len(lab.made) == 2, "its successor's requests would be withdrawn"
+    lab.may_act = True
+    lab.under_test._look()
+    lab.await_tries()
+    assert lab.of(2).told == ["start"]
+    assert [type(lab.next()) for _ in range(2)] == [happened.CellLost, happened.CellFound]
+
+
+def test_cells_are_awaited_if_the_lease_ends_during_a_take_over(lab: Lab) -> None:
+    lab.may_act = False
+    assert lab.take_over() == [
+        happened.CellAwaited(1, "a1_01", 7, "h1"),
+        happened.CellAwaited(2, "a2_01", 7, "h2"),
+    ]
+
+
+def test_leader_without_a_lease_ends_no_application(lab: Lab) -> None:
+    lab.take_over()
+    lab.may_act = False
+    with pytest.raises(Fenced):
+        lab.under_test.finish(succeeded=True, diagnostics="over")
+    assert [each.told for each in lab.made] == [["start"], ["start"]]
 
 
 def test_next_attempt_of_a_cell_takes_the_place_of_the_one_before(lab: Lab) -> None:

@@ -388,6 +388,13 @@ def test_who_has_left_does_not_lead_however_long_its_lease_lasts(ensemble: Ensem
     assert not candidate.is_leader
 
 
+def test_who_gives_up_the_record_leads_no_more(ensemble: Ensemble) -> None:
+    candidate = ensemble.led()
+    candidate.give_up()
+    assert ensemble.record is None
+    assert not candidate.is_leader, "another candidate may lead before the lease is over"
+
+
 def test_question_waits_for_the_renewal_of_a_lease_that_is_over(ensemble: Ensemble, clock: Clock) -> None:
     asked, held_up = threading.Event(), threading.Event()
 
