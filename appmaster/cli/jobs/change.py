@@ -24,7 +24,7 @@ from appmaster.api.snapshot import requested_document
 from appmaster.changes.operations import CurrentJob
 from appmaster.changes.revisions import Update, basis_of, requested_settings, rollback, update
 from appmaster.cli.jobs import rollout
-from appmaster.cli.launch.checks import check_topics, missing_hosts_warning
+from appmaster.cli.launch.checks import check_secrets, check_topics, missing_hosts_warning
 from appmaster.cli.launch.code import deliver
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_job_command, open_client
@@ -89,6 +89,8 @@ def _update(arguments: argparse.Namespace) -> int:
                 return _print(arguments, record, change, status=None)
             for line in change.described():
                 progress.say(line)
+            # The definition is written there.
+            check_secrets(job, lambda: client.zookeeper.tree.is_open)
             if warning := _short_of_hosts(job.config, client):
                 progress.say(warning)
             if change.is_new_revision:

@@ -45,17 +45,25 @@ def check_tree(job: JobFile, *, is_open: bool, is_new: bool) -> str:
             f"the tree of cluster {config.cluster} in ZooKeeper is open: everybody who reaches ZooKeeper can run code "
             f"as you. Close it with `standfast protect {config.cluster}`, or set zookeeper.acl=open if that is meant"
         )
-    readable = sorted(name for name, value in job.flat.items() if value and is_secret(name))
-    if readable:
-        raise BadConfiguration(
-            f"{', '.join(readable)}: everybody who reaches ZooKeeper could read it there, because the tree of cluster "
-            f"{config.cluster} is open. Give the names of files on the hosts instead ({readable[0]}.file); or kill the "
-            f"jobs, close the tree with `standfast protect {config.cluster}`, and leave zookeeper.acl=open out"
-        )
+    check_secrets(job, lambda: True)
     return (
         f"everybody who reaches ZooKeeper can run code as you, because the tree of cluster {config.cluster} is open; "
         f"to close it, kill its jobs and give `standfast protect {config.cluster}`"
     )
+
+
+def check_secrets(job: JobFile, is_open: Callable[[], bool]) -> None:
+    """Raise `BadConfiguration` if the job has secrets that everybody who reaches ZooKeeper could read there.
+
+    ``is_open`` returns whether the cluster's tree is open; it is called only if that decides.
+    """
+    readable = sorted(name for name, value in job.flat.items() if value and is_secret(name))
+    if readable and (job.config.zookeeper_acl == "open" or is_open()):
+        raise BadConfiguration(
+            f"{', '.join(readable)}: everybody who reaches ZooKeeper could read it there, because the tree of cluster "
+            f"{job.config.cluster} is open. Give the names of files on the hosts instead ({readable[0]}.file); or kill "
+            f"the jobs, close the tree with `standfast protect {job.config.cluster}`, and leave zookeeper.acl=open out"
+        )
 
 
 def check_topics(job: JobFile, topics: Topics) -> int:

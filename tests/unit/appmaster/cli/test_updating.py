@@ -1,0 +1,91 @@
+"""What `standfast update` refuses or warns of before the cluster has the new definition."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from appmaster.changes.operations import CurrentJob
+from appmaster.changes.revisions import update
+from appmaster.cli.jobs import change
+from appmaster.cli.launch.checks import check_secrets
+from appmaster.cli.shared.jobfile import load
+from appmaster.records import JobRecord
+from standby.errors import BadConfiguration, Unavailable
+from standby.shared.wire import JobDefinition
+
+FILE = """
+job: {name: j, modules: [mod.py]}
+task: {inputs: in, step: 'mod:step'}
+kafka.bootstrap.servers: 'k:1'
+zookeeper.connect: 'z:1'
+"""
+
+
+class Client:
+    """A running cluster with one job, as the command sees it."""
+
+    def __init__(self, record: JobRecord, *, is_open: bool) -> None:
+        self.record = record
+        self.zookeeper = SimpleNamespace(tree=SimpleNamespace(is_open=is_open))
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+    def present(self, name: str, *, with_tasks: bool = False) -> CurrentJob:
+        return CurrentJob(self.record, "deployed")
+
+    def info(self) -> dict[str, Any]:
+        return {"cells": [{"is_pool": False}]}
+
+    def status(self) -> dict[str, Any]:
+        raise Unavailable("no leader")
+
+    def change(self, what: str, *, job: str, config: dict[str, str], code: str) -> None:
+        assert (what, job) == ("update", "j")
+        self.record = update(self.record, config, code).record
+
+
+#: Runs the command with ``more`` in the file, and returns the job's record afterwards.
+Updated = Callable[..., JobRecord]
+
+
+@pytest.fixture
+def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Updated:
+    path = tmp_path / "job.yaml"
+    (tmp_path / "mod.py").write_text("def step(rows, state, out): ...\n", encoding="utf-8")
+    path.write_text(FILE, encoding="utf-8")
+    flat = dict(load(path, (), {}).flat)
+    record = JobRecord(JobDefinition("j", "run", flat, "changelog", "group", 1))
+
+    def run(more: str, *, is_open: bool = False) -> JobRecord:
+        client = Client(record, is_open=is_open)
+        monkeypatch.setattr(change, "ClusterClient", lambda *_, **__: client)
+        # Of a change of the code, which these tests do not make.
+        monkeypatch.setattr(change, "pack", lambda code: SimpleNamespace(digest=""))
+        path.write_text(f"{FILE}{more}\n", encoding="utf-8")
+        arguments = {"settings": (), "cluster": None, "check": False, "wait": "none", "json": False}
+        assert change._update(Namespace(job=path, **arguments)) == 0
+        return client.record
+
+    return run
+
+
+def test_a_password_is_not_written_into_an_open_tree(updated: Updated, tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match=r"^kafka\.sasl\.password: everybody who .* could read it"):
+        updated("kafka.sasl.password: tell nobody", is_open=True)
+    assert updated("job.container.count: 2", is_open=True).settings["job.container.count"] == "2"
+    # Nobody is asked about the tree if the answer does not matter.
+    path = tmp_path / "job.yaml"
+    check_secrets(load(path, (), {}), pytest.fail)
+    path.write_text(f"{FILE}kafka.sasl.password: a\nzookeeper.acl: open\n", encoding="utf-8")
+    with pytest.raises(BadConfiguration, match="everybody"):
+        check_secrets(load(path, (), {}), pytest.fail)
