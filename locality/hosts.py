@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from standby.errors import BadConfiguration
-
 #: YARN's answer for every host if no topology is configured.
 UNKNOWN_RACK: Final = "/default-rack"
 
@@ -61,6 +59,8 @@ class HostTable:
 
     racks: Mapping[str, str] = field(default_factory=dict)
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    wrong: tuple[str, ...] = ()
+    """Each entry that is not in the table, with its key and the error."""
 
     def host(self, name: str, cell: int = 1, rack: str = "") -> HostInfo:
         """Return the host; ``rack`` is YARN's value, which is used if the table has none."""
@@ -80,14 +80,12 @@ def described_by(attributes: Mapping[str, str], host: HostInfo) -> HostInfo:
 def parse_table(racks: Sequence[str], attributes: Sequence[str]) -> HostTable:
     """Return the table in ``yarn.racks`` (``host=/rack``) and ``yarn.host.attributes`` (``host=key:value``).
 
-    A host may have several attributes, each in a separate entry. Raises `BadConfiguration` with every entry that is
-    malformed, or that contradicts an earlier one.
+    A host may have several attributes, each in a separate entry. An entry that is malformed, or that contradicts an
+    earlier one, is left out.
     """
     wrong: list[str] = []
-    table = HostTable(_racks(racks, wrong), _attributes(attributes, wrong))
-    if wrong:
-        raise BadConfiguration("; ".join(wrong))
-    return table
+    found = _racks(racks, wrong), _attributes(attributes, wrong)
+    return HostTable(*found, tuple(wrong))
 
 
 def _racks(entries: Sequence[str], wrong: list[str]) -> dict[str, str]:

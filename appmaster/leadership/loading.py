@@ -21,7 +21,7 @@ from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import ClusterView
 from appmaster.records import JobRecord, Loaded, failure_of
 from appmaster.topics.input_growth import TopicState
-from locality.hosts import HostInfo, parse_table
+from locality.hosts import HostInfo, HostTable, parse_table
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration
 from standby.shared.wire import JobDefinition
@@ -65,10 +65,9 @@ class JobLoading:
             try:
                 if isinstance(loaded, Exception):
                     raise loaded
-                more, record, config = self._of_job(name, loaded)
+                more, record, table = self._of_job(name, loaded)
                 if name in new:
                     more.append(RecordsLoaded(loaded.tasks))
-                table = parse_table(config.racks, config.host_attributes)
             except Exception as error:
                 if not is_of_job(error):
                     raise
@@ -84,8 +83,11 @@ class JobLoading:
         yield from (JobForgotten(each) for each in self.view().jobs if each not in jobs)
         yield from found
 
-    def _of_job(self, name: str, loaded: Loaded) -> tuple[list[Event], JobRecord, JobConfig]:
-        """Return a job as events, and its record as it is led; raises `BadConfiguration` if it cannot be led."""
+    def _of_job(self, name: str, loaded: Loaded) -> tuple[list[Event], JobRecord, HostTable]:
+        """Return a job as events, its record as it is led, and what it says about hosts.
+
+        Raises `BadConfiguration` if it cannot be led.
+        """
         topics = self.topics().get(name, TopicState())
         quarantined, notes = self.quarantined().get(name, ""), [topics.notes]
         record = effective(loaded.job)
@@ -100,6 +102,7 @@ class JobLoading:
         definition = record.definition
         config = parse(requested_settings(record))
         asked, problem = self._spec(name, config, definition.tasks)
+        table = parse_table(config.racks, config.host_attributes)
         revisions = {each.revision: each for each in (*reversed(record.former), definition)}
         kept = self.definitions.get(name, {}).items()
         of_run = {number: each for number, each in kept if each.run == definition.run}
@@ -123,7 +126,7 @@ class JobLoading:
                 if status is not None and has_failed
                 else None,
                 traceback=status.traceback if status is not None and has_failed else "",
-                notes=tuple(each for each in (*notes, problem) if each),
+                notes=tuple(each for each in (*notes, problem, *table.wrong) if each),
                 quarantined=quarantined,
                 obstacle=topics.obstacle.of(definition) if topics.obstacle is not None else "",
                 changelog_risk=topics.risk,
@@ -134,7 +137,7 @@ class JobLoading:
             # It was deleted and submitted again since the last read: nothing of the old run applies to the new one, of
             # which there are no records yet that this leader has not written.
             events.insert(0, JobForgotten(name))
-        return events, record, config
+        return events, record, table
 
     def _spec(self, name: str, config: JobConfig, tasks: int) -> tuple[JobSpec, str]:
         """Return what the job asks of its model; if that is invalid, what a running job has, and the error."""

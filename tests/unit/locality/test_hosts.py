@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from locality.hosts import HostInfo, natural, parse_table
-from standby.errors import BadConfiguration
 
 
 def test_names_sort_as_people_sort_them() -> None:
@@ -48,6 +49,9 @@ def test_what_the_table_says_of_a_rack_comes_before_what_yarn_says() -> None:
         (["x"], ["y"], "'x' is not host=value; .*'y' is not host=value"),
     ],
 )
-def test_a_wrong_table_is_refused(racks: list[str], attributes: list[str], message: str) -> None:
-    with pytest.raises(BadConfiguration, match=message):
-        parse_table(racks, attributes)
+def test_a_wrong_entry_is_left_out_with_the_error(
+    racks: list[str], attributes: list[str], message: str
+) -> None:
+    assert re.search(message, "; ".join(parse_table(racks, attributes).wrong))
+    good = parse_table([*racks, "h9=/r9"], [*attributes, "h9=zone:a"])
+    assert good.host("h9") == HostInfo("h9", 1, "/r9", {"zone": "a"})

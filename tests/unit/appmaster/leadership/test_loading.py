@@ -102,6 +102,21 @@ def test_a_job_that_cannot_be_led_is_reported_and_the_others_are_led() -> None:
     assert set(leader.view.jobs) == {"j1"}
 
 
+def test_a_wrong_entry_about_a_host_is_a_note_and_the_others_count() -> None:
+    leader = Leader()
+    table = {"yarn.racks": "h1=/r1,h1=/r2", "yarn.host.attributes": "h2=zoneA,h3=zone:b"}
+    leader.load({"j1": loaded(record("j1", keys=table))}, ["j1"])
+    assert leader.loading.unreadable == {}
+    assert leader.view.jobs["j1"].notes == (
+        "a note",
+        "yarn.racks: 'h1=/r2': h1 is in /r1 already",
+        "yarn.host.attributes: 'h2=zoneA' is not host=key:value",
+    )
+    leader.view = apply(leader.view, happened.CellFound(1, "a1", ("h1", "h2", "h3"), 7))
+    found = {each.name: (each.rack, dict(each.attributes)) for each in leader.view.offers}
+    assert found == {"h1": ("/r1", {}), "h2": ("", {}), "h3": ("", {"zone": "b"})}
+
+
 def test_a_job_that_waits_for_code_is_known_and_an_update_that_waits_is_a_note() -> None:
     leader = Leader()
     leader.waiting = {"j1": "waiting for a second source", "j2": "waiting for a source"}
