@@ -24,7 +24,12 @@ from appmaster.api.snapshot import requested_document
 from appmaster.changes.operations import CurrentJob
 from appmaster.changes.revisions import Update, basis_of, requested_settings, rollback, update
 from appmaster.cli.jobs import rollout
-from appmaster.cli.launch.checks import check_secrets, check_topics, missing_hosts_warning
+from appmaster.cli.launch.checks import (
+    check_placement,
+    check_secrets,
+    check_topics,
+    missing_hosts_warning,
+)
 from appmaster.cli.launch.code import deliver
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_job_command, open_client
@@ -73,8 +78,7 @@ def _update(arguments: argparse.Namespace) -> int:
     with ClusterClient(job.config.cluster, job.config.zookeeper, tls=job.config.zookeeper_tls) as client:
         record = _running(name, client).record
         job = job.keeping(requested_settings(record), is_on_pool=yarn.is_on_pool(client))
-        # The master resolves it, too, and must not find it missing.
-        job_spec(job.config, record.definition.tasks)
+        check_placement(job.config)
         progress.say("checking the job's functions")
         with job_code(job.directory, job.config.modules) as code:
             step_of(job.config, arguments.timeout)

@@ -102,6 +102,7 @@ def _submit(arguments: argparse.Namespace) -> int:
     deadline = Deadline(arguments.timeout)
     job = load(arguments.job, arguments.settings, cluster=arguments.cluster)
     config = job.config
+    checks.check_placement(config)
     _check_hadoop(config)
     check_names(job.directory, config.modules)
     progress.say("checking the job's functions")

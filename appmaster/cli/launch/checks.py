@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from appmaster import groupers
 from appmaster.adapters import kafka_release
 from appmaster.adapters.kafka import Topics
 from appmaster.adapters.zookeeper.session import ZooKeeper
@@ -20,6 +21,7 @@ from appmaster.topics import brokers, changelog
 from appmaster.topics.ids import judge, kinds
 from appmaster.topics.ports import TopicShape
 from locality.fit import serves, why_none
+from locality.hosts import parse_table
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, Unavailable
 from standby.security.disclosure import is_secret
@@ -64,6 +66,18 @@ def check_secrets(job: JobFile, is_open: Callable[[], bool]) -> None:
             f"{job.config.cluster} is open. Give the names of files on the hosts instead ({readable[0]}.file); or kill "
             f"the jobs, close the tree with `standfast protect {job.config.cluster}`, and leave zookeeper.acl=open out"
         )
+
+
+def check_placement(config: JobConfig) -> None:
+    """Raise `BadConfiguration` for entries about hosts, or a grouper, that the leader cannot use.
+
+    A grouper of the job's own is looked for in this Python, and the master must not find it missing either: call it
+    where the job's modules are not on the path.
+    """
+    wrong = parse_table(config.racks, config.host_attributes).wrong
+    if wrong:
+        raise BadConfiguration("; ".join(wrong))
+    groupers.resolve(config.grouper)
 
 
 def check_topics(job: JobFile, topics: Topics) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -28,6 +29,7 @@ from appmaster.records import CellRecord, JobRecord
 from appmaster.topics.changelog import make
 from standby.errors import BadConfiguration
 from tests.fakes.topics import MemoryTopics
+from tests.patience import NEVER_SECONDS
 
 ENVIRONMENT = {"STANDFAST_KAFKA": "k:9092", "STANDFAST_ZOOKEEPER": "z:2181"}
 
@@ -87,6 +89,26 @@ def test_every_topic_must_be_there_and_all_inputs_have_equally_many_partitions(t
     ):
         with pytest.raises(BadConfiguration, match=told):
             check_topics(job(tmp_path, *settings), there)
+
+
+#: Wrong values of keys that only the leader reads, and what is said of them.
+UNLEADABLE = (
+    ("yarn.racks=h1=/r1,h1=/r2", r"^yarn\.racks: 'h1=/r2': h1 is in /r1 already$"),
+    ("yarn.host.attributes=h1=zoneA", r"^yarn\.host\.attributes: 'h1=zoneA' is not host=key:value$"),
+    ("job.grouper=ranges", r"^job\.grouper: 'ranges' is not one of balanced, range, nor module:function$"),
+    ("job.grouper=no_such:one", r"^job\.grouper: there is no module 'no_such'"),
+)
+
+
+@pytest.mark.parametrize(("setting", "told"), UNLEADABLE)
+def test_what_the_leader_could_not_use_is_refused_before_any_server_is_asked(
+    tmp_path: Path, setting: str, told: str
+) -> None:
+    path = job(tmp_path, "yarn.racks=h1=/r1", "yarn.host.attributes=h1=zone:a,h1=floor:1").path
+    servers = ["kafka.bootstrap.servers=k:9092", "zookeeper.connect=z:2181"]
+    arguments = Namespace(job=path, settings=[*servers, setting], cluster=None, timeout=NEVER_SECONDS)
+    with pytest.raises(BadConfiguration, match=told):
+        submit._submit(arguments)
 
 
 def test_yarn_says_which_hosts_there_are_and_what_it_cannot_give(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from appmaster.cli.shared.jobfile import load
 from appmaster.records import JobRecord
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.wire import JobDefinition
+from tests.unit.appmaster.cli.test_submitting import UNLEADABLE
 
 FILE = """
 job: {name: j, modules: [mod.py]}
@@ -77,6 +78,13 @@ def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Updated:
         return client.record
 
     return run
+
+
+@pytest.mark.parametrize(("setting", "told"), UNLEADABLE)
+def test_what_the_leader_could_not_use_is_refused(updated: Updated, setting: str, told: str) -> None:
+    key, _, value = setting.partition("=")
+    with pytest.raises(BadConfiguration, match=told):
+        updated(f"{key}: [{value}]" if "h1" in value else f"{key}: '{value}'")
 
 
 def test_a_password_is_not_written_into_an_open_tree(updated: Updated, tmp_path: Path) -> None:
