@@ -10,7 +10,7 @@ from appmaster.api.client import ClusterClient
 from appmaster.api.snapshot import job_in, tasks_in
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
-from appmaster.cli.shared.waiting import PollResult, until_leader_says
+from appmaster.cli.shared.waiting import LeaderRefusal, PollResult, unreadable, until_leader_says
 from standby.errors import StandfastError
 
 
@@ -27,8 +27,9 @@ class Goal:
 def rollout_progress(status: dict[str, Any], goal: Goal) -> PollResult[dict[str, Any]]:
     """Return the job's progress according to the leader's status. Pure."""
     job = job_in(status, goal.job)
+    said = unreadable(status, goal.job)
     if job is None:
-        return PollResult(False, status, "the leader has not loaded the job yet")
+        return PollResult(False, status, said or "the leader has not loaded the job yet")
     if job["status"] == "failed":
         return PollResult(False, status, "failed", f"{goal.job}: {'; '.join(job['reasons'])}")
     if job["revision"] > goal.revision:
@@ -38,7 +39,7 @@ def rollout_progress(status: dict[str, Any], goal: Goal) -> PollResult[dict[str,
     # Keys that only one side knows belong to another version of standfast.
     heard = all(job["asked"][key] == value for key, value in goal.asked.items() if key in job["asked"])
     if job["revision"] < goal.revision or not heard or job["is_modelling"]:
-        return PollResult(False, status, "the leader has not loaded the change yet")
+        return PollResult(False, status, said or "the leader has not loaded the change yet")
     serving = [each["revisions"] for each in status["containers"] if goal.job in each["revisions"]]
     current = sum(each[goal.job] == goal.revision for each in serving)
     said = f"{current} of {len(serving)} containers run revision {goal.revision}"
@@ -86,11 +87,16 @@ def pending_moves(status: Mapping[str, Any], job: Mapping[str, Any]) -> str:
 def wait(client: ClusterClient, goal: Goal, deadline: Deadline, progress: Progress) -> dict[str, Any]:
     """Return the leader's status once the job is as requested.
 
-    Raises `StandfastError` if the job fails, or takes longer; in the latter case the roll-out continues.
+    Raises `StandfastError` if the job fails, the leader cannot lead it, or it takes longer; in the latter case the
+    roll-out continues.
     """
-    seen = until_leader_says(
-        deadline, client.status, lambda status: rollout_progress(status, goal), progress.say
-    )
+    refusal = LeaderRefusal(goal.job, deadline)
+
+    def judge(status: dict[str, Any]) -> PollResult[dict[str, Any]]:
+        refusal.check(status)
+        return rollout_progress(status, goal)
+
+    seen = until_leader_says(deadline, client.status, judge, progress.say)
     if seen is None or not seen.is_done:
         said = seen.said if seen is not None else "the leader has not answered"
         raise StandfastError(

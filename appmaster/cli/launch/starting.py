@@ -21,7 +21,7 @@ from appmaster.cli.launch.undeploy import UndeployOptions, undeploy
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended_applications import ApplicationWatch
-from appmaster.cli.shared.waiting import PollResult, until, until_leader_says
+from appmaster.cli.shared.waiting import LeaderRefusal, PollResult, unreadable, until, until_leader_says
 from appmaster.planning.state.job import JobState
 from appmaster.records import JobRecord
 from standby.code.bundles import Bundle
@@ -258,12 +258,14 @@ def wait_deployed(
 ) -> dict[str, Any]:
     """Return the leader's status once the job is deployed (and warm, if requested).
 
-    Raises `StandfastError` with the reasons when the time is over, the job fails, or its applications end. In the last
-    two cases it raises `NeverRan` if none of the job's tasks has had an active and no other job uses the cluster.
+    Raises `StandfastError` with the reasons when the time is over, the leader cannot lead the job, the job fails, or
+    its applications end. In the last two cases it raises `NeverRan` if none of the job's tasks has had an active and no
+    other job uses the cluster.
     """
     job = awaited.definition.name
     reasons: Sequence[str] = ()
     looked: Deadline | None = None
+    refusal = LeaderRefusal(job, launch.deadline)
 
     def look_at_yarn() -> None:
         nonlocal looked
@@ -280,8 +282,11 @@ def wait_deployed(
     def judge(status: dict[str, Any]) -> PollResult[dict[str, Any]]:
         nonlocal reasons
         mine = _mine(status, awaited)
+        refusal.check(status)
         if mine is not None:
             reasons = mine["reasons"]
+        elif said := unreadable(status, job):
+            reasons = (said,)
         seen = deployment(status, awaited)
         if seen.failure and not any(_is_alive(each) for each in status["jobs"] if each["name"] != job):
             raise _failure(awaited, client, seen.failure)
@@ -302,7 +307,7 @@ def deployment(status: dict[str, Any], awaited: SubmittedJob) -> PollResult[dict
     """Return the progress of a job's deployment according to the leader's status. Pure."""
     job, mine = awaited.definition.name, _mine(status, awaited)
     if mine is None:
-        return PollResult(False, status)
+        return PollResult(False, status, unreadable(status, job))
     if mine["status"] == "failed":
         return PollResult(False, status, failure=f"{job} failed: {'; '.join(mine['reasons'])}")
     serving = [each for each in status["containers"] if serves_job(each, job) and not each["spare"]]

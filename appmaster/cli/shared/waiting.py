@@ -5,7 +5,7 @@ A command passes a function that looks once and returns what it has seen. No com
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 #: Between two looks.
 _PACE_SECONDS: Final = 0.2
+
+#: How long a leader may need to read a job again that has just been changed.
+_READ_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +78,31 @@ def until_leader_says(
 
     until(deadline, look, say)
     return last
+
+
+def unreadable(status: Mapping[str, Any], job: str) -> str:
+    """Return why the leader cannot lead a job, according to its status; empty if it can. Pure."""
+    why = status.get("unreadable", {}).get(job, "")
+    return f"the leader cannot lead {job}: {why}" if why else ""
+
+
+class LeaderRefusal:
+    """Ends the waiting for a job that the leader cannot lead, and that no waiting will change."""
+
+    def __init__(self, job: str, deadline: Deadline) -> None:
+        self._job = job
+        self._deadline = deadline
+        self._patience: Deadline | None = None
+
+    def check(self, status: Mapping[str, Any]) -> None:
+        """Raise `StandfastError` if the leader cannot lead the job, and has had the time to read it again.
+
+        Its first answers may be about the job's record as it was before the change.
+        """
+        said = unreadable(status, self._job)
+        if not said:
+            self._patience = None
+        elif self._patience is None:
+            self._patience = self._deadline.beyond(_READ_SECONDS)
+        elif self._patience.is_over:
+            raise StandfastError(f"{said}; correct that, then `standfast update`")

@@ -111,6 +111,7 @@ class Running(Client):
         super().__init__(None)
         self._cluster, self.clock = cluster, WaitClock(lambda: cluster.run(200))
         self.is_away = False
+        self.unreadable: dict[str, str] = {}
         self.states = {"a": "RUNNING"}
         self.others = ["job"]
         jobs = SimpleNamespace(load=lambda _: None, names=lambda: self.others)
@@ -120,7 +121,7 @@ class Running(Client):
     def status(self) -> dict[str, Any]:
         if self.is_away:
             raise Unavailable("no leader")
-        return status(self._cluster)
+        return {**status(self._cluster), "unreadable": self.unreadable}
 
     def application_report(self, application: str) -> Any:
         state = self.states[application]
@@ -172,6 +173,36 @@ def test_deployment_that_takes_longer_is_reported_with_what_it_waits_for() -> No
         over = rf"job is not deployed after 60 s \({why}\); it keeps trying: see `standfast status job`"
         with pytest.raises(StandfastError, match=over):
             running.wait(revision=2)
+
+
+def test_a_job_that_the_leader_cannot_lead_is_reported_without_waiting_for_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    running = Running(deployed())
+    running.unreadable = {"other": "a wrong record", "job": "its grouper is missing"}
+    began = running.clock.monotonic()
+    told = "^the leader cannot lead job: its grouper is missing; correct that, then `standfast update`$"
+    with pytest.raises(StandfastError, match=told) as raised:
+        running.wait(revision=2)
+    # The application runs, so nothing that was created for it may be removed.
+    assert type(raised.value) is StandfastError
+    assert running.clock.monotonic() - began < running.launch().deadline.seconds / 2
+    assert "the leader cannot lead job" in capsys.readouterr().err
+
+
+def test_what_the_leader_said_of_the_job_before_the_change_does_not_end_the_waiting() -> None:
+    cluster = FakeCluster()
+    running = Running(cluster)
+    running.unreadable = {"job": "its grouper is missing"}
+
+    def read() -> None:
+        if running.unreadable:
+            running.unreadable = {}
+            cluster.load()
+        cluster.run(200)
+
+    running.clock = WaitClock(read)
+    assert running.wait()["jobs"][0]["status"] == "deployed"
 
 
 def test_deployment_whose_applications_end_is_given_up_at_the_next_look_at_yarn() -> None:

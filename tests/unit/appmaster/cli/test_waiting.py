@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -110,6 +111,20 @@ def test_roll_out_that_another_change_overtook_is_reported() -> None:
     cluster = deployed()
     cluster.load(revision=3)
     assert "revision 3 was requested meanwhile" in rollout_progress(status(cluster), goal(cluster, 2)).failure
+
+
+def test_roll_out_of_a_job_that_the_leader_cannot_lead_ends_with_the_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster = deployed()
+    led = {**status(cluster), "unreadable": {"job": "its grouper is missing"}}
+    for answer in (led, {**led, "jobs": []}):
+        client = cast("ClusterClient", SimpleNamespace(status=lambda answer=answer: answer))
+        deadline = Deadline(600.0, WaitClock())
+        with pytest.raises(StandfastError, match="its grouper is missing; correct that, then"):
+            rollout.wait(client, goal(cluster, 2), deadline, Progress())
+        assert deadline.left_seconds > deadline.seconds / 2
+        assert "the leader cannot lead job" in capsys.readouterr().err
 
 
 def test_gap_ends_with_the_first_commit_or_where_nothing_waits_with_being_active() -> None:
