@@ -230,22 +230,8 @@ def _check(
     say: Callable[[str], None],
 ) -> _Checked:
     """Return the job with the servers' answers about it; raises `StandfastError` if it cannot be submitted."""
-    cluster = starting.inspect_cluster(job.config, servers.zookeeper, servers.driver)
-    if servers.driver is None:
-        if arguments.probe:
-            raise BadConfiguration(
-                "--probe: the cluster is a pool, whose processes run on their hosts already; leave it out"
-            )
-        pool = checks.check_pool(job.config, servers.zookeeper)
-        if pool.lack:
-            say(f"warning: no process of the pool fits, and the job waits until one comes: {pool.lack}")
-        topology: cells.Topology = (pool.hosts, dict.fromkeys(pool.hosts, ""))
-        job = job.on_pool(
-            pool.waiting, cluster.record.definition.config if cluster.record is not None else {}
-        )
-    else:
-        topology = checks.check_yarn(job, servers.driver)
     config = job.config
+    cluster = starting.inspect_cluster(config, servers.zookeeper, servers.driver)
     if cluster.has_job and not arguments.update:
         raise BadConfiguration(
             f"{config.job_name} runs already in {cluster.in_words}; stop it with "
@@ -253,6 +239,24 @@ def _check(
         )
     if cluster.has_others:
         check_joins(config.cluster, cluster.settings, job.given)
+    if servers.driver is None:
+        if arguments.probe:
+            raise BadConfiguration(
+                "--probe: the cluster is a pool, whose processes run on their hosts already; leave it out"
+            )
+        pool = checks.check_pool(config, servers.zookeeper)
+        if pool.lack:
+            say(f"warning: no process of the pool fits, and the job waits until one comes: {pool.lack}")
+        topology: cells.Topology = (pool.hosts, dict.fromkeys(pool.hosts, ""))
+        job = job.on_pool(
+            pool.waiting, cluster.record.definition.config if cluster.record is not None else {}
+        )
+        config = job.config
+    elif cluster.has_others:
+        # What is asked of YARN are the cluster's own values, which it runs with.
+        topology = checks.topology_of(config, servers.driver)
+    else:
+        topology = checks.check_yarn(config, servers.driver)
     if config.code_distributor == "hdfs":
         find_shell()
     bundle = pack(code) if cluster.has_others else bundle_of(code, config.code_distributor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from appmaster import groupers
 from appmaster.adapters import kafka_release
 from appmaster.adapters.kafka import Topics
 from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.cli.launch.cells import Topology
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import JobFile
 from appmaster.cli.shared.waiting import PollResult, until
@@ -106,15 +107,12 @@ def check_topics(job: JobFile, topics: Topics) -> int:
     return known[config.inputs[0]]
 
 
-def check_yarn(job: JobFile, client: Any) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the hosts that get their own service, and the rack of every host.
+def check_yarn(config: JobConfig, client: Any) -> Topology:
+    """Return the same as `topology_of`, for a job that starts its cluster.
 
     Raises `BadConfiguration` for requests that YARN cannot satisfy.
     """
-    nodes = client.get_nodes(states=["RUNNING"])
-    if not nodes:
-        raise Unavailable("YARN has no RUNNING node")
-    config = job.config
+    nodes = _running_nodes(client)
     largest = max(int(each.total_resources.memory) for each in nodes)
     for key, memory in (
         ("cluster-manager.container.memory.mb", config.memory_mb),
@@ -125,12 +123,29 @@ def check_yarn(job: JobFile, client: Any) -> tuple[tuple[str, ...], dict[str, st
     names = {queue.name for queue in client.get_all_queues()}
     if config.queue not in names:
         raise BadConfiguration(f"yarn.queue: no queue {config.queue}; YARN has {', '.join(sorted(names))}")
-    running = tuple(sorted(each.host for each in nodes))
+    running = {each.host for each in nodes}
     unknown = [each for each in config.hosts if each not in running]
     if unknown:
         raise BadConfiguration(
-            f"yarn.hosts: {', '.join(unknown)} not RUNNING in YARN; it has {', '.join(running)}"
+            f"yarn.hosts: {', '.join(unknown)} not RUNNING in YARN; it has {', '.join(sorted(running))}"
         )
+    return _topology(config, nodes)
+
+
+def topology_of(config: JobConfig, client: Any) -> Topology:
+    """Return the hosts that get their own service, and the rack of every host; raises `Unavailable` without any."""
+    return _topology(config, _running_nodes(client))
+
+
+def _running_nodes(client: Any) -> Sequence[Any]:
+    nodes: Sequence[Any] = client.get_nodes(states=["RUNNING"])
+    if not nodes:
+        raise Unavailable("YARN has no RUNNING node")
+    return nodes
+
+
+def _topology(config: JobConfig, nodes: Sequence[Any]) -> Topology:
+    running = tuple(sorted(each.host for each in nodes))
     return config.hosts or running, {each.host: str(each.rack_name or "") for each in nodes}
 
 

@@ -12,8 +12,10 @@ from typing import Any, cast
 import pytest
 
 from appmaster.adapters.kafka import Topics
+from appmaster.changes.compatibility import cluster_settings
 from appmaster.cli.jobs import submit
 from appmaster.cli.jobs.submit import define
+from appmaster.cli.launch import cells, starting
 from appmaster.cli.launch.checks import (
     check_changelog,
     check_topics,
@@ -21,6 +23,7 @@ from appmaster.cli.launch.checks import (
     check_yarn,
     missing_hosts_warning,
 )
+from appmaster.cli.launch.starting import TargetCluster
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import JobFile, load
@@ -112,10 +115,10 @@ def test_what_the_leader_could_not_use_is_refused_before_any_server_is_asked(
 
 
 def test_yarn_says_which_hosts_there_are_and_what_it_cannot_give(tmp_path: Path) -> None:
-    hosts, racks = check_yarn(job(tmp_path), FakeYarn())
+    hosts, racks = check_yarn(job(tmp_path).config, FakeYarn())
     assert hosts == ("h1", "h2")
     assert cluster_config(job(tmp_path).config, 1, racks).racks == {"h1": "/a", "h2": "/b"}
-    assert check_yarn(job(tmp_path, "yarn.hosts=h2"), FakeYarn())[0] == ("h2",)
+    assert check_yarn(job(tmp_path, "yarn.hosts=h2").config, FakeYarn())[0] == ("h2",)
     for setting, told in (
         ("yarn.queue=absent", "no queue absent; YARN has default"),
         ("cluster-manager.container.memory.mb=5000", "container.memory.mb: 5000 MiB, .* offers 4096"),
@@ -123,7 +126,31 @@ def test_yarn_says_which_hosts_there_are_and_what_it_cannot_give(tmp_path: Path)
         ("yarn.hosts=h1,h9", "yarn.hosts: h9 not RUNNING in YARN; it has h1, h2"),
     ):
         with pytest.raises(BadConfiguration, match=told):
-            check_yarn(job(tmp_path, setting), FakeYarn())
+            check_yarn(job(tmp_path, setting).config, FakeYarn())
+
+
+def test_a_job_that_joins_is_asked_for_nothing_that_the_cluster_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the defaults of keys that it leaves out, nor that each of the cluster's hosts is there just now."""
+    started = ("yarn.queue=prod", "cluster-manager.container.memory.mb=512", "yarn.hosts=h1,h9")
+    settings = cluster_settings(job(tmp_path, *started).config)
+    cluster = TargetCluster(("a",), None, has_others=True, settings=settings)
+    monkeypatch.setattr(starting, "inspect_cluster", lambda *_: cluster)
+    monkeypatch.setattr(FakeYarn, "get_all_queues", lambda _: [SimpleNamespace(name="prod")])
+    code = tmp_path / "code"
+    code.mkdir()
+    no_ids = SimpleNamespace(ids=lambda _: {}, count=lambda _: 0)
+    servers = submit._Servers(*cast("Any", (no_ids, None, FakeYarn(), None)))
+
+    def check(*sets: str) -> cells.Topology:
+        asked = job(tmp_path, *sets)
+        arguments = Namespace(update=False, probe=None)
+        return submit._check(arguments, asked, code, 4, servers, lambda _: None).start.topology
+
+    assert check() == (("h1", "h2"), {"h1": "/a", "h2": "/b"})
+    with pytest.raises(BadConfiguration, match=r"yarn\.queue: other, and the cluster has prod"):
+        check("yarn.queue=other")
 
 
 @pytest.mark.parametrize(("is_pool", "is_known"), [(True, True), (False, True), (True, False)])
