@@ -152,9 +152,9 @@ def parse(flat: Mapping[str, str]) -> JobConfig:
             near = get_close_matches(name, known, n=1, cutoff=0.7)
             wrong.append(f"{name}: no such key" + (f"; did you mean {near[0]}?" if near else ""))
     for key, each in keys():
-        required = each.default is dataclasses.MISSING
-        if required and each.name not in values and key.name not in flat:
-            wrong.append(f"{key.name}: missing; {key.doc}")
+        if each.default is dataclasses.MISSING and not flat.get(key.name, ""):
+            what = "empty" if key.name in flat else "missing"
+            wrong.append(f"{key.name}: {what}; {key.doc}")
     if not wrong:
         config = JobConfig(**values, kafka=kafka, spark=spark)
         wrong.extend(contradictions(config))

@@ -89,6 +89,16 @@ def test_missing_required_key_is_named() -> None:
             parse({key: value for key, value in MINIMAL.items() if key != missing})
 
 
+def test_empty_required_key_is_named_and_the_environment_does_not_fill_it(read: Read) -> None:
+    for key in MINIMAL:
+        with pytest.raises(BadConfiguration, match=f"{key}: empty; "):
+            parse({**MINIMAL, key: ""})
+        with pytest.raises(BadConfiguration, match=f"{key}: empty; "):
+            read(minimal(), f"{key}=")
+    with pytest.raises(BadConfiguration, match=r"kafka\.bootstrap\.servers: empty; "):
+        read(minimal("kafka.bootstrap.servers: ''"))
+
+
 @pytest.mark.parametrize(
     ("key", "value", "part"),
     [
