@@ -119,6 +119,8 @@ class CellRecord(msgspec.Struct, frozen=True):
     """Keys that apply to every container of the cell, with the values of the job that started it: a job that is
     submitted into the cluster later runs with them."""
     version: int = VERSION
+    claim: str = ""
+    """Distinguishes the claims of submits: the one that this record comes from."""
     is_pool: bool = False
     """It is no cell of YARN but stands for the cluster's pool; written by the masters (`pool_record`)."""
 

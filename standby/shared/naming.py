@@ -154,6 +154,11 @@ def cell_path(cluster: str, cell: int) -> str:
     return f"{cells_path(cluster)}/{cell}"
 
 
+def submitting_path(cluster: str) -> str:
+    """Return the znode of the command that is submitting the cluster's cells (ephemeral)."""
+    return f"{ROOT}/{cluster}/submitting"
+
+
 def code_root_path(cluster: str) -> str:
     """Return the parent znode of the code bundles."""
     return f"{ROOT}/{cluster}/code"

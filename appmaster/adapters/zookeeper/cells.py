@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+from kazoo.protocol.states import ZnodeStat
 
 from appmaster import records as bodies
-from appmaster.adapters.zookeeper.calls import children, read_or_watch, translated
+from appmaster.adapters.zookeeper.calls import children, read, read_or_watch, translated
 from appmaster.records import CellRecord
 from standby.errors import BadConfiguration
 from standby.shared import naming
@@ -71,6 +72,37 @@ class ZooKeeperCells:
                 return False
             return True
 
+    def begin_submit(self, holder: str) -> str:
+        """Keep other sessions from submitting cells until `end_submit`, or until this session ends.
+
+        Returns the holder of the session that does so already; empty if this one does.
+        """
+        path = naming.submitting_path(self._cluster)
+        with translated("claiming the cluster's cells"):
+            while True:
+                try:
+                    self._client.create(path, holder.encode(), ephemeral=True, makepath=True)
+                except NodeExistsError:
+                    found = read(self._client, path)
+                    if found is None:
+                        continue  # the other one has just ended
+                    data, stat = found
+                    # The answer to this session's own request may have been lost.
+                    return "" if self._is_own(stat) else str(data, "utf-8", "replace")
+                return ""
+
+    def end_submit(self) -> None:
+        """Let other sessions submit cells again; does nothing if this one does not keep them from it."""
+        path = naming.submitting_path(self._cluster)
+        with translated("giving up the claim to the cluster's cells"), suppress(NoNodeError):
+            found = read(self._client, path)
+            if found is not None and self._is_own(found[1]):
+                self._client.delete(path)
+
+    def _is_own(self, stat: ZnodeStat) -> bool:
+        session, _ = self._client.client_id
+        return bool(stat.ephemeralOwner == session)
+
     def change(self, number: int, edit: Callable[[CellRecord], CellRecord | None]) -> bool:
         """Change a cell's record by ``edit``; False if there is none, or if ``edit`` returns None."""
         path = naming.cell_path(self._cluster, number)
@@ -89,10 +121,20 @@ class ZooKeeperCells:
                 return True
 
     def put(self, number: int, record: CellRecord) -> None:
-        """Complete a cell's record that this process has claimed."""
+        """Replace a cell's record."""
         self.change(number, lambda _: record)
 
-    def drop(self, number: int) -> None:
-        """Remove a cell's record."""
+    def drop(self, number: int, claim: str | None = None) -> None:
+        """Remove a cell's record; with ``claim``, only if it comes from that claim."""
+        path = naming.cell_path(self._cluster, number)
         with translated("removing a cell"), suppress(NoNodeError):
-            self._client.delete(naming.cell_path(self._cluster, number))
+            if claim is None:
+                self._client.delete(path)
+                return
+            while True:
+                data, stat = self._client.get(path)
+                if bodies.decode(data, path, CellRecord).claim != claim:
+                    return
+                with suppress(BadVersionError):
+                    self._client.delete(path, version=stat.version)
+                    return

@@ -145,5 +145,6 @@ def restore(
     with job_code(job.directory, config.modules) as code, Undo(progress) as undo:
         launch = Launching(Deadline(_RESTORE_SECONDS), progress, undo)
         claims = Claims(zookeeper, config)
+        claims.begin(undo)
         claims.take(numbers, client, undo)
         return dict(zip(numbers, submit(config, code, topology, claims, client, launch), strict=True))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import tempfile
+import uuid
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +24,7 @@ from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord
 from standby.config import JobConfig
-from standby.errors import BadConfiguration
+from standby.errors import BadConfiguration, StandfastError, Transient
 
 #: How often a cell's master that started on another master's host is replaced. On three hosts, the smallest useful
 #: number, every third one starts on the other's host; a try takes some two seconds.
@@ -47,7 +51,8 @@ class Claims:
     def __init__(self, zookeeper: ZooKeeper, config: JobConfig) -> None:
         """Claim nothing yet; the records will contain the settings of ``config`` that apply to the whole cluster."""
         self._zookeeper = zookeeper
-        self._claim = CellRecord("", user_name(), settings=cluster_settings(config))
+        self._cluster = config.cluster
+        self._claim = CellRecord("", user_name(), settings=cluster_settings(config), claim=uuid.uuid4().hex)
         self._former: dict[int, CellRecord | None] = {}
         self.started: dict[int, str] = {}
 
@@ -66,8 +71,26 @@ class Claims:
         cells = self._zookeeper.cells.read_all().items()
         return [each.application for number, each in cells if number not in self._former]
 
+    def begin(self, undo: Undo) -> None:
+        """Keep other commands from submitting cells of the cluster until `end`, or until this process ends.
+
+        A claim that is found afterwards was abandoned. Raises `BadConfiguration` if another command does the same.
+        """
+        undo.on_failure("the claim to the cluster's cells", self.end)
+        me = f"{user_name()} on {socket.gethostname()}, process {os.getpid()}"
+        if holder := self._zookeeper.cells.begin_submit(me):
+            raise BadConfiguration(
+                f"another command is submitting cluster {self._cluster} at this moment ({holder}); "
+                "try again once it has ended"
+            )
+
+    def end(self) -> None:
+        """Let other commands submit cells of the cluster that do not run."""
+        with suppress(Transient):  # the end of the session does the same
+            self._zookeeper.cells.end_submit()
+
     def take(self, numbers: Iterable[int], client: Any, undo: Undo) -> None:
-        """Claim cells for this process; ``undo`` restores their records.
+        """Claim cells for this process after `begin`; ``undo`` restores the records that are still this claim's.
 
         Raises `BadConfiguration` if one of them runs, or is being submitted by another command.
         """
@@ -85,14 +108,25 @@ class Claims:
     def _give_back(self) -> None:
         for number, former in self._former.items():
             if former is None:
-                self._zookeeper.cells.drop(number)
+                self._zookeeper.cells.drop(number, self._claim.claim)
             else:
-                self._zookeeper.cells.put(number, former)
+                self._replace(number, former)
 
     def complete(self, number: int) -> None:
-        """Record a cell's application, for which its candidate waits."""
+        """Record a cell's application, for which its candidate waits.
+
+        Raises `StandfastError` if the cell is claimed by another command by now.
+        """
         record = msgspec.structs.replace(self._claim, application=self.started[number])
-        self._zookeeper.cells.put(number, record)
+        if not self._replace(number, record):
+            raise StandfastError(
+                f"another command has claimed or removed cell {number} of the cluster meanwhile; try again"
+            )
+
+    def _replace(self, number: int, record: CellRecord) -> bool:
+        """Replace a cell's record if it comes from this claim; return whether it does."""
+        mine = self._claim.claim
+        return self._zookeeper.cells.change(number, lambda present: record if present.claim == mine else None)
 
 
 def check(config: JobConfig, code: Path, topology: Topology) -> None:
@@ -106,7 +140,8 @@ def submit(
 ) -> tuple[str, ...]:
     """Submit an application for every claimed cell, with masters on different hosts if possible; return their ids.
 
-    Waits for the masters' hosts no longer than the launch's deadline. Raises as the launch's last check.
+    Waits for the masters' hosts no longer than the launch's deadline. Raises as the launch's last check, and as
+    `Claims.complete`.
     """
     _, racks = topology
     # The tree's actual state, whatever the file says: containers create their nodes without checking it.
@@ -150,6 +185,7 @@ def submit(
         # Until the cell's record is complete, its candidate waits. Masters start meanwhile.
         launch.last_check()
         claims.complete(number)
+    claims.end()
     return tuple(claims.started.values())
 
 

@@ -179,17 +179,18 @@ def start(
     ``make_topics`` creates or checks the job's own topics, and registers how to undo that. It returns the definition to
     record, with what is known about the topics.
 
-    The cells' records are claimed before anything else is created, so that two submits never make one cell twice, nor
-    undo what the other one created. No candidate runs that could take up the job. Once this function returns, only
-    `NeverRan` undoes what was created.
+    Other submits of the cluster are refused meanwhile, and the cells' records are claimed before anything else is
+    created, so that two submits never make one cell twice, nor undo what the other one created. No candidate runs that
+    could take up the job. Once this function returns, only `NeverRan` undoes what was created.
     """
     config, undo = job.config, launch.undo
     # No candidate runs that could still take up changes of a former cluster.
     undo.only_for(BaseException)
     zookeeper.tree.make_way()
+    claims = cells.Claims(zookeeper, config)
+    claims.begin(undo)
     is_new = not zookeeper.tree.exists()
     numbers = range(1, config.cells + 1)
-    claims = cells.Claims(zookeeper, config)
 
     def drop_tree() -> None:
         # If this submit claimed only some of the cells, another one has the rest, and needs the tree.

@@ -270,6 +270,16 @@ def test_two_submits_never_make_one_cell_twice(sessions: tuple[ZooKeeper, ZooKee
     assert ended is not None
     assert second.cells.claim(1, CellRecord("", "you"), replaces=ended)
     assert not first.cells.claim(1, mine, replaces=ended), "it has been replaced already"
+    first.cells.drop(1, claim="another")
+    assert first.cells.read(1) is not None
+    first.cells.drop(1, claim="")
+    assert first.cells.read(1) is None
+    assert first.cells.begin_submit("me") == first.cells.begin_submit("me") == ""
+    assert second.cells.begin_submit("you") == "me"
+    second.cells.end_submit()
+    assert second.cells.begin_submit("you") == "me"
+    first.cells.end_submit()
+    assert second.cells.begin_submit("you") == ""
 
 
 def test_leader_that_asks_is_confirmed_until_another_leads(sessions: tuple[ZooKeeper, ZooKeeper]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,6 +66,7 @@ class Cells:
 
     def __init__(self, records: dict[int, CellRecord]) -> None:
         self.records = records
+        self.submits: list[str] = []
 
     def read(self, number: int) -> CellRecord | None:
         return self.records.get(number)
@@ -76,11 +78,23 @@ class Cells:
         self.records[number] = record
         return True
 
-    def put(self, number: int, record: CellRecord) -> None:
-        self.records[number] = record
+    def change(self, number: int, edit: Callable[[CellRecord], CellRecord | None]) -> bool:
+        changed = edit(self.records[number])
+        if changed is not None:
+            self.records[number] = changed
+        return changed is not None
 
-    def drop(self, number: int) -> None:
-        del self.records[number]
+    def drop(self, number: int, claim: str) -> None:
+        if self.records[number].claim == claim:
+            del self.records[number]
+
+    def begin_submit(self, holder: str) -> str:
+        self.submits.append(holder)
+        return ""
+
+    def end_submit(self) -> None:
+        if self.submits:
+            self.submits.pop()
 
 
 class Yarn:
@@ -148,6 +162,7 @@ def test_cell_of_a_cluster_that_the_file_does_not_name_comes_back_in_that_cluste
     assert {each.resources.memory for each in spec.services.values()} == {777}, "as the cluster was started"
     assert cluster.cells.records[1].application == "new1"
     assert cluster.cells.records[1].settings == cluster.cells.records[2].settings
+    assert cluster.cells.submits == [], "others may submit now"
     again = Cluster(home, "shared")
     submitted_with = (
         "--set",
