@@ -76,11 +76,13 @@ def _delete(arguments: argparse.Namespace) -> int:
             # In a pool, the next process that serves tasks on a host removes what is left there.
             is_swept = driver is not None and not arguments.no_sweep
             left = _hosts_left(arguments.job, client, driver) if is_swept else ()
+            # The cells' records go with the last job.
+            swept = sweeping.in_cluster(definition, client.zookeeper.cells.read_each().values())
             how = UndeployOptions(purge=True, is_unfenced=arguments.unfenced)
             goes_on = undeploy(arguments.job, client, driver, how, progress=progress, deadline=deadline)
             if left:
                 progress.say(f"removing its state on {', '.join(left)}")
-                why = sweeping.sweep(cluster, definition, left, driver, deadline)
+                why = sweeping.sweep(cluster, swept, left, driver, deadline)
                 if why:
                     progress.say(f"warning: some of it may be left there, and is never used again: {why}")
         progress.say("removing changelog and offsets")

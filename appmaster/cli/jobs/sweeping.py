@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from skein.exceptions import SkeinError
 
 from appmaster.cli.launch import application
 from appmaster.cli.launch.starting import serves_job
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
+from appmaster.records import CellRecord
 from standby.config import JobConfig, parse
+from standby.errors import BadConfiguration, StandfastError
 from standby.shared.model import TaskRecord
 from standby.shared.wire import JobDefinition
 from standby.sweep import FILE, Sweep
@@ -49,7 +52,29 @@ def hosts_of_containers(status: Mapping[str, Any], job: str) -> frozenset[str]:
 def sweep(
     cluster: str, definition: JobDefinition, hosts: Sequence[str], driver: Any, deadline: Deadline
 ) -> str:
-    """Remove a job's state from hosts; return why some may be left, empty if none is."""
+    """Remove a job's state from hosts; return why some may be left, empty if none is.
+
+    Raises nothing because of the sweep: what is left is never used again, and the job's other things are to be removed.
+    """
+    try:
+        return _sweep(cluster, definition, hosts, driver, deadline)
+    except (StandfastError, SkeinError, ValueError, OSError) as error:
+        # A `ValueError` is Skein's, for what YARN refuses.
+        return " ".join(str(error).split())
+
+
+def in_cluster(definition: JobDefinition, cells: Iterable[CellRecord | BadConfiguration]) -> JobDefinition:
+    """Return a job's definition with the settings of the cluster in which it runs. Pure.
+
+    A job that was submitted into a running cluster leaves out the queue and the Python of its containers.
+    """
+    settings = next((each.settings for each in cells if isinstance(each, CellRecord) and each.settings), {})
+    return msgspec.structs.replace(definition, config={**definition.config, **settings})
+
+
+def _sweep(
+    cluster: str, definition: JobDefinition, hosts: Sequence[str], driver: Any, deadline: Deadline
+) -> str:
     config: JobConfig = parse(definition.config)
     wanted = Sweep(config.state_dirs, cluster, definition.name, definition.run)
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:

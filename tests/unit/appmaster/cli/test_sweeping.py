@@ -7,19 +7,23 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from skein.exceptions import DriverError
 
 from appmaster.api.snapshot import snapshot
+from appmaster.changes.compatibility import cluster_settings
 from appmaster.cli.jobs import sweeping
 from appmaster.cli.jobs.sweeping import hosts_of_containers, hosts_with_state
 from appmaster.cli.launch import application
 from appmaster.cli.shared.deadline import Deadline
+from appmaster.records import CellRecord
 from standby import sweep
+from standby.errors import BadConfiguration
 from standby.shared.model import Held, TaskId, TaskRecord
 from standby.shared.naming import state_path
 from standby.shared.wire import JobDefinition
 from tests.fakes.applications import Applications
 from tests.fakes.clock import WaitClock
-from tests.fakes.jobs import JOB
+from tests.fakes.jobs import JOB, job_config
 from tests.fakes.yarn import deployed
 
 TASK = TaskId("job", "main", 0)
@@ -59,6 +63,45 @@ def test_command_removes_the_run_s_state_on_its_own_host_and_no_other(
     sweep.main()
     left = {each.relative_to(tmp_path).parts[1:4] for each in tmp_path.glob("c/*/*/*")}
     assert left == {("h1", "job", "other"), ("h2", "job", "run")}
+
+
+def test_sweep_that_cannot_be_composed_or_submitted_is_said_and_not_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of the job is still to be removed."""
+
+    def refuse(error: Exception) -> Applications:
+        def submit(_: object) -> str:
+            raise error
+
+        driver = Applications()
+        monkeypatch.setattr(driver, "submit", submit)
+        return driver
+
+    shipped = {**JOB, "job.python.archive": str(tmp_path / "gone.tar.gz")}
+    queue = "application_1 submitted by user u to unknown queue: q"
+    for config, driver, told in (
+        (shipped, Applications(), f"job.python.archive: {tmp_path}/gone.tar.gz does not exist"),
+        ({**JOB, "no.such.key": "1"}, Applications(), "no.such.key"),
+        (JOB, refuse(DriverError(queue)), queue),
+        (JOB, refuse(ValueError(queue)), queue),
+    ):
+        definition = JobDefinition("job", "run", config, "changelog", "group", 1)
+        assert told in sweeping.sweep("c", definition, ["h1"], driver, Deadline(math.inf, WaitClock()))
+
+
+def test_sweep_is_composed_with_the_settings_of_the_cluster() -> None:
+    joined = {**JOB, "job.python": "/where/it/was/submitted/python"}
+    definition = JobDefinition("job", "run", joined, "changelog", "group", 1)
+    started = cluster_settings(job_config(yarn__queue="q", job__python="/opt/python"))
+    cells = (BadConfiguration("an invalid record"), CellRecord("application_1", settings=started))
+    driver = Applications(application_0="FINISHED")
+    found = sweeping.in_cluster(definition, cells)
+    assert sweeping.sweep("c", found, ["h1"], driver, Deadline(math.inf, WaitClock())) == ""
+    (spec,) = driver.submitted
+    assert spec.queue == "q"
+    assert [each.script for each in spec.services.values()] == ["exec /opt/python -m standby.sweep"]
+    assert sweeping.in_cluster(definition, ()) == definition
 
 
 def test_hosts_that_are_full_are_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
