@@ -12,6 +12,7 @@ import argparse
 import logging
 import os
 import select
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,11 +25,12 @@ from appmaster.cli.reading import get, observe, placement
 from appmaster.cli.run import command as run_command
 from appmaster.cli.shared.foreign import translated
 from appmaster.cli.shared.output import complain
+from appmaster.cli.shared.undo import EndedBySignal
 from standby.errors import StandfastError
 from standby.shared.version import version
 
-#: The status that a shell reports for a process that SIGINT ended.
-INTERRUPTED: Final = 130
+#: A shell reports this plus the signal's number for a process that a signal ended.
+SIGNALLED: Final = 128
 
 #: Mounted in this order, which is the order of the help text.
 COMMAND_MODULES: Final[tuple[Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], None], ...]] = (
@@ -78,9 +80,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StandfastError as error:
         complain(f"standfast: {error}")
         return error.exit_status
+    except EndedBySignal as error:
+        complain(f"standfast: ended by {error.number.name}")
+        return SIGNALLED + error.number
     except KeyboardInterrupt:
         complain("standfast: interrupted")
-        return INTERRUPTED
+        return SIGNALLED + signal.SIGINT
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_has_gone():
             return 0
