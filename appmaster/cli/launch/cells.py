@@ -112,6 +112,13 @@ class Claims:
             else:
                 self._replace(number, former)
 
+    def confirm(self) -> None:
+        """Raise `StandfastError` if another command has claimed one of the cells: it uses what was created for them."""
+        for number in self._former:
+            present = self._zookeeper.cells.read(number)
+            if present is not None and present.claim != self._claim.claim:
+                raise StandfastError(f"another command has claimed cell {number} of the cluster meanwhile")
+
     def complete(self, number: int) -> None:
         """Record a cell's application, for which its candidate waits.
 

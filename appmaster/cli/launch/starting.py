@@ -180,7 +180,8 @@ def start(
     record, with what is known about the topics.
 
     Other submits of the cluster are refused meanwhile, and the cells' records are claimed before anything else is
-    created, so that two submits never make one cell twice, nor undo what the other one created. No candidate runs that
+    created, so that two submits never make one cell twice, nor undo what the other one created; if another one has the
+    cells after all, because the claim of this one had ended, only the applications are undone. No candidate runs that
     could take up the job. Once this function returns, only `NeverRan` undoes what was created.
     """
     config, undo = job.config, launch.undo
@@ -213,6 +214,8 @@ def start(
         leave(job.bundle, config, zookeeper)
     first = zookeeper.changes.first_submit(definition)
     undo.on_failure(f"the record of {definition.name}", partial(zookeeper.changes.take_back, first))
+    # Before what is registered above is undone, and after the applications are.
+    undo.on_failure("what the cluster's cells use", claims.confirm)
     zookeeper.changes.submit(first)
     launch.progress.say("submitting to YARN")
     started = cells.submit(config, job.code, job.topology, claims, driver, launch)

@@ -352,6 +352,20 @@ def test_cluster_that_somebody_else_is_submitting_is_left_to_them(submit: Submit
     assert submit.topics.topics == {}
 
 
+def test_what_a_submit_created_stays_for_another_one_that_has_its_cells_now(submit: Submit) -> None:
+    def take_over(_: int) -> None:
+        submit.zookeeper.cells.put(1, CellRecord("", "else", claim="another"))
+        raise SkeinError("the queue is full")
+
+    submit.yarn.on_submit = take_over
+    with pytest.raises(SkeinError):
+        submit.start()
+    assert submit.zookeeper.jobs.names() == (JOB,)
+    assert len(submit.topics.topics) == 2
+    assert submit.zookeeper.cells.read(1) == CellRecord("", "else", claim="another")
+    submit.zookeeper.cells.end_submit()
+
+
 def test_hosts_of_the_masters_are_not_waited_for_once_the_time_is_over(submit: Submit) -> None:
     reports: list[None] = []
     submit.yarn.on_report = lambda: reports.append(None)

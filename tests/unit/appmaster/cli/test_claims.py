@@ -135,7 +135,12 @@ def test_claim_of_a_submit_whose_session_has_ended_is_taken_over_and_left_to_its
     # It was suspended only.
     with pytest.raises(StandfastError, match="another command has claimed or removed cell 1 of the cluster"):
         first.complete()
+    removed: list[str] = []
+    first.undo.on_failure("the topics", lambda: removed.append("the topics"))
+    first.undo.on_failure("what the cells use", first.claims.confirm)
+    first.undo.on_failure("the applications", lambda: removed.append("the applications"))
     first.fail()
+    assert removed == ["the applications"], "the other one uses the topics"
     assert applications(second) == ["", ""]
     assert naming.submitting_path("c") in second.session.nodes
     second.complete()
@@ -152,6 +157,7 @@ def test_failed_submit_restores_the_records_that_it_found(
             assert first.cells.claim(number, former)
     first.claim(ended="FAILED")
     first.claims.complete(1)
+    first.undo.on_failure("what the cells use", first.claims.confirm)
     first.fail()
     assert [first.cells.read(number) for number in (1, 2)] == [former, former]
     second.claim(ended="FAILED")
