@@ -111,7 +111,7 @@ def _submit(arguments: argparse.Namespace) -> int:
         ExitStack() as opened,
         ThreadPoolExecutor(max_workers=2) as background,
     ):
-        step_of(config)
+        step_of(config, deadline.left_seconds)
         check_starts_no_spark(config)
         # All clients that the job will make, before any server is asked or changed.
         check_clients(config)

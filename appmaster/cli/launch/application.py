@@ -133,9 +133,13 @@ def interpreter(config: JobConfig) -> str:
 
 
 def _environment(config: JobConfig) -> dict[str, Any]:
-    """Return the Python environment to ship, if the job has one."""
-    archive = config.python_archive
-    return {"environment": _archive(Path(archive).resolve())} if archive else {}
+    """Return the Python environment to ship, if the job has one; raises `BadConfiguration` if it is not here."""
+    if not config.python_archive:
+        return {}
+    archive = Path(config.python_archive).resolve()
+    if not archive.is_file():
+        raise BadConfiguration(f"job.python.archive: {archive} does not exist on this machine, or is no file")
+    return {"environment": _archive(archive)}
 
 
 def build_probe(config: JobConfig, files: Sequence[Path], environment: Mapping[str, str] = os.environ) -> Any:
@@ -248,8 +252,6 @@ def _file(path: Path, kind: str = "file") -> Any:
 
 
 def _archive(path: Path) -> Any:
-    if not path.is_file():
-        raise BadConfiguration(f"{path}: the archive does not exist")
     return _file(path, "archive")
 
 

@@ -59,7 +59,7 @@ def test_files_in_odd_directories_are_shipped_or_the_directory_is_named(tmp_path
 
 
 def test_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadConfiguration, match=r"absent\.tar\.gz: the archive does not exist"):
+    with pytest.raises(BadConfiguration, match=r"job\.python\.archive: .*/absent\.tar\.gz does not exist"):
         build(tmp_path, tmp_path / "scratch", job__python__archive="absent.tar.gz")
 
 

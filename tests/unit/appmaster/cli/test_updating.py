@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from appmaster.changes.operations import CurrentJob
-from appmaster.changes.revisions import update
+from appmaster.changes.revisions import basis_of, update
 from appmaster.cli.jobs import change
 from appmaster.cli.launch.checks import check_secrets
 from appmaster.cli.shared.jobfile import load
@@ -50,9 +50,11 @@ class Client:
     def status(self) -> dict[str, Any]:
         raise Unavailable("no leader")
 
-    def change(self, what: str, *, job: str, config: dict[str, str], code: str) -> None:
-        assert (what, job) == ("update", "j")
-        self.record = update(self.record, config, code).record
+    def change(self, what: str, *, job: str, config: dict[str, str], code: str, basis: str) -> dict[str, str]:
+        assert (what, job, basis) == ("update", "j", basis_of(self.record))
+        made = update(self.record, config, code)
+        self.record = made.record
+        return {"said": "; ".join(made.described())}
 
 
 #: Runs the command with ``more`` in the file, and returns the job's record afterwards.
@@ -74,7 +76,7 @@ def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Updated:
         monkeypatch.setattr(change, "pack", lambda code: SimpleNamespace(digest=""))
         path.write_text(f"{FILE}{more}\n", encoding="utf-8")
         arguments = {"settings": (), "cluster": None, "check": False, "wait": "none", "json": False}
-        assert change._update(Namespace(job=path, **arguments)) == 0
+        assert change._update(Namespace(timeout=60.0, job=path, **arguments)) == 0
         return client.record
 
     return run
