@@ -29,6 +29,7 @@ from appmaster.cli.launch.checks import (
     check_secrets,
     check_topics,
     missing_hosts_warning,
+    unused_topic_warning,
 )
 from appmaster.cli.launch.code import deliver
 from appmaster.cli.shared import yarn
@@ -95,8 +96,9 @@ def _update(arguments: argparse.Namespace) -> int:
                 progress.say(line)
             # The definition is written there.
             check_secrets(job, lambda: client.zookeeper.tree.is_open)
-            if warning := _short_of_hosts(job.config, client):
-                progress.say(warning)
+            warnings = (_short_of_hosts(job.config, client), unused_topic_warning(job.config))
+            for line in filter(None, warnings):
+                progress.say(line)
             if change.is_new_revision:
                 progress.say("checking Kafka, and the job's transform")
                 check_clients(job.config)

@@ -213,6 +213,7 @@ def _look_further(checked: _Checked, servers: _Servers, progress: Progress) -> N
     warnings = (
         checks.check_tree(job, is_open=servers.zookeeper.tree.is_open, is_new=is_new),
         checks.missing_hosts_warning(config, len(racks)),
+        checks.unused_topic_warning(config),
         *brokers.warnings(checks.describe_brokers(config, checked.start.definition)),
     )
     for each in filter(None, warnings):

@@ -193,6 +193,16 @@ def missing_hosts_warning(config: JobConfig, hosts: int) -> str:
     )
 
 
+def unused_topic_warning(config: JobConfig) -> str:
+    """Return a warning if a topic is named for dead letters, and none are written; empty otherwise. Pure."""
+    if not config.dead_letter or config.on_error == "dead-letter":
+        return ""
+    return (
+        f"warning: task.dead.letter has no effect, because task.on.error is {config.on_error}; set that to "
+        f"dead-letter, or nothing is written to {config.dead_letter}"
+    )
+
+
 def describe_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Brokers:
     """Return what can be found out about the brokers and the topics that the job writes to, or will create."""
     dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()

@@ -22,6 +22,7 @@ from appmaster.cli.launch.checks import (
     check_tree,
     check_yarn,
     missing_hosts_warning,
+    unused_topic_warning,
 )
 from appmaster.cli.launch.starting import TargetCluster
 from appmaster.cli.shared import yarn
@@ -179,6 +180,15 @@ def test_more_copies_than_hosts_are_warned_of_with_the_counts(tmp_path: Path) ->
         warned = missing_hosts_warning(job(tmp_path, *settings).config, hosts)
         assert (bool(warned), said in warned) == (bool(said), True), warned
     assert not missing_hosts_warning(job(tmp_path).config, 1), "without standbys one host will do"
+
+
+def test_a_topic_for_dead_letters_that_gets_none_is_warned_of(tmp_path: Path) -> None:
+    named = "task.dead.letter=dead"
+    for on_error in ("fail", "skip"):
+        warned = unused_topic_warning(job(tmp_path, named, f"task.on.error={on_error}").config)
+        assert f"task.dead.letter has no effect, because task.on.error is {on_error}" in warned
+    assert unused_topic_warning(job(tmp_path, named, "task.on.error=dead-letter").config) == ""
+    assert unused_topic_warning(job(tmp_path, "task.on.error=skip").config) == ""
 
 
 def test_first_definition_names_its_bundle_and_a_later_one_goes_on_counting(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class Client:
         return {"said": "; ".join(made.described())}
 
 
-#: Runs the command with ``more`` in the file, and returns the job's record afterwards.
+#: Runs the command with ``more`` in the file of a job that began with ``before``; returns the job's record afterwards.
 Updated = Callable[..., JobRecord]
 
 
@@ -65,12 +65,11 @@ Updated = Callable[..., JobRecord]
 def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Updated:
     path = tmp_path / "job.yaml"
     (tmp_path / "mod.py").write_text("def step(rows, state, out): ...\n", encoding="utf-8")
-    path.write_text(FILE, encoding="utf-8")
-    flat = dict(load(path, (), {}).flat)
-    record = JobRecord(JobDefinition("j", "run", flat, "changelog", "group", 1))
 
-    def run(more: str, *, is_open: bool = False) -> JobRecord:
-        client = Client(record, is_open=is_open)
+    def run(more: str, *, before: str = "", is_open: bool = False) -> JobRecord:
+        path.write_text(f"{FILE}{before}\n", encoding="utf-8")
+        flat = dict(load(path, (), {}).flat)
+        client = Client(JobRecord(JobDefinition("j", "run", flat, "changelog", "group", 1)), is_open=is_open)
         monkeypatch.setattr(change, "ClusterClient", lambda *_, **__: client)
         # Of a change of the code, which these tests do not make.
         monkeypatch.setattr(change, "pack", lambda code: SimpleNamespace(digest=""))
@@ -95,7 +94,16 @@ def test_a_password_is_not_written_into_an_open_tree(updated: Updated, tmp_path:
     assert updated("job.container.count: 2", is_open=True).settings["job.container.count"] == "2"
     # Nobody is asked about the tree if the answer does not matter.
     path = tmp_path / "job.yaml"
+    path.write_text(FILE, encoding="utf-8")
     check_secrets(load(path, (), {}), pytest.fail)
     path.write_text(f"{FILE}kafka.sasl.password: a\nzookeeper.acl: open\n", encoding="utf-8")
     with pytest.raises(BadConfiguration, match="everybody"):
         check_secrets(load(path, (), {}), pytest.fail)
+
+
+def test_a_topic_for_dead_letters_that_gets_none_is_warned_of(
+    updated: Updated, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = "task.dead.letter: dead"
+    updated(f"{named}\njob.container.count: 2", before=named)
+    assert "task.dead.letter has no effect, because task.on.error is fail" in capsys.readouterr().err
