@@ -26,7 +26,13 @@ from pathlib import Path
 from typing import Final
 
 from appmaster.adapters.credentials.keyring import make_sure
-from appmaster.cli.shared.jobfile import FROM_ENVIRONMENT, add_settings, own_state_directory, settings_of
+from appmaster.cli.shared.jobfile import (
+    add_from_environment,
+    add_settings,
+    own_state_directory,
+    parse_named,
+    settings_of,
+)
 from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.parsers import add_command, cluster_name
 from appmaster.config import cluster_config
@@ -34,7 +40,7 @@ from appmaster.supervisor import RESIGNED, supervise
 from standby import cluster as cluster_file
 from standby import node
 from standby.cluster import ClusterConfig
-from standby.config import JobConfig, in_one_form, keys, parse
+from standby.config import JobConfig, in_one_form, keys
 from standby.config.cluster import ClusterKeys
 from standby.config.servers import ServerKeys
 from standby.errors import BadConfiguration
@@ -239,10 +245,8 @@ def _cluster_of(arguments: argparse.Namespace) -> ClusterConfig:
     wrong = sorted(each for each in flat if each not in allowed and not each.startswith("kafka."))
     if wrong:
         raise BadConfiguration(f"{', '.join(wrong)}: not a key of a cluster; set it in the file of a job")
-    for key, variable in FROM_ENVIRONMENT.items():
-        if key not in flat and os.environ.get(variable):
-            flat[key] = os.environ[variable].strip()
-    config = parse({**_OF_A_JOB, **in_one_form(flat), "cluster.name": arguments.cluster})
+    variables = add_from_environment(flat)
+    config = parse_named({**_OF_A_JOB, **in_one_form(flat), "cluster.name": arguments.cluster}, variables)
     return pool_of(config)
 
 

@@ -29,6 +29,9 @@ FROM_ENVIRONMENT = {
 }
 
 
+#: The same for the directories of state, which a running job keeps.
+_STATE_DIRECTORY: Final = "STANDFAST_STATE_DIR"
+
 #: Keys with other defaults on a pool.
 OF_POOL: Final = frozenset({"job.hotstandby.mixed", "job.container.count"})
 
@@ -110,9 +113,7 @@ def load(
     Raises `BadConfiguration` naming the file, line, key or value that is wrong, or the other cluster that it names.
     """
     flat = {**flatten(_yaml(path)), **settings_of(settings)}
-    for key, variable in FROM_ENVIRONMENT.items():
-        if key not in flat and environment.get(variable):
-            flat[key] = environment[variable].strip()
+    variables = add_from_environment(flat, environment)
     flat = in_one_form(flat)
     if cluster:
         named = flat.setdefault("cluster.name", cluster)
@@ -121,14 +122,38 @@ def load(
                 f"{path}: cluster.name is {named or '(nothing)'}, and the command is about cluster {cluster}; correct "
                 "--cluster, or give this cluster's file"
             )
-    config, assumed = parse(flat), {}
+    config, assumed = parse_named(flat, variables), dict[str, str]()
     if "job.state.dir" not in flat:
-        assumed["job.state.dir"] = environment.get("STANDFAST_STATE_DIR") or own_state_directory()
+        named = environment.get(_STATE_DIRECTORY, "")
+        assumed["job.state.dir"] = named or own_state_directory()
+        variables |= {"job.state.dir": _STATE_DIRECTORY} if named else {}
     if not config.python and not config.python_archive:
         # The same path on every host, as on a single machine, or with shared environments.
         assumed["job.python"] = sys.executable
     flat |= assumed
-    return JobFile(path, flat, parse(flat), frozenset(assumed))
+    return JobFile(path, flat, parse_named(flat, variables), frozenset(assumed))
+
+
+def add_from_environment(flat: dict[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Add the servers that the environment names to ``flat``, and return key → variable of what was added."""
+    variables = {
+        key: variable
+        for key, variable in FROM_ENVIRONMENT.items()
+        if key not in flat and environment.get(variable)
+    }
+    flat |= {key: environment[variable].strip() for key, variable in variables.items()}
+    return variables
+
+
+def parse_named(flat: Mapping[str, str], variables: Mapping[str, str]) -> JobConfig:
+    """Return the same as `parse`; an error about a key also names the variable in which its value is."""
+    try:
+        return parse(flat)
+    except BadConfiguration as error:
+        named = [f"{key} is from ${variable}" for key, variable in variables.items() if key in str(error)]
+        if not named:
+            raise
+        raise BadConfiguration("\n  ".join((str(error), *named))) from error
 
 
 def settings_of(settings: Sequence[str]) -> dict[str, str]:

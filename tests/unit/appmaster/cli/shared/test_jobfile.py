@@ -185,6 +185,32 @@ def test_state_lies_where_the_environment_says_or_in_a_directory_of_the_user_s_o
     assert kept.config.state_dirs == alone.config.state_dirs, "a running job keeps what was assumed for it"
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "key"),
+    [
+        ("STANDFAST_STATE_DIR", "state", "job.state.dir"),
+        ("STANDFAST_STATE_DIR", " ", "job.state.dir"),
+        ("STANDFAST_ZOOKEEPER", "z:1:2", "zookeeper.connect"),
+        ("STANDFAST_KAFKA", " ", "kafka.bootstrap.servers"),
+        ("STANDFAST_ZOOKEEPER_CA", "ca.pem", "zookeeper.ssl.ca.location"),
+    ],
+)
+def test_a_wrong_value_of_the_environment_is_reported_with_its_variable(
+    read: Read, variable: str, value: str, key: str
+) -> None:
+    wrong = {**ENVIRONMENT, variable: value}
+    with pytest.raises(BadConfiguration) as refused:
+        read(minimal(), environment=wrong)
+    lines = str(refused.value).splitlines()
+    assert lines[1].startswith(f"  {key}: ")
+    assert lines[2:] == [f"  {key} is from ${variable}"]
+    right = {"job.state.dir": "/s", "zookeeper.ssl.ca.location": "/ca.pem"}.get(key, "k:1")
+    assert read(minimal(), f"{key}={right}", environment=wrong).flat[key] == right, "it is not used then"
+    with pytest.raises(BadConfiguration, match=r"job\.container\.count") as other:
+        read(minimal(), "job.container.count=0", f"{key}={right}", environment=wrong)
+    assert variable not in str(other.value)
+
+
 POOL = {"job.hotstandby.mixed": "true", "job.container.count": "5"}
 
 
