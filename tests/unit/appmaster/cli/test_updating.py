@@ -18,6 +18,7 @@ from appmaster.cli.shared.jobfile import load
 from appmaster.records import JobRecord
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.wire import JobDefinition
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.appmaster.cli.test_submitting import UNLEADABLE
 
 FILE = """
@@ -75,7 +76,7 @@ def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Updated:
         monkeypatch.setattr(change, "pack", lambda code: SimpleNamespace(digest=""))
         path.write_text(f"{FILE}{more}\n", encoding="utf-8")
         arguments = {"settings": (), "cluster": None, "check": False, "wait": "none", "json": False}
-        assert change._update(Namespace(timeout=60.0, job=path, **arguments)) == 0
+        assert change._update(Namespace(timeout=PATIENCE_SECONDS, job=path, **arguments)) == 0
         return client.record
 
     return run
