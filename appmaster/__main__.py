@@ -245,11 +245,12 @@ class CandidateRuntime:
             self._finish(self._lead(epoch))
         finally:
             election.give_up()
-            self._cells.stop()
             self._services.close()
             self._events.close(1.0)
             self._http.close()
             self._control.stop()
+            # Last: an AM that stands still takes its time. Without a lease they do nothing any more.
+            self._cells.stop()
 
     # ---- callbacks between its parts, some of which are created later than their callers ----
 

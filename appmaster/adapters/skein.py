@@ -143,7 +143,8 @@ class SkeinCell:
     def expected(self) -> tuple[happened.ContainerExpected, ...]:
         """Return the containers that run already: those of an earlier leader, or of an earlier connection.
 
-        Raises `Unavailable` if the AM does not answer, or the lease ends.
+        Requests of a former leader are withdrawn, because their purpose is not known any more; without a lease they may
+        be the next leader's. Raises `Unavailable` if the AM does not answer.
         """
         found = []
         cell = self.cell
@@ -159,10 +160,8 @@ class SkeinCell:
             for each in self._client.get_containers(
                 states=[ContainerState.REQUESTED, ContainerState.WAITING]
             ):
-                # A request of a former leader, whose purpose is unknown now; without a lease, maybe of the next one.
-                if not self.may_act():
-                    raise Unavailable(f"the leader has no valid lease to use cell {cell.number}")
-                self._client.kill_container(each.id)
+                if self.may_act():
+                    self._client.kill_container(each.id)
         except SkeinError as error:
             raise Unavailable(f"the Skein AM of cell {cell.number} at {cell.address}: {error}") from error
         return tuple(found)

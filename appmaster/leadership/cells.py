@@ -75,7 +75,7 @@ class Cells:
     is_dead: Callable[[str], bool] = refuses
     """Returns whether an AM's port refuses."""
     may_act: Callable[[], bool] = lambda: True
-    """Returns whether the leader's lease is valid: without it another candidate may lead (rule `epoch-check`)."""
+    """Returns whether the leader's lease is valid: without it no application is ended (rule `epoch-check`)."""
     _held: dict[int, _Held] = field(default_factory=dict)
     _owed: set[str] = field(default_factory=set)
     """Grants that were given back while no connection could take them."""
@@ -316,8 +316,6 @@ class Cells:
 
     def _connect_to(self, number: int, held: _Held) -> None:
         """Connect to a cell's AM; if it answers, post that, and watch its containers from then on."""
-        if not self.may_act():
-            return  # a new connection withdraws requests, and they may be the next leader's
         record = held.record
         connection: CellConnection | None = None
         try:

@@ -65,10 +65,10 @@ the default, a container that feeds no task keeps them ready ([decision 46](deci
 - the transform is rehearsed over some of the input's last records (at most 500), and the result is discarded: at first
   6 to 30 times, until that gets no faster, so that its code is compiled, once as a large batch, which has a plan and
   Python workers of its own, and then once every 10 s. An input without records is replaced by a row without content
-  until there are some. One that takes more than three minutes is ended and is the last one: it may hang. The
-  container is then warm once it has run a batch.
+  until there are some. A rehearsal that takes more than three minutes is ended, because it may hang, and is the last
+  one. A container that was not warm before is warm once it has run a batch.
 
-A promotion waits for the rehearsal that is just running, if any; no other one begins for 2 s. When the offsets are
+A promotion waits for the rehearsal that is just running, if any, and ends it after 10 s; no other one begins for 2 s. When the offsets are
 claimed, the consumer reads from them at once. With `job.hotstandby.warm: false` a standby starts no JVM. Its promotion
 does so, which takes seconds.
 

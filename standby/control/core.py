@@ -78,8 +78,8 @@ def _registration_failed(state: ControlState, event: RegistrationFailed) -> Cont
 
 
 def _registered(state: ControlState, event: Registered) -> ControlStep:
-    if state.registration is not RegistrationState.ASKED:
-        return state, ()  # of a session that has ended since, so it is about to be repeated
+    if state.registration is RegistrationState.ABSENT:
+        return state, ()  # of a session that has ended since: the next one asks again
     incarnation = event.incarnation
     known = replace(state, registration=RegistrationState.DONE, incarnation=incarnation)
     if incarnation == state.incarnation:

@@ -33,6 +33,9 @@ _LENDERS: Final = 3
 #: How often a rehearsal is interrupted until it ends.
 _CANCEL_SECONDS: Final = 0.2
 
+#: How long a batch that runs here waits for a rehearsal, which takes a second or a few, before it ends it.
+_REHEARSAL_SECONDS: Final = 10.0
+
 
 class OwnTransform(RowTransform, Protocol):
     """The transform in this process's session."""
@@ -74,6 +77,8 @@ class BorrowingTransform:
         self._is_awaited = False
         """Whether a batch waits for the session, and not for rehearsals."""
         self._is_cancelled = False
+        self._is_rehearsing = False
+        """Whether the start is in its rehearsals."""
 
     def warm(self, recent: Callable[[], pa.Table | None]) -> None:
         """Start the session and rehearse; see `RowTransform.warm`. A start continues when this is cancelled."""
@@ -130,8 +135,7 @@ class BorrowingTransform:
             if self._lender is not None:
                 return
             self._own.cancel_warm()
-            with self._changed:
-                self._changed.wait_for(lambda: self._has_started)
+            self._wait_for_start(lambda: self._has_started)
         self._take_error()
         self._own.open()
 
@@ -214,6 +218,7 @@ class BorrowingTransform:
             self._changed.wait_for(lambda: not self._is_searching)
             if self._is_awaited:
                 return
+        self._is_rehearsing = True
         try:
             self._own.warm(recent)
         except StandfastError as error:
@@ -221,6 +226,8 @@ class BorrowingTransform:
         except BaseException:  # noqa: BLE001 (this thread's outermost level)
             # The next `warm` repeats it, and raises it where that ends the container.
             _LOG.exception("warming up")
+        finally:
+            self._is_rehearsing = False
 
     def _end_start(self, error: BaseException | None) -> None:
         with self._changed:
@@ -233,7 +240,7 @@ class BorrowingTransform:
             with self._changed:
                 self._is_awaited = True
             self._own.cancel_warm()
-            if not self._wait():
+            if not self._wait_for_start(lambda: self._has_started or self._is_cancelled):
                 raise Transient("the batch was cancelled")
         if self._lender is not None:
             _LOG.info("the transform runs here from now on; %d batches were borrowed", self._borrowed)
@@ -243,6 +250,18 @@ class BorrowingTransform:
             raise Transient(f"Spark has not started: {first_line(error)}") from error
         self.has_run_here = True
         return self._own.run(rows)
+
+    def _wait_for_start(self, is_over: Callable[[], bool]) -> bool:
+        """Wait for the end of the start, on behalf of a batch; return whether the start is over.
+
+        A rehearsal is not waited for if it takes long: it may hang.
+        """
+        while True:
+            with self._changed:
+                if self._changed.wait_for(is_over, _REHEARSAL_SECONDS):
+                    return self._has_started
+            if self._is_rehearsing:
+                self._own.cancel()
 
     def _look_for_lender(self) -> None:
         if self._is_suspicious or not self._tasks:

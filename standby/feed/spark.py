@@ -9,6 +9,7 @@ import math
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -139,7 +140,9 @@ class SparkTransform:
         #: A batch that is run has the exchange and the plans to itself.
         self._turns = Turns(self._group, self._cancel, clock)
         self._runs = itertools.count()
-        self._warm_up = WarmUp(self._rehearse, self.cancel, clock)
+        #: That of rehearsals only: what ends one that hangs ends no batch.
+        self._rehearsal_group = f"{self._group}-rehearsal"
+        self._warm_up = WarmUp(self._rehearse, partial(self._cancel, self._rehearsal_group), clock)
         self._has_divided = False
         sweep()
 
@@ -214,7 +217,8 @@ class SparkTransform:
 
     def cancel(self) -> None:
         """Cancel the jobs of a running `run` or `warm`. Thread-safe."""
-        self._cancel(self._group)
+        for each in (self._group, self._rehearsal_group):
+            self._cancel(each)
 
     def close(self) -> None:
         """Free the rows; the session and the JVM end with the last transform of the process."""
@@ -255,7 +259,7 @@ class SparkTransform:
 
     def _rehearse_once(self, rows: pa.Table, *, is_divided: bool = False) -> None:
         with self._turns.own(is_rehearsal=True):
-            self._run_alone(rows, self._group, is_divided=is_divided)
+            self._run_alone(rows, self._rehearsal_group, is_divided=is_divided)
 
     def _cancel(self, group: str) -> None:
         spark = self._spark

@@ -57,8 +57,12 @@ class Turns:
         seconds = OVERDUE_SECONDS if is_rehearsal else GIVE_WAY_SECONDS
         with self._changed:
             self._awaited += 1
-        while not self._take(seconds):
-            self._end_lent()
+        try:
+            while not self._take(seconds):
+                self._end_lent()
+        except BaseException:
+            self._no_longer_awaited()
+            raise
         try:
             yield
         finally:
@@ -73,13 +77,15 @@ class Turns:
         batch = LentBatch(f"{self._group}-lent-{next(self._numbers)}")
         with self._changed:
             if not self._changed.wait_for(self._is_free, LENT_WAIT_SECONDS):
-                raise NotLent("a batch of this container is running")
+                raise NotLent("another batch is running, or one of this container waits")
             self._is_taken, self._lent = True, batch
-        call_off = self._clock.later(LENT_SECONDS, partial(self._cancel, batch.group))
         try:
-            yield batch
+            call_off = self._clock.later(LENT_SECONDS, partial(self._cancel, batch.group))
+            try:
+                yield batch
+            finally:
+                call_off()
         finally:
-            call_off()
             self._release()
 
     def _is_free(self) -> bool:
@@ -93,6 +99,11 @@ class Turns:
             self._is_taken = True
             self._awaited -= 1
             return True
+
+    def _no_longer_awaited(self) -> None:
+        with self._changed:
+            self._awaited -= 1
+            self._changed.notify_all()
 
     def _end_lent(self) -> None:
         with self._changed:

@@ -405,12 +405,12 @@ def dead_letter(
         "standfast-task": str(task),
         "standfast-epoch": str(place.epoch),
     }
+    headers_left_out = f"{len(record.headers)} headers"
     if record.has_unreadable_headers:
-        ours["standfast-truncated"] = "its headers: the name of one is not UTF-8"
+        headers_left_out = ours["standfast-truncated"] = "its headers: the name of one is not UTF-8"
     if is_short:
         ours["standfast-truncated"] = (
-            f"key of {len(record.key or b'')} bytes, value of {len(record.value or b'')} bytes, "
-            f"{len(record.headers)} headers"
+            f"key of {len(record.key or b'')} bytes, value of {len(record.value or b'')} bytes, {headers_left_out}"
         )
         record = replace(
             record,

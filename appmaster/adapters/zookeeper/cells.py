@@ -100,8 +100,9 @@ class ZooKeeperCells:
                 self._client.delete(path)
 
     def _is_own(self, stat: ZnodeStat) -> bool:
-        session, _ = self._client.client_id
-        return bool(stat.ephemeralOwner == session)
+        identity = self._client.client_id
+        # None: the connection was lost just now.
+        return identity is not None and bool(stat.ephemeralOwner == identity[0])
 
     def change(self, number: int, edit: Callable[[CellRecord], CellRecord | None]) -> bool:
         """Change a cell's record by ``edit``; False if there is none, or if ``edit`` returns None."""

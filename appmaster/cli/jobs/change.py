@@ -44,7 +44,7 @@ from standby.adapters.kafka.clients import check_clients
 from standby.code.bundles import pack
 from standby.code.reserved import check_names
 from standby.config import JobConfig, kafka_settings, parse
-from standby.errors import BadConfiguration, Unavailable
+from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.feed.functions import check_starts_no_spark, job_code, step_of
 from standby.feed.make import check_transform
 
@@ -73,6 +73,7 @@ def _add_waiting(parser: argparse.ArgumentParser) -> None:
 
 def _update(arguments: argparse.Namespace) -> int:
     progress = Progress()
+    deadline = Deadline(arguments.timeout)
     job = load(arguments.job, arguments.settings, cluster=arguments.cluster)
     name = job.config.job_name
     check_names(job.directory, job.config.modules)
@@ -82,7 +83,7 @@ def _update(arguments: argparse.Namespace) -> int:
         check_placement(job.config)
         progress.say("checking the job's functions")
         with job_code(job.directory, job.config.modules) as code:
-            step_of(job.config, arguments.timeout)
+            step_of(job.config, deadline.left_seconds)
             check_starts_no_spark(job.config)
             bundle = pack(code)
             change = update(record, job.flat, bundle.digest)
@@ -95,7 +96,7 @@ def _update(arguments: argparse.Namespace) -> int:
             for line in change.described():
                 progress.say(line)
             # The definition is written there.
-            check_secrets(job, lambda: client.zookeeper.tree.is_open)
+            check_secrets(job, lambda: _is_open(client))
             warnings = (_short_of_hosts(job.config, client), unused_topic_warning(job.config))
             for line in filter(None, warnings):
                 progress.say(line)
@@ -103,7 +104,7 @@ def _update(arguments: argparse.Namespace) -> int:
                 progress.say("checking Kafka, and the job's transform")
                 check_clients(job.config)
                 check_topics(job, Topics(kafka_settings(job.config)))
-                check_transform(job.config, code)
+                check_transform(job.config, code, deadline.left_seconds)
         if arguments.check:
             progress.say("everything is in order; nothing was changed")
             return _print(arguments, record, change, status=None)
@@ -122,6 +123,15 @@ def _update(arguments: argparse.Namespace) -> int:
         if status is not None:
             progress.say(f"{name} is updated")
     return _print(arguments, written, change, status)
+
+
+def _is_open(client: ClusterClient) -> bool:
+    """Return whether the cluster's tree is known to be open to everybody."""
+    try:
+        return client.zookeeper.tree.is_open
+    except (BadConfiguration, Transient):
+        # It is closed to these credentials, with which the leader may well be asked, or not reached from here.
+        return False
 
 
 def _rollback(arguments: argparse.Namespace) -> int:

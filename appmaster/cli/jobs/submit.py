@@ -290,6 +290,10 @@ def _launch(
         ready = replace(start, definition=make())
         started = starting.join(ready, bundle, client, driver, launch)
     if not started:
+        if cluster.has_others and driver is not None:
+            # It ended meanwhile, so this job starts it, with its own values of the cluster's keys.
+            start = replace(start, topology=checks.check_yarn(config, driver))
+            cells.check(config, start.code, start.topology)
         started = starting.start(start, make, servers.zookeeper, driver, launch)
     progress.say("submitted to the pool" if cluster.is_pool else f"submitted as {', '.join(started)}")
     if arguments.wait == "none":

@@ -24,7 +24,7 @@ from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord
 from standby.config import JobConfig
-from standby.errors import BadConfiguration, StandfastError, Transient
+from standby.errors import BadConfiguration, StandfastError
 
 #: How often a cell's master that started on another master's host is replaced. On three hosts, the smallest useful
 #: number, every third one starts on the other's host; a try takes some two seconds.
@@ -77,6 +77,9 @@ class Claims:
         A claim that is found afterwards was abandoned. Raises `BadConfiguration` if another command does the same.
         """
         undo.on_failure("the claim to the cluster's cells", self.end)
+        self._keep_others_out()
+
+    def _keep_others_out(self) -> None:
         me = f"{user_name()} on {socket.gethostname()}, process {os.getpid()}"
         if holder := self._zookeeper.cells.begin_submit(me):
             raise BadConfiguration(
@@ -86,7 +89,8 @@ class Claims:
 
     def end(self) -> None:
         """Let other commands submit cells of the cluster that do not run."""
-        with suppress(Transient):  # the end of the session does the same
+        # The end of the session does the same, and nothing that follows depends on it.
+        with suppress(StandfastError):
             self._zookeeper.cells.end_submit()
 
     def take(self, numbers: Iterable[int], client: Any, undo: Undo) -> None:
@@ -113,7 +117,11 @@ class Claims:
                 self._replace(number, former)
 
     def confirm(self) -> None:
-        """Raise `StandfastError` if another command has claimed one of the cells: it uses what was created for them."""
+        """Raise `StandfastError` if another command has claimed one of the cells, or is about to.
+
+        It uses what was created for them. Afterwards none can begin until `end`.
+        """
+        self._keep_others_out()
         for number in self._former:
             present = self._zookeeper.cells.read(number)
             if present is not None and present.claim != self._claim.claim:

@@ -68,6 +68,10 @@ class OutputPartitions:
                 yield partition, [own[at] for at in part]
         yield BY_LIBRARY, [at for at, key in enumerate(keys) if key is None or len(key) > _MOST_KEY_BYTES]
 
+    def forget(self) -> None:
+        """Ask for the numbers of partitions again, for example of a new client."""
+        self._counts.clear()
+
     def _count(self, topic: str) -> int | None:
         known, ask_at = self._counts.get(topic, (None, 0.0))
         if self._monotonic() >= ask_at:

@@ -120,6 +120,7 @@ class KafkaWriter:
         Raises `WriterLost` when this does not succeed in time, or when cancelled.
         """
         deadline = time.monotonic() + timeout_seconds
+        self._partitions.forget()
         if self._is_initialised and self._producer is not None:
             # The takeover was interrupted after its fence, and is repeated: librdkafka initialises a producer only
             # once.
@@ -376,7 +377,7 @@ class KafkaWriter:
             for each in records:
                 error = each.pop("_error")
                 if error.code() != KafkaError._QUEUE_FULL:  # noqa: SLF001
-                    raise KafkaException(error)
+                    raise self._not_taken(error, topic)
             self._await_room()
 
     def _produce_one(
@@ -397,6 +398,16 @@ class KafkaWriter:
                 return
             except BufferError:
                 self._await_room()
+            except KafkaException as error:
+                raise self._not_taken(error.args[0], topic) from error
+
+    def _not_taken(self, error: KafkaError, topic: str) -> KafkaException | WriterLost:
+        """Return what to raise for a record that the client does not take."""
+        if error.code() != KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001
+            return KafkaException(error)
+        # The client knows fewer partitions than the writer, for example from a broker that lags behind a growth.
+        self._partitions.forget()
+        return WriterLost(f"{topic}: the client does not know a partition of it yet: {error.str()}")
 
     def _await_room(self) -> None:
         """Return when the broker may have taken some queued records, or the writer was closed."""

@@ -27,7 +27,7 @@ from standby.adapters.kafka.broker import connect
 from standby.adapters.kafka.writer import KafkaWriter
 from standby.config import parse
 from standby.kernel.ports import Broker, RecordRefused, RecordTooLarge, Writer, WriterLost
-from standby.replica.outbox import Emitted, Outputs
+from standby.replica.outbox import Emitted, Headers, Outputs
 from standby.replica.store.keys import COMMIT
 from standby.replica.store.overlay import Changes
 from standby.shared.model import Offsets
@@ -150,7 +150,7 @@ def test_what_is_empty_missing_or_has_headers_comes_as_it_was_sent(
 def test_the_writer_selects_partitions_whatever_the_client_knows_of_a_topic(
     broker: Broker, name: str, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A topic that grows is known to the client before it is to the writer, or the other way round.
+    """A topic that grows may be known to the client first.
 
     A record in a partition that the commit does not know would lack the look for its marker.
     """
@@ -167,6 +167,30 @@ def test_the_writer_selects_partitions_whatever_the_client_knows_of_a_topic(
     last = {(topic, each.partition()): each.offset() for each in came}
     assert {place: offset for place, offset in writer.places().items() if place[0] == topic} == last
     writer.close()
+
+
+@pytest.mark.parametrize("headers", [(), (("h", b"x"),)], ids=["in bulk", "one by one"])
+def test_a_partition_that_the_client_does_not_know_yet_is_no_fault_of_the_topic(
+    broker: Broker, name: str, headers: Headers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = opened(broker)
+    write(writer, [Emitted(f"{name}-out", b"k", b"v")])  # the client knows the topic from now on
+    monkeypatch.setattr(KafkaWriter, "_count_of", lambda _writer, _topic: 1000)
+    writer.initialise(lambda: False, PATIENCE_SECONDS)
+    outputs = [Emitted(f"{name}-out", b"%d" % each, b"v", headers) for each in range(9)]
+    writer.begin(b"record")
+    soon(lambda: is_lost(writer, outputs), "the client knows the topic")
+    monkeypatch.undo()
+    give_up_and_write(broker, writer, outputs)
+
+
+def is_lost(writer: Writer, outputs: list[Emitted]) -> bool:
+    """Return whether the writer is lost by writing records; a client that knows no number of partitions keeps them."""
+    try:
+        writer.prepare(Outputs.of(outputs), {}, Offsets.of(1), "m")
+    except WriterLost:
+        return True
+    return False
 
 
 def test_a_record_has_the_time_that_it_is_given_else_that_of_its_sending(

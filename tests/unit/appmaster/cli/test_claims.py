@@ -147,6 +147,16 @@ def test_claim_of_a_submit_whose_session_has_ended_is_taken_over_and_left_to_its
     assert applications(second) == ["second_1", "second_2"]
 
 
+def test_what_the_cells_used_stays_while_another_submit_begins(submits: tuple[Submit, Submit]) -> None:
+    first, second = submits
+    first.claim()
+    first.complete()
+    first.claims.end()
+    second.claims.begin(second.undo)
+    with pytest.raises(BadConfiguration, match="another command is submitting cluster c at this moment"):
+        first.claims.confirm()
+
+
 @pytest.mark.parametrize("former", [None, CellRecord("ended", "me")])
 def test_failed_submit_restores_the_records_that_it_found(
     submits: tuple[Submit, Submit], former: CellRecord | None

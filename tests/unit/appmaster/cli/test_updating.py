@@ -32,9 +32,15 @@ zookeeper.connect: 'z:1'
 class Client:
     """A running cluster with one job, as the command sees it."""
 
-    def __init__(self, record: JobRecord, *, is_open: bool) -> None:
+    def __init__(self, record: JobRecord, *, is_open: bool | None) -> None:
         self.record = record
-        self.zookeeper = SimpleNamespace(tree=SimpleNamespace(is_open=is_open))
+        self._is_open = is_open
+
+    @property
+    def zookeeper(self) -> Any:
+        if self._is_open is None:
+            raise BadConfiguration("the tree is closed to these credentials")
+        return SimpleNamespace(tree=SimpleNamespace(is_open=self._is_open))
 
     def __enter__(self) -> Client:
         return self
@@ -93,6 +99,9 @@ def test_a_password_is_not_written_into_an_open_tree(updated: Updated, tmp_path:
     with pytest.raises(BadConfiguration, match=r"^kafka\.sasl\.password: everybody who .* could read it"):
         updated("kafka.sasl.password: tell nobody", is_open=True)
     assert updated("job.container.count: 2", is_open=True).settings["job.container.count"] == "2"
+    # It is closed to these credentials, which do for the leader.
+    record = JobRecord(JobDefinition("j", "run", {}, "changelog", "group", 1))
+    assert not change._is_open(Client(record, is_open=None))  # type: ignore[arg-type]
     # Nobody is asked about the tree if the answer does not matter.
     path = tmp_path / "job.yaml"
     path.write_text(FILE, encoding="utf-8")

@@ -452,28 +452,6 @@ def test_container_given_back_to_a_silent_cell_is_given_back_later(lab: Lab, is_
     assert lab.events.empty(), "and it is not expected any more"
 
 
-def test_leader_without_a_lease_connects_to_no_cell(lab: Lab) -> None:
-    lab.take_over()
-    lab.of(2).lost("it stands still")
-    lab.may_act = False
-    lab.under_test._look()
-    lab.await_tries()
-    assert len(lab.made) == 2, "its successor's requests would be withdrawn"
-    lab.may_act = True
-    lab.under_test._look()
-    lab.await_tries()
-    assert lab.of(2).told == ["start"]
-    assert [type(lab.next()) for _ in range(2)] == [happened.CellLost, happened.CellFound]
-
-
-def test_cells_are_awaited_if_the_lease_ends_during_a_take_over(lab: Lab) -> None:
-    lab.may_act = False
-    assert lab.take_over() == [
-        happened.CellAwaited(1, "a1_01", 7, "h1"),
-        happened.CellAwaited(2, "a2_01", 7, "h2"),
-    ]
-
-
 def test_leader_without_a_lease_ends_no_application(lab: Lab) -> None:
     lab.take_over()
     lab.may_act = False

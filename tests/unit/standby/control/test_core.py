@@ -173,6 +173,9 @@ def test_an_answer_of_a_session_that_is_lost_is_none_to_the_next_registration() 
     played = led()
     played.turn(SessionLost(), Registered(7))
     assert played.turn(SessionConnected()) == [LookUpLeader(), Register()]
+    # Nor if it comes after the question: the second answer counts.
+    played.turn(Registered(7), Registered(9))
+    assert played.state.incarnation == 9
 
 
 def test_a_lost_sessions_incarnation_is_not_introduced_again() -> None:

@@ -15,7 +15,7 @@ from standby.feed.borrowing import BorrowingTransform, decoded, encoded
 from standby.ports import PeerRefused, TransformLender
 from standby.shared.model import TaskId
 from standby.shared.peers import ROWS_BYTES
-from tests.patience import PATIENCE_SECONDS, soon
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
 
 TASKS = (TaskId("job", "main", 0),)
 
@@ -427,6 +427,20 @@ def test_nothing_starts_early_if_the_job_does_not_want_it() -> None:
     assert (len(borrower.own.runs), borrower.own.starts) == (1, 1)
     borrower.transform.close()
     assert borrower.own.is_closed
+
+
+@pytest.mark.parametrize("may_borrow", [False, True])
+def test_a_batch_that_needs_the_session_ends_a_rehearsal_that_hangs(
+    borrower: Borrower, may_borrow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(borrowing, "_REHEARSAL_SECONDS", LOOK_SECONDS)
+    borrower.own.rehearsal_ends.clear()
+    borrower.own.may_start.set()
+    on_a_thread(lambda: borrower.transform.warm(lambda: None))
+    soon(lambda: borrower.own.warms, "it rehearses")
+    borrower.prepare(may_borrow=may_borrow)
+    assert borrower.own.rehearsal_ends.is_set()
+    assert borrower.transform.run(table(1)) == table(2)
 
 
 def test_the_end_interrupts_a_rehearsal(borrower: Borrower) -> None:

@@ -42,6 +42,30 @@ class Session:
             raise Transient("the job was cancelled")
 
 
+def test_a_turn_that_cannot_begin_leaves_the_session_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread can be started for its limit, or for what ends a lent one."""
+    session = Session()
+    with monkeypatch.context() as patch:
+        patch.setattr(session.clock, "later", raising)
+        with pytest.raises(RuntimeError), session.turns.lent():
+            pytest.fail("it began")
+    lent = Batch(session.turns.lent, session)
+    soon(lambda: lent.batch is not None and lent.batch.group in session.ended, "a lent batch runs")
+    monkeypatch.setattr(turns, "GIVE_WAY_SECONDS", 0.0)
+    session.on_cancel = raising
+    with pytest.raises(RuntimeError), session.turns.own():
+        pytest.fail("it began")
+    assert lent.batch is not None
+    session.ended[lent.batch.group].set()
+    lent.end()
+    with session.turns.lent():
+        pass
+
+
+def raising(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 class Batch:
     """A batch on a thread of its own."""
 

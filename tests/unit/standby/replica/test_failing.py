@@ -335,7 +335,10 @@ def test_a_dead_letter_of_a_dead_letter_keeps_both_stories() -> None:
 def test_a_dead_letter_tells_that_the_headers_of_the_record_could_not_be_read() -> None:
     record = InputRecord(7, None, b"v", has_unreadable_headers=True)
     letter = dead_letter(record, FailedAt("in", TASK, 12), 3, ERROR, SKIP)
-    assert dict(letter.headers)["standfast-truncated"] == b"its headers: the name of one is not UTF-8"
+    told = b"its headers: the name of one is not UTF-8"
+    assert dict(letter.headers)["standfast-truncated"] == told
+    letter = dead_letter(record, FailedAt("in", TASK, 12), 3, ERROR, SKIP, is_short=True)
+    assert dict(letter.headers)["standfast-truncated"] == b"key of 0 bytes, value of 1 bytes, " + told
 
 
 def test_a_short_dead_letter_has_the_beginning_of_key_and_value_and_no_headers_but_ours() -> None:
