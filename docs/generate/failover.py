@@ -68,9 +68,9 @@ the default, a container that feeds no task keeps them ready ([decision 46](deci
   until there are some. A rehearsal that takes more than three minutes is ended, because it may hang, and is the last
   one. A container that was not warm before is warm once it has run a batch.
 
-A promotion waits for the rehearsal that is just running, if any, and ends it after 10 s; no other one begins for 2 s. When the offsets are
-claimed, the consumer reads from them at once. With `job.hotstandby.warm: false` a standby starts no JVM. Its promotion
-does so, which takes seconds.
+A promotion waits for the rehearsal that is just running, if any, and ends it after 10 s; no other one begins for 2 s.
+When the offsets are claimed, the consumer reads from them at once. With `job.hotstandby.warm: false` a standby starts
+no JVM. Its promotion does so, which takes seconds.
 
 A container that is promoted before it is warm does not wait for its JVM: until that is warm, another container of
 the job runs the transform over its batches, one without actives if possible, and everything else happens here

@@ -124,7 +124,7 @@ def suffer_cells(cluster: FakeCluster, fault: str, cell: int) -> None:
     cluster.run(100)
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(16))
 @given(
     faults=st.lists(st.tuples(FAULTS | st.sampled_from(OF_JOB), st.integers(0, 7)), max_size=14),
     shape=st.sampled_from([(1, 1, 1), (4, 2, 1), (5, 2, 2), (3, 3, 0)]),

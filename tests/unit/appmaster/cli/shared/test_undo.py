@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 @pytest.fixture(autouse=True)
 def _by_default() -> Iterator[None]:
-    """Have the signals do what they do to a command, whatever runs the tests."""
-    before = [signal.signal(each, signal.SIG_DFL) for each in SIGNALS]
+    """Have the signals do what they do to a command, whatever runs the tests: a background job ignores SIGINT."""
+    usual: dict[signal.Signals, Any] = dict.fromkeys(SIGNALS, signal.SIG_DFL)
+    usual[signal.SIGINT] = signal.default_int_handler
+    before = {each: signal.signal(each, handler) for each, handler in usual.items()}
     yield
-    for each, handler in zip(SIGNALS, before, strict=True):
+    for each, handler in before.items():
         signal.signal(each, handler)
 
 
