@@ -313,7 +313,9 @@ def test_record_that_cannot_be_decoded_fails_as_the_jobs_code_does(
     broker: Broker, make: Make, what: str
 ) -> None:
     topic = broker.topic(config={"message.timestamp.after.max.ms": str(2**63 - 1)})
-    broker.produce(topic, numbered(3))
+    # So many that Python has adapted the code that reads them, which then looks for fewer errors.
+    many = 100
+    broker.produce(topic, numbered(many))
     if what == "time":
         # In nanoseconds, as some producers write it, it has no place in a column of microseconds.
         broker.producer.produce(topic, b"late", timestamp=1_800_000_000_000_000_000)
@@ -325,16 +327,16 @@ def test_record_that_cannot_be_decoded_fails_as_the_jobs_code_does(
     feed.start({task(0): at(0)}, seen)
     assert feed.wait(PATIENCE_SECONDS)
     assert isinstance(feed.failure, UnreadableRecord), feed.failure
-    assert re.search(r"offset 3\b", str(feed.failure))
+    assert re.search(rf"offset {many}\b", str(feed.failure))
     # What was read before it came may have been delivered.
-    assert seen.values() in ([], numbered(3))
+    assert seen.values() in ([], numbered(many))
     # Behind it, and before it, all is well.
     seen = Deliveries()
-    for start, until in ((0, 3), (4, 6)):
+    for start, until in ((0, many), (many + 1, many + 3)):
         feed.start({task(0): at(start)}, seen, {task(0): at(until)})
         assert feed.wait(PATIENCE_SECONDS)
         assert feed.failure is None
-    assert seen.values() == numbered(3) + numbered(2, "w")
+    assert seen.values() == numbered(many) + numbered(2, "w")
 
 
 def test_filtered_records_still_advance_the_end(broker: Broker, make_each: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import sys
 import time
 from collections import deque
@@ -39,6 +40,11 @@ _HELD_BYTES: Final = 16 << 20
 
 #: Bytes of a held record beside its key and value, roughly.
 _MESSAGE_BYTES: Final = 200
+
+
+#: `Message.headers`, called so that an error that it leaves beside its result is raised. Compiled code, once a call has
+#: been made a few times, does not look for one (CPython 3.11), and goes on with a list whose elements are missing.
+_HEADERS: Final = operator.methodcaller("headers")
 
 
 class InputBounds:
@@ -285,7 +291,7 @@ def headers_of(message: Message) -> Headers:
     """
     try:
         # The type hints allow a mapping, but it is a list of pairs.
-        found: Any = message.headers()
+        found: Any = _HEADERS(message)
     except SystemError as error:
         # Its cause is the decoder's error ("returned a result with an exception set").
         raise UnreadableRecord(

@@ -170,6 +170,10 @@ class HeldRun:
         soon(self._waits.exists, "the function is called")
         return self
 
+    @property
+    def has_ended(self) -> bool:
+        return not self._thread.is_alive()
+
     def __exit__(self, *_: object) -> None:
         self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()

@@ -116,7 +116,13 @@ def test_a_jvm_that_hangs_is_ended_by_a_cancel(
     monkeypatch.setattr(feed_spark, "CALL_SECONDS", A_MOMENT_SECONDS)
     with HeldRun(transform.run, tmp_path / "waits") as run:
         os.kill(transform.child_pids[0], signal.SIGSTOP)
-        transform.cancel()
+
+        def is_over() -> bool:
+            # Again and again, as at the end of a feed: a thread of the JVM that does not stand still yet may answer.
+            transform.cancel()
+            return run.has_ended
+
+        soon(is_over, "the JVM is killed")
     assert isinstance(run.raised, Transient), run.raised
 
 
