@@ -199,7 +199,6 @@ def test_readme_does_what_it_says(user: User) -> None:
         "/etc/hadoop/conf": str(in_parts(Path(servers["HADOOP_CONF_DIR"]), user.directory / "conf")),
         "broker1:9092": servers["STANDFAST_KAFKA"],
         "zk1:2181": zookeeper,
-        "/opt/standfast/bin/python": str(user.directory / "venv" / "bin" / "python"),
         "host7": "127.0.0.13",
     }
     user.runs("unset HADOOP_CONF_DIR STANDFAST_KAFKA STANDFAST_ZOOKEEPER no_proxy NO_PROXY")
