@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from examples.orders import orders
+from examples.orders import orders, orders_plain
 from standby.config import parse
 from standby.errors import Transient
 from standby.feed.make import make_feed
@@ -47,7 +47,8 @@ def test_every_order_goes_out_once_with_its_customer(
     if kind == "spark":
         request.getfixturevalue("shared_spark")
     names = {each: f"{each}-{uuid.uuid4().hex[:8]}" for each in ("customers", "orders")}
-    monkeypatch.setattr(orders, "CUSTOMERS", names["customers"])
+    for each in (orders, orders_plain):
+        monkeypatch.setattr(each, "CUSTOMERS", names["customers"])
     write(kafka_bootstrap, names)
     ends = Offsets.of(*(sum(topic == each for topic, *_ in RECORDS) for each in ("customers", "orders")))
     config = parse(
