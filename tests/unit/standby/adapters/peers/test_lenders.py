@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from standby.adapters.peers import lenders as adapter
-from standby.adapters.peers.lenders import Lenders
+from standby.adapters.peers.lenders import HttpLender, Lenders
 from standby.adapters.peers.server import PeerServer
 from standby.errors import Transient
 from standby.kernel.restore.snapshots import NotNow
@@ -45,6 +45,14 @@ class Net:
         self.refusals: list[Exception] = []
         """What the next requests are refused with."""
         self.lenders = Lenders(OURS, self, keys_of(PeerRole.CONTAINER).client_context)
+        self.found: list[HttpLender] = []
+
+    def lender(self) -> HttpLender:
+        """Return who lends; closed when the test is over."""
+        found = self.lenders.find(JOB, TASKS[:1])
+        assert found is not None
+        self.found.append(found)
+        return found
 
     def known(self, tasks: Iterable[TaskId]) -> list[TaskRecord]:
         if self.is_away:
@@ -84,20 +92,20 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Iterator[Net]:
     monkeypatch.setattr(adapter, "_ASK_SECONDS", PATIENCE_SECONDS)
     net = Net()
     yield net
+    for lender in net.found:
+        lender.close()
     for each in net.servers:
         each.close()
 
 
 def test_rows_are_transformed_by_another_container(net: Net) -> None:
     lends = net.add("a", lent_idle())
-    lender = net.lenders.find(JOB, TASKS[:1])
-    assert lender is not None
+    lender = net.lender()
     assert str(lender).startswith("a at 127.0.0.1:")
     rows = b"r" * (ROWS_BYTES - 1)
     assert [lender.run(each) for each in (b"rows", b"", rows)] == [b"ROWS", b"", rows.upper()]
     (counted,) = lends.metrics()
     assert counted.values == (((JOB.name,), 3.0),)
-    lender.close()
 
 
 def test_an_idle_container_is_chosen_before_one_with_actives(
@@ -106,20 +114,14 @@ def test_an_idle_container_is_chosen_before_one_with_actives(
     monkeypatch.setattr(adapter, "_IDLE_SECONDS", PATIENCE_SECONDS)
     net.add("busy", LentTransform(lambda _: b"of busy", is_idle=False))
     net.add("idle", LentTransform(lambda _: b"of idle", is_idle=True))
-    lender = net.lenders.find(JOB, TASKS[:1])
-    assert lender is not None
-    assert lender.run(b"") == b"of idle"
-    lender.close()
+    assert net.lender().run(b"") == b"of idle"
 
 
 def test_one_with_actives_lends_if_no_other_does(net: Net) -> None:
     net.add("cold", NotNow("not warm", is_soon=True))
     net.add("other", NotNow("another revision"))
     net.add("busy", LentTransform(lambda _: b"of busy", is_idle=False))
-    lender = net.lenders.find(JOB, TASKS[:1])
-    assert lender is not None
-    assert lender.run(b"") == b"of busy"
-    lender.close()
+    assert net.lender().run(b"") == b"of busy"
 
 
 def test_one_that_hangs_delays_no_other(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,10 +129,7 @@ def test_one_that_hangs_delays_no_other(net: Net, monkeypatch: pytest.MonkeyPatc
     with socket.create_server(("127.0.0.1", 0)) as silent:
         net.place("silent", silent.getsockname()[1])
         net.add("idle", lent_idle())
-        lender = net.lenders.find(JOB, TASKS[:1])
-        assert lender is not None
-        assert lender.run(b"rows") == b"ROWS"
-        lender.close()
+        assert net.lender().run(b"rows") == b"ROWS"
 
 
 def test_nobody_lends(net: Net) -> None:
@@ -170,15 +169,13 @@ def test_an_error_is_told_apart_from_one_of_the_rows(
         raise error
 
     lends = net.add("a", lent_idle(fail))
-    lender = net.lenders.find(JOB, TASKS[:1])
-    assert lender is not None
+    lender = net.lender()
     for _ in range(2):
         with pytest.raises(PeerRefused, match=says) as caught:
             lender.run(b"rows")
         assert caught.value.is_soon is is_soon
     (counted,) = lends.metrics()
     assert counted.values == ()
-    lender.close()
 
 
 def test_no_more_batches_are_taken_than_the_own_ones_can_wait_for(
@@ -194,9 +191,7 @@ def test_no_more_batches_are_taken_than_the_own_ones_can_wait_for(
         return rows
 
     net.add("a", lent_idle(held))
-    found = [net.lenders.find(JOB, TASKS[:1]) for _ in range(_AT_ONCE + 1)]
-    *running, late = [each for each in found if each is not None]
-    assert len(running) == _AT_ONCE
+    *running, late = (net.lender() for _ in range(_AT_ONCE + 1))
     threads = [threading.Thread(target=each.run, args=(b"rows",), daemon=True) for each in running]
     for each in threads:
         each.start()
@@ -208,8 +203,6 @@ def test_no_more_batches_are_taken_than_the_own_ones_can_wait_for(
     for each in threads:
         each.join(PATIENCE_SECONDS)
     assert late.run(b"rows") == b"rows"
-    for lender in (*running, late):
-        lender.close()
 
 
 def test_a_batch_of_a_lender_that_goes_away_fails_and_can_be_interrupted(net: Net) -> None:
@@ -224,11 +217,10 @@ def test_a_batch_of_a_lender_that_goes_away_fails_and_can_be_interrupted(net: Ne
     net.add("a", lent_idle(held))
     for end in ("interrupt", "cut off"):
         begun.clear()
-        lender = net.lenders.find(JOB, TASKS[:1])
-        assert lender is not None
+        lender = net.lender()
         raised: list[BaseException] = []
 
-        def run(lender: adapter.HttpLender = lender, raised: list[BaseException] = raised) -> None:
+        def run(lender: HttpLender = lender, raised: list[BaseException] = raised) -> None:
             try:
                 lender.run(b"rows")
             except Transient as error:
@@ -251,8 +243,7 @@ def test_a_batch_of_a_lender_that_goes_away_fails_and_can_be_interrupted(net: Ne
 
 def test_a_lender_that_ended_before_it_had_the_rows_says_nothing_about_them(net: Net) -> None:
     net.add("a", lent_idle())
-    lender = net.lenders.find(JOB, TASKS[:1])
-    assert lender is not None
+    lender = net.lender()
     net.refusals.append(NotNow("the job has ended here"))
     with pytest.raises(PeerRefused, match="has ended here") as refused:
         lender.run(b"rows")
