@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec import structs
 
 from appmaster.leadership.cells import SILENT_SECONDS, Cells
 from appmaster.leadership.port_probe import host_of
@@ -21,6 +22,9 @@ from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 from tests.unit.appmaster.conftest import Died
 
 
+FOUND_AND_LOST = [happened.CellFound, happened.ContainerExpected, happened.CellLost]
+
+
 @dataclass
 class Connection:
     """A connection to one attempt of a cell, of which a test says whether it answers."""
@@ -29,16 +33,15 @@ class Connection:
     record: CellRecord
     lost: Callable[[str], None]
     answers: bool
+    waits: threading.Event | None
+    error: Exception | None
+    runs: bool
     hosts: tuple[str, ...] = ("h1", "h2")
     full: frozenset[str] = frozenset()
     note: str = ""
     processes: tuple[PoolProcess, ...] = ()
     told: list[object] = field(default_factory=list)
     owed: set[str] = field(default_factory=set)
-    waits: threading.Event | None = None
-    runs: bool = True
-
-    error: Exception | None = None
 
     def connect(self) -> None:
         if self.waits is not None:
@@ -49,9 +52,9 @@ class Connection:
             raise Unavailable(f"{self.record.address} does not answer")
 
     def expected(self) -> tuple[happened.ContainerExpected, ...]:
-        attempt = self.record.attempt
         if not self.runs:
             return ()
+        attempt = self.record.attempt
         return (happened.ContainerExpected(f"{attempt}_2", f"{attempt}/s_0", 7, self.number, attempt),)
 
     def start(self) -> None:
@@ -104,14 +107,9 @@ class Lab:
         self.slow: dict[int, threading.Event] = {}
         self.clock = held()
         self.clock.monotonic_ms = lambda: 7  # type: ignore[method-assign]
+        post, may_act = self.events.put, lambda: self.may_act
         self.under_test = Cells(
-            self,
-            self._connect,
-            self.events.put,
-            self.clock,
-            own=1,
-            is_dead=self._is_dead,
-            may_act=lambda: self.may_act,
+            self, self._connect, post, self.clock, own=1, is_dead=self._is_dead, may_act=may_act
         )
 
     def take_over(self) -> list[Event]:
@@ -140,27 +138,13 @@ class Lab:
         return {**self.present, **self.wrong}
 
     def change(self, number: int, **fields: str) -> None:
-        record = self.present[number]
-        self.present[number] = CellRecord(
-            record.application,
-            attempt=fields.get("attempt", record.attempt),
-            address=fields.get("address", record.address),
-        )
+        self.present[number] = structs.replace(self.present[number], **fields)
         self._watch()
 
     def _connect(self, number: int, record: CellRecord, lost: Callable[[str], None]) -> Connection:
         answers = number not in self.silent | self.dead
-        self.made.append(
-            Connection(
-                number,
-                record,
-                lost,
-                answers,
-                waits=self.slow.get(number),
-                runs=self.runs,
-                error=self.errors.get(number),
-            )
-        )
+        waits, error = self.slow.get(number), self.errors.get(number)
+        self.made.append(Connection(number, record, lost, answers, waits, error, self.runs))
         return self.made[-1]
 
     def of(self, number: int) -> Connection:
@@ -177,10 +161,22 @@ class Lab:
             if each.name in names:
                 each.join(PATIENCE_SECONDS)
 
+    def look(self, *numbers: int) -> None:
+        """Look once, and wait until that has tried to connect to these cells, to all if none is named."""
+        self.under_test._look()
+        self.await_tries(*numbers)
+
 
 @pytest.fixture
-def lab() -> Lab:
-    return Lab()
+def lab() -> Iterator[Lab]:
+    made = Lab()
+    yield made
+    made.under_test.stop()
+
+
+def found(events: Iterable[Event]) -> list[int]:
+    """Return the cells that were found."""
+    return [each.cell for each in events if isinstance(each, happened.CellFound)]
 
 
 def test_take_over_tells_of_every_cell_and_what_runs_there(lab: Lab) -> None:
@@ -198,11 +194,7 @@ def test_unexpected_error_concerns_its_cell_alone(lab: Lab, died: Died) -> None:
     lab.dead.add(2)
     lab.errors[2] = ValueError("planted")
     events = lab.take_over()
-    assert [type(each) for each in events] == [
-        happened.CellFound,
-        happened.ContainerExpected,
-        happened.CellLost,
-    ]
+    assert [type(each) for each in events] == FOUND_AND_LOST
     lost = events[-1]
     assert isinstance(lost, happened.CellLost)
     assert "ValueError: planted" in lost.reason
@@ -224,8 +216,7 @@ def test_a_record_that_cannot_be_made_sense_of_leaves_its_cell_as_it_was_and_the
     lab.change(1, attempt="a1_02")
     lab.under_test._look()
     lab.under_test._stale()
-    lab.under_test._look()
-    lab.await_tries()
+    lab.look()
     assert [each.getMessage() for each in caplog.records if "cells/2" in each.getMessage()] == [
         "a cell is led as last known, or not at all if it was not: cells/2: not a record"
     ]
@@ -234,15 +225,13 @@ def test_a_record_that_cannot_be_made_sense_of_leaves_its_cell_as_it_was_and_the
     assert lab.of(2).told[-1] == ("request", 9, "h1")
     lab.wrong.clear()
     lab.change(2, attempt="a2_02")
-    lab.under_test._look()
-    lab.await_tries()
+    lab.look()
     assert lab.of(2).record.attempt == "a2_02", "read again"
 
 
 def test_a_new_leader_leads_the_cells_whose_records_it_can_read(lab: Lab) -> None:
     lab.wrong[1] = BadConfiguration("cells/1: not a record")
-    found = [each.cell for each in lab.take_over() if isinstance(each, happened.CellFound)]
-    assert found == [2]
+    assert found(lab.take_over()) == [2]
 
 
 def test_dead_am_is_asked_once_in_a_take_over_and_not_waited_for(lab: Lab) -> None:
@@ -263,8 +252,7 @@ def test_try_in_vain_is_no_reason_to_try_again_at_once(lab: Lab) -> None:
     lab.dead.add(2)
     lab.take_over()
     lab.under_test._wake.clear()
-    lab.under_test._look()
-    lab.await_tries()
+    lab.look()
     assert [each.number for each in lab.made].count(2) == 2
     assert not lab.under_test._wake.is_set(), "the next one comes with the next look"
 
@@ -272,10 +260,10 @@ def test_try_in_vain_is_no_reason_to_try_again_at_once(lab: Lab) -> None:
 def test_take_over_that_begins_again_keeps_what_it_has_found(lab: Lab) -> None:
     lab.under_test.begin()
     lab.await_tries()
-    found = lab.take_over()
-    assert [each.cell for each in found if isinstance(each, happened.CellFound)] == [1, 2]
-    assert [each.cell for each in found if isinstance(each, happened.ContainerExpected)] == [1, 2]
-    assert len(found) == 4, "and nothing is awaited"
+    events = lab.take_over()
+    assert found(events) == [1, 2]
+    assert [each.cell for each in events if isinstance(each, happened.ContainerExpected)] == [1, 2]
+    assert len(events) == 4, "and nothing is awaited"
     assert len(lab.made) == 2
 
 
@@ -292,7 +280,6 @@ def test_cells_are_asked_at_once_and_one_that_is_slow_is_not_waited_for(lab: Lab
     lab.slow[2].set()
     assert lab.next() == happened.CellFound(2, "a2_01", ("h1", "h2"), 7, "h2")
     assert isinstance(lab.next(), happened.ContainerExpected)
-    lab.under_test.stop()
 
 
 def test_connection_that_is_still_being_made_ends_with_its_leader(lab: Lab) -> None:
@@ -316,7 +303,6 @@ def test_cell_that_says_nothing_is_lost_after_a_while_or_when_its_port_refuses(l
     assert lab.next() == happened.CellLost(1, "a1_01", "h1:1 does not answer", 7)
     lab.clock.advance(SILENT_SECONDS)
     assert lab.next() == happened.CellLost(2, "a2_01", "h2:1 does not answer", 7)
-    lab.under_test.stop()
 
 
 def test_first_leader_waits_a_little_for_a_cell_that_is_just_starting(lab: Lab) -> None:
@@ -331,8 +317,7 @@ def test_first_leader_waits_a_little_for_a_cell_that_is_just_starting(lab: Lab) 
         return lab._connect(number, record, lost)
 
     lab.under_test.connect = start
-    found = [each.cell for each in lab.take_over() if isinstance(each, happened.CellFound)]
-    assert found == [1, 2]
+    assert found(lab.take_over()) == [1, 2]
 
 
 @pytest.mark.parametrize("runs", [True, False])
@@ -368,8 +353,7 @@ def test_lost_cell_is_reported_once_and_found_again(lab: Lab) -> None:
     lab.of(2).lost("its AM is dead")
     assert lab.next() == happened.CellLost(2, "a2_01", "its AM is dead", 7)
     lab.silent.clear()
-    found = lab.next()
-    assert found == happened.CellFound(2, "a2_01", ("h1", "h2"), 7, "h2")
+    assert lab.next() == happened.CellFound(2, "a2_01", ("h1", "h2"), 7, "h2")
     assert isinstance(lab.next(), happened.ContainerExpected)
     lab.under_test.stop()
     assert "stop" in lab.of(2).told
@@ -386,16 +370,10 @@ def test_cell_that_is_lost_as_soon_as_it_is_watched_is_lost_after_it_was_found(l
         return made
 
     lab.under_test.connect = connect
-    lab.under_test._look()
-    lab.await_tries(2)
-    assert [type(lab.next()) for _ in range(3)] == [
-        happened.CellFound,
-        happened.ContainerExpected,
-        happened.CellLost,
-    ]
+    lab.look(2)
+    assert [type(lab.next()) for _ in range(3)] == FOUND_AND_LOST
     lab.under_test.connect = lab._connect
-    lab.under_test._look()
-    lab.await_tries(2)
+    lab.look(2)
     assert isinstance(lab.next(), happened.CellFound), "and tried again"
 
 
@@ -405,8 +383,7 @@ def test_loss_is_told_before_the_cell_is_found_again(lab: Lab) -> None:
 
     def close() -> None:
         # It takes so long that the next look finds the cell again.
-        lab.under_test._look()
-        lab.await_tries(2)
+        lab.look(2)
 
     former.close = close  # type: ignore[method-assign]
     former.lost("it stood still")
@@ -419,8 +396,7 @@ def test_container_given_back_just_when_its_cell_answers_again_is_given_back_the
     lab.silent.clear()
 
     def find() -> None:
-        lab.under_test._look()
-        lab.await_tries(2)
+        lab.look(2)
 
     def release(granted: str) -> bool:
         if not lab.under_test._lock.locked():
@@ -471,7 +447,6 @@ def test_next_attempt_of_a_cell_takes_the_place_of_the_one_before(lab: Lab) -> N
     former.lost("late news of the attempt before")
     lab.under_test.request(6, None, 2)
     assert ("request", 6, None) in lab.of(2).told, "it changed nothing"
-    lab.under_test.stop()
 
 
 def test_records_that_could_not_be_read_are_read_again(lab: Lab) -> None:
@@ -479,19 +454,16 @@ def test_records_that_could_not_be_read_are_read_again(lab: Lab) -> None:
     with pytest.raises(Transient):
         lab.under_test.begin()
     lab.is_away = False
-    found = {each.cell for each in lab.take_over() if isinstance(each, happened.CellFound)}
-    assert found == {1, 2}
+    assert found(lab.take_over()) == [1, 2]
     lab.is_away = True
     lab.under_test.start()
     lab.change(2, attempt="a2_02", address="h3:1")
     lab.is_away = False
     assert isinstance(lab.next(), happened.CellLost)
     assert isinstance(lab.next(), happened.CellFound)
-    lab.under_test.stop()
 
 
 def test_every_application_is_ended_the_own_one_last(lab: Lab) -> None:
-    lab.under_test = replace(lab.under_test, own=1)
     order: list[int] = []
     lab.take_over()
     for each in lab.made:
