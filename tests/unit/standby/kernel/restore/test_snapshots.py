@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Generator, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -104,25 +103,26 @@ def offer(store: TaskStore, rate: int = 0, concurrent: int = 2) -> Offer:
     return Offer(Role.STANDBY, 7, store.directory, store.checkpoint, rate, concurrent)
 
 
+OpenSource = Callable[..., SnapshotSource]
+
+
 @pytest.fixture
-def source(net: PeerNet, provider: Provider) -> Iterator[SnapshotSource]:
-    made = source_of(net)
-    yield made
-    made.close()
+def open_source(net: PeerNet) -> Iterator[OpenSource]:
+    """Return what connects to a provider; closed when the test is over."""
+    connect, made = open_sources(keys_of(PeerRole.CONTAINER)), list[SnapshotSource]()
+
+    def connected(silence_seconds: float = PATIENCE_SECONDS, *, is_urgent: bool = False) -> SnapshotSource:
+        made.append(connect(net.addresses["provider"], silence_seconds, is_urgent=is_urgent))
+        return made[-1]
+
+    yield connected
+    for each in made:
+        each.close()
 
 
-PEER = Caller(PeerRole.CONTAINER, "c")
-
-
-def source_of(
-    net: PeerNet,
-    container: str = "provider",
-    silence_seconds: float = PATIENCE_SECONDS,
-    *,
-    is_urgent: bool = False,
-) -> SnapshotSource:
-    open_source = open_sources(keys_of(PeerRole.CONTAINER))
-    return open_source(net.addresses[container], silence_seconds, is_urgent=is_urgent)
+@pytest.fixture
+def source(provider: Provider, open_source: OpenSource) -> SnapshotSource:
+    return open_source()
 
 
 def taken(source: SnapshotSource) -> Manifest:
@@ -169,10 +169,11 @@ def test_a_source_that_dies_half_way_costs_only_the_rest(
     given: TaskStore,
     net: PeerNet,
     provider: Provider,
-    source: SnapshotSource,
+    open_source: OpenSource,
     scratch: Scratch,
     comes_back: str,
 ) -> None:
+    source = open_source()
     manifest = taken(source)
     break_off_after(provider, 20, provider.cut_off if comes_back == "the connection" else provider.close)
     with scratch.locked(), pytest.raises(Transient):
@@ -187,7 +188,7 @@ def test_a_source_that_dies_half_way_costs_only_the_rest(
         with pytest.raises(Transient):
             taken(source)
         net.give("provider", lambda task, run: offer(given))
-        again = source_of(net)
+        again = open_source()
         lease = taken(again)
         assert lease.lease != manifest.lease
     resumed = Scratch(scratch.final)
@@ -195,7 +196,6 @@ def test_a_source_that_dies_half_way_costs_only_the_rest(
     # Small files are made anew with each copy; those with the data are the same.
     assert resumed.fetched_bytes <= manifest.total_bytes - first + 300_000
     assert_same(scratch.final, given)
-    again.close()
 
 
 def test_what_was_damaged_here_between_two_attempts_is_fetched_again(
@@ -295,11 +295,11 @@ def test_a_copy_that_is_lent_just_before_the_next_look_is_waited_for_is_taken_ba
 
 
 def test_no_more_copies_than_allowed_are_lent_and_the_next_in_line_has_one_as_soon_as_one_comes_back(
-    net: PeerNet, source: SnapshotSource, provider: Provider
+    source: SnapshotSource, open_source: OpenSource, provider: Provider
 ) -> None:
     provider.clock.hold()
     first, _ = taken(source), taken(source)
-    other = source_of(net, silence_seconds=NEVER_SECONDS)
+    other = open_source(NEVER_SECONDS)
     asked = Worker("fetcher").start().submit(lambda: other.take(TASK, "run", NEVER_SECONDS))
     soon(lambda: sum(each.method == "POST" for each in provider.requests) == 3, "the third one asks")
     source.release(first.lease)
@@ -312,38 +312,33 @@ def test_no_more_copies_than_allowed_are_lent_and_the_next_in_line_has_one_as_so
             other.take(TASK, "run", asked_for)
         assert refused.value.is_soon
         assert provider.clock.monotonic() - begun == pytest.approx(waited, abs=0.001)
-    other.close()
 
 
 def test_an_active_that_waits_is_held_back_by_no_limit_of_the_provider(
-    net: PeerNet, given: TaskStore, scratch: Scratch
+    net: PeerNet, given: TaskStore, open_source: OpenSource, scratch: Scratch
 ) -> None:
     provider = net.give("provider", lambda task, run: offer(given, rate=1, concurrent=1))
     # A wait of the provider would be seen as time that has passed.
     provider.clock.hold("peer")
     begun = provider.clock.monotonic()
-    standby, active = source_of(net), source_of(net, is_urgent=True)
+    standby, active = open_source(), open_source(is_urgent=True)
     taken(standby)
     with pytest.raises(PeerRefused, match="as many copies as allowed"):
         taken(standby)
     install(scratch, active, taken(active))
     assert provider.clock.monotonic() == begun
     assert_same(scratch.final, given)
-    standby.close()
-    active.close()
 
 
 @pytest.mark.parametrize("is_soon", [True, False])
-def test_a_replica_that_cannot_give_says_why(net: PeerNet, is_soon: bool) -> None:
+def test_a_replica_that_cannot_give_says_why(net: PeerNet, open_source: OpenSource, is_soon: bool) -> None:
     def find(task: TaskId, run: str) -> Offer:
         raise NotNow(f"{task} of run {run}: not now", is_soon=is_soon)
 
     net.give("provider", find)
-    source = source_of(net)
     with pytest.raises(PeerRefused, match=r"job/main\.0 of run run: not now") as refused:
-        taken(source)
+        taken(open_source())
     assert refused.value.is_soon is is_soon
-    source.close()
 
 
 def test_a_copy_has_no_files_but_its_own(source: SnapshotSource) -> None:
@@ -355,17 +350,17 @@ def test_a_copy_has_no_files_but_its_own(source: SnapshotSource) -> None:
         list(source.read(manifest.lease, "CURRENT", 10_000))
 
 
-def test_a_provider_whose_disk_does_not_take_a_copy_lends_nothing(net: PeerNet, given: TaskStore) -> None:
+def test_a_provider_whose_disk_does_not_take_a_copy_lends_nothing(
+    net: PeerNet, given: TaskStore, open_source: OpenSource
+) -> None:
     def fail(_: Path) -> Origin:
         raise Unavailable("no space left on device")
 
     net.give("provider", lambda task, run: Offer(Role.STANDBY, 7, given.directory, fail, 0, 2))
-    source = source_of(net)
     with pytest.raises(PeerRefused, match="no space left"):
-        taken(source)
+        taken(open_source())
     assert list((given.directory.parent / SNAPSHOTS).iterdir()) == []
     assert net.providers[0].snapshots.lent == 0
-    source.close()
 
 
 def test_a_fetcher_that_goes_away_during_the_summing_up_leaves_nothing_behind(
@@ -382,7 +377,7 @@ def test_a_fetcher_that_goes_away_during_the_summing_up_leaves_nothing_behind(
 
 def request_of(task: TaskId) -> PeerRequest:
     query = {"job": task.job, "stage": task.stage, "partition": str(task.partition), "run": "run"}
-    return PeerRequest(PEER, "POST", ("snapshots",), query)
+    return PeerRequest(Caller(PeerRole.CONTAINER, "c"), "POST", ("snapshots",), query)
 
 
 def test_files_that_were_summed_up_are_not_read_again(
@@ -415,17 +410,16 @@ def test_two_processes_do_not_fetch_one_state_into_one_place(tmp_path: Path) -> 
         pass
 
 
-def test_what_a_provider_sends_is_throttled(net: PeerNet, given: TaskStore) -> None:
+def test_what_a_provider_sends_is_throttled(net: PeerNet, given: TaskStore, open_source: OpenSource) -> None:
     clock = net.give("provider", lambda task, run: offer(given, rate=20_000_000)).clock
     clock.hold("peer")
-    source = source_of(net)
+    source = open_source()
     manifest = taken(source)
     begun = clock.monotonic()
     size = sum(len(piece) for each in manifest.files for piece in source.read(manifest.lease, each.name, 0))
     assert size == manifest.total_bytes
     # A tenth of a second's bytes go through at once.
     assert clock.monotonic() - begun == pytest.approx(size / 20_000_000 - 0.1)
-    source.close()
 
 
 # ---- disks ----
@@ -482,19 +476,16 @@ def test_the_freshest_usable_state_of_several_disks_is_used(tmp_path: Path) -> N
         store = new_store(place)
         store.apply([(b"k", b"%d" % offset)], offset, NOW)
         store.close()
-    found = open_found(places, opened)
-    assert found is not None
-    assert found.position.offset == 3
-    found.close()
-    # The freshest one is broken: the next one will do.
-    shutil.rmtree(places[2] / DATABASE)
-    (places[2] / DATABASE).mkdir()
-    found = open_found(places, opened)
-    assert found is not None
-    assert found.position.offset == 2
-    found.close()
+    for freshest in (3, 2):
+        found = open_found(places, opened)
+        assert found is not None
+        assert found.position.offset == freshest
+        found.close()
+        # The freshest one is broken: the next one will do.
+        shutil.rmtree(places[2] / DATABASE)
+        (places[2] / DATABASE).mkdir()
 
 
 def test_a_lock_held_by_another_process_is_waited_for(given: TaskStore) -> None:
     with pytest.raises(Transient, match="in use"):
-        open_found([given.directory], partial(opened))
+        open_found([given.directory], opened)
