@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -49,8 +49,12 @@ class Stage:
         self.on_rehearse()
 
 
-def test_the_first_run_rehearses_several_times_and_later_ones_once_in_a_while() -> None:
-    stage = Stage()
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_the_first_run_rehearses_several_times_and_later_ones_once_in_a_while(stage: Stage) -> None:
     assert not stage.warm_up.is_done
     assert (stage.run(), stage.warm_up.is_done) == (FEWEST, True)
     for passed, rehearsals in ((KEEP_SECONDS - 1, 0), (1, 1), (0, 0)):
@@ -60,16 +64,14 @@ def test_the_first_run_rehearses_several_times_and_later_ones_once_in_a_while() 
     assert stage.reads == 1, "the rows are kept"
 
 
-def test_rows_that_are_large_are_read_again_for_each_rehearsal() -> None:
-    stage = Stage()
+def test_rows_that_are_large_are_read_again_for_each_rehearsal(stage: Stage) -> None:
     stage.recent = ROW.take([0] * (1 << 20))
     stage.run()
     stage.clock.advance(KEEP_SECONDS)
     assert (stage.run(), stage.reads) == (1, 2)
 
 
-def test_an_empty_input_is_replaced_by_synthetic_rows_until_it_has_records() -> None:
-    stage = Stage()
+def test_an_empty_input_is_replaced_by_synthetic_rows_until_it_has_records(stage: Stage) -> None:
     stage.recent = None
     assert stage.run() == FEWEST
     assert (stage.warm_up.is_done, stage.warm_up.seconds) == (True, None), (
@@ -84,8 +86,7 @@ def test_an_empty_input_is_replaced_by_synthetic_rows_until_it_has_records() -> 
     assert [each is ROW for each in stage.rehearsed] == [False] * (FEWEST + 1) + [True] * FEWEST
 
 
-def test_a_cancel_leaves_out_the_other_rehearsals() -> None:
-    stage = Stage()
+def test_a_cancel_leaves_out_the_other_rehearsals(stage: Stage) -> None:
     stage.on_rehearse = stage.warm_up.cancel
     assert stage.run() == 1
     assert not stage.warm_up.is_done
@@ -94,17 +95,14 @@ def test_a_cancel_leaves_out_the_other_rehearsals() -> None:
     assert stage.run() == FEWEST
 
 
-def test_a_cancel_just_before_a_run_counts_for_it_and_for_no_later_one() -> None:
-    stage = Stage()
+def test_a_cancel_just_before_a_run_counts_for_it_and_for_no_later_one(stage: Stage) -> None:
     stage.warm_up.cancel()
     assert stage.run() == 0
     assert not stage.warm_up.is_done
     assert stage.run() == FEWEST
 
 
-def test_a_rehearsal_that_hangs_is_ended_and_is_the_last_one() -> None:
-    stage = Stage()
-
+def test_a_rehearsal_that_hangs_is_ended_and_is_the_last_one(stage: Stage) -> None:
     def hang() -> None:
         stage.clock.advance(HUNG_SECONDS)
         assert stage.interrupted.wait(PATIENCE_SECONDS)
@@ -118,14 +116,12 @@ def test_a_rehearsal_that_hangs_is_ended_and_is_the_last_one() -> None:
     assert stage.warm_up.is_done
 
 
-def test_a_rehearsal_that_is_slow_is_not_ended() -> None:
-    stage = Stage()
+def test_a_rehearsal_that_is_slow_is_not_ended(stage: Stage) -> None:
     stage.on_rehearse = lambda: stage.clock.advance(HUNG_SECONDS - 1)
     assert (stage.run(), stage.warm_up.is_done, stage.interrupted.is_set()) == (FEWEST, True, False)
 
 
-def test_a_real_batch_warms_as_well() -> None:
-    stage = Stage()
+def test_a_real_batch_warms_as_well(stage: Stage) -> None:
     stage.warm_up.cancel()
     stage.warm_up.count_batch()
     assert stage.warm_up.is_done
@@ -134,8 +130,7 @@ def test_a_real_batch_warms_as_well() -> None:
     assert stage.run() == 1
 
 
-def test_an_input_that_cannot_be_read_is_an_error_and_is_tried_again() -> None:
-    stage = Stage()
+def test_an_input_that_cannot_be_read_is_an_error_and_is_tried_again(stage: Stage) -> None:
     stage.is_away = True
     with pytest.raises(Transient):
         stage.run()
@@ -153,12 +148,10 @@ def test_an_input_that_cannot_be_read_is_an_error_and_is_tried_again() -> None:
         pytest.param([0.5**each for each in range(MOST + 1)], MOST, id="they never settle"),
     ],
 )
-def test_a_transform_is_rehearsed_until_it_is_no_quicker_any_more(times: list[float], expected: int) -> None:
-    stage, left = Stage(), iter(times)
-
-    def take(left: Iterator[float] = left) -> None:
-        stage.clock.advance(next(left))
-
-    stage.on_rehearse = take
+def test_a_transform_is_rehearsed_until_it_is_no_quicker_any_more(
+    stage: Stage, times: list[float], expected: int
+) -> None:
+    left = iter(times)
+    stage.on_rehearse = lambda: stage.clock.advance(next(left))
     assert stage.run() == expected
     assert stage.warm_up.seconds == pytest.approx(times[expected - 1])
