@@ -12,7 +12,7 @@ from appmaster.adapters.kafka import Topics
 from appmaster.planning.state.events import TopicNoted
 from appmaster.records import JobRecord
 from appmaster.topics import input_growth
-from appmaster.topics.input_growth import InputGrowth, growth_note
+from appmaster.topics.input_growth import InputGrowth, TopicState, growth_note
 from appmaster.topics.ports import TopicShape
 from standby.config import JobConfig, KafkaSettings, parse
 from standby.errors import Unavailable
@@ -73,75 +73,71 @@ class FakeRecords:
         return self.record
 
 
-@pytest.fixture
-def topics() -> FakeTopics:
-    return FakeTopics()
+class Looking:
+    """Who looks after the input of the one job, and what it was connected with; counts how often jobs are read anew."""
+
+    def __init__(self, **settings: str) -> None:
+        self.topics = FakeTopics()
+        self.records = FakeRecords(self.topics, **settings)
+        self.reloads = 0
+        self.growth = InputGrowth(
+            self.records,
+            lambda: {"j": self.records.record},
+            self._reload,
+            connect=lambda _: cast("Topics", self.topics),
+        )
+
+    def look(self, **partitions: int) -> TopicState:
+        """Return what is found once topics have so many partitions."""
+        self.topics.partitions.update(partitions)
+        self.growth.look()
+        return self.growth.found["j"]
+
+    @property
+    def definition(self) -> JobDefinition:
+        return self.records.record.definition
+
+    def _reload(self) -> None:
+        self.reloads += 1
 
 
-def growth(topics: FakeTopics, records: FakeRecords, reloads: list[None]) -> InputGrowth:
-    return InputGrowth(
-        records,
-        lambda: {"j": records.record},
-        lambda: reloads.append(None),
-        connect=lambda _: cast("Topics", topics),
-    )
+MAY_GROW = {"task__inputs__may__grow": "true"}
 
 
-def test_added_partitions_become_tasks_after_the_changelog_has_them(topics: FakeTopics) -> None:
-    records, reloads = FakeRecords(topics, task__inputs__may__grow="true"), list[None]()
-    looking = growth(topics, records, reloads)
+def test_added_partitions_become_tasks_after_the_changelog_has_them() -> None:
+    looking = Looking(**MAY_GROW)
     looking.look()
-    assert records.record.definition.tasks == 4
-    topics.partitions["input"] = 6
-    looking.look()
-    assert (records.record.definition.tasks, records.record.definition.revision) == (6, 1)
-    assert topics.partitions["changelog"] == 6
-    assert topics.committed == [], "a run that begins at the earliest record needs no offset"
-    assert looking.found["j"].notes == ""
-    assert reloads == []
+    assert looking.definition.tasks == 4
+    assert looking.look(input=6).notes == ""
+    assert (looking.definition.tasks, looking.definition.revision) == (6, 1)
+    assert looking.topics.partitions["changelog"] == 6
+    assert looking.topics.committed == [], "a run that begins at the earliest record needs no offset"
+    assert looking.reloads == 0
 
 
-def test_added_partitions_that_may_not_be_tasks_are_reported_once(topics: FakeTopics) -> None:
-    records, reloads = FakeRecords(topics), list[None]()
-    looking = growth(topics, records, reloads)
-    topics.partitions["input"] = 6
-    looking.look()
-    looking.look()
-    assert records.record.definition.tasks == 4
-    assert topics.partitions["changelog"] == 4
-    assert len(reloads) == 1
-    assert "2 of them are not read" in looking.found["j"].notes
-    topics.is_away = True
-    looking.look()
-    assert "2 of them are not read" in looking.found["j"].notes, "what is not known has not changed"
-    topics.is_away = False
-    topics.partitions["input"] = 4
-    looking.look()
-    assert looking.found["j"].notes == ""
-    assert len(reloads) == 2
+def test_added_partitions_that_may_not_be_tasks_are_reported_once() -> None:
+    looking = Looking()
+    for _ in range(2):
+        assert "2 of them are not read" in looking.look(input=6).notes
+    assert (looking.definition.tasks, looking.topics.partitions["changelog"], looking.reloads) == (4, 4, 1)
+    looking.topics.is_away = True
+    assert "2 of them are not read" in looking.look().notes, "what is not known has not changed"
+    looking.topics.is_away = False
+    assert looking.look(input=4).notes == ""
+    assert looking.reloads == 2
 
 
-def test_several_inputs_are_adopted_once_all_of_them_have_grown_alike(topics: FakeTopics) -> None:
-    settings = {"task__inputs": "input,other", "job__start__offset": "latest"}
-    records = FakeRecords(topics, task__inputs__may__grow="true", **settings)
-    looking = growth(topics, records, [])
-    topics.partitions |= {"input": 6, "other": 4}
-    looking.look()
-    assert records.record.definition.tasks == 4
-    assert topics.partitions["changelog"] == 4
-    assert "(input 6, other 4)" in looking.found["j"].notes
-    topics.partitions["other"] = 5
-    looking.look()
-    assert records.record.definition.tasks == 4, "the sixth partition of one would have nothing to go with"
-    assert "(input 6, other 5)" in looking.found["j"].notes
-    topics.partitions["other"] = 6
-    looking.look()
-    assert records.record.definition.tasks == 6
-    assert topics.committed == [("group", topic, each) for topic in ("input", "other") for each in (4, 5)]
-    assert looking.found["j"].notes == ""
-    topics.partitions["other"] = 3
-    looking.look()
-    assert "other has 3 partitions, fewer than the job's 6 tasks" in looking.found["j"].notes
+def test_several_inputs_are_adopted_once_all_of_them_have_grown_alike() -> None:
+    looking = Looking(task__inputs="input,other", job__start__offset="latest", **MAY_GROW)
+    for other in (4, 5):
+        assert f"(input 6, other {other})" in looking.look(input=6, other=other).notes
+        assert looking.definition.tasks == 4, "the sixth partition of one would have nothing to go with"
+        assert looking.topics.partitions["changelog"] == 4
+    assert looking.look(other=6).notes == ""
+    assert looking.definition.tasks == 6
+    added = [("group", topic, each) for topic in ("input", "other") for each in (4, 5)]
+    assert looking.topics.committed == added
+    assert "other has 3 partitions, fewer than the job's 6 tasks" in looking.look(other=3).notes
 
 
 @pytest.mark.parametrize(
@@ -152,25 +148,21 @@ def test_several_inputs_are_adopted_once_all_of_them_have_grown_alike(topics: Fa
     ],
 )
 def test_partitions_are_not_adopted_by_a_record_that_was_changed_during_the_look(
-    topics: FakeTopics, run: str, settings: dict[str, str]
+    run: str, settings: dict[str, str]
 ) -> None:
-    records = FakeRecords(topics, task__inputs__may__grow="true")
-    looking = growth(topics, records, [])
+    looking = Looking(**MAY_GROW)
     looking.look()
-    topics.partitions["input"] = 6
-    changed = msgspec.structs.replace(
-        records.record,
-        definition=msgspec.structs.replace(records.record.definition, run=run, config={**FLAT, **settings}),
-    )
+    definition = msgspec.structs.replace(looking.definition, run=run, config={**FLAT, **settings})
+    changed = msgspec.structs.replace(looking.records.record, definition=definition)
 
     def grow(name: str, partitions: int) -> None:
-        topics.partitions[name] = partitions
-        records.record = changed
+        looking.topics.partitions[name] = partitions
+        looking.records.record = changed
 
-    topics.grow = grow  # type: ignore[method-assign]
-    looking.look()
-    assert topics.partitions["changelog"] == 6
-    assert records.record == changed
+    looking.topics.grow = grow  # type: ignore[method-assign]
+    looking.look(input=6)
+    assert looking.topics.partitions["changelog"] == 6
+    assert looking.records.record == changed
 
 
 @pytest.mark.parametrize(
@@ -190,83 +182,65 @@ def test_note_says_what_is_wrong_with_the_input(partitions: int, may_grow: bool,
     assert bool(found) == bool(said)
 
 
-def test_ids_are_recorded_once_and_a_topic_that_was_made_again_is_an_obstacle(topics: FakeTopics) -> None:
-    records, reloads, told = FakeRecords(topics), list[None](), list[TopicNoted]()
-    looking = growth(topics, records, reloads)
-    looking.tell = told.append
-    looking.look()
-    looking.look()
-    assert {topic: each.id for topic, each in records.record.definition.topics.items()} == {
-        "input": "id of input",
-        "changelog": "id of changelog",
-    }
+def test_ids_are_recorded_once_and_a_topic_that_was_made_again_is_an_obstacle() -> None:
+    looking, told = Looking(), list[TopicNoted]()
+    looking.growth.tell = told.append
+    for _ in range(2):
+        looking.look()
+    recorded = {topic: each.id for topic, each in looking.definition.topics.items()}
+    assert recorded == {each: f"id of {each}" for each in ("input", "changelog")}
     assert [each.is_changed for each in told] == [False] * 2
-    topics.topic_ids["changelog"] = "another"
-    topics.partitions["input"] = 6
-    looking.look()
-    looking.look()
-    found = looking.found["j"]
+    looking.topics.topic_ids["changelog"] = "another"
+    looking.look(input=6)
+    found = looking.look()
     assert found.obstacle is not None
-    assert "changelog was deleted and created again" in found.obstacle.of(records.record.definition)
-    assert len(reloads) == 1
-    topics.is_away = True
-    looking.look()
-    assert looking.found["j"] == found, "what is not known has not changed"
-    topics.is_away = False
-    topics.topic_ids.clear()
-    topics.partitions["changelog"] = 0
-    looking.look()
-    assert looking.found["j"].obstacle is None
-    assert looking.found["j"].notes == "changelog, the changelog, does not exist (any more)"
+    assert "changelog was deleted and created again" in found.obstacle.of(looking.definition)
+    assert looking.reloads == 1
+    looking.topics.is_away = True
+    assert looking.look() == found, "what is not known has not changed"
+    looking.topics.is_away = False
+    looking.topics.topic_ids.clear()
+    found = looking.look(changelog=0)
+    assert (found.obstacle, found.notes) == (None, "changelog, the changelog, does not exist (any more)")
 
 
-def test_a_changelog_that_deletes_is_reported_within_a_minute_and_until_it_is_mended(
-    topics: FakeTopics,
-) -> None:
-    records, reloads = FakeRecords(topics), list[None]()
-    looking = growth(topics, records, reloads)
-    looks = round(60 / input_growth.LOOK_SECONDS)
-    looking.look()
-    assert (looking.found["j"].notes, topics.shapes_asked) == ("", 1)
+def test_a_changelog_that_deletes_is_reported_within_a_minute_and_until_it_is_mended() -> None:
+    looking = Looking()
+    topics = looking.topics
+
+    def after_a_minute() -> TopicState:
+        return [looking.look() for _ in range(round(60 / input_growth.LOOK_SECONDS))][-1]
+
+    assert (looking.look().notes, topics.shapes_asked) == ("", 1)
     topics.policy = "compact,delete"
     topics.partitions["input"] = 6
-    for _ in range(looks):
-        looking.look()
+    found = after_a_minute()
     assert topics.shapes_asked == 2, "not with each look"
-    assert "changelog changelog has cleanup.policy=compact,delete" in looking.found["j"].risk
-    assert "--add-config cleanup.policy=compact" in looking.found["j"].risk
-    assert (
-        looking.found["j"].notes == f"{growth_note(parse(FLAT), 4, {'input': 6})}; {looking.found['j'].risk}"
-    )
-    told = len(reloads)
+    assert "changelog changelog has cleanup.policy=compact,delete" in found.risk
+    assert "--add-config cleanup.policy=compact" in found.risk
+    assert found.notes == f"{growth_note(parse(FLAT), 4, {'input': 6})}; {found.risk}"
+    told = looking.reloads
     topics.is_away = True
-    for _ in range(looks):
-        looking.look()
+    after_a_minute()
     topics.is_away, topics.may_describe_settings = False, False
-    for _ in range(looks):
-        looking.look()
-    assert looking.found["j"].risk, "what is not known has not changed"
-    assert len(reloads) == told
+    assert after_a_minute().risk, "what is not known has not changed"
+    assert looking.reloads == told
     topics.may_describe_settings, topics.policy = True, "compact"
-    for _ in range(looks):
-        looking.look()
-    assert not looking.found["j"].risk
-    assert len(reloads) == told + 1
+    assert not after_a_minute().risk
+    assert looking.reloads == told + 1
 
 
-def test_a_policy_that_may_not_be_asked_for_keeps_nothing_else_from_being_reported(
-    topics: FakeTopics,
-) -> None:
-    looking = growth(topics, FakeRecords(topics), list[None]())
-    topics.may_describe_settings = False
-    topics.partitions["input"] = 6
-    looking.look()
-    assert not looking.found["j"].risk
-    assert "2 of them are not read" in looking.found["j"].notes
+def test_a_policy_that_may_not_be_asked_for_keeps_nothing_else_from_being_reported() -> None:
+    looking = Looking()
+    looking.topics.may_describe_settings = False
+    found = looking.look(input=6)
+    assert not found.risk
+    assert "2 of them are not read" in found.notes
 
 
-def test_a_connection_is_made_anew_for_other_settings_and_dropped_with_its_job(topics: FakeTopics) -> None:
-    records, made = FakeRecords(topics), list[KafkaSettings]()
+def test_a_connection_is_made_anew_for_other_settings_and_dropped_with_its_job() -> None:
+    topics, made = FakeTopics(), list[KafkaSettings]()
+    records = FakeRecords(topics)
 
     def connect(settings: KafkaSettings) -> Topics:
         made.append(settings)
@@ -274,15 +248,15 @@ def test_a_connection_is_made_anew_for_other_settings_and_dropped_with_its_job(t
 
     jobs: dict[str, JobRecord] = {"j": records.record}
     looking = InputGrowth(records, lambda: jobs, lambda: None, connect)
-    looking.look()
-    looking.look()
+    for _ in range(2):
+        looking.look()
     of_job = {"bootstrap.servers": JOB["kafka.bootstrap.servers"]}
     assert made == [of_job]
     definition = records.record.definition
     changed = msgspec.structs.replace(definition, config={**definition.config, "kafka.client.id": "other"})
     jobs["j"] = msgspec.structs.replace(records.record, definition=changed)
-    looking.look()
-    looking.look()
+    for _ in range(2):
+        looking.look()
     of_change = {**of_job, "client.id": "other"}
     assert made == [of_job, of_change]
     del jobs["j"]
