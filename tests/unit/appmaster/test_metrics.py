@@ -213,10 +213,7 @@ def test_failover_time_is_split_into_phases_that_add_up() -> None:
         "begun_ms": 1_390,
         "first_commit_ms": 1_400,
     }
-    found = shown(
-        lost(Loss.SILENT, "active", 2_050),
-        finished(EntryKind.FAILOVER_FINISHED, times, times),
-    )
+    found = shown(lost(Loss.SILENT, "active", 2_050), finished(EntryKind.FAILOVER_FINISHED, times, times))
     sums = {
         dict(labels)["phase"]: round(number, 6)
         for labels, number in found["standfast_failover_seconds_sum"].items()

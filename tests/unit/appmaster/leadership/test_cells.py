@@ -21,7 +21,6 @@ from tests.fakes.clock import held
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 from tests.unit.appmaster.conftest import Died
 
-
 FOUND_AND_LOST = [happened.CellFound, happened.ContainerExpected, happened.CellLost]
 
 

@@ -126,9 +126,7 @@ def test_a_master_of_a_pool_writes_nothing_into_a_cluster_of_yarn() -> None:
     written: list[str] = []
     yarn = {2: CellRecord("application_17_0002")}
     cells = SimpleNamespace(
-        read_all=lambda: yarn,
-        claim=lambda *_: written.append("cell"),
-        put=lambda *_: written.append("cell"),
+        read_all=lambda: yarn, claim=lambda *_: written.append("cell"), put=lambda *_: written.append("cell")
     )
     tree = SimpleNamespace(make_way=lambda: written.append("root"), prepare=lambda: written.append("tree"))
     zookeeper: Any = SimpleNamespace(cells=cells, tree=tree)

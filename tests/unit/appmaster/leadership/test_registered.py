@@ -29,15 +29,9 @@ def test_of_a_cell_that_answers_who_is_listed_is_expected_where_it_registered() 
 
 
 def test_of_a_cell_that_is_silent_or_lost_those_are_expected_that_its_present_attempt_started() -> None:
-    for event in (
-        happened.CellAwaited(2, "a2_02", 7),
-        happened.CellLost(2, "a2_02", "its AM refuses", 7),
-    ):
+    for event in (happened.CellAwaited(2, "a2_02", 7), happened.CellLost(2, "a2_02", "its AM refuses", 7)):
         events = with_registered([event], [registered("a2_02_5", 2), registered("a2_01_5", 2)], 8)
-        assert events == [
-            event,
-            happened.ContainerExpected("a2_02_5", "a2_02/s_0", 8, 2, "a2_02", "h9", 40),
-        ]
+        assert events == [event, happened.ContainerExpected("a2_02_5", "a2_02/s_0", 8, 2, "a2_02", "h9", 40)]
 
 
 class Registry:

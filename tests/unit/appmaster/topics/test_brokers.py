@@ -13,10 +13,7 @@ def three(level: int | None = 29) -> dict[int, int | None]:
 
 
 def shape(replicas: int = 3, in_sync: int = 2, *, unclean: bool = False) -> TopicShape:
-    settings = {
-        "min.insync.replicas": str(in_sync),
-        "unclean.leader.election.enable": str(unclean).lower(),
-    }
+    settings = {"min.insync.replicas": str(in_sync), "unclean.leader.election.enable": str(unclean).lower()}
     return TopicShape(4, replicas, settings)
 
 

@@ -68,11 +68,7 @@ def test_another_output_is_written_to_and_reported(topic: str) -> None:
     assert judged.obstacle == ""
     assert judged.topics == {**RECORDED, topic: TopicIdentity("another")}
     (events,) = judged.events
-    assert (events.is_changed, events.recorded_id, events.topic_id) == (
-        True,
-        f"id of {topic}",
-        "another",
-    )
+    assert (events.is_changed, events.recorded_id, events.topic_id) == (True, f"id of {topic}", "another")
 
 
 def test_a_missing_topic_is_reported_as_that() -> None:

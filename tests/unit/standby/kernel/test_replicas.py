@@ -28,15 +28,7 @@ from tests.fakes.feed import FEED, MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
 from tests.fakes.peers import by_source
 from tests.meanwhile import Hold
-from tests.memory_lab import (
-    COMMIT,
-    JOB,
-    WAYS,
-    MakeLab,
-    MemoryContainer,
-    MemoryLab,
-    having,
-)
+from tests.memory_lab import COMMIT, JOB, WAYS, MakeLab, MemoryContainer, MemoryLab, having
 from tests.patience import PATIENCE_SECONDS, soon
 
 #: So many lost claims in a row end an active.

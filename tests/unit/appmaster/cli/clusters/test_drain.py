@@ -20,10 +20,7 @@ EMPTY: Mapping[str, Any] = {
     "drained": {"h1": "new disks"},
 }
 
-HELD = {
-    **EMPTY,
-    "containers": [{"container": "c1", "host": "h1", "state": "live", "slot": "job/main.0#0"}],
-}
+HELD = {**EMPTY, "containers": [{"container": "c1", "host": "h1", "state": "live", "slot": "job/main.0#0"}]}
 
 
 class Client:

@@ -199,12 +199,7 @@ def test_a_hurried_end_kills_what_does_not_heed(started: Processes) -> None:
 def test_what_is_started_knows_no_yarn(tmp_path: Path) -> None:
     place = RunPlace({"STANDFAST_KAFKA": "k:1"}, tmp_path, {"MARK": "m"})
     found = environment_of(place, {"HADOOP_CONF_DIR": "/etc/hadoop", "PATH": "/bin", "STANDFAST_KAFKA": ""})
-    assert found == {
-        "PATH": "/bin",
-        "STANDFAST_KAFKA": "k:1",
-        "MARK": "m",
-        "PYTHONUNBUFFERED": "1",
-    }
+    assert found == {"PATH": "/bin", "STANDFAST_KAFKA": "k:1", "MARK": "m", "PYTHONUNBUFFERED": "1"}
 
 
 # ---- its signals ----

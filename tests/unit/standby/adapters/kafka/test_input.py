@@ -37,12 +37,7 @@ class Endless:
         self._next = given.stop
         return [
             Message(
-                topic="in",
-                partition=0,
-                offset=each,
-                key=self._key,
-                value=self._value,
-                headers=self._headers,
+                topic="in", partition=0, offset=each, key=self._key, value=self._value, headers=self._headers
             )
             for each in given
         ]

@@ -394,12 +394,7 @@ CASES = [
 
 @pytest.mark.parametrize(("left_out", "point", "number", "is_same"), CASES)
 def test_a_commit_lacks_markers_and_a_transaction_behind_it_is_lost(
-    lab: MemoryLab,
-    active: MemoryContainer,
-    left_out: tuple[str, ...],
-    point: str,
-    number: int,
-    is_same: bool,
+    lab: MemoryLab, active: MemoryContainer, left_out: tuple[str, ...], point: str, number: int, is_same: bool
 ) -> None:
     """The ``number``-th one behind it, in the same container as its successor or in another."""
     lab.kafka.before_commit = once(lambda: leave_out(lab, left_out))
