@@ -31,8 +31,11 @@ class Tree:
             f"changes/{name}": Znode(bodies.encode(ChangeRecord("undeploy", {"job": job})), 0, at)
             for at, (name, job) in enumerate(changes.items())
         }
+        #: Tells that it has changed.
+        self.change: Callable[[], None] = lambda: None
 
-    def listen(self, heard: Callable[[], None]) -> None: ...
+    def listen(self, heard: Callable[[], None]) -> None:
+        self.change = heard
 
     def start(self) -> None: ...
 
@@ -95,12 +98,9 @@ def test_process_that_cannot_be_relied_on_ends(error: BaseException, died: Died)
 
 
 def test_change_that_is_nested_too_deep_to_be_read_stops_no_other_and_is_refused_at_once() -> None:
-    tree: Any = Tree()
+    tree = Tree()
     deep = b'{"operation":"undeploy","arguments":{"job":"bad","reason":' + b"[" * 9_999 + b"]" * 9_999 + b"}}"
-    tree.nodes = {
-        "changes/c1": Znode(deep, 0, 0),
-        **{f"changes/{each}": tree.nodes[f"changes/{each}"] for each in ("c2", "c3")},
-    }
+    tree.nodes = {**tree.nodes, "changes/c1": Znode(deep, 0, 0)}
     records = Records(ValueError("it is not tried"))
     queue = led(records, tree)
     assert records.has_settled.wait(PATIENCE_SECONDS)
@@ -154,13 +154,10 @@ def test_change_that_fails_is_tried_and_reported_ever_more_rarely(caplog: pytest
 def test_what_waits_for_an_end_is_tried_when_the_tree_changes_and_nothing_else_before_its_time(
     error: Exception, tries: int
 ) -> None:
-    tree: Any = Tree()
-    changed: list[Callable[[], None]] = []
-    tree.listen = changed.append
-    records = Records(error)
+    tree, records = Tree(), Records(error)
     queue = led(records, tree)
     turns = soon(lambda: len(records.settled), "a turn")
-    changed[0]()
+    tree.change()
     soon(lambda: len(records.settled) >= turns + 3, "it goes round")
     assert records.tried == tries
     queue.rest()
@@ -169,17 +166,14 @@ def test_what_waits_for_an_end_is_tried_when_the_tree_changes_and_nothing_else_b
 
 
 def test_a_change_of_the_tree_just_after_a_pause_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    tree: Any = Tree()
-    changed: list[Callable[[], None]] = []
-    tree.listen = changed.append
-    records = Records(NotYet("planted"))
+    tree, records = Tree(), Records(NotYet("planted"))
     queue = led(records, tree)
     wait, pauses = queue._worker.wait, iter((True,))
 
     def waited(seconds: float | None) -> bool:
         is_woken = wait(seconds)
         if not is_woken and next(pauses, False):
-            changed[0]()
+            tree.change()
         return is_woken
 
     monkeypatch.setattr(queue._worker, "wait", waited)
