@@ -13,19 +13,10 @@ from appmaster.cli.launch.cells import Claims
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord
-from standby.config import parse
 from standby.errors import BadConfiguration, StandfastError
 from standby.shared import naming
 from tests.fakes.applications import Applications
-
-FLAT = {
-    "job.name": "j",
-    "cluster.name": "c",
-    "task.inputs": "in",
-    "task.step": "code:step",
-    "kafka.bootstrap.servers": "k:1",
-    "zookeeper.connect": "z:1",
-}
+from tests.fakes.jobs import job_config
 
 #: Data, version and the session that it is of, by path.
 Node = tuple[bytes, int, int]
@@ -76,7 +67,7 @@ class Submit:
     def __init__(self, nodes: dict[str, Node], number: int, application: str) -> None:
         self.session = Session(nodes, number)
         self.cells = ZooKeeperCells(self.session, "c")
-        config = parse(FLAT)
+        config = job_config(cluster__name="c")
         self.claims = Claims(SimpleNamespace(cells=self.cells), config)  # type: ignore[arg-type]
         self.claims.started = {1: f"{application}_1", 2: f"{application}_2"}
         self.undo = Undo(Progress(is_quiet=True))
