@@ -54,6 +54,15 @@ zookeeper.connect: "127.0.0.1:1"
     return file
 
 
+def test_a_module_with_the_name_of_what_containers_need_is_refused_before_anybody_is_asked(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (job.parent / "locality.py").write_text("def step(rows, state, out): ...\n", encoding="utf-8")
+    for command in (("submit", "--check"), ("submit",), ("update",), ("update", "--check")):
+        assert main([*command, str(job), "--set", "job.modules=locality.py"]) == 2, command
+        assert "locality.py has the name of standfast's own package locality" in capsys.readouterr().err
+
+
 def test_submit_refuses_what_it_can_know_before_anybody_is_asked(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from appmaster.cli.main import main
 from standby.code import reserved
 from standby.code.reserved import check_names
 from standby.errors import BadConfiguration
@@ -87,25 +86,3 @@ def test_every_package_of_our_own_is_known() -> None:
     assert wheel is not None
     assert set(re.findall(r'"(\w+)"', wheel[1])) == reserved.OWN
     assert not reserved.NEEDED & sys.stdlib_module_names
-
-
-def test_commands_refuse_such_a_module_before_they_ask_a_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "yarn-site.xml").write_text("<configuration/>", encoding="utf-8")
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    (tmp_path / "locality.py").write_text("def step(rows, state, out): pass\n", encoding="utf-8")
-    file = tmp_path / "job.yaml"
-    file.write_text(
-        "job: {name: a, modules: [locality.py]}\ntask: {inputs: [in], step: 'locality:step'}\n"
-        "kafka.bootstrap.servers: 127.0.0.1:1\nzookeeper.connect: 127.0.0.1:1\n",
-        encoding="utf-8",
-    )
-    for command, options in (
-        ("submit", ["--check"]),
-        ("submit", []),
-        ("update", []),
-        ("update", ["--check"]),
-    ):
-        assert main([command, str(file), *options]) == 2, (command, options)
-        assert "locality.py has the name of standfast's own package locality" in capsys.readouterr().err
