@@ -197,42 +197,32 @@ def test_preferred_host_matches_are_out_of_requests_for_it() -> None:
     assert value(found, "standfast_container_requests_made_total", kind="preferred") == 2
 
 
+#: The phases of a failover: when each ended, and the seconds of two such failovers together.
+PHASES = (
+    ("detected", 1_000, 2.05),
+    ("recorded", 1_040, 0.08),
+    ("ordered", 1_042, 0.004),
+    ("fenced", 1_142, 0.2),
+    # The container's clock is a little behind the leader's here: no phase is shorter than nothing.
+    ("drained", 1_141, 0),
+    ("active", 1_150, 0.016),
+    ("joined", 1_151, 0.002),
+    ("started", 1_160, 0.018),
+    ("delivered", 1_350, 0.38),
+    ("computed", 1_360, 0.02),
+    ("begun", 1_390, 0.06),
+    ("first_commit", 1_400, 0.02),
+)
+
+
 def test_failover_time_is_split_into_phases_that_add_up() -> None:
-    times: dict[str, int | None] = {
-        "detected_ms": 1_000,
-        "recorded_ms": 1_040,
-        "ordered_ms": 1_042,
-        "fenced_ms": 1_142,
-        # The container's clock is a little behind the leader's here: no phase is shorter than nothing.
-        "drained_ms": 1_141,
-        "active_ms": 1_150,
-        "joined_ms": 1_151,
-        "started_ms": 1_160,
-        "delivered_ms": 1_350,
-        "computed_ms": 1_360,
-        "begun_ms": 1_390,
-        "first_commit_ms": 1_400,
-    }
+    times: dict[str, int | None] = {f"{phase}_ms": at_ms for phase, at_ms, _ in PHASES}
     found = shown(lost(Loss.SILENT, "active", 2_050), finished(EntryKind.FAILOVER_FINISHED, times, times))
     sums = {
         dict(labels)["phase"]: round(number, 6)
         for labels, number in found["standfast_failover_seconds_sum"].items()
     }
-    assert sums == {
-        "detected": 2.05,
-        "recorded": 0.08,
-        "ordered": 0.004,
-        "fenced": 0.2,
-        "drained": 0,
-        "active": 0.016,
-        "joined": 0.002,
-        "started": 0.018,
-        "delivered": 0.38,
-        "computed": 0.02,
-        "begun": 0.06,
-        "first_commit": 0.02,
-        "total": 0.8,
-    }
+    assert sums == {**{phase: seconds for phase, _, seconds in PHASES}, "total": 0.8}
     assert value(found, "standfast_failover_seconds_count", phase="total") == 2
 
 
