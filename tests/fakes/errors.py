@@ -56,6 +56,7 @@ KINDS: Final[Mapping[str, Callable[[], BaseException]]] = {
     # Python 3.10 has no exception groups.
     **({"group": _group} if _GROUP is not None else {}),
     "circle": _circle,
+    "memory": MemoryError,
     "recursion": lambda: RecursionError("deep"),
     "empty": ValueError,
 }

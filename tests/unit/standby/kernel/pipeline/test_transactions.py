@@ -154,16 +154,3 @@ def test_no_record_is_blamed_for_a_kafka_that_is_slow(
     assert lates == 4
     assert "that is little: a broker is away, or brokers or this host are overloaded" in caplog.text
     lab.assert_exact()
-
-
-def test_a_batch_that_is_too_much_for_the_memory_is_tried_with_less(make_lab: MakeLab) -> None:
-    def hungry(rows: Any, state: Any, out: Any) -> None:
-        if rows.num_rows > 2:
-            raise MemoryError
-        ledger_job.step(rows, state, out)
-
-    lab = lab_of(make_lab, "skip")
-    lab.produce(60)
-    container = lab.begun(0, step=hungry)
-    assert all(each.skipped == 0 for each in container.statuses())
-    lab.assert_exact()
