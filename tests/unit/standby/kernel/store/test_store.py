@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 
 from standby.adapters.rocksdict import open_database
 from standby.errors import BrokenInvariant, CorruptState, Transient, Unavailable
-from standby.kernel.ports import OpenDatabase, Profile
+from standby.kernel.ports import Database, OpenDatabase, Profile
 from standby.kernel.probes import no_probe
 from standby.kernel.store.directories import make_private
 from standby.kernel.store.leftovers import find_leftovers, purge_run
@@ -130,18 +132,14 @@ def test_damage_leads_to_a_fresh_start(disk: MemoryDisk, tmp_path: Path, damage:
             (tmp_path / "t" / DATABASE).rmdir()
         case _:
             disk.corrupt.add(tmp_path / "t" / DATABASE)
-    if damage == "database broken":
-        disk_open = disk.open
 
-        def repaired(path: Path, profile: Profile) -> object:
-            # Broken files are gone with the directory.
-            if not path.is_dir():
-                disk.corrupt.discard(path)
-            return disk_open(path, profile)
+    def repaired(path: Path, profile: Profile) -> Database:
+        # Broken files are gone with the directory.
+        if not path.is_dir():
+            disk.corrupt.discard(path)
+        return disk.open(path, profile)
 
-        store = opened(tmp_path / "t", repaired)  # type: ignore[arg-type]
-    else:
-        store = opened(tmp_path / "t", disk.open)
+    store = opened(tmp_path / "t", repaired)
     assert store.position == Position(0, NOW)
     assert store.get_many([b"k"]) == [None]
 
@@ -352,9 +350,6 @@ def test_a_directory_is_made_although_others_remove_it_while_it_is_empty(
 
 
 def test_left_over_state_of_a_living_process_is_not_offered(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     place = tmp_path / state_path("c", "host", TASK, "run")
     filled(place, open_database)
     hold = (
