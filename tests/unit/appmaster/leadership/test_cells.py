@@ -216,9 +216,8 @@ def test_a_record_that_cannot_be_made_sense_of_leaves_its_cell_as_it_was_and_the
     lab.under_test._look()
     lab.under_test._stale()
     lab.look()
-    assert [each.getMessage() for each in caplog.records if "cells/2" in each.getMessage()] == [
-        "a cell is led as last known, or not at all if it was not: cells/2: not a record"
-    ]
+    told = "a cell is led as last known, or not at all if it was not: cells/2: not a record"
+    assert [each for each in caplog.messages if "cells/2" in each] == [told]
     assert lab.of(1).record.attempt == "a1_02"
     lab.under_test.request(9, "h1", 2)
     assert lab.of(2).told[-1] == ("request", 9, "h1")
