@@ -73,6 +73,8 @@ def _records_refused(before: ClusterView, event: happened.RecordsRefused, after:
 
 
 def _hosts_drained(before: ClusterView, event: happened.HostsDrained, after: ClusterView) -> Entries:
+    if event.is_taken_over:
+        return
     for host, why in event.hosts.items():
         if host not in before.drained:
             yield LogEntry(EntryKind.HOST_DRAINED, host=host, reason=why)

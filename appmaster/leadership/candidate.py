@@ -201,7 +201,8 @@ class Candidate:
                 continue
             if loaded is not None:
                 found[name] = loaded
-        return [HostsDrained(drained), *self.loading.events(found, new)]
+        are_taken_over = not self._has_loaded.is_set()
+        return [HostsDrained(drained, are_taken_over), *self.loading.events(found, new)]
 
     def _drained(self) -> Mapping[str, str]:
         """Return the drained hosts, or the last known ones if they cannot be read: leading is more important."""

@@ -202,7 +202,7 @@ class FakeCluster:
         self.tell(happened.Elected(epoch, self.now_ms))
         self.load()
         self.tell_hosts()
-        self.tell(happened.HostsDrained(dict(self.drained)))
+        self.tell(happened.HostsDrained(dict(self.drained), is_taken_over=True))
         self.tell(happened.RecordsLoaded(tuple(self.versions.values())))
         for cell in self.cells:
             self._tell_cell(cell)

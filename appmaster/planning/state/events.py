@@ -147,6 +147,8 @@ class HostsDrained:
 
     hosts: Mapping[str, str]
     """Host → why."""
+    is_taken_over: bool = False
+    """Whether this leader found them when it took over: a former one has logged them."""
 
 
 @dataclass(frozen=True, slots=True)

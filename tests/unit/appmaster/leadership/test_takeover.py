@@ -11,6 +11,7 @@ from kazoo.exceptions import NoNodeError
 
 from appmaster.driver import Driver
 from appmaster.effects import LeaderEffects, Replies
+from appmaster.eventlog.entries import EntryKind, LogEntry
 from appmaster.leadership.candidate import Candidate
 from appmaster.leadership.election import Election
 from appmaster.leadership.ports import RegisteredContainer
@@ -126,6 +127,7 @@ class Lab:
         self.servers = as_any(Servers())
         self.cells = as_any(OneCell())
         self.clock = held()
+        self.entries: list[LogEntry] = []
         inbox: Inbox[Event] = Inbox()
         me = ControllerRecord("me", "h1", 1, 0)
         self.election = Election(
@@ -134,7 +136,7 @@ class Lab:
         self.driver = Driver(
             inbox,
             lambda action, view: None,
-            lambda entry, view: None,
+            lambda entry, view: self.entries.append(entry),
             self.clock.monotonic_ms,
             turned=lambda _: self.election.leave("its turn is over"),
         )
@@ -191,6 +193,16 @@ def test_drained_hosts_are_known_from_the_first_turn_and_not_needed_to_lead(
     lab.lead()
     assert lab.driver.view.cells[1].state is CellState.UP
     assert lab.driver.view.drained == known
+
+
+def test_only_what_is_drained_after_a_take_over_is_logged(lab: Lab) -> None:
+    lab.servers.hosts = {"h1": "ann"}
+    lab.lead()
+    lab.servers.hosts = {"h1": "ann", "h2": "bob"}
+    lab.candidate.reload()
+    assert lab.effects.writer.flush(PATIENCE_SECONDS)
+    lab.driver.turn(lab.candidate.inbox.drain(0))
+    assert [each.host for each in lab.entries if each.kind is EntryKind.HOST_DRAINED] == ["h2"]
 
 
 @pytest.mark.parametrize("error", [NoNodeError("planted"), KeyError("planted"), BadConfiguration("planted")])
