@@ -212,6 +212,9 @@ class ZooKeeperChanges:
                 result = operations.settled(record, epoch, self._change_hosts(transaction, record))
             else:
                 raise BadConfiguration(f"{record.operation}: this version of standfast does not know it")
+            transaction.set_data(path, bodies.encode(result), version=version)
+            # In here, because the job's record may be too large for the servers.
+            return self._commit(transaction, epoch)
         except (Fenced, Transient, KazooException, *AWAY):
             raise
         except Exception as error:
@@ -221,9 +224,9 @@ class ZooKeeperChanges:
                 _log.exception("%s cannot be made", record.operation)
             # The transaction begun so far is dropped: none of it is to be done.
             transaction = self._leaders(epoch)
-            result = operations.settled(record, epoch, describe_error(error), is_refused=True)
-        transaction.set_data(path, bodies.encode(result), version=version)
-        return self._commit(transaction, epoch)
+            refused = operations.settled(record, epoch, describe_error(error), is_refused=True)
+            transaction.set_data(path, bodies.encode(refused), version=version)
+            return self._commit(transaction, epoch)
 
     def _leaders(self, epoch: int) -> Any:
         """Return a transaction that only the leader of ``epoch`` can make; raises `Fenced`."""

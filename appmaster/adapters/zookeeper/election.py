@@ -8,20 +8,16 @@ therefore cannot write anything.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from kazoo.exceptions import BadVersionError, NoNodeError
-from kazoo.protocol.serialization import Transaction
 
 from appmaster.adapters.zookeeper.calls import read, read_or_watch, translated
 from appmaster.leadership.suspicion import Beat
-from standby.errors import Fenced, StandfastError, Transient
+from standby.errors import Fenced, Transient
 from standby.shared import naming
 from standby.shared import records as shared
 from standby.shared.records import ControllerRecord
-
-#: Largest request that a server accepts by default, bytes. It closes the connection of a client that sends more.
-_MOST_BYTES: Final = 0xFFFFF
 
 
 class ZooKeeperElection:
@@ -139,20 +135,11 @@ class ZooKeeperElection:
     def commit(transaction: Any, what: str) -> list[Any]:
         """Return the results of a leader's ``transaction``, including that of its check.
 
-        Raises `Fenced` if the epoch has moved on, `Transient` if the outcome is unknown, and `StandfastError` if the
-        transaction may be too large for the servers: trying again would not help.
+        Raises `Fenced` if the epoch has moved on, `Transient` if the outcome is unknown, and `BadConfiguration` if the
+        transaction is too large for the servers.
         """
-        try:
-            with translated(what):
-                return commit(transaction, f"another leader has taken over; refused while {what}")
-        except Transient as error:
-            size = len(Transaction(transaction.operations).serialize())
-            if size <= _MOST_BYTES:
-                raise
-            raise StandfastError(
-                f"ZooKeeper closed the connection while {what}, of {size} bytes: by default its servers take "
-                f"{_MOST_BYTES} at once (jute.maxbuffer)"
-            ) from error
+        with translated(what):
+            return commit(transaction, f"another leader has taken over; refused while {what}")
 
 
 def transaction_of(client: Any, cluster: str, epoch: int) -> Any:
@@ -172,7 +159,8 @@ def transaction_of(client: Any, cluster: str, epoch: int) -> Any:
 def commit(transaction: Any, fenced: str) -> list[Any]:
     """Return the results of a leader's ``transaction``, including that of its check.
 
-    Raises `Fenced` with the text ``fenced`` if the epoch has moved on, and kazoo's errors if the outcome is unknown.
+    Raises `Fenced` with the text ``fenced`` if the epoch has moved on, `BadConfiguration` if the transaction is too
+    large for the servers, and kazoo's errors if the outcome is unknown.
     """
     results: list[Any] = transaction.commit()
     if isinstance(results[0], (BadVersionError, NoNodeError)):  # or the whole tree is gone

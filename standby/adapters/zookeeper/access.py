@@ -20,7 +20,7 @@ from kazoo.client import KazooClient, KazooState, TransactionRequest
 from kazoo.exceptions import NodeExistsError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
-from kazoo.protocol.serialization import Create
+from kazoo.protocol.serialization import Create, Create2, SetData, Transaction
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl_credential
 
@@ -40,6 +40,13 @@ _LAST_SHARE: Final = 0.4
 
 #: Maximum number of doublings of the time for one answer: beyond any time that kazoo waits.
 _DOUBLED_AT_MOST: Final = 8
+
+#: Largest request that a server accepts unless its `jute.maxbuffer` is changed, bytes. It closes the connection of a
+#: client that sends more, and everything else that is on its way fails, too.
+MOST_BYTES: Final = 0xFFFFF
+
+#: What kazoo puts before the body of each request, bytes: its number, and its type.
+_HEADER_BYTES: Final = 8
 
 #: Purpose of the derived secret.
 _PURPOSE: Final = b"standfast container"
@@ -287,6 +294,13 @@ class Client(KazooClient):  # type: ignore[misc] # kazoo has no types
         """Why the TLS handshake with the last server failed; empty if unknown."""
         return self.handler.refusal if isinstance(self.handler, _TlsHandler) else ""
 
+    def _call(self, request: Any, answer: Any) -> Any:
+        """Send a request (kazoo sends every one here), unless it is too large: that error is its answer then."""
+        if (error := _too_large(request)) is not None:
+            answer.set_exception(error)
+            return False
+        return super()._call(request, answer)
+
     def create_async(self, path: str, value: bytes = b"", acl: Any = None, **how: Any) -> Any:
         """Create a node; see kazoo."""
         return super().create_async(path, value, acl or self._list(path), **how)
@@ -344,6 +358,21 @@ def make_client(connect: str, session_timeout_ms: int, access: Access = AS_IT_IS
         hosts=",".join(servers) + chroot,
         timeout=session_timeout_ms / 1000,
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=_RECONNECT_SECONDS),
+    )
+
+
+def _too_large(request: Any) -> BadConfiguration | None:
+    """Return the error for a request that servers do not accept, None for one that they do."""
+    if not isinstance(request, (Create, Create2, SetData, Transaction)):
+        return None
+    size = _HEADER_BYTES + len(request.serialize())
+    if size <= MOST_BYTES:
+        return None
+    written = request.operations if isinstance(request, Transaction) else (request,)
+    largest = max(written, key=lambda each: len(getattr(each, "data", b"")))
+    return BadConfiguration(
+        f"{largest.path}: {size} bytes are too many for ZooKeeper, which accepts {MOST_BYTES} at once "
+        "(jute.maxbuffer): give the job fewer tasks, or shorter values in its job file"
     )
 
 

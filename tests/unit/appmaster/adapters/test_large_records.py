@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, ConnectionLoss, NoNodeError, RolledBackError
-from kazoo.protocol.serialization import CheckVersion, Create, GetChildren, GetData, Transaction
+from kazoo.protocol.serialization import CheckVersion, Create, Exists, GetChildren, GetData, Sync, Transaction
 
 from appmaster.adapters.zookeeper.changes import ZooKeeperChanges
 from appmaster.adapters.zookeeper.election import ZooKeeperElection
@@ -20,7 +20,8 @@ from appmaster.blame import is_of_job
 from appmaster.planning.state.actions import RecordWrite
 from appmaster.planning.state.model import JobModel, Processor
 from appmaster.records import ChangeRecord, JobRecord, StatusRecord, decode, encode
-from standby.errors import StandfastError, Transient
+from standby.adapters.zookeeper.access import AS_IT_IS, Client
+from standby.errors import BadConfiguration, StandfastError, Transient
 from standby.shared import naming
 from standby.shared.model import ProcessorId, TaskId, TaskRecord
 from standby.shared.wire import JobDefinition
@@ -29,17 +30,21 @@ from tests.fakes.jobs import JOB
 #: ZooKeeper's `jute.maxbuffer`, where it is not set.
 MOST_BYTES = 0xFFFFF
 
+LARGE = {"spark.text": "x" * MOST_BYTES}
+
 CONTAINERS = {each: f"container_e12_1732600000000_{each:04}_01_000012" for each in (0, 1)}
 
 
-class Servers(KazooClient):  # type: ignore[misc] # kazoo has no types
+class Connection(KazooClient):  # type: ignore[misc] # kazoo has no types
     """Makes transactions as servers do, and closes the connection after a request that is too large."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
         self.versions: dict[str, int] = {}
         self.data: dict[str, bytes] = {}
         self.requests: list[int] = []
+        #: How often the connection was closed.
+        self.lost = 0
         #: Called once, before the next transaction is made.
         self.meanwhile: Callable[[], object] | None = None
 
@@ -50,15 +55,19 @@ class Servers(KazooClient):  # type: ignore[misc] # kazoo has no types
             else:
                 answer.set_exception(NoNodeError())
             return
+        if isinstance(request, (Exists, Sync)):
+            answer.set(request.path if request.path in self.versions else None)
+            return
         if isinstance(request, GetChildren):
             answer.set([each.rpartition("/")[2] for each in self.data if each.startswith(f"{request.path}/")])
             return
-        assert isinstance(request, Transaction)
+        assert isinstance(request, (Create, Transaction))
         if self.meanwhile is not None:
             meanwhile, self.meanwhile = self.meanwhile, None
             meanwhile()
         size = len(request.serialize())
         if size > MOST_BYTES:
+            self.lost += 1
             answer.set_exception(ConnectionLoss())
             return
         self.requests.append(size)
@@ -66,7 +75,8 @@ class Servers(KazooClient):  # type: ignore[misc] # kazoo has no types
 
     def _made(self, operations: Sequence[Any]) -> list[Any]:
         for at, each in enumerate(operations):
-            is_any = isinstance(each, Create) or each.version == -1
+            is_there = isinstance(each, CheckVersion) or each.path in self.versions
+            is_any = isinstance(each, Create) or (is_there and each.version == -1)
             if not is_any and self.versions.get(each.path) != each.version:
                 return (
                     [RolledBackError()] * at
@@ -80,10 +90,15 @@ class Servers(KazooClient):  # type: ignore[misc] # kazoo has no types
         return [True] * len(operations)
 
     def put(self, path: str, data: bytes = b"") -> None:
-        self.versions[path], self.data[path] = 0, data
+        self.versions[path], self.data[path] = self.versions.get(path, -1) + 1, data
 
     def _read(self, path: str) -> tuple[bytes, Any]:
         return self.data[path], SimpleNamespace(version=self.versions[path])
+
+
+class Servers(Client, Connection):
+    def __init__(self) -> None:
+        super().__init__(AS_IT_IS, "zk1:2181", 10.0)
 
 
 @pytest.fixture
@@ -125,17 +140,47 @@ def test_one_record_that_had_changed_is_reported_for_all(
     assert records.write_tasks(changes(5_000, 0)) is None
 
 
-def test_model_that_servers_do_not_take_is_its_jobs_trouble(records: ZooKeeperLeaderRecords) -> None:
+def test_model_that_servers_do_not_take_is_its_jobs_trouble(
+    servers: Servers, records: ZooKeeperLeaderRecords
+) -> None:
     tasks = {
         ProcessorId("job", "main", each): Processor((TaskId("job", "main", each),), (0, 1))
         for each in range(30_000)
     }
-    with pytest.raises(StandfastError, match="bytes") as raised:
+    with pytest.raises(StandfastError, match=r"jobs/job/model: \d+ bytes") as raised:
         records.write_model(JobModel("job", tasks), "main")
+    assert servers.lost == 0, "the writes of other jobs that are on their way would fail too"
     assert is_of_job(raised.value)
     assert not isinstance(raised.value, Transient), (
         "it would be tried for ever, and nothing of other jobs written"
     )
+
+
+def test_change_that_servers_do_not_take_is_not_sent(servers: Servers) -> None:
+    with pytest.raises(BadConfiguration, match=r"changes/change: \d+ bytes"):
+        ZooKeeperChanges(servers, "cluster").put("change", ChangeRecord("update", {"config": LARGE}))
+    assert servers.lost == 0
+
+
+def test_change_is_refused_if_servers_do_not_take_the_jobs_record(servers: Servers) -> None:
+    """The record has the former configuration, too, for a rollback."""
+    half = {**JOB, "spark.text": LARGE["spark.text"][: MOST_BYTES // 2]}
+    record = JobRecord(JobDefinition("job", "run", half, "changelog", "group", 1), activated=1)
+    update = ChangeRecord("update", {"job": "job", "config": {**half, "task.batch.max.bytes": "1000000"}})
+    settled = settled_by_leader(servers, record, update)
+    assert settled.state == "refused"
+    assert "jobs/job: " in settled.said
+    assert servers.lost == 0
+
+
+def settled_by_leader(servers: Servers, record: JobRecord, queued: ChangeRecord) -> ChangeRecord:
+    job, change = naming.job_path("cluster", "job"), naming.change_path("cluster", "change")
+    servers.put(naming.controller_epoch_path("cluster"), b"1")
+    servers.put(job, encode(record))
+    servers.put(f"{job}/status", encode(StatusRecord("deployed")))
+    servers.put(change, encode(queued))
+    ZooKeeperChanges(servers, "cluster").settle("change", 1)
+    return decode(servers.data[change], change, ChangeRecord)
 
 
 def rolled_back(servers: Servers, tasks: int) -> ChangeRecord:
@@ -145,13 +190,7 @@ def rolled_back(servers: Servers, tasks: int) -> ChangeRecord:
     )
     former = msgspec.structs.replace(now, revision=1, config=JOB)
     record = JobRecord(now, former=(former,), activated=2)
-    job, change = naming.job_path("cluster", "job"), naming.change_path("cluster", "change")
-    servers.put(naming.controller_epoch_path("cluster"), b"1")
-    servers.put(job, encode(record))
-    servers.put(f"{job}/status", encode(StatusRecord("deployed")))
-    servers.put(change, encode(ChangeRecord("rollback", {"job": "job", "revision": 2})))
-    ZooKeeperChanges(servers, "cluster").settle("change", 1)
-    return decode(servers.data[change], change, ChangeRecord)
+    return settled_by_leader(servers, record, ChangeRecord("rollback", {"job": "job", "revision": 2}))
 
 
 def test_a_rollback_is_made_however_many_tasks_the_job_has(
