@@ -104,8 +104,8 @@ class LeaderEffects:
             self.replies.reply(action)
         elif isinstance(action, todo.WriteStatus):
             job = view.jobs[action.job]
-            ended = EndedRecord(job.run, job.revision) if action.is_over else None
-            self.writer.put(lambda: self._write_status(action, ended))
+            deployment = EndedRecord(job.run, job.revision)
+            self.writer.put(lambda: self._write_status(action, deployment))
         elif isinstance(action, todo.SendAssignment):
             self._send_assignment(action, view)
         elif isinstance(action, todo.SendExit):
@@ -317,15 +317,17 @@ class LeaderEffects:
             self.post(happened.RecordsLoaded(as_recorded(action.changes, present)))
             return
 
-    def _write_status(self, action: todo.WriteStatus, ended: EndedRecord | None) -> None:
+    def _write_status(self, action: todo.WriteStatus, deployment: EndedRecord) -> None:
         status = StatusRecord(
             action.state,
             action.reasons,
             self.clock.now_ms(),
             action.traceback,
-            ended,
+            deployment if action.is_over else None,
             failure=action.failure.kind.value if action.failure is not None else "",
             is_unfenceable=action.is_unfenceable,
+            run=deployment.run,
+            revision=deployment.revision,
         )
         number = self._statuses[action.job] = self._statuses.get(action.job, 0) + 1
 

@@ -102,6 +102,10 @@ class StatusRecord(msgspec.Struct, frozen=True):
     """The kind (`FailureReason`) of a failed job's first reason; empty: written by a release without kinds."""
     is_unfenceable: bool = False
     """Whether its tasks cannot be fenced, so that a container of it might still commit."""
+    run: str = ""
+    """The run that it is about; empty: written by a release without it."""
+    revision: int = 0
+    """The revision that it is about."""
 
 
 class CellRecord(msgspec.Struct, frozen=True):

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from appmaster import records as bodies
-from appmaster.adapters.zookeeper.calls import read_many, translated
+from appmaster.adapters.zookeeper.calls import read, read_many, translated
 from appmaster.adapters.zookeeper.election import ZooKeeperElection, has_failed
+from appmaster.code.activation import effective
 from appmaster.planning.state.actions import RecordWrite
+from appmaster.planning.state.job import JobState
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
-from appmaster.records import StatusRecord
+from appmaster.records import JobRecord, StatusRecord
 from standby.shared import naming
 from standby.shared import records as shared
 
@@ -98,13 +100,34 @@ class ZooKeeperLeaderRecords:
         return replace(model, znode=model.znode + 1)
 
     def write_status(self, job: str, status: StatusRecord) -> None:
-        """Write a job's status; raises as `write_tasks`."""
-        path = f"{naming.job_path(self._cluster, job)}/status"
-        with translated("writing a job's status"):
-            exists = self._client.exists(path) is not None
-        transaction = self._election.transaction()
-        if exists:
-            transaction.set_data(path, bodies.encode(status))
-        else:
-            transaction.create(path, bodies.encode(status))
-        self._election.commit(transaction, "writing a job's status")
+        """Write a job's status; raises as `write_tasks`.
+
+        Not if the job failed and has been submitted again since, which this leader has yet to read: its new deployment
+        would count as failed, for clients and for the next leader.
+        """
+        path = naming.job_path(self._cluster, job)
+        while True:
+            with translated("writing a job's status"):
+                found = read(self._client, path)
+                exists = self._client.exists(f"{path}/status") is not None
+            if found is None or (status.state == JobState.FAILED and _is_outdated(status, found[0], path)):
+                return
+            transaction = self._election.transaction()
+            # Whatever changes the job meanwhile.
+            transaction.check(path, found[1].version)
+            if exists:
+                transaction.set_data(f"{path}/status", bodies.encode(status))
+            else:
+                transaction.create(f"{path}/status", bodies.encode(status))
+            if not has_failed(self._election.commit(transaction, "writing a job's status")):
+                return
+            with translated("writing a job's status"):
+                # The read may be served by a server that lags behind the one that refused the write.
+                self._client.sync(path)
+
+
+def _is_outdated(status: StatusRecord, data: bytes, path: str) -> bool:
+    """Return whether a job has another run or revision, of those that can be led, than the one that failed."""
+    record = bodies.decode(data, path, JobRecord)
+    present = (effective(record) or record).definition
+    return (present.run, present.revision) != (status.run, status.revision)

@@ -506,7 +506,8 @@ def test_a_client_reads_a_job_of_any_candidate_and_of_zookeeper_when_there_is_no
     a.lead()
     task = TaskRecord(TaskId("j1", "main", 0), 0, 1, revision=3)
     assert a.zookeeper.records.write_tasks((RecordWrite(task, None),)) is not None
-    a.zookeeper.records.write_status("j1", StatusRecord("failed", ("one", "two")))
+    failed = StatusRecord("failed", ("one", "two"), run=DEFINITION.run, revision=DEFINITION.revision)
+    a.zookeeper.records.write_status("j1", failed)
     found = CurrentJob(JobRecord(DEFINITION), "failed", "one; two", (3,))
     with ClusterClient(name, server.connect, ring, [b.address]) as client:
         assert client.present("j1", with_tasks=True) == found

@@ -277,6 +277,7 @@ def test_status_says_whether_a_job_cannot_be_fenced_as_long_as_that_is_so() -> N
     lab.ask("other")
     lab.run(8_000)
     assert lab.statuses["other"].is_unfenceable is False
+    assert (lab.statuses["other"].run, lab.statuses["other"].revision) == ("run1", 1)
     lab.plant(todo.FenceTasks)
     lab.ask("other", is_wanted=False)
     lab.run(8_000)

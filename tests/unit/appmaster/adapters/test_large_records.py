@@ -1,4 +1,4 @@
-"""What a leader writes of one job, however much it is: within what servers take, or reported as that job's trouble."""
+"""What a leader writes of one job: within what servers take, or reported as that job's trouble, and never outdated."""
 
 from __future__ import annotations
 
@@ -212,3 +212,27 @@ def test_a_rollback_is_refused_if_an_active_is_given_the_revision_meanwhile(
     settled = rolled_back(servers, 3)
     assert settled.state == "refused"
     assert "revision 2 of job has been active" in settled.said
+
+
+@pytest.mark.parametrize("is_meanwhile", [False, True])
+def test_failure_of_a_former_deployment_is_not_written_once_the_job_is_submitted_again(
+    servers: Servers, records: ZooKeeperLeaderRecords, *, is_meanwhile: bool
+) -> None:
+    first = JobDefinition("job", "run", JOB, "changelog", "group", 1)
+    failed = StatusRecord("failed", ("too often",), run="run", revision=1)
+    job = naming.job_path("cluster", "job")
+    servers.put(naming.controller_epoch_path("cluster"), b"1")
+    servers.put(job, encode(JobRecord(first)))
+    records.write_status("job", failed)
+    assert decode(servers.data.pop(f"{job}/status"), job, StatusRecord) == failed
+
+    def submit_again() -> None:
+        servers.put(job, encode(JobRecord(msgspec.structs.replace(first, revision=2))))
+        del servers.versions[f"{job}/status"]
+
+    if is_meanwhile:
+        servers.meanwhile = submit_again
+    else:
+        submit_again()
+    records.write_status("job", failed)
+    assert f"{job}/status" not in servers.data
