@@ -104,12 +104,24 @@ def digest_of(data: bytes) -> str:
 
 
 def files_of(directory: Path) -> Iterator[Path]:
-    """Yield the files of a job's code, in linked directories as well, without what Python has compiled."""
+    """Yield the files of a job's code, in linked directories as well, without what Python has compiled.
+
+    Raises `BadConfiguration` for a directory that contains itself through a symbolic link.
+    """
+    return _files_below(directory, directory, frozenset())
+
+
+def _files_below(directory: Path, top: Path, above: frozenset[Path]) -> Iterator[Path]:
+    real = directory.resolve()
+    if real in above:
+        raise BadConfiguration(
+            f"job.modules: {directory.relative_to(top)} leads back to {real}, in which it is; remove that symbolic link"
+        )
     for path in directory.iterdir():
         if path.name == "__pycache__" or path.suffix == ".pyc":
             continue
         if path.is_dir():
-            yield from files_of(path)
+            yield from _files_below(path, top, above | {real})
         elif path.is_file():
             yield path
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from standby.cluster import CODE_DIRECTORY
 from standby.code import bundles
+from standby.code.archives import import_paths
 from standby.errors import Unavailable
 from standby.shared.wire import JobDefinition
 
@@ -41,8 +42,8 @@ class JobCode:
         self._read_code = read_code
         self._inherited = os.environ.get("PYTHONPATH", "")
         self._shown: list[str] = []
-        self._used: list[str] = []
-        self._show([str(directory / CODE_DIRECTORY)])
+        self._used: list[Path] = []
+        self._show([directory / CODE_DIRECTORY])
 
     def directory_of(self, job: JobDefinition) -> Path:
         """Return the directory of the job's modules after loading."""
@@ -58,7 +59,7 @@ class JobCode:
         if job.code:
             self._unpack(job, target)
         # Directories of other jobs in this process stay, after the newest one.
-        self._used = [str(target), *(each for each in self._used if each != str(target))]
+        self._used = [target, *(each for each in self._used if each != target)]
         self._show(self._used)
 
     def _unpack(self, job: JobDefinition, target: Path) -> None:
@@ -75,9 +76,10 @@ class JobCode:
             ) from error
         _LOG.info("job %s: revision %d runs from bundle %s", job.name, job.revision, job.code)
 
-    def _show(self, directories: list[str]) -> None:
-        sys.path[:] = [*directories, *(each for each in sys.path if each not in self._shown)]
-        self._shown = list(directories)
+    def _show(self, directories: list[Path]) -> None:
+        paths = [path for each in directories for path in import_paths(each)]
+        sys.path[:] = [*paths, *(each for each in sys.path if each not in self._shown)]
+        self._shown = paths
         behind = [self._inherited] if self._inherited else []
-        os.environ["PYTHONPATH"] = os.pathsep.join([*directories, *behind])
+        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, *behind])
         importlib.invalidate_caches()

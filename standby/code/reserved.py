@@ -1,4 +1,4 @@
-"""Names that a job's module must not have, because another module of that name is needed. Checks file names only.
+"""Names that a job's module must not have, because another module of that name is needed. Checks names only.
 
 A job's modules come first on a container's import path. A module with the name of a package of standfast, of a
 library or of Python would be imported in its place; or never, if the other one is loaded already.
@@ -9,10 +9,11 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from standby.code.archives import is_archive, names_in
 from standby.errors import BadConfiguration
 
 #: The packages that standfast installs.
@@ -75,6 +76,9 @@ def shipped_name(directory: Path, module: str) -> str:
 
 def _wrong(directory: Path, modules: Sequence[str]) -> Iterator[str]:
     for each in modules:
+        if is_archive(directory / each):
+            yield from _wrong_in(each, names_in(directory / each))
+            continue
         shipped = shipped_name(directory, each)
         # A directory without __init__.py has lower priority than any other module of its name.
         is_package = (directory / each / "__init__.py").is_file()
@@ -82,6 +86,12 @@ def _wrong(directory: Path, modules: Sequence[str]) -> Iterator[str]:
         whose = _whose(name or "")
         if whose:
             yield f"job.modules: {each} has the name of {whose}, and would be imported in its place; rename it"
+
+
+def _wrong_in(archive: str, names: Iterable[str]) -> Iterator[str]:
+    for each in sorted(names):
+        if whose := _whose(each):
+            yield f"job.modules: {archive}: {each} in it has the name of {whose}, and would be imported in its place"
 
 
 def _whose(name: str) -> str:

@@ -26,9 +26,9 @@ class JobKeys:
     )
     modules: tuple[str, ...] = key(
         "job.modules",
-        "Python files of the job, relative to the job file; they are shipped to every container. Names of Python's "
-        "own modules and of packages that standfast contains or needs are refused: `json.py`, `kazoo.py`, "
-        "`locality.py`.",
+        "Python files of the job, relative to the job file, folders, and `.zip` and `.whl` archives of pure Python; "
+        "they are shipped to every container. Names of Python's own modules and of packages that standfast contains or "
+        "needs are refused: `json.py`, `kazoo.py`, `locality.py`.",
         (),
         example="[flights.py]",
     )

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from standby.adapters.spark import sessionless
+from standby.code.archives import import_paths
 from standby.code.reserved import shipped_name
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
@@ -219,12 +220,13 @@ def job_code(job_directory: Path, modules: Sequence[str]) -> Iterator[Path]:
                     f"job.modules: two files are called {link.name}; containers get them in one directory"
                 )
             link.symlink_to(path.resolve())
-        sys.path.insert(0, name)
+        shown = import_paths(directory)
+        sys.path[:0] = shown
         importlib.invalidate_caches()
         try:
             yield directory
         finally:
-            sys.path.remove(name)
+            sys.path[:] = [each for each in sys.path if each not in shown]
             for loaded in [each for each, module in sys.modules.items() if _is_from(module, directory)]:
                 del sys.modules[loaded]
 

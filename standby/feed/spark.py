@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import logging
 import math
+import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +29,7 @@ from standby.adapters.spark.session import (
     operators,
     types,
 )
+from standby.code.archives import import_paths
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Transient, Unavailable
 from standby.feed.batches import rows_of
@@ -358,7 +360,8 @@ def settings_of(config: JobConfig, code: Path) -> dict[str, str]:
     if not code.is_dir():
         return session_settings(config, scratch=tempfile.gettempdir())
     # The parent of the code directory is the container's working directory, which YARN always deletes in the end.
-    return session_settings(config, str(code.resolve()), str(code.resolve().parent))
+    code = code.resolve()
+    return session_settings(config, os.pathsep.join(import_paths(code)), str(code.parent))
 
 
 def apply_transform(transform: Any, rows: Any, config: JobConfig, *, check: bool) -> Any:

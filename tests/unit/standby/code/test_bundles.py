@@ -167,6 +167,35 @@ def test_a_bundle_takes_the_place_of_the_localised_modules(
     assert not found_by_children("standfast_old")
 
 
+def test_modules_in_archives_of_a_bundle_are_found(
+    place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    modules = tmp_path_factory.mktemp("modules")
+    for name, module in (("b-1-py3-none-any.whl", "standfast_new"), ("a.zip", "standfast_more")):
+        with zipfile.ZipFile(modules / name, "w") as archive:
+            archive.writestr(f"{module}.py", b"")
+    (modules / "c.txt").touch()
+    bundle = bundles.pack(modules)
+    code = JobCode(place, {bundle.digest: bundle.data}.__getitem__)
+    code.load(definition(bundle.digest))
+    directory = code.directory_of(definition(bundle.digest))
+    shown = [str(directory), str(directory / "a.zip"), str(directory / "b-1-py3-none-any.whl")]
+    assert sys.path[:3] == shown
+    assert os.environ["PYTHONPATH"] == ":".join((*shown, "/inherited"))
+    assert found_by_children("standfast_new")
+
+
+def test_a_link_to_a_directory_above_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "one.py").touch()
+    (tmp_path / "twice").symlink_to("pkg")
+    assert len(list(bundles.files_of(tmp_path))) == 2
+    (tmp_path / "twice").unlink()
+    (tmp_path / "pkg" / "again").symlink_to(tmp_path)
+    with pytest.raises(BadConfiguration, match=r"job\.modules: pkg/again leads back to"):
+        list(bundles.files_of(tmp_path))
+
+
 def test_what_another_job_of_the_container_uses_stays(place: Path, bundle: Bundle, code: JobCode) -> None:
     code.load(definition("", "other"))
     code.load(definition(bundle.digest))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,32 @@ def test_name_is_the_one_under_which_the_module_is_shipped(tmp_path: Path) -> No
         (tmp_path / "kazoo" / "__init__.py").touch()
         with case(named), pytest.raises(BadConfiguration, match=r"has the name of the package kazoo"):
             check_names(tmp_path, [named])
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "said"),
+    [
+        ("lib.zip", ("json.py",), "lib.zip: json in it has the name of Python's own module json"),
+        ("lib.whl", ("kazoo/__init__.py",), "lib.whl: kazoo in it has the name of the package kazoo"),
+        ("lib.whl", ("fast/__init__.py", "fast/_c.abi3.so"), "contains fast/_c.abi3.so"),
+        ("lib.zip", (), "cannot be read as an archive"),
+        ("lib.zip", ("json/data.csv", "fast/json.py", "fast.py"), None),
+        ("lib.tar", (), None),
+    ],
+)
+def test_archive_is_refused_for_what_is_in_it(
+    tmp_path: Path, name: str, files: tuple[str, ...], said: str | None
+) -> None:
+    (tmp_path / name).touch()
+    if files:
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            for each in files:
+                archive.writestr(each, b"")
+    if said is None:
+        check_names(tmp_path, [name])
+        return
+    with pytest.raises(BadConfiguration, match=re.escape(said)):
+        check_names(tmp_path, [name])
 
 
 def test_other_names_and_other_files_are_taken(tmp_path: Path) -> None:

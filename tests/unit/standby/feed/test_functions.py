@@ -46,11 +46,14 @@ def job_directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_modules_of_a_directory_below_lie_side_by_side_as_in_a_container(job_directory: Path) -> None:
+def test_modules_of_a_directory_or_an_archive_lie_side_by_side_as_in_a_container(job_directory: Path) -> None:
     (job_directory / "below").mkdir()
+    with zipfile.ZipFile(job_directory / "below" / "lib.zip", "w") as archive:
+        archive.writestr("zipped_job.py", MODULES["good_job.py"])
     (job_directory / "below" / "deep_job.py").write_text("from good_job import step\n", encoding="utf-8")
-    with job_code(job_directory, ["below/deep_job.py", "good_job.py"]):
-        assert resolve("task.step", "deep_job:step", ("rows", "state", "out"))(1, 2, 3) == "called"
+    with job_code(job_directory, ["below/deep_job.py", "below/lib.zip", "good_job.py"]):
+        for each in ("deep_job:step", "zipped_job:step"):
+            assert resolve("task.step", each, ("rows", "state", "out"))(1, 2, 3) == "called"
 
 
 def test_what_cannot_be_used_is_named(job_directory: Path) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
 from standby.errors import BadConfiguration
 from standby.feed.rules.settings import session_settings
+from standby.feed.spark import settings_of
 from tests.cases import case
 from tests.fakes.jobs import job_config
 
@@ -23,6 +25,12 @@ def test_the_session_has_the_jobs_settings_over_ours() -> None:
             "spark.sql.session.timeZone": "UTC",
         }.items()
     )
+
+
+def test_workers_find_modules_in_archives_too(tmp_path: Path) -> None:
+    (tmp_path / "lib.zip").touch()
+    found = settings_of(job_config(), tmp_path)["spark.executorEnv.PYTHONPATH"]
+    assert found == f"{tmp_path}:{tmp_path / 'lib.zip'}"
 
 
 def test_a_killed_jvm_leaves_its_files_in_the_scratch_directory() -> None:
