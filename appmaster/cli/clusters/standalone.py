@@ -273,8 +273,17 @@ def _read(arguments: argparse.Namespace, role: PeerRole) -> tuple[ClusterConfig,
     if arguments.state is not None:
         state_dirs: tuple[str, ...] = (str(arguments.state.absolute()),)
     else:
-        state_dirs = config.state_dirs or (os.environ.get("STANDFAST_STATE_DIR") or own_state_directory(),)
+        state_dirs = config.state_dirs or (_of_environment() or own_state_directory(),)
     return replace(config, state_dirs=state_dirs), bootstrap
+
+
+def _of_environment() -> str:
+    """Return the state directory that the environment names; empty if it names none."""
+    named = os.environ.get("STANDFAST_STATE_DIR", "")
+    if named and not Path(named).is_absolute():
+        # It would be another one for each process of a node, below the working directory that ends with the process.
+        raise BadConfiguration(f"STANDFAST_STATE_DIR: {named!r} is not an absolute path")
+    return named
 
 
 def _host(arguments: argparse.Namespace) -> str:

@@ -125,6 +125,18 @@ def test_a_node_has_its_own_state_directory_and_no_secret_of_the_owner(
     assert isinstance(first.bootstrap, Bootstrap)
 
 
+def test_state_directory_of_the_environment_is_an_absolute_path(
+    tmp_path: Path, nodes: list[NodeSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes of a node have directories of their own, which are removed after them."""
+    directory, mine = tmp_path / "etc", str(tmp_path / "mine")
+    assert main(["init", "--cluster", "prod", "--to", str(directory), *SERVERS]) == 0
+    for value, status in (("mine", 2), (mine, 0)):
+        monkeypatch.setenv("STANDFAST_STATE_DIR", value)
+        assert main(["node", "--config", str(directory), "--host", "h1"]) == status
+    assert [each.cluster.state_dirs for each in nodes] == [(mine,)]
+
+
 OFFER = [
     *("--attribute", "zone=a", "--attribute", "rack=/r1", "--group", "gpu"),
     *("--memory", "4g", "--tasks", "16", "--cores", "2"),
