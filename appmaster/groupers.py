@@ -10,6 +10,9 @@ from standby.feed import functions
 
 _KEY = "job.grouper"
 
+#: What to do about a module that does not exist; masters do not have the job's modules on their import path.
+_REMEDY = "install its package into the Python of the application masters and of this command"
+
 
 def resolve(name: str) -> Grouper:
     """Return the grouper called ``name``: ``balanced``, ``range``, or ``module:function``.
@@ -21,7 +24,7 @@ def resolve(name: str) -> Grouper:
         return GROUPERS[name]
     if ":" not in name:
         raise BadConfiguration(f"{_KEY}: {name!r} is not one of {', '.join(GROUPERS)}, nor module:function")
-    function = functions.resolve(_KEY, name, ("tasks", "processors"))
+    function = functions.resolve(_KEY, name, ("tasks", "processors"), remedy=_REMEDY)
 
     def grouper(tasks: Sequence[int], processors: int) -> Sequence[Sequence[int]]:
         try:

@@ -254,8 +254,8 @@ class Topics:
 def fence(config: JobConfig, transactional_ids: tuple[str, ...], timeout_seconds: float = 30.0) -> None:
     """Fence every present writer with these ids, and abort its open transaction (rule `writer-id`).
 
-    Raises `Transient` naming the first id that could not be fenced, `BadConfiguration` if no client can be made. No
-    other id is tried after that.
+    Raises `Transient` naming an id that could not be fenced, `BadConfiguration` if no client can be made. No more ids
+    are tried after that, but those that are being tried may still be fenced when this function has returned.
     """
     settings = kafka_settings(config)
 
@@ -274,8 +274,9 @@ def fence(config: JobConfig, transactional_ids: tuple[str, ...], timeout_seconds
         for done in [pool.submit(one, each) for each in transactional_ids]:
             done.result()
     finally:
-        # While brokers do not answer, each of the others would take the whole time-out. Those that are being tried end
-        # by themselves: fencing a task again does no harm.
+        # While brokers do not answer, each of the others would take the whole time-out. Those that are being tried
+        # cannot be cancelled, and end within it. They may fence a writer that has come meanwhile: that costs it its
+        # producer, never its task (rule `fence-no-proof`).
         pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable
 class Lease:
     """A term on a monotonic clock, renewed by each proof that no other candidate leads; any thread may use it.
 
-    It only limits disturbance (rule `epoch-check`): a leader that was stopped or cut off sends no assignment and
-    requests nothing from YARN before it has renewed the lease. It is shorter than the silence after which another
-    candidate leads. What keeps two leaders apart is the check of the epoch in every write.
+    It only limits disturbance (rule `epoch-check`): a leader that was stopped or cut off plans nothing, starts none of
+    the planner's actions, and asks nothing of YARN before it has renewed the lease. The term is shorter than the
+    silence after which another candidate leads; only a leader whose port refuses, whose process has ended, is replaced
+    sooner. What keeps two leaders apart is the check of the epoch in every write.
     """
 
     def __init__(self, now_ms: Callable[[], int], lasts_ms: int) -> None:

@@ -34,6 +34,9 @@ _LOG: Final = logging.getLogger(__name__)
 #: How long a command waits for the import of a module, at most, seconds: as long as `submit` may take.
 IMPORT_SECONDS: Final = 300.0
 
+#: What to do about a module that does not exist.
+_REMEDY: Final = "list its file in job.modules, or install its package into the job's Python environment"
+
 #: Error texts of functions that can be called on the main thread only.
 _ONLY_ON_MAIN: Final = ("only works in main thread", "no current event loop in thread")
 
@@ -61,9 +64,15 @@ def check_starts_no_spark(config: JobConfig) -> None:
 
 
 def resolve(
-    key: str, name: str, parameters: Sequence[str], within_seconds: float = math.inf
+    key: str,
+    name: str,
+    parameters: Sequence[str],
+    within_seconds: float = math.inf,
+    remedy: str = _REMEDY,
 ) -> Callable[..., Any]:
     """Return the function called ``name`` (`module:function`), which must accept ``parameters``.
+
+    ``remedy`` says what to do if its module, or one that this imports, does not exist.
 
     Raises `BadConfiguration`, naming ``key``, when the module does not exist or its import raises, when it has no
     such name, or when that is not callable with this number of positional arguments. Also when the import has not
@@ -72,7 +81,7 @@ def resolve(
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
         raise BadConfiguration(f"{key}: {name!r} is not of the form module:function")
-    module = _imported(key, module_name, within_seconds)
+    module = _imported(key, module_name, within_seconds, remedy)
     function = getattr(module, function_name, None)
     if function is None:
         raise BadConfiguration(f"{key}: module {module_name} has no function {function_name!r}")
@@ -95,12 +104,12 @@ def resolve(
     return function  # type: ignore[no-any-return]
 
 
-def _imported(key: str, module_name: str, within_seconds: float) -> Any:
+def _imported(key: str, module_name: str, within_seconds: float, remedy: str) -> Any:
     with process_wide.kept() as changes:
         # A KeyboardInterrupt raised here comes from the user; one raised by the module is returned as `error`.
         module, error = _import_on_a_thread(key, module_name, within_seconds)
     if error is not None:
-        raise BadConfiguration(f"{key}: {_failure(module_name, error)}") from error
+        raise BadConfiguration(f"{key}: {_failure(module_name, error, remedy)}") from error
     for each in changes:
         said = f"{key}: importing {module_name} {each.description}"
         if each.setting.is_refused:
@@ -110,7 +119,7 @@ def _imported(key: str, module_name: str, within_seconds: float) -> Any:
     return module
 
 
-def _failure(module_name: str, error: BaseException) -> str:
+def _failure(module_name: str, error: BaseException, remedy: str) -> str:
     """Return the message for a module whose import raised ``error``."""
     if isinstance(error, ModuleNotFoundError):
         missing = error.name or ""
@@ -120,9 +129,7 @@ def _failure(module_name: str, error: BaseException) -> str:
             if is_itself
             else (f"module {module_name} imports {missing!r}, which does not exist")
         )
-        return (
-            f"{what}; list its file in job.modules, or install its package into the job's Python environment"
-        )
+        return f"{what}; {remedy}"
     hint = sessionless.session_hint(error)
     if hint is None and any(each in text_of(error) for each in _ONLY_ON_MAIN):
         hint = "a container imports modules on a thread other than the main one, where this is impossible"

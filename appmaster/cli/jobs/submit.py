@@ -4,7 +4,8 @@ The cluster is the one that `cluster.name` or ``--cluster`` names, by default of
 with other jobs, the job is submitted into it through its candidates; otherwise it is started with the job.
 
 Exit status: 0 deployed; 1 the application ended, did not deploy in time, or failed at once; 2 the job, a key, a value
-or a topic is wrong; 3 a server cannot be used; 130 interrupted (the deployment continues).
+or a topic is wrong; 3 a server cannot be used; 129, 130, 143 ended by SIGHUP, Ctrl-C or SIGTERM (once the job is
+submitted, the deployment continues).
 """
 
 from __future__ import annotations

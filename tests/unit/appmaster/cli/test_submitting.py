@@ -100,7 +100,10 @@ UNLEADABLE = (
     ("yarn.racks=h1=/r1,h1=/r2", r"^yarn\.racks: 'h1=/r2': h1 is in /r1 already$"),
     ("yarn.host.attributes=h1=zoneA", r"^yarn\.host\.attributes: 'h1=zoneA' is not host=key:value$"),
     ("job.grouper=ranges", r"^job\.grouper: 'ranges' is not one of balanced, range, nor module:function$"),
-    ("job.grouper=no_such:one", r"^job\.grouper: there is no module 'no_such'"),
+    (
+        "job.grouper=no_such:one",
+        r"^job\.grouper: there is no module 'no_such'; install .*application masters",
+    ),
 )
 
 
