@@ -155,7 +155,7 @@ class CodeKeys:
     )
     python_archive: str = key(
         "job.python.archive",
-        "A packed environment (.tar.gz, .zip) to ship instead; its `bin/python` is used.",
+        "A packed environment (.tar.gz, .zip) to ship instead, relative to the job file; its `bin/python` is used.",
         "",
         scope="cluster",
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from appmaster.adapters.zookeeper.session import ZooKeeper
-from appmaster.changes.compatibility import check_restores
+from appmaster.changes.compatibility import check_restores, cluster_settings
 from appmaster.cli.launch.cells import Claims, Launching, submit
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_job_command, open_zookeeper
@@ -130,7 +130,9 @@ def restore(
         raise BadConfiguration(f"{path}: there is no job {job.config.job_name} in cluster {cluster}")
     present = zookeeper.cells.read_all()
     # With the settings with which the cluster was started, whichever of its jobs the file belongs to.
-    settings = next((each.settings for each in present.values() if each.settings), {})
+    settings = next(
+        (each.settings for each in present.values() if each.settings), cluster_settings(job.config)
+    )
     given = [each.partition("=")[0].strip() for each in arguments.settings]
     check_restores(cluster, settings, job.config, given)
     config = parse({**job.flat, **settings})

@@ -240,7 +240,7 @@ def _check(
             f"`standfast kill {config.job_name}`, or submit with --update"
         )
     if cluster.has_others:
-        check_joins(config.cluster, cluster.settings, job.given)
+        check_joins(config.cluster, cluster.settings, job.joining(cluster.settings))
     if servers.driver is None:
         if arguments.probe:
             raise BadConfiguration(

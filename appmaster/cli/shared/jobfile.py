@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import filecmp
 import os
 import pwd
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,8 @@ FROM_ENVIRONMENT = {
 #: The same for the directories of state, which a running job keeps.
 _STATE_DIRECTORY: Final = "STANDFAST_STATE_DIR"
 
+_ARCHIVE: Final = "job.python.archive"
+
 #: Keys with other defaults on a pool.
 OF_POOL: Final = frozenset({"job.hotstandby.mixed", "job.container.count"})
 
@@ -43,6 +46,7 @@ class JobFile:
     path: Path
     flat: Mapping[str, str]
     config: JobConfig
+    """As `flat` says, with the absolute path of the job's packed environment."""
     assumed: frozenset[str] = frozenset()
     """Keys that neither the file nor the command line sets: a running job keeps its own values of them."""
 
@@ -58,14 +62,24 @@ class JobFile:
         least = max(1 + config.standbys, processes)
         assumed = {"job.hotstandby.mixed": "true", "job.container.count": str(least)}
         flat = {**self.flat, **assumed, **{key: present[key] for key in OF_POOL if key in present}}
-        return JobFile(self.path, flat, parse(flat), self.assumed | OF_POOL)
+        return JobFile(self.path, flat, _located(self.path, parse(flat)), self.assumed | OF_POOL)
 
     def keeping(self, present: Mapping[str, str], *, is_on_pool: bool = False) -> JobFile:
         """Return the job with the running job's values of the assumed keys."""
         of_pool = OF_POOL if is_on_pool and not OF_POOL & self.flat.keys() else frozenset()
         known = {key: present[key] for key in self.assumed | of_pool if key in present}
         flat = {**self.given, **known}
-        return JobFile(self.path, flat, parse(flat))
+        return JobFile(self.path, flat, _located(self.path, parse(flat)))
+
+    def joining(self, settings: Mapping[str, str]) -> Mapping[str, str]:
+        """Return what is given, as it compares with the ``settings`` of the cluster that the job joins.
+
+        Its packed environment may lie elsewhere than the one that the cluster was started with, if it is the same.
+        """
+        mine, of_cluster = self.config.python_archive, settings.get(_ARCHIVE, "")
+        # Earlier versions recorded it as it was given.
+        is_same = of_cluster in (mine, self.flat.get(_ARCHIVE)) or _have_same_content(mine, of_cluster)
+        return {**self.given, _ARCHIVE: of_cluster if is_same else mine} if mine else self.given
 
     @property
     def given(self) -> Mapping[str, str]:
@@ -131,7 +145,25 @@ def load(
         # The same path on every host, as on a single machine, or with shared environments.
         assumed["job.python"] = sys.executable
     flat |= assumed
-    return JobFile(path, flat, parse_named(flat, variables), frozenset(assumed))
+    return JobFile(path, flat, _located(path, parse_named(flat, variables)), frozenset(assumed))
+
+
+def _located(path: Path, config: JobConfig) -> JobConfig:
+    """Return the configuration of the job file at ``path`` with the place of its packed environment, if it has one.
+
+    The cluster is recorded with this. The job is recorded with what the file says: an update may come from a copy of
+    the file in another directory.
+    """
+    if not config.python_archive:
+        return config
+    return replace(config, python_archive=str(path.resolve().parent / config.python_archive))
+
+
+def _have_same_content(one: str, other: str) -> bool:
+    try:
+        return filecmp.cmp(one, other, shallow=False)
+    except OSError:
+        return False
 
 
 def add_from_environment(flat: dict[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -56,6 +56,25 @@ def test_nested_and_dotted_keys_are_the_same(read: Read) -> None:
     assert config.python.startswith("/")
 
 
+def test_a_packed_environment_is_looked_for_beside_the_job_file(
+    read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    job, given = read(minimal("job.python.archive: env.tar.gz")), "job.python.archive"
+    for each in (job, job.keeping(job.flat), job.on_pool(3, {})):
+        assert each.config.python_archive == str(tmp_path / "env.tar.gz")
+        assert each.flat[given] == "env.tar.gz", "the same for an update from another checkout"
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "env.tar.gz").write_bytes(b"1")
+    for name, content, is_same in (("same", b"1", True), ("other", b"2", False), ("gone", None, False)):
+        of_cluster = tmp_path / "elsewhere" / name
+        if content is not None:
+            of_cluster.write_bytes(content)
+        joined = job.joining({given: str(of_cluster)})[given]
+        assert joined == str(of_cluster if is_same else tmp_path / "env.tar.gz"), name
+    assert job.joining({given: "env.tar.gz"})[given] == "env.tar.gz", "of an earlier version"
+
+
 def test_standbys_are_counted_only_where_they_are_enabled() -> None:
     count = {"job.hotstandby.replicationcount": "2"}
     with pytest.raises(
