@@ -105,7 +105,9 @@ def _begin(turn: Turn, cohorts: tuple[Cohort, ...], copy: int | None) -> tuple[P
     if target is None:
         which = "no standby" if copy is None else f"copy {copy} is no standby that"
         return None, f"{which} is in sync, so nothing can take over as planned"
-    return prepared(turn, processor, *target, Reason(HandoverMotive.ASKED, "by command")), ""
+    to_copy, container = target
+    reason = Reason(HandoverMotive.ASKED, "by command")
+    return prepared(turn, PrepareHandover(processor, to_copy, container.id, reason)), ""
 
 
 def _rebalance(turn: Turn, command: Command) -> Answer:

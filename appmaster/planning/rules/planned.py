@@ -20,7 +20,7 @@ from appmaster.planning.rules.moving import hand_over, is_warming
 from appmaster.planning.state.actions import ForgetHandover, PrepareHandover, WriteRecords
 from appmaster.planning.state.reasons import HandoverMotive, Reason
 from appmaster.planning.state.view import Container, Presence
-from standby.shared.model import ProcessorId, SlotId
+from standby.shared.model import SlotId
 
 #: Most hand-overs under way at once: each of them takes processor time from all tasks. A job without one may begin one
 #: beyond that: those of another job may take long, and be begun again.
@@ -94,13 +94,8 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
                 and turn.is_tailing(cohort, record.active, filled)
                 and not is_warming(turn, cohort, record.active, filled)
             ):
-                return prepared(
-                    turn,
-                    processor,
-                    record.active,
-                    filled,
-                    Reason(HandoverMotive.MOVED, "the new copy is in sync"),
-                )
+                moved = Reason(HandoverMotive.MOVED, "the new copy is in sync")
+                return prepared(turn, PrepareHandover(processor, record.active, filled.id, moved))
             continue
         reason = (
             _reason(turn, cohort, holder)
@@ -113,8 +108,11 @@ def prepare(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
                 HandoverMotive.GATHER, f"the other tasks of {processor} are active in copy {main}"
             )
         target = best_standby(turn, cohort, reason.kind, main) if reason is not None else None
-        if reason is not None and target is not None and _is_worth_the_gap(cohort, reason.kind, target[1]):
-            return prepared(turn, processor, *target, reason)
+        if reason is None or target is None:
+            continue
+        copy, container = target
+        if _is_worth_the_gap(cohort, reason.kind, container):
+            return prepared(turn, PrepareHandover(processor, copy, container.id, reason))
     return None
 
 
@@ -126,14 +124,12 @@ def _is_worth_the_gap(cohort: Cohort, motive: HandoverMotive, target: Container)
     return motive is not HandoverMotive.EXPOSED or not is_cold(cohort.job, target)
 
 
-def prepared(
-    turn: Turn, processor: ProcessorId, copy: int, container: Container, reason: Reason[HandoverMotive]
-) -> PrepareHandover:
-    """Return the beginning of a hand-over, which counts for those that this turn begins after it."""
-    turn.preparing[processor.job] += 1
-    turn.handing_over.add(processor)
-    turn.loads.add(container.id, actives=len(turn.view.job_tasks(processor)))
-    return PrepareHandover(processor, copy, container.id, reason)
+def prepared(turn: Turn, handover: PrepareHandover) -> PrepareHandover:
+    """Return the beginning of a hand-over; from now on it counts for those that this turn begins after it."""
+    turn.preparing[handover.processor.job] += 1
+    turn.handing_over.add(handover.processor)
+    turn.loads.add(handover.container, actives=len(turn.view.job_tasks(handover.processor)))
+    return handover
 
 
 def _reason(turn: Turn, cohort: Cohort, holder: Container) -> Reason[HandoverMotive] | None:

@@ -14,7 +14,7 @@ from appmaster.planning.placement.spread import Stand, Step, active_processors, 
 from appmaster.planning.placement.turn import Cohort, Turn, is_cold
 from appmaster.planning.placement.upgrade import outdated, surplus_container
 from appmaster.planning.rules.failover import is_in_sync
-from appmaster.planning.rules.planned import best_standby
+from appmaster.planning.rules.planned import best_standby, prepared
 from appmaster.planning.state.actions import PrepareHandover, RestRebalancing
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.reasons import HandoverMotive, Reason
@@ -119,5 +119,4 @@ def begin(turn: Turn, cohorts: tuple[Cohort, ...]) -> PrepareHandover | None:
     move = turn.next_move
     if move is None or move.processor != cohorts[0].processor or move.processor in turn.handing_over:
         return None
-    turn.preparing[move.processor.job] += 1
-    return move
+    return prepared(turn, move)

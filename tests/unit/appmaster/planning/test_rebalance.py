@@ -351,9 +351,8 @@ def test_the_next_hand_over_is_begun_for_its_own_processor_and_counts(whole: Clu
     turn.next_move = todo.PrepareHandover(ONE, 1, "c13", Reason(SPREAD))
     assert begin(turn, other) is None
     assert begin(turn, one) == turn.next_move
-    assert turn.preparing["job"] == 1
-    turn.handing_over.add(ONE)
-    assert begin(turn, one) is None, "a command begins another one"
+    assert (turn.preparing["job"], turn.loads.of("c13").actives) == (1, 2)
+    assert begin(turn, one) is None, "one has begun"
 
 
 def test_a_job_that_is_spread_evenly_keeps_no_other_from_being_checked(whole: ClusterView) -> None:
