@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Message
 
-from standby.adapters.kafka.input import InputBounds, InputReader, headers_of
+from standby.adapters.kafka.input import InputBounds, InputReader
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BrokenInvariant, Transient
 from standby.feed.batches import HEADERS, ROWS, rows_of, split
@@ -310,7 +310,8 @@ class InputFeed:
         if len(self._inputs) > 1:
             columns.append(pa.array([each.topic() for each in messages], pa.string()))
         if self._config.input_headers:
-            columns.append(pa.array([headers_of(each) or None for each in messages], HEADERS.type))
+            # The reader has decoded them, to count their bytes, and the client keeps the result in the record.
+            columns.append(pa.array([each.headers() or None for each in messages], HEADERS.type))
         return pa.Table.from_arrays(columns, schema=self._schema)
 
 
