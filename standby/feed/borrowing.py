@@ -88,7 +88,10 @@ class BorrowingTransform:
         if not self._begin(recent) and self._has_started and self._error is None:
             self._own.warm(recent)
             return
-        if self._wait() and (error := self._take_error()) is not None:
+        if (
+            self._wait_for_start(self._is_over, ends_rehearsal=False)
+            and (error := self._take_error()) is not None
+        ):
             raise error
 
     def cancel_warm(self) -> None:
@@ -148,12 +151,12 @@ class BorrowingTransform:
                 break
             if not rows.num_rows and self._empty is not None:
                 return self._empty
-            pieces = [encoded(each) for each in _pieces(rows)]
-            if max(map(len, pieces)) > ROWS_BYTES:
+            pieces = _pieces(rows)
+            if any(each.nbytes > _PIECE_BYTES and len(encoded(each)) > ROWS_BYTES for each in pieces):
                 _LOG.info("a row is too large for another container; the session here is waited for")
                 break
             try:
-                result = pa.concat_tables([decoded(lender.run(each)) for each in pieces])
+                result = pa.concat_tables([decoded(lender.run(encoded(each))) for each in pieces])
             except Transient as error:
                 self._drop()
                 if self._is_cancelled:
@@ -240,7 +243,7 @@ class BorrowingTransform:
             with self._changed:
                 self._is_awaited = True
             self._own.cancel_warm()
-            if not self._wait_for_start(lambda: self._has_started or self._is_cancelled):
+            if not self._wait_for_start(self._is_over):
                 raise Transient("the batch was cancelled")
         if self._lender is not None:
             _LOG.info("the transform runs here from now on; %d batches were borrowed", self._borrowed)
@@ -251,14 +254,15 @@ class BorrowingTransform:
         self.has_run_here = True
         return self._own.run(rows)
 
-    def _wait_for_start(self, is_over: Callable[[], bool]) -> bool:
-        """Wait for the end of the start, on behalf of a batch; return whether the start is over.
+    def _wait_for_start(self, is_over: Callable[[], bool], *, ends_rehearsal: bool = True) -> bool:
+        """Wait for the end of the start, or until ``is_over``; return whether the start is over.
 
-        A rehearsal is not waited for if it takes long: it may hang.
+        On behalf of a batch, a rehearsal is ended if it takes long: it may hang.
         """
+        seconds = _REHEARSAL_SECONDS if ends_rehearsal else None
         while True:
             with self._changed:
-                if self._changed.wait_for(is_over, _REHEARSAL_SECONDS):
+                if self._changed.wait_for(is_over, seconds):
                     return self._has_started
             if self._is_rehearsing:
                 self._own.cancel()
@@ -284,11 +288,8 @@ class BorrowingTransform:
         with self._changed:
             self._is_cancelled = False
 
-    def _wait(self) -> bool:
-        """Wait for the end of the start; return False when cancelled before."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._has_started or self._is_cancelled)
-            return self._has_started
+    def _is_over(self) -> bool:
+        return self._has_started or self._is_cancelled
 
 
 def encoded(rows: pa.Table) -> bytes:

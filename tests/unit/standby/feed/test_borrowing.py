@@ -298,10 +298,19 @@ def test_a_search_without_end_is_none(borrower: Borrower) -> None:
 
 def test_large_batches_are_borrowed_in_pieces(borrower: Borrower, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(borrowing, "_PIECE_BYTES", 16)
+    done: list[str] = []
+
+    def noted(rows: pa.Table) -> bytes:
+        done.append("encoded")
+        return encoded(rows)
+
+    monkeypatch.setattr(borrowing, "encoded", noted)
     lender = borrower.lend()
+    lender.on_run = lambda: done.append("sent")
     borrower.prepare()
     assert borrower.transform.run(table(1, 2, 3, 4, 5)) == table(2, 3, 4, 5, 6)
     assert lender.batches == [table(1, 2), table(3), table(4, 5)]
+    assert done == ["encoded", "sent"] * 3, "all of them encoded at once take as much memory as the batch"
 
 
 def sized(*sizes: int) -> pa.Table:
