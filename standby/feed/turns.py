@@ -55,14 +55,9 @@ class Turns:
     def own(self, *, is_rehearsal: bool = False) -> Iterator[None]:
         """Wait for the end of the batch that runs, and end a lent one if that takes long."""
         seconds = OVERDUE_SECONDS if is_rehearsal else GIVE_WAY_SECONDS
-        with self._changed:
-            self._awaited += 1
-        try:
+        with self._waiting():
             while not self._take(seconds):
                 self._end_lent()
-        except BaseException:
-            self._no_longer_awaited()
-            raise
         try:
             yield
         finally:
@@ -79,14 +74,10 @@ class Turns:
             if not self._changed.wait_for(self._is_free, LENT_WAIT_SECONDS):
                 raise NotLent("another batch is running, or one of this container waits")
             self._is_taken, self._lent = True, batch
-        try:
-            call_off = self._clock.later(LENT_SECONDS, partial(self._cancel, batch.group))
-            try:
-                yield batch
-            finally:
-                call_off()
-        finally:
-            self._release()
+        with contextlib.ExitStack() as ends:
+            ends.callback(self._release)
+            ends.callback(self._clock.later(LENT_SECONDS, partial(self._cancel, batch.group)))
+            yield batch
 
     def _is_free(self) -> bool:
         return not self._is_taken and not self._awaited
@@ -97,13 +88,19 @@ class Turns:
             if not self._changed.wait_for(lambda: not self._is_taken, seconds):
                 return False
             self._is_taken = True
-            self._awaited -= 1
             return True
 
-    def _no_longer_awaited(self) -> None:
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Let no lent batch begin meanwhile."""
         with self._changed:
-            self._awaited -= 1
-            self._changed.notify_all()
+            self._awaited += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._awaited -= 1
+                self._changed.notify_all()
 
     def _end_lent(self) -> None:
         with self._changed:

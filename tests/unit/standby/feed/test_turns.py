@@ -165,14 +165,24 @@ def test_a_lent_batch_has_limited_time(session: Session) -> None:
         assert not lent.batch.has_given_way
 
 
-@pytest.mark.usefixtures("gives_way_at_once")
-def test_a_rehearsal_waits_for_a_lent_batch_and_ends_none(session: Session) -> None:
+def test_a_rehearsal_waits_for_a_lent_batch_and_ends_none(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "GIVE_WAY_SECONDS", 0.0)
     lent = lend(session)
-    rehearsal = Batch(lambda: session.turns.own(is_rehearsal=True), session)
-    soon(lambda: session.turns._awaited, "it waits")
-    assert lent.batch is not None
-    session.ended[lent.batch.group].set()
-    assert (lent.end(), rehearsal.end(), session.cancelled) == (None, None, [])
+    changed = session.turns._changed
+    wait_for = changed.wait_for
+
+    def waits(is_so: Callable[[], bool], seconds: float) -> bool:
+        if seconds:
+            assert lent.batch is not None
+            session.ended[lent.batch.group].set()
+        return wait_for(is_so, seconds)
+
+    monkeypatch.setattr(changed, "wait_for", waits)
+    with session.turns.own(is_rehearsal=True):
+        pass
+    assert (lent.end(), session.cancelled) == (None, [])
 
 
 def test_a_rehearsal_ends_a_lent_batch_that_is_overdue(
