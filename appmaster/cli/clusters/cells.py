@@ -18,7 +18,7 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import check_restores, cluster_settings
 from appmaster.cli.launch.cells import Claims, Launching, submit
 from appmaster.cli.shared import yarn
-from appmaster.cli.shared.cluster import add_job_command, open_zookeeper
+from appmaster.cli.shared.cluster import add_command_of_cluster, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended_applications import ended_application
 from appmaster.cli.shared.jobfile import JobFile, add_settings, load
@@ -37,7 +37,7 @@ _RESTORE_SECONDS: Final = 120.0
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount ``cells`` on the command line."""
     text = "list a cluster's cells; start again those that ended"
-    parser = add_job_command(subparsers, "cells", _cells, text, __doc__, job="a job of the cluster")
+    parser = add_command_of_cluster(subparsers, "cells", _cells, text, __doc__)
     parser.add_argument(
         "--restore",
         type=Path,

@@ -36,14 +36,10 @@ def add_job_command(
     text: str,
     doc: str | None,
     aliases: Sequence[str] = (),
-    job: str = "the job's name",
 ) -> argparse.ArgumentParser:
-    """Return the parser of a new command whose first argument is a job; ``job`` describes it.
-
-    The other parameters are those of `add_command`.
-    """
+    """Return the parser of a new command whose first argument is a job; the parameters are those of `add_command`."""
     parser = add_command(subparsers, name, run, text, doc, aliases)
-    parser.add_argument("job", metavar="JOB", help=job)
+    parser.add_argument("job", metavar="JOB", help="the job's name")
     add_cluster_options(parser)
     return parser
 
