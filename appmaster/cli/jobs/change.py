@@ -119,7 +119,7 @@ def _update(arguments: argparse.Namespace) -> int:
         written = _running(name, client).record
         if change.is_new_revision:
             progress.say(f"{name} is revision {written.definition.revision} now; rolling it out")
-        status = _wait(arguments, client, written, progress)
+        status = _wait(arguments, deadline, client, written, progress)
         if status is not None:
             progress.say(f"{name} is updated")
     return _print(arguments, written, change, status)
@@ -136,6 +136,7 @@ def _is_open(client: ClusterClient) -> bool:
 
 def _rollback(arguments: argparse.Namespace) -> int:
     progress = Progress()
+    deadline = Deadline(arguments.timeout)
     with open_client(arguments) as client:
         present = _running(arguments.job, client, with_tasks=True)
         bad = present.record.definition.revision
@@ -147,7 +148,7 @@ def _rollback(arguments: argparse.Namespace) -> int:
             return _print(arguments, present.record, None, status=None)
         client.change("rollback", job=arguments.job, revision=bad)
         written = _running(arguments.job, client).record
-        status = _wait(arguments, client, written, progress)
+        status = _wait(arguments, deadline, client, written, progress)
         if status is not None:
             progress.say(f"{arguments.job} runs as revision {old} did")
     return _print(arguments, written, None, status)
@@ -191,7 +192,11 @@ def _running(name: str, client: ClusterClient, *, with_tasks: bool = False) -> C
 
 
 def _wait(
-    arguments: argparse.Namespace, client: ClusterClient, record: JobRecord, progress: Progress
+    arguments: argparse.Namespace,
+    deadline: Deadline,
+    client: ClusterClient,
+    record: JobRecord,
+    progress: Progress,
 ) -> dict[str, Any] | None:
     """Return the leader's status after the roll-out; None if the command does not wait for it."""
     if arguments.wait == "none":
@@ -202,7 +207,7 @@ def _wait(
         definition.revision,
         requested_document(job_spec(config, definition.tasks), planner_policy(config)),
     )
-    return rollout.wait(client, goal, Deadline(arguments.timeout), progress)
+    return rollout.wait(client, goal, deadline, progress)
 
 
 def _print(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +13,15 @@ import pytest
 
 from appmaster.changes.operations import CurrentJob
 from appmaster.changes.revisions import basis_of, update
-from appmaster.cli.jobs import change
+from appmaster.cli.jobs import change, rollout
 from appmaster.cli.launch.checks import check_secrets
+from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import load
+from appmaster.cli.shared.output import Progress
 from appmaster.records import JobRecord
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.wire import JobDefinition
+from tests.fakes.clock import held
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.appmaster.cli.test_submitting import UNLEADABLE
 
@@ -73,7 +77,7 @@ def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Updated:
     path = tmp_path / "job.yaml"
     (tmp_path / "mod.py").write_text("def step(rows, state, out): ...\n", encoding="utf-8")
 
-    def run(more: str, *, before: str = "", is_open: bool = False) -> JobRecord:
+    def run(more: str, *, before: str = "", is_open: bool = False, wait: str = "none") -> JobRecord:
         path.write_text(f"{FILE}{before}\n", encoding="utf-8")
         flat = dict(load(path, (), {}).flat)
         client = Client(JobRecord(JobDefinition("j", "run", flat, "changelog", "group", 1)), is_open=is_open)
@@ -81,7 +85,7 @@ def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Updated:
         # Of a change of the code, which these tests do not make.
         monkeypatch.setattr(change, "pack", lambda code: SimpleNamespace(digest=""))
         path.write_text(f"{FILE}{more}\n", encoding="utf-8")
-        arguments = {"settings": (), "cluster": None, "check": False, "wait": "none", "json": False}
+        arguments = {"settings": (), "cluster": None, "check": False, "wait": wait, "json": False}
         assert change._update(Namespace(timeout=PATIENCE_SECONDS, job=path, **arguments)) == 0
         return client.record
 
@@ -117,3 +121,19 @@ def test_a_topic_for_dead_letters_that_gets_none_is_warned_of(
     named = "task.dead.letter: dead"
     updated(f"{named}\njob.container.count: 2", before=named)
     assert "task.dead.letter has no effect, because task.on.error is fail" in capsys.readouterr().err
+
+
+def test_the_time_limit_of_an_update_is_one_for_its_checks_and_the_roll_out(
+    updated: Updated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, left = held(), list[float]()
+    monkeypatch.setattr(change, "Deadline", partial(Deadline, clock=clock))
+    monkeypatch.setattr(change, "check_secrets", lambda *_: clock.advance(1))
+
+    def wait(client: Client, goal: rollout.Goal, deadline: Deadline, progress: Progress) -> dict[str, Any]:
+        left.append(deadline.left_seconds)
+        return {}
+
+    monkeypatch.setattr(rollout, "wait", wait)
+    updated("job.container.count: 2", wait="deployed")
+    assert left == [PATIENCE_SECONDS - 1]
