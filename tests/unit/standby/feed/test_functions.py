@@ -162,13 +162,20 @@ def test_an_interrupt_is_the_jobs_own_unless_somebody_has_pressed_the_key(job_di
 
 def test_an_import_that_hangs_ends_the_command_and_is_named_with_its_line(job_directory: Path) -> None:
     (job_directory / "hanging_job.py").write_text(
-        "import threading\nimport good_job\nthreading.Event().wait()\n", encoding="utf-8"
+        "import threading\nimport good_job\nthreading.hangs.set(), threading.Event().wait()\n",
+        encoding="utf-8",
     )
+    # No time passes but what the import needs to get there.
     command = (
-        "from pathlib import Path\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "import threading\nfrom pathlib import Path\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "from types import SimpleNamespace\nfrom standby.feed import functions\n"
         "from standby.feed.functions import job_code, resolve\n"
+        "threading.hangs = threading.Event()\n"
+        "class Importing(threading.Thread):\n"
+        "    def join(self, seconds):\n        threading.hangs.wait()\n        super().join(0 * seconds)\n"
+        "functions.threading = SimpleNamespace(**{**vars(threading), 'Thread': Importing})\n"
         f"with job_code(Path({str(job_directory)!r}), ['good_job.py', 'hanging_job.py']):\n"
-        f"    asked = ('task.step', 'hanging_job:step', ('rows', 'state', 'out'), {A_MOMENT_SECONDS})\n"
+        "    asked = ('task.step', 'hanging_job:step', ('rows', 'state', 'out'), 7)\n"
     )
     for how in ("    resolve(*asked)\n", "    ThreadPoolExecutor().submit(resolve, *asked).result()\n"):
         with case(how):
@@ -181,7 +188,7 @@ def test_an_import_that_hangs_ends_the_command_and_is_named_with_its_line(job_di
             )
             assert ended.returncode == 1
             assert (
-                f"task.step: importing hanging_job has not ended within {A_MOMENT_SECONDS:.3g} s "
+                "task.step: importing hanging_job has not ended within 7 s "
                 "(hanging_job.py, line 3): what takes long"
             ) in ended.stderr
 
