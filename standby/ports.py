@@ -50,6 +50,10 @@ class InputAway(Transient):
         self.partitions = frozenset(partitions)
 
 
+class StartCalledOff(Transient):
+    """A start of a feed that waited was called off, so that something else can be done first."""
+
+
 class UnreadableRecord(Exception):
     """A record of the input cannot be read or decoded; the message identifies it.
 
@@ -101,7 +105,14 @@ class Feed(Protocol):
 
         Raises `Transient` when the input cannot be read now, `InputAway` when this is the case for some of the
         partitions only, and `CorruptState` when a position is outside of the partition (the caller decides what to
-        do then).
+        do then). Raises `StartCalledOff` after `cancel_start`.
+        """
+        ...
+
+    def cancel_start(self) -> None:
+        """Make a `start` that waits, for example for a JVM, raise `StartCalledOff` soon: this one or the next.
+
+        What it waits for continues. Thread-safe.
         """
         ...
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from standby.errors import StandfastError, Transient
 from standby.feed.input_feed import RowTransform
-from standby.ports import FindLender, PeerRefused, TransformLender
+from standby.ports import FindLender, PeerRefused, StartCalledOff, TransformLender
 from standby.shared.errortext import first_line
 from standby.shared.model import TaskId
 from standby.shared.peers import ROWS_BYTES
@@ -77,6 +77,8 @@ class BorrowingTransform:
         self._is_awaited = False
         """Whether a batch waits for the session, and not for rehearsals."""
         self._is_cancelled = False
+        self._is_called_off = False
+        """Whether the next wait of `prepare` is to end."""
         self._is_rehearsing = False
         """Whether the start is in its rehearsals."""
 
@@ -119,7 +121,7 @@ class BorrowingTransform:
         """Make `run` possible for a feed of these tasks: find a lender, or wait until the session has started.
 
         Without ``may_borrow`` no other container is given the rows, for example because they may have ended a process.
-        Raises like `OwnTransform.open`.
+        Raises like `OwnTransform.open`, and `StartCalledOff` after `cancel_prepare`.
         """
         self._drop()
         self._tasks = tasks
@@ -138,9 +140,19 @@ class BorrowingTransform:
             if self._lender is not None:
                 return
             self._own.cancel_warm()
-            self._wait_for_start(lambda: self._has_started)
+            if not self._wait_for_start(lambda: self._has_started or self._is_called_off):
+                with self._changed:
+                    self._is_called_off = False
+                raise StartCalledOff("the wait for the start of Spark was called off")
         self._take_error()
         self._own.open()
+
+    def cancel_prepare(self) -> None:
+        """Make a `prepare` that waits for the start, or else the next one, raise `StartCalledOff`. Thread-safe."""
+        with self._changed:
+            # Not reset before a `prepare` has seen it: it may be called just before one begins to wait.
+            self._is_called_off = True
+            self._changed.notify_all()
 
     def run(self, rows: pa.Table) -> pa.Table:
         """Return the transformed rows; see `RowTransform.run`."""

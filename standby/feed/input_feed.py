@@ -167,6 +167,9 @@ class InputFeed:
         )
         self._thread.start()
 
+    def cancel_start(self) -> None:
+        """Do nothing: this start does not wait. Thread-safe."""
+
     def wait(self, timeout_seconds: float) -> bool:
         """Wait for the end; see `standby.ports.Feed.wait`."""
         return self._ended.wait(timeout_seconds)

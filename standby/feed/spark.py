@@ -107,6 +107,10 @@ class SparkFeed(InputFeed):
         self._borrowing.prepare(tuple(positions), self._recent, may_borrow=until is None)
         super().start(positions, deliver, until)
 
+    def cancel_start(self) -> None:
+        """Call off a wait for the session; see `standby.ports.Feed.cancel_start`."""
+        self._borrowing.cancel_prepare()
+
     @property
     def has_run_in_child(self) -> bool:
         """See `standby.ports.Feed.has_run_in_child`; False while every batch was borrowed."""

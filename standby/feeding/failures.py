@@ -60,6 +60,9 @@ def start_failed(state: FeedingState, failure: FeedFailure) -> FeedingStep:
     if feed is None:
         return state, ()
     state = replace(state, feed=None)
+    if failure.cause is FeedEndCause.CALLED_OFF:
+        # No failure. It starts again in the next turn, after the commands that wait.
+        return state, ()
     if failure.cause is not FeedEndCause.AWAY:
         return _feed_failed(state, feed.members, failure)
     state, actions = _hold_up(state, feed, failure)

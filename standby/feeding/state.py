@@ -129,6 +129,8 @@ class FeedEndCause(enum.Enum):
     """It ended without a failure."""
     AWAY = "away"
     """A part of the input is unavailable."""
+    CALLED_OFF = "called off"
+    """Its start waited, and was called off so that a task can leave."""
     TRANSIENT = "transient"
     OUTSIDE = "outside"
     """Committed offsets may be outside of the input."""

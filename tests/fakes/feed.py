@@ -48,7 +48,9 @@ class MemoryFeed:
         self.warms = 0
         #: Called by each `warm`; returns early when the event is set by `cancel_warm`.
         self.on_warm: Callable[[threading.Event], None] = lambda _: None
-        #: Called by each `start` before anything; may raise.
+        #: Whether a `start` that waits was called off.
+        self.called_off = threading.Event()
+        #: Called by each `start` before anything; may raise or wait.
         self.on_start: Callable[[], None] = lambda: None
         #: Called before each look at the input; may raise or wait.
         self.on_look: Callable[[], None] = lambda: None
@@ -93,6 +95,9 @@ class MemoryFeed:
         started = (dict(positions), ends, deliver)
         self._thread = threading.Thread(target=self._run, args=started, name=FEED, daemon=True)
         self._thread.start()
+
+    def cancel_start(self) -> None:
+        self.called_off.set()
 
     def wait(self, timeout_seconds: float) -> bool:
         return self._ended.wait(timeout_seconds)

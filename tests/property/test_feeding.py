@@ -163,6 +163,7 @@ def _answer(world: World, question: type, answer: FeedingEvent) -> None:
 ANSWERS = [
     (StartFeed, StartFailed(failure)) for failure in FAILURES if failure.cause is not FeedEndCause.CODE
 ] + [
+    (StartFeed, StartFailed(FeedFailure(FeedEndCause.CALLED_OFF, "a task is to leave"))),
     (AskInput, Unanswered("no broker")),
     (ReadRecord, Unanswered("no broker")),
     (ReadRecord, RecordRead(None)),

@@ -17,7 +17,7 @@ from standby.feeding.state import FeedEndCause, FeedFailure
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.pipeline.batch import BatchRunner, TaskFailed, commit_alone, refusal_of
 from standby.kernel.ports import Broker
-from standby.ports import Feed, InputAway, TaskBatch
+from standby.ports import Feed, InputAway, StartCalledOff, TaskBatch
 from standby.replica.failing import code_error
 from standby.replica.identity import TopicChanged
 from standby.replica.lifecycle import Signal
@@ -253,6 +253,8 @@ def _feed_failure(error: BaseException | None, *, is_raised: bool) -> FeedFailur
     )
     if isinstance(error, InputAway):
         cause, partitions = FeedEndCause.AWAY, error.partitions
+    elif isinstance(error, StartCalledOff):
+        cause = FeedEndCause.CALLED_OFF
     elif isinstance(error, Transient):
         cause = FeedEndCause.TRANSIENT
     elif isinstance(error, CorruptState):

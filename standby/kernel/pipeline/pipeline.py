@@ -145,10 +145,14 @@ class Pipeline:
     def leave(self, active: ActiveTask) -> Future[None]:
         """Stop feeding this task; once the future is done, no batch of it is running.
 
-        A commit that does not end soon is abandoned; a timer's thread waits for that.
+        A commit that does not end soon is abandoned; a timer's thread waits for that. A start of the feed that waits
+        is called off: the start of a JVM takes longer than a task may need to leave.
         """
         done: Future[None] = Future()
         self._worker.put(lambda: self._leave(active.task, done))
+        feed = self._effects.feed
+        if feed is not None:
+            feed.cancel_start()
         call_off = self._seams.clock.later(_LEAVE_SECONDS, active.abandon)
         done.add_done_callback(lambda _: call_off())
         return done
@@ -160,6 +164,7 @@ class Pipeline:
         feed = self._effects.feed
         if feed is not None:
             feed.cancel_warm()
+            feed.cancel_start()
         return done
 
     def _may_warm(self) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from standby.errors import BadConfiguration, Transient
 from standby.feed import borrowing
 from standby.feed.borrowing import BorrowingTransform, decoded, encoded
-from standby.ports import PeerRefused, TransformLender
+from standby.ports import PeerRefused, StartCalledOff, TransformLender
 from standby.shared.model import TaskId
 from standby.shared.peers import ROWS_BYTES
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
@@ -199,6 +199,22 @@ def test_without_a_lender_the_start_is_waited_for_and_no_rehearsal(borrower: Bor
     thread.join(PATIENCE_SECONDS)
     assert found == [None]
     assert borrower.transform.run(table(1)) == table(2)
+
+
+def test_a_wait_for_the_start_is_called_off_once_and_the_start_goes_on(borrower: Borrower) -> None:
+    thread, found = on_a_thread(borrower.prepare)
+    soon(lambda: borrower.own.cancelled_warms, "it waits")
+    borrower.transform.cancel_prepare()
+    thread.join(PATIENCE_SECONDS)
+    assert [type(each) for each in found] == [StartCalledOff]
+    # It may be called off just before it begins to wait.
+    borrower.transform.cancel_prepare()
+    with pytest.raises(StartCalledOff):
+        borrower.prepare()
+    borrower.own.may_start.set()
+    borrower.prepare()
+    assert borrower.transform.run(table(1)) == table(2)
+    assert borrower.own.starts == 1
 
 
 def test_a_feed_that_starts_before_anything_opens_the_session_and_nothing_more(borrower: Borrower) -> None:

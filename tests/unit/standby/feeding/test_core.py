@@ -122,6 +122,17 @@ def test_a_failure_that_comes_to_light_while_the_feed_is_stopped_counts_unless_t
     assert [type(each) for each in left.done] == [StopFeed]
 
 
+def test_a_start_that_was_called_off_is_no_failure_and_is_made_again_at_once() -> None:
+    world = feeding(ONE)
+    world.answers[StartFeed] = deque([StartFailed(FeedFailure(FeedEndCause.CALLED_OFF, "ONE is to leave"))])
+    world.join(TWO)
+    world.turn()
+    assert (dict(world.fed), world.state.failures) == ({}, 0)
+    world.fold(Left(ONE))
+    world.turn()
+    assert world.fed.keys() == {TWO}
+
+
 def test_the_feed_is_tried_again_later_and_later_and_a_passing_fault_never_ends_anybody() -> None:
     world = feeding(ONE)
     world.answers[StartFeed] = deque(StartFailed(TRANSIENT) for _ in range(20))

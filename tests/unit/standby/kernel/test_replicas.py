@@ -17,10 +17,11 @@ from standby.errors import BadConfiguration, Transient
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
 from standby.kernel.restore.snapshots import NotNow
+from standby.ports import StartCalledOff
 from standby.replica.claim import Committed
 from standby.replica.lifecycle import Effect
 from standby.replica.store.origin import DATABASE, SIDE_FILE, decode_origin
-from standby.shared.model import Phase, ReplicaId, Role, StartStep, TaskId
+from standby.shared.model import Phase, ReplicaId, Role, StartStep, TaskId, Wanted
 from standby.shared.naming import state_path
 from standby.shared.wire import JobDefinition
 from tests.fakes import ledger_job
@@ -470,6 +471,26 @@ def test_only_input_that_a_child_has_had_is_blamed_for_a_feed_that_does_not_end(
     breaks_after(COMMIT + 10, active, "did not stop")
     go_on.set()
     assert bool(kept[-1]) is runs_in_child
+
+
+def test_a_task_leaves_while_a_start_of_the_feed_waits_and_the_others_are_fed(lab: MemoryLab) -> None:
+    begun = threading.Event()
+
+    def script(feed: MemoryFeed) -> None:
+        def wait() -> None:
+            if not begun.is_set():
+                begun.set()
+                assert feed.called_off.wait(PATIENCE_SECONDS)
+                raise StartCalledOff("by the test")
+
+        feed.on_start = wait
+
+    active = lab.container("a", script=script).activate()
+    assert begun.wait(PATIENCE_SECONDS)
+    one, two = (ReplicaId(each, 0) for each in lab.tasks)
+    active.obey((Wanted(one, Role.STANDBY, 2), Wanted(two, Role.ACTIVE, 1)))
+    active.eventually(lambda: active.status(0).phase is Phase.TAILING and bool(active.feeds.made[0].starts))
+    assert active.feeds.made[0].starts[-1].keys() == {two.task}
 
 
 def test_the_end_of_a_feeds_process_with_its_job_breaks_nothing(lab: MemoryLab) -> None:
