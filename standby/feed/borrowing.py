@@ -71,7 +71,7 @@ class BorrowingTransform:
         self._has_started = False
         """Whether the start is over, successful or not."""
         self._error: BaseException | None = None
-        """Why the session could not be started; reported once."""
+        """Why the session could not be started; None again when the next start begins."""
         self._is_searching = False
         """Whether a lender is looked for: until then it is not known whether to rehearse."""
         self._is_awaited = False
@@ -87,14 +87,11 @@ class BorrowingTransform:
         if not self._starts_early:
             return
         self._uncancel()
-        if not self._begin(recent) and self._has_started and self._error is None:
+        if not self._begin(recent) and self._has_started:
             self._own.warm(recent)
             return
-        if (
-            self._wait_for_start(self._is_over, ends_rehearsal=False)
-            and (error := self._take_error()) is not None
-        ):
-            raise error
+        if self._wait_for_start(self._is_over, ends_rehearsal=False) and self._error is not None:
+            raise self._error
 
     def cancel_warm(self) -> None:
         """Make a running `warm` return soon. Thread-safe."""
@@ -126,12 +123,14 @@ class BorrowingTransform:
         self._drop()
         self._tasks = tasks
         self.has_run_here = False
-        if not self._has_started:
+        has_failed = self._error is not None
+        if has_failed or not self._has_started:
             with self._changed:
                 self._is_searching, self._is_awaited = True, False
             self._begin(recent)
             try:
-                if may_borrow:
+                # With a lender, nobody would report why it fails again.
+                if may_borrow and not has_failed:
                     self._look_for_lender()
             finally:
                 with self._changed:
@@ -144,7 +143,8 @@ class BorrowingTransform:
                 with self._changed:
                     self._is_called_off = False
                 raise StartCalledOff("the wait for the start of Spark was called off")
-        self._take_error()
+            if self._error is not None:
+                raise self._error
         self._own.open()
 
     def cancel_prepare(self) -> None:
@@ -211,9 +211,11 @@ class BorrowingTransform:
         return self._own.child_pids
 
     def _begin(self, recent: Callable[[], pa.Table | None]) -> bool:
-        """Start the session on a thread, unless that was begun before; return whether this call did."""
-        if self._thread is not None:
-            return False
+        """Start the session on a thread, unless that was begun before and has not failed; return whether it began."""
+        with self._changed:
+            if self._thread is not None and self._error is None:
+                return False
+            self._has_started, self._error = False, None
         self._thread = threading.Thread(target=self._start, args=(recent,), name="spark-start", daemon=True)
         self._thread.start()
         return True
@@ -260,9 +262,9 @@ class BorrowingTransform:
         if self._lender is not None:
             _LOG.info("the transform runs here from now on; %d batches were borrowed", self._borrowed)
             self._drop()
-        if (error := self._take_error()) is not None:
+        if self._error is not None:
             # The next start of the feed reports it as what it is: an error of `run` would be one of these rows.
-            raise Transient(f"Spark has not started: {first_line(error)}") from error
+            raise Transient(f"Spark has not started: {first_line(self._error)}") from self._error
         self.has_run_here = True
         return self._own.run(rows)
 
@@ -290,11 +292,6 @@ class BorrowingTransform:
         lender, self._lender = self._lender, None
         if lender is not None:
             lender.close()
-
-    def _take_error(self) -> BaseException | None:
-        with self._changed:
-            error, self._error = self._error, None
-            return error
 
     def _uncancel(self) -> None:
         with self._changed:

@@ -382,6 +382,20 @@ def test_a_session_that_does_not_start_is_no_error_of_the_rows(borrower: Borrowe
         borrower.prepare()
 
 
+def test_a_session_that_did_not_start_is_started_again_where_that_can_be_called_off(
+    borrower: Borrower,
+) -> None:
+    borrower.own.fails = Transient("no memory")
+    borrower.own.may_start.set()
+    with pytest.raises(Transient, match="no memory"):
+        borrower.prepare()
+    borrower.own.may_start.clear()
+    thread, found = on_a_thread(borrower.prepare)
+    borrower.transform.cancel_prepare()
+    thread.join(PATIENCE_SECONDS)
+    assert [type(each) for each in found] == [StartCalledOff]
+
+
 def test_a_warm_up_reports_a_session_that_does_not_start(borrower: Borrower) -> None:
     borrower.own.fails = Transient("no memory")
     borrower.own.may_start.set()
