@@ -170,3 +170,17 @@ def test_request_whose_answer_was_lost_does_not_keep_a_submit_from_its_cells(
     first, _ = submits
     assert first.cells.begin_submit("me") == ""
     assert first.cells.begin_submit("me") == ""
+
+
+def test_claim_is_left_to_the_end_of_its_session_while_the_connection_is_lost(
+    submits: tuple[Submit, Submit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = submits
+    first.cells.begin_submit("me")
+    with monkeypatch.context() as lost:
+        lost.setattr(first.session, "client_id", None)
+        assert first.cells.begin_submit("me") == "me"
+        first.cells.end_submit()
+    assert naming.submitting_path("c") in first.session.nodes
+    first.cells.end_submit()
+    assert naming.submitting_path("c") not in first.session.nodes

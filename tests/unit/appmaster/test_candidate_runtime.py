@@ -1,0 +1,109 @@
+"""How the parts of a candidate are composed: those with ports, clients and threads of their own are stand-ins."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import appmaster.__main__ as root
+from appmaster.__main__ import CandidateEnvironment, CandidateRuntime
+from appmaster.records import CandidateRecord
+from standby.cluster import ClusterConfig
+from standby.errors import Fenced, Transient, Unavailable
+from standby.shared.probes import no_probe
+
+
+class Composed:
+    """A candidate that stands for election until a test ends it, and what its parts were told, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[str] = []
+        self.registered: list[CandidateRecord] = []
+        self.served: dict[str, tuple[Any, ...]] = {}
+        self.expire: Callable[[], None] = lambda: None
+        #: Ends the candidate, during its first look at who leads.
+        self.end: Callable[[], None] = lambda: None
+        code = SimpleNamespace(may_lead=lambda: ())
+        self._replace(monkeypatch, "EventLog", append=None, close=self._told("events closed"))
+        self._replace(
+            monkeypatch,
+            "CandidateServices",
+            code=code,
+            changes=SimpleNamespace(info=dict),
+            peer_port=7,
+            **dict.fromkeys(("quarantined", "waiting", "change", "api"), lambda *_: {}),
+            start=self._told("services started"),
+            close=self._told("services closed"),
+        )
+        self._replace(monkeypatch, "ControlServer", start=lambda host: 5, stop=self._told("control closed"))
+        self._replace(monkeypatch, "HttpPort", port=6, close=self._told("pages closed"))
+        zookeeper = SimpleNamespace(
+            **dict.fromkeys(("client", "cells", "records", "jobs"), None),
+            election=SimpleNamespace(controller=self._look, resign_lead=self._told("resigned")),
+            registry=SimpleNamespace(register=self._register),
+            on_session=lambda lost: setattr(self, "expire", lost),
+        )
+        begun: Any = (ClusterConfig("c", "z:1", is_pool=True), "h1", "container_1", None, None, None)
+        self.runtime = CandidateRuntime(CandidateEnvironment(*begun), zookeeper, no_probe)  # type: ignore[arg-type]
+
+    def _replace(self, monkeypatch: pytest.MonkeyPatch, name: str, **attributes: Any) -> None:
+        def make(*arguments: Any, **_: Any) -> Any:
+            self.served[name] = arguments
+            return SimpleNamespace(**attributes)
+
+        monkeypatch.setattr(root, name, make)
+
+    def _told(self, what: str) -> Callable[..., None]:
+        return lambda *_: self.told.append(what)
+
+    def _register(self, record: CandidateRecord) -> None:
+        self.told.append("registered")
+        self.registered.append(record)
+
+    def _look(self, watch: object) -> None:
+        self.told.append("in the election")
+        self.end()
+        raise Transient("by the test")
+
+
+@pytest.fixture
+def composed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Composed]:
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    made = Composed(monkeypatch)
+    yield made
+    made.runtime._effects.writer.close()
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+@pytest.mark.parametrize(
+    ("why", "end"),
+    [
+        ("the ZooKeeper session has expired", lambda composed: composed.expire()),
+        ("told to end", lambda _: signal.raise_signal(signal.SIGTERM)),
+    ],
+)
+def test_a_candidate_is_found_once_it_serves_and_leaves_nothing_behind_when_it_is_to_end(
+    composed: Composed, why: str, end: Callable[[Composed], None]
+) -> None:
+    composed.end = lambda: end(composed)
+    with pytest.raises(Fenced, match=why):
+        composed.runtime.run()
+    assert composed.told == [
+        *("services started", "registered", "in the election", "resigned"),
+        *("services closed", "events closed", "pages closed", "control closed"),
+    ]
+    (record,) = composed.registered
+    assert (record.port, record.http_port, record.peer_port) == (5, 6, 7)
+
+
+def test_a_candidate_that_does_not_lead_answers_for_no_leader_and_acts_for_none(composed: Composed) -> None:
+    _, _, status, *_ = composed.served["HttpPort"]
+    with pytest.raises(Unavailable, match="does not lead"):
+        status()
+    assert not composed.runtime._leads()
+    assert not composed.runtime._cells.may_act()
