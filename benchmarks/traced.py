@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -41,9 +42,9 @@ class _Traced:
         self._database = database
         self._notes = notes
 
-    def write(self, changes: Iterable[ChangelogRecord]) -> None:
+    def write(self, changes: Iterable[ChangelogRecord], cancelled: threading.Event | None = None) -> None:
         batch = list(changes)
-        self._database.write(batch)
+        self._database.write(batch, cancelled)
         now = time.monotonic()
         # The position is the last of a batch (`standby.kernel.store.store.TaskStore.apply`).
         if batch and batch[-1][0] == POSITION and batch[-1][1] is not None:

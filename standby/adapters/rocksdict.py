@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -24,7 +25,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from standby.errors import CorruptState, StandfastError, Unavailable
+from standby.errors import CorruptState, StandfastError, Transient, Unavailable
 from standby.kernel.ports import ChangelogRecord, InUse, Profile
 from standby.replica.store.scan import ScanPage
 
@@ -58,6 +59,14 @@ _COMPACTED_AT_FILES: Final = 8
 #: after 1.2 million records), and with it all in-sync replicas of the job.
 _SLOW_AT_FILES: Final = 500
 _STOP_AT_FILES: Final = 1_000
+
+#: RocksDB's error for a batch that it does not take now, because flushes or compactions are behind.
+_STALL: Final = "Result incomplete: Write stall"
+
+#: Pauses between attempts to write a batch that RocksDB does not take: the first, and the longest. An attempt builds
+#: the batch again, about 1 ms for 2,000 records; what ends a stall is a flush or a compaction, tens of ms at least.
+_FIRST_PAUSE_SECONDS: Final = 0.005
+_PAUSE_SECONDS: Final = 0.05
 
 
 def _options(profile: Profile) -> Options:
@@ -126,6 +135,9 @@ class RocksDatabase:
         self._is_sorting = profile is Profile.SERVING
         self._options = WriteOptions()
         self._options.disable_wal = True  # type: ignore[method-assign,assignment] # the stubs are wrong here
+        # Otherwise RocksDB waits inside of the call, in which rocksdict holds the interpreter's lock: the whole process
+        # was silent (observed: 3 s).
+        self._options.no_slowdown = True
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             options = _options(profile)
@@ -194,11 +206,27 @@ class RocksDatabase:
         finally:
             del iterator
 
-    def write(self, changes: Iterable[ChangelogRecord]) -> None:
-        """Apply the changes as one atomic batch."""
-        if self._is_sorting:
-            # Sorted by the key only, because changes of one key must keep their order.
-            changes = sorted(changes, key=_KEY_OF)
+    def write(self, changes: Iterable[ChangelogRecord], cancelled: threading.Event | None = None) -> None:
+        """Apply the changes as one atomic batch; wait while RocksDB takes none. See `Database.write`."""
+        # Sorted by the key only, because changes of one key must keep their order. A list in any case: a batch that is
+        # not taken is built again, because an attempt uses it up.
+        changes = sorted(changes, key=_KEY_OF) if self._is_sorting else list(changes)
+        pause = _FIRST_PAUSE_SECONDS
+        try:
+            while (size := self._refused(changes)) is not None:
+                waited = 0.0
+                while not waited or waited < self._seconds_for(size):
+                    if (cancelled or threading.Event()).wait(pause):
+                        raise Transient(f"{self._path}: a write was cancelled while the disk was behind")
+                    waited += pause
+                    pause = min(2 * pause, _PAUSE_SECONDS)
+        except StandfastError:
+            raise
+        except Exception as error:  # rocksdict raises nothing more specific
+            raise self._failed(error) from error
+
+    def _refused(self, changes: Sequence[ChangelogRecord]) -> int | None:
+        """Try to write; return None when it is done, or the size of the batch if RocksDB does not take it now."""
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for key, value in changes:
@@ -206,10 +234,24 @@ class RocksDatabase:
                 delete(key)
             else:
                 put(key, value)
+        size = batch.size_in_bytes()
         try:
             self._db.write(batch, self._options)
-        except Exception as error:  # rocksdict raises nothing more specific
-            raise self._failed(error) from error
+        except Exception as error:
+            # RocksDB decides before it writes anything of the batch.
+            if str(error) == _STALL:
+                return size
+            raise
+        return None
+
+    def _seconds_for(self, size: int) -> float:
+        """Return how long to wait before a batch of this size is tried again while RocksDB limits the rate of writes.
+
+        RocksDB counts an attempt against the limit although it refuses it, so earlier attempts would only prolong the
+        wait, without end if the batch is large.
+        """
+        rate = self._db.property_int_value("rocksdb.actual-delayed-write-rate")
+        return 2 * size / rate if rate else 0.0
 
     def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield every key that begins with ``prefix``, and its value, in key order."""

@@ -7,6 +7,7 @@ The real adapters are in `standby.adapters`; the fakes in `tests/fakes` fulfil t
 from __future__ import annotations
 
 import enum
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -336,10 +337,11 @@ class Database(Protocol):
         """
         ...
 
-    def write(self, changes: Iterable[ChangelogRecord]) -> None:
-        """Apply the changes, in order, atomically with respect to crashes.
+    def write(self, changes: Iterable[ChangelogRecord], cancelled: threading.Event | None = None) -> None:
+        """Apply the changes, in order, atomically with respect to crashes; wait while the disk is too far behind.
 
-        They need not survive a crash before the next `flush`, but if they do, so do all earlier writes.
+        They need not survive a crash before the next `flush`, but if they do, so do all earlier writes. Raises
+        `Transient` when it would have to wait although ``cancelled`` is set; nothing is written then.
         """
         ...
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import random
 import threading
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rocksdict import WriteBatch
 
-from standby.adapters.rocksdict import open_database
+from standby.adapters.rocksdict import RocksDatabase, open_database
 from standby.errors import CorruptState, Transient, Unavailable
 from standby.kernel.ports import OpenDatabase, Profile
 from tests.fakes.database import MemoryDisk
 from tests.patience import PATIENCE_SECONDS
+
+#: RocksDB's default rate of writes that are slowed down, bytes per second.
+RATE = 16 << 20
 
 
 @pytest.fixture(params=["memory", "rocksdb"])
@@ -170,6 +176,95 @@ def test_a_few_small_files_are_not_merged_with_all_that_lies_below(tmp_path: Pat
         database.flush()
     names = ("num-files-at-level0", "compaction-pending", "num-running-compactions")
     assert [database._db.property_int_value(f"rocksdb.{each}") for each in names] == [7, 0, 0]
+    database.close()
+
+
+class Pauses(threading.Event):
+    """The pauses of a write that RocksDB does not take: they take no time, and ``on_pause`` says if it is cancelled."""
+
+    def __init__(self, on_pause: Callable[[], bool]) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+        self._on_pause = on_pause
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.seconds.append(timeout)
+        return self._on_pause()
+
+
+def filled(path: Path, profile: Profile) -> RocksDatabase:
+    """Return a database with one file."""
+    database = open_database(path, profile)
+    database.write([(b"k", b"0")])
+    database.flush()
+    return database
+
+
+def limit(database: RocksDatabase, *, slow: int = 100, stop: int = 100) -> None:
+    """Set the numbers of files from which RocksDB slows writes down, and stops them."""
+    bounds = {"level0_slowdown_writes_trigger": slow, "level0_stop_writes_trigger": stop}
+    options = {name: str(bound) for name, bound in bounds.items()}
+    # The bounds count only where files are compacted.
+    database._db.set_options({"disable_auto_compactions": "false", **options})
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_a_write_waits_while_rocksdb_takes_none(profile: Profile, tmp_path: Path) -> None:
+    """In RocksDB, it would wait with the interpreter's lock."""
+    database = filled(tmp_path / "db", profile)
+    limit(database, stop=1)
+    changes = [(b"k", b"1"), (b"new", b"2")]
+
+    def pause() -> bool:
+        assert database.get_many([b"k", b"new"]) == [b"0", None], "nothing of it is there"
+        if len(pauses.seconds) == 6:
+            limit(database, stop=100)
+        return False
+
+    pauses = Pauses(pause)
+    database.write(iter(changes), pauses)
+    assert database.get_many([b"k", b"new"]) == [b"1", b"2"]
+    assert pauses.seconds == [0.005, 0.01, 0.02, 0.04, 0.05, 0.05]
+    database.close()
+
+
+def test_a_write_that_waits_can_be_cancelled(tmp_path: Path) -> None:
+    database = filled(tmp_path / "db", Profile.SERVING)
+    cancelled = threading.Event()
+    cancelled.set()
+    database.write([(b"k", b"1")], cancelled)
+    limit(database, stop=1)
+    with pytest.raises(Transient, match="cancelled"):
+        database.write([(b"k", b"2")], cancelled)
+    assert database.get_many([b"k"]) == [b"1"]
+    database.close()
+
+
+def test_a_limited_write_is_tried_again_when_its_size_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt before that only prolongs the wait: one of 2 MB, repeated every 50 ms, was never taken."""
+    database = filled(tmp_path / "db", Profile.SERVING)
+    limit(database, slow=1)
+    tries = Counter[str]()
+
+    def batch(**options: bool) -> WriteBatch:
+        tries["all"] += 1
+        return WriteBatch(**options)
+
+    def pause() -> bool:
+        if sum(pauses.seconds) >= 2 * 2e6 / RATE:
+            limit(database, slow=100)
+        return False
+
+    pauses = Pauses(pause)
+    monkeypatch.setattr("standby.adapters.rocksdict.WriteBatch", batch)
+    for each in (b"1", b"2"):
+        # The size of the first is what the second has to wait for.
+        database.write([(b"k", each * 2_000_000)], pauses)
+    assert database.get_many([b"k"]) == [b"2" * 2_000_000]
+    assert tries["all"] == 3
     database.close()
 
 

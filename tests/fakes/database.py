@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from standby.errors import CorruptState, Unavailable
+from standby.errors import CorruptState, Transient, Unavailable
 from standby.kernel.ports import ChangelogRecord, InUse, Profile
 from standby.replica.store.scan import ScanPage
+from tests.patience import LOOK_SECONDS
 
 #: A checkpoint's one file.
 _COPY = "000001.sst"
@@ -27,6 +29,8 @@ class MemoryDisk:
         self.profiles: list[Profile] = []
         self.corrupt: set[Path] = set()
         self.is_full = False
+        #: Whether writes wait, as for flushes; and whether one has.
+        self.is_behind, self.has_waited = False, threading.Event()
         #: Called inside of each write, before anything of it is there.
         self.on_write: Callable[[], None] = lambda: None
         #: Called inside of each flush, that of closing included; may wait.
@@ -93,9 +97,13 @@ class MemoryDatabase:
         found = sorted((each for each in self._content.items() if start <= each[0] < stop), reverse=reverse)
         return ScanPage(found[:limit], len(found) <= limit)
 
-    def write(self, changes: Iterable[ChangelogRecord]) -> None:
+    def write(self, changes: Iterable[ChangelogRecord], cancelled: threading.Event | None = None) -> None:
         self._check()
         self._disk.on_write()
+        while self._disk.is_behind:
+            self._disk.has_waited.set()
+            if (cancelled or threading.Event()).wait(LOOK_SECONDS):
+                raise Transient(f"{self._path}: cancelled")
         if self._disk.is_full:
             raise Unavailable(f"{self._path}: no space left")
         content = dict(self._content)

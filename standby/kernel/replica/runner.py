@@ -166,6 +166,9 @@ class ReplicaRunner:
             if effect is Effect.HALT:
                 self._run.cancel()
                 self._run = CancelScope(self._clock.pace)
+                if (store := self._store) is not None:
+                    # What a waiting write leaves out is in the changelog.
+                    store.interrupt()
                 self.halting_since = self.halting_since or self._clock.monotonic()
                 self._worker.put(self._halt)
             else:
@@ -379,6 +382,8 @@ class ReplicaRunner:
             # Its store may still be in use, so it is not closed, and the replica is not reported as stopped.
             self.broken = f"{self.replica.id} could not be stopped: {summary_of(error)}"
             raise
+        if self._store is not None:
+            self._store.resume()
         self.halting_since = None
 
     def _stop(self) -> None:

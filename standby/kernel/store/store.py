@@ -48,6 +48,7 @@ class TaskStore:
         self._probe = probe
         # A flush runs concurrently with everything except re-opening and closing.
         self._gate = threading.RLock()
+        self._is_interrupted = threading.Event()
         self._database: Database | None = open_database(directory / DATABASE, profile)
         try:
             value = self._open.get_many((POSITION,))[0]
@@ -133,8 +134,16 @@ class TaskStore:
                 f"{self._directory}: the position would fall from {before.offset} to {offset}"
             )
         self._probe(STORE_BATCH)
-        self._open.write(itertools.chain(changes, ((POSITION, position.encode()),)))
+        self._open.write(itertools.chain(changes, ((POSITION, position.encode()),)), self._is_interrupted)
         self._position = self._written = position
+
+    def interrupt(self) -> None:
+        """Until `resume`, have writes fail with `Transient` instead of waiting for the disk. Thread-safe."""
+        self._is_interrupted.set()
+
+    def resume(self) -> None:
+        """Let writes wait for the disk again."""
+        self._is_interrupted.clear()
 
     def caught_up(self, at_ms: int) -> None:
         """Record that the changelog had nothing beyond the position at ``at_ms``; persisted occasionally."""
@@ -194,9 +203,12 @@ class TaskStore:
         with self._gate:
             if self._database is None:
                 return
+            # Only the time of the position is still to be written, which is not worth waiting for.
+            self.interrupt()
             try:
                 if self._position is not None and self._position != self._written:
-                    self._write_position()
+                    with suppress(Transient):
+                        self._write_position()
                 self.flush()
             finally:
                 # Close even after a disk error: no other process can open a database that this one holds.
@@ -220,7 +232,7 @@ class TaskStore:
 
     def _write_position(self) -> None:
         position = self.position
-        self._open.write(((POSITION, position.encode()),))
+        self._open.write(((POSITION, position.encode()),), self._is_interrupted)
         self._written = position
 
     def _write_side_file(self, content: Origin) -> None:

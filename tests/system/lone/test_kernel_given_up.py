@@ -26,10 +26,12 @@ class FailingDisk:
         disk = self
 
         class Failing(RocksDatabase):
-            def write(self, changes: Iterable[ChangelogRecord]) -> None:
+            def write(
+                self, changes: Iterable[ChangelogRecord], cancelled: threading.Event | None = None
+            ) -> None:
                 if disk.is_broken:
                     raise Unavailable(f"{path}: No space left on device")
-                super().write(changes)
+                super().write(changes, cancelled)
 
         return Failing(path, profile)
 

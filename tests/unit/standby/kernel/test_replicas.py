@@ -341,6 +341,26 @@ def test_a_state_that_does_not_close_ends_the_container(lab: MemoryLab) -> None:
     hold.let_go()
 
 
+def test_a_write_that_waits_for_a_disk_does_not_keep_a_replica(lab: MemoryLab) -> None:
+    active = lab.begun()
+    lab.disk.is_behind = True
+    lab.produce(20)
+    assert lab.disk.has_waited.wait(PATIENCE_SECONDS)
+    # What the waiting write leaves out is in the changelog, and is replayed as soon as the disk has caught up.
+    active.want(0, Role.STANDBY, 1).await_phase(Phase.RESTORING)
+    active.eventually(lambda: all(each.halting_since is None for each in active.replicas.held()))
+    lab.disk.is_behind = False
+    active.await_phase(Phase.TAILING)
+    active.activate(0, 2).process(10)
+    lab.assert_exact()
+    lab.disk.has_waited.clear()
+    lab.disk.is_behind = True
+    lab.produce(20)
+    assert lab.disk.has_waited.wait(PATIENCE_SECONDS)
+    active.replicas.obey((), {JOB: lab.definition})
+    active.await_phase(Phase.CLOSED)
+
+
 def test_a_promotion_that_waits_for_a_disk_ends_the_container(make_lab: MakeLab) -> None:
     """It stands in line behind a flush that does not come back, and so does not even begin."""
     # Of two tasks one may be promoted before the other's flush.
