@@ -52,7 +52,7 @@ from standby.process.metrics import container_metrics
 from standby.process.witness import IN_POOL, Witnessed, WitnessNote
 from standby.security import credentials
 from standby.shared import exits
-from standby.shared.clock import REAL, Clock
+from standby.shared.clock import REAL, Clock, have_ended
 from standby.shared.metric import Samples
 from standby.shared.model import NodeOffer
 from standby.shared.peers import Routes
@@ -62,11 +62,20 @@ from standby.shared.roles import PeerRole
 from standby.shared.version import version
 from standby.shared.wire import PROTOCOL, JobDefinition, encode_entry
 from standby.threads.inbox import Inbox
+from standby.threads.worker import Worker
 
 _LOG: Final = logging.getLogger("standby.container")
 
 #: How long a process of a pool that is asked to end waits until its actives are handed over, in milliseconds.
 _LEAVE_MS: Final = 30_000
+
+#: How long the process may take at its end to withdraw what it has lent, and to remove the state of deleted jobs, which
+#: can be thousands of files. What is left is never used, and is deleted as a stray by a later process of the host.
+_WITHDRAW_SECONDS: Final = 10.0
+_PURGE_SECONDS: Final = 60.0
+
+#: How long its last log lines may take: the disk of the logs may hang, too.
+_LAST_SECONDS: Final = 10.0
 
 #: A control loop without a turn for this long is unhealthy, in seconds.
 _TURNS_SECONDS: Final = 5.0
@@ -242,14 +251,37 @@ def run(
     membership.start()
     quit_ = loop.run()
     watchdog.stop()
-    kernel.close()
-    if quit_.purge:
-        for definition in loop.state.jobs.values():
-            kernel.purge(definition)
+    quit_ = finish(quit_, kernel, loop.state.jobs.values())
+    REAL.later(_LAST_SECONDS, partial(end_process, quit_.code, witnessed.note))
     _say(quit_)
     if quit_.code != exits.BROKEN:
         loop.leave()
     return quit_.code
+
+
+def finish(quit_: Quit, kernel: Kernel, jobs: Iterable[JobDefinition], clock: Clock = REAL) -> Quit:
+    """Do what is left to do on the host's disks; return how the process is to end.
+
+    A disk that does not answer delays the end only for so long: the end releases what the process still holds.
+    """
+    if quit_.code in (exits.BROKEN, exits.UNCLEAN):
+        # The disk may be the reason. What was lent is deleted later, as after a crash.
+        return quit_
+
+    def purge() -> None:
+        for each in jobs:
+            kernel.purge(each)
+
+    owed = [("withdrawing what was lent", kernel.close, _WITHDRAW_SECONDS)]
+    if quit_.purge:
+        owed.append(("removing the state", purge, _PURGE_SECONDS))
+    disks = Worker("disks").start()
+    for what, act, seconds in owed:
+        done = disks.submit(act)
+        if not have_ended(clock, (done,), seconds):
+            return Quit(exits.UNCLEAN, f"{quit_.reason}; {what} did not end within {seconds:.0f} s")
+        done.result()
+    return quit_
 
 
 def end_process(code: int, note: WitnessNote) -> NoReturn:
@@ -260,6 +292,7 @@ def end_process(code: int, note: WitnessNote) -> NoReturn:
     if code not in exits.PERHAPS_OF_CODE:
         note.end_in_order()
     end_children()
+    REAL.later(_LAST_SECONDS, partial(os._exit, code))
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import resource
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,16 +16,19 @@ import pytest
 from standby.adapters.http_port import HttpPages
 from standby.adapters.liveness import LivenessPort
 from standby.adapters.peers.server import PeerServer
+from standby.control.effects import Quit
 from standby.control.state import ControlPolicy, ControlState
 from standby.errors import BadConfiguration, Unavailable
-from standby.process.container import Health, read_place
+from standby.process.container import Health, Kernel, finish, read_place
+from standby.shared import exits
 from standby.shared.model import NodeOffer
 from standby.shared.records import ContainerRecord
 from standby.shared.roles import PeerRole
-from standby.shared.wire import PROTOCOL
+from standby.shared.wire import PROTOCOL, JobDefinition
 from tests.cases import case
 from tests.fakes.certificates import keys_of
 from tests.fakes.clock import held
+from tests.fakes.replicas import FakeReplicas
 from tests.patience import PATIENCE_SECONDS
 
 
@@ -56,6 +62,49 @@ def test_a_loop_that_does_not_turn_for_five_seconds_is_not_healthy() -> None:
         loop.turns += turned
         clock.advance(passed)
         assert health.look()[0] is is_well, (turned, passed)
+
+
+@pytest.mark.parametrize(
+    ("code", "purge", "hangs", "expected", "done"),
+    [
+        (exits.ORDERLY, True, None, exits.ORDERLY, ["close", "purge"]),
+        (exits.ORPHANED, False, None, exits.ORPHANED, ["close"]),
+        (exits.ORDERLY, True, "close", exits.UNCLEAN, ["close"]),
+        (exits.ORDERLY, True, "purge", exits.UNCLEAN, ["close", "purge"]),
+        # What the disk did not do in time is not tried again.
+        (exits.BROKEN, False, "close", exits.BROKEN, []),
+        (exits.UNCLEAN, False, "close", exits.UNCLEAN, []),
+    ],
+)
+def test_a_disk_that_hangs_does_not_keep_the_process(
+    code: int, purge: bool, hangs: str | None, expected: int, done: list[str]
+) -> None:
+    clock, hold, seen = held(), threading.Event(), list[str]()
+
+    def act(name: str) -> None:
+        seen.append(name)
+        if name == hangs:
+            clock.advance(60)
+            assert hold.wait(PATIENCE_SECONDS)
+        else:
+            clock.advance(5)
+
+    kernel = Kernel(FakeReplicas(), tuple, lambda _: act("purge"), close=lambda: act("close"))
+    job = JobDefinition("j", "r", {}, "c", "g", 1)
+    ended = finish(Quit(code, "asked", purge=purge), kernel, (job,), clock)
+    hold.set()
+    assert (ended.code, seen) == (expected, done)
+    assert ended.reason.startswith("asked")
+
+
+def test_a_log_that_hangs_does_not_keep_the_process() -> None:
+    ends = (
+        "import logging, threading; from standby.process import container\n"
+        "logging.shutdown = threading.Event().wait; container._LAST_SECONDS = 0\n"
+        f"container.end_process({exits.UNCLEAN}, container.WitnessNote())"
+    )
+    ended = subprocess.run([sys.executable, "-c", ends], check=False, timeout=PATIENCE_SECONDS)
+    assert ended.returncode == exits.UNCLEAN
 
 
 def test_the_port_accepts_until_it_is_closed() -> None:
