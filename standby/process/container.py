@@ -249,7 +249,7 @@ def run(
     watchdog = Watchdog(lambda: loop.turns, partial(_stuck, loop, witnessed.note))
     watchdog.start()
     membership.start()
-    quit_ = loop.run()
+    quit_ = run_loop(loop, marks)
     watchdog.stop()
     quit_ = finish(quit_, kernel, loop.state.jobs.values())
     REAL.later(_LAST_SECONDS, partial(end_process, quit_.code, witnessed.note))
@@ -257,6 +257,15 @@ def run(
     if quit_.code != exits.BROKEN:
         loop.leave()
     return quit_.code
+
+
+def run_loop(loop: ControlLoop, marks: Marks) -> Quit:
+    """Return how the process is to end; an error of the loop is attributed to no code of a job."""
+    try:
+        return loop.run()
+    except Exception:
+        marks.forget()
+        raise
 
 
 def finish(quit_: Quit, kernel: Kernel, jobs: Iterable[JobDefinition], clock: Clock = REAL) -> Quit:
@@ -389,7 +398,5 @@ def main(make_kernel: MakeKernel, witnessed: Witnessed, probe: Probe = no_probe)
         code = error.exit_status
     except Exception:  # noqa: BLE001 - the process's outermost level
         _LOG.critical("unexpected error", exc_info=True)
-        # An error of standfast itself, whatever code of a job was running.
-        witnessed.note.leave(b"")
         code = exits.BROKEN
     end_process(code, witnessed.note)

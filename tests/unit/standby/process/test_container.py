@@ -19,9 +19,10 @@ from standby.adapters.peers.server import PeerServer
 from standby.control.effects import Quit
 from standby.control.state import ControlPolicy, ControlState
 from standby.errors import BadConfiguration, Unavailable
-from standby.process.container import Health, Kernel, finish, read_place
+from standby.kernel.marks import Marks
+from standby.process.container import Health, Kernel, finish, read_place, run_loop
 from standby.shared import exits
-from standby.shared.model import NodeOffer
+from standby.shared.model import NodeOffer, Offsets, TaskId
 from standby.shared.records import ContainerRecord
 from standby.shared.roles import PeerRole
 from standby.shared.wire import PROTOCOL, JobDefinition
@@ -95,6 +96,22 @@ def test_a_disk_that_hangs_does_not_keep_the_process(
     hold.set()
     assert (ended.code, seen) == (expected, done)
     assert ended.reason.startswith("asked")
+
+
+def test_an_error_of_the_loop_is_of_no_task_also_if_code_goes_on() -> None:
+    kept: list[object] = []
+    marks = Marks(lambda *entry: kept.append(entry))
+    task = TaskId("j", "main", 0)
+
+    def fail() -> Quit:
+        raise RuntimeError
+
+    loop: Any = SimpleNamespace(run=fail)
+    with marks.step(task, Offsets((1,))):
+        with pytest.raises(RuntimeError):
+            run_loop(loop, marks)
+        with marks.step(task, Offsets((2,))):
+            assert kept[1:] == [((), None)]
 
 
 def test_a_log_that_hangs_does_not_keep_the_process() -> None:
