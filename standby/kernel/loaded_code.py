@@ -12,18 +12,20 @@ from functools import partial
 from typing import Final
 
 from standby.errors import StandfastError, Transient, Unavailable
-from standby.kernel.cancel_scope import CancelScope
+from standby.replica.failing import doubled_seconds
 from standby.shared.wire import JobDefinition
 from standby.threads.worker import Worker
 
 _log: Final = logging.getLogger(__name__)
 
+#: Pause before another attempt to load a definition's code: after the first failure, and the maximum.
+_FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 2.0
 
 #: Makes a job's modules importable; blocks. Raises `Transient`, and other `StandfastError` if a retry cannot help.
 LoadCode = Callable[[JobDefinition], None]
 
-#: Called from any thread when loading a job's code has ended, with its error.
+#: Called from any thread when an attempt to load a job's code has ended, with its error.
 PostLoaded = Callable[[JobDefinition, "StandfastError | None"], None]
 
 
@@ -31,17 +33,35 @@ def load_nothing(definition: JobDefinition) -> None:
     """Do nothing: the modules are importable already."""
 
 
-class LoadedCode:
-    """Used by the conductor; loads on a thread of its own."""
+#: What a definition loads. Others of the same revision may differ in the job's configuration.
+_Key = tuple[str, str, int, str]
 
-    def __init__(self, load: LoadCode, post: PostLoaded) -> None:
+
+def key_of(definition: JobDefinition) -> _Key:
+    """Return what identifies the code of a definition."""
+    return definition.name, definition.run, definition.revision, definition.code
+
+
+class LoadedCode:
+    """Used by the conductor; loads on a thread of its own.
+
+    An attempt that may succeed later is made again when the conductor asks again, so code that cannot be delivered
+    holds up neither other jobs nor later revisions, and is not loaded any more once it is not wanted.
+    """
+
+    def __init__(self, load: LoadCode, post: PostLoaded, monotonic: Callable[[], float]) -> None:
         self._load = load
         self._post = post
+        self._monotonic = monotonic
         self._worker = Worker("code").start()
-        self._run = CancelScope()
         self._loaded: Mapping[str, JobDefinition] = {}
+        #: Jobs with an attempt that has not ended: at most one for each, because the first to succeed is final.
         self._loading: set[str] = set()
-        self._refused: set[tuple[str, str, int, str]] = set()
+        #: Job → what was asked for last; read by the worker as well.
+        self._asked: dict[str, _Key] = {}
+        #: Job → how many attempts at that have failed, and when the next is due.
+        self._failed: dict[str, tuple[int, float]] = {}
+        self._refused: set[_Key] = set()
         #: Jobs whose present run has other code. Its revision may have the same number, by which the leader judges.
         self._of_other_runs: frozenset[str] = frozenset()
 
@@ -64,7 +84,7 @@ class LoadedCode:
             fits = loaded.revision == definition.revision
         else:
             fits = loaded.code == definition.code
-        this = (definition.name, definition.run, definition.revision, definition.code)
+        this = key_of(definition)
         if not fits and loaded.run != definition.run:
             self._of_other_runs |= {definition.name}
         elif fits:
@@ -84,39 +104,46 @@ class LoadedCode:
         if loaded is not None:
             self._loaded = {**self._loaded, definition.name: definition}
             return True
-        if definition.name not in self._loading:
-            self._loading.add(definition.name)
+        name = definition.name
+        if self._asked.get(name) != key_of(definition):
+            self._asked[name] = key_of(definition)
+            self._failed.pop(name, None)
+        _, due_at = self._failed.get(name, (0, 0.0))
+        if name not in self._loading and self._monotonic() >= due_at:
+            self._loading.add(name)
             self._worker.put(partial(self._fetch, definition))
         return False
 
-    def ended(self, definition: JobDefinition, *, is_loaded: bool) -> None:
-        """Record the result of loading."""
-        self._loading.discard(definition.name)
-        if is_loaded:
-            self._loaded = {**self._loaded, definition.name: definition}
+    def ended(self, definition: JobDefinition, error: StandfastError | None) -> None:
+        """Record the result of an attempt."""
+        name = definition.name
+        self._loading.discard(name)
+        if error is None:
+            self._loaded = {**self._loaded, name: definition}
+        elif self._asked.get(name) == key_of(definition):
+            failures = self._failed.get(name, (0, 0.0))[0] + 1
+            pause = doubled_seconds(failures, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+            self._failed[name] = failures, self._monotonic() + pause
 
     def close(self) -> None:
-        """End the thread, and a pending retry; does not wait."""
-        self._run.cancel()
+        """End the thread after the present attempt; does not wait."""
         self._worker.close()
 
     def _fetch(self, definition: JobDefinition) -> None:
-        pause = 0.1
-        while not self._run.is_cancelled():
-            try:
-                self._load(definition)
-            except Transient as error:
-                _log.warning("job %s: its code cannot be loaded now: %s", definition.name, error)
-                self._run.pause(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            except StandfastError as error:
-                self._post(definition, error)
-                return
-            except Exception as error:  # noqa: BLE001 - this thread's outermost loop
-                # A bug must not leave a job that silently never starts.
-                _log.exception("job %s: loading its code", definition.name)
-                self._post(definition, Unavailable(f"loading its code: {type(error).__name__}: {error}"))
-                return
-            else:
-                self._post(definition, None)
-                return
+        name = definition.name
+        if self._asked.get(name) != key_of(definition):
+            self._post(definition, Transient("other code of the job was asked for meanwhile"))
+            return
+        error: StandfastError | None = None
+        try:
+            self._load(definition)
+        except Transient as failure:
+            _log.warning("job %s: its code cannot be loaded now: %s", name, failure)
+            error = failure
+        except StandfastError as failure:
+            error = failure
+        except Exception as failure:  # noqa: BLE001 - this thread's outermost loop
+            # A bug must not leave a job that silently never starts.
+            _log.exception("job %s: loading its code", name)
+            error = Unavailable(f"loading its code: {type(failure).__name__}: {failure}")
+        self._post(definition, error)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from standby.errors import BadConfiguration, StandfastError
+from standby.errors import BadConfiguration, StandfastError, Transient
 from standby.kernel.children import Children
 from standby.kernel.environment import Environment
 from standby.kernel.job import JobKernel
-from standby.kernel.loaded_code import LoadedCode
+from standby.kernel.loaded_code import LoadedCode, key_of
 from standby.kernel.replica.runner import ReplicaRunner, RunResult
 from standby.kernel.restore.snapshots import NotNow, Offer
 from standby.kernel.strays import StateInUse
@@ -52,7 +52,7 @@ class LocalReplicas:
         self._definitions: Mapping[str, JobDefinition] = {}
         self._closing_jobs: set[str] = set()
         self._closer = Worker("closer").start()
-        self._codes = LoadedCode(environment.load_code, self._post_loaded)
+        self._codes = LoadedCode(environment.load_code, self._post_loaded, self._clock.monotonic)
         self._children = Children()
         self._prepared: frozenset[ReplicaId] = frozenset()
         self._look_at = 0.0
@@ -168,10 +168,12 @@ class LocalReplicas:
         self._has_changed |= has_moved or counted is Signal.INPUT_FAILED
 
     def _take_loaded(self, definition: JobDefinition, error: StandfastError | None) -> None:
-        self._codes.ended(definition, is_loaded=error is None)
-        if error is not None:
+        self._codes.ended(definition, error)
+        wanted = self._definitions.get(definition.name)
+        is_final = error is not None and not isinstance(error, Transient)
+        if is_final and wanted is not None and key_of(wanted) == key_of(definition):
             self._break(f"job {definition.name}: {error}")
-        self._has_changed = True
+        self._has_changed |= error is None
 
     def _settle(self) -> bool:
         """Apply every order that is due now; return whether a phase has changed."""
@@ -199,7 +201,7 @@ class LocalReplicas:
         self._conductor.put(partial(self._take_result, result))
 
     def _post_loaded(self, definition: JobDefinition, error: StandfastError | None) -> None:
-        """Enqueue the end of loading code. Thread-safe."""
+        """Enqueue the end of an attempt to load code. Thread-safe."""
         self._conductor.put(partial(self._take_loaded, definition, error))
 
     def _drop(self, replicas: list[ReplicaId]) -> None:

@@ -779,6 +779,23 @@ def test_code_that_cannot_be_had_ends_the_container_naming_the_job(lab: MemoryLa
     assert standby.replicas.broken == f"job {JOB}: there is no bundle c0de"
 
 
+def test_code_that_cannot_be_had_and_is_not_wanted_any_more_ends_nothing(lab: MemoryLab) -> None:
+    hold = Hold()
+
+    def load(definition: JobDefinition) -> None:
+        if definition.revision == 1:
+            hold()
+            raise BadConfiguration("there is no such bundle")
+
+    active = lab.container("a", load_code=load).activate()
+    hold.await_reached()
+    lab.definition = msgspec.structs.replace(lab.definition, revision=2, code="c0de")
+    active.activate()
+    hold.let_go()
+    active.process(20)
+    assert active.replicas.revisions == {JOB: 2}
+
+
 def test_who_holds_a_store_is_reported_and_an_active_does_not_wait_for_ever(
     make_lab: MakeLab, tmp_path: Path
 ) -> None:
