@@ -300,9 +300,13 @@ class KafkaBroker:
         return transactional_id(self._cluster, TaskId(self._definition.name, self._config.stage, partition))
 
     def close(self) -> None:
-        """Close the clients that the broker's own requests use."""
-        with self._member.use() as member:
-            clients.close_consumer(member)
+        """Release the clients that the broker's own requests use.
+
+        Objects of the job refer to each other, so they stay until the next full garbage collection, which may be hours
+        away. Their clients, with threads and connections, must not.
+        """
+        for each in (self._member, self._admin, self._offsets):
+            each.close()
 
     def _bounds(
         self, places: Collection[InputPartition], level: IsolationLevel

@@ -74,7 +74,9 @@ class OffsetClient:
         """``group``: the clients may look up its coordinator."""
         self._settings, self._group = settings, group
         self._lock = threading.Lock()
+        # Guards everything below.
         self._clients: dict[IsolationLevel, RenewableClient[Consumer]] = {}
+        self._is_closed = False
 
     def ask(
         self,
@@ -103,8 +105,18 @@ class OffsetClient:
                     raise failure
         return found, failure
 
+    def close(self) -> None:
+        """Release the clients; see `RenewableClient.close`."""
+        with self._lock:
+            self._is_closed = True
+            made = tuple(self._clients.values())
+        for each in made:
+            each.close()
+
     def _client(self, level: IsolationLevel) -> RenewableClient[Consumer]:
         with self._lock:
+            if self._is_closed and level not in self._clients:
+                raise Transient("Kafka is not asked any more: the job has ended here")
             if level not in self._clients:
                 own = {"group.id": self._group}
                 self._clients[level] = lasting(_KINDS[level], self._settings, own)

@@ -19,6 +19,7 @@ from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import ClientKind
 from standby.adapters.kafka.refusals import Refusals
 from standby.config import KafkaSettings
+from standby.errors import Transient
 from standby.shared.clock import REAL
 
 _log: Final = logging.getLogger(__name__)
@@ -44,16 +45,21 @@ class RenewableClient(Generic[C]):
         self._explain = explain
         self._lock = threading.Lock()
         # Guards everything below.
-        self._client = make()
+        self._client: C | None = make()
         #: Other threads may still be waiting for answers of the former client.
         self._former: C | None = None
         self._failing_since: float | None = None
 
     @contextmanager
     def use(self) -> Iterator[C]:
-        """Run the block with the client; the block must wait for the answer. An error counts as no answer."""
+        """Run the block with the client; the block must wait for the answer. An error counts as no answer.
+
+        Raises `Transient` once it is closed.
+        """
         with self._lock:
             client = self._client
+        if client is None:
+            raise Transient("Kafka is not asked any more: the job has ended here")
         try:
             yield client
         except Exception as error:
@@ -63,6 +69,17 @@ class RenewableClient(Generic[C]):
         with self._lock:
             if client is self._client:
                 self._failing_since = None
+
+    def close(self) -> None:
+        """Release the clients, which end as soon as no other thread uses them; does not wait for that.
+
+        Only references are dropped, because closing a client that another thread is using may crash the process.
+        """
+        with self._lock:
+            held = [self._client, self._former]
+            self._client = self._former = None
+        # The end of a client waits for its threads, of which one may be looking up a host name.
+        threading.Thread(target=held.clear, name="clients-end", daemon=True).start()
 
     def _note_failure(self, client: C) -> None:
         with self._lock:

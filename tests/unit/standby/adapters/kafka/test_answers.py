@@ -6,16 +6,21 @@ import math
 import struct
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from standby.adapters.kafka.broker import connect
 from standby.adapters.kafka.offsets import LATEST, offset_in
 from standby.adapters.kafka.refusals import Refusals
 from standby.adapters.kafka.renewable_client import RenewableClient
 from standby.adapters.kafka.transaction_log import _state_in, partition_of
 from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.kernel.ports import WriterLost
+from standby.shared.wire import JobDefinition
+from tests.fakes.jobs import job_config
+from tests.patience import LOOK_SECONDS, soon
 
 
 def test_an_offset_that_is_none_is_no_answer() -> None:
@@ -170,3 +175,24 @@ def test_a_failure_of_the_former_client_is_not_the_new_one_s() -> None:
     assert clients.ask(fails=True, after=1) == 2
     assert clients.ask(fails=True, after=5) == 2, "its own time has begun with its own first failure"
     assert clients.made == 2
+
+
+def test_clients_of_a_job_end_with_it_although_its_objects_stay() -> None:
+    def threads() -> int:
+        """Return the number of librdkafka's threads in this process."""
+        names = (each.read_text() for each in Path("/proc/self/task").glob("*/comm"))
+        return sum(each.startswith("rdk:") for each in names)
+
+    before = threads()
+    broker = connect("cluster", job_config(), JobDefinition("job", "run", {}, "changelog", "group", 1))
+    for ask in (broker.changelog_ends, broker.input_ends):
+        with pytest.raises(Transient):
+            ask([0], timeout_seconds=LOOK_SECONDS)
+    assert threads() >= before + 4, "at least one for each client"
+    broker.close()
+    soon(lambda: threads() == before, "clients of an ended job are there")
+    for late in (broker.committed, broker.changelog_ends):
+        with pytest.raises(Transient, match="the job has ended here"):
+            late([0])
+    with pytest.raises(Transient, match="the job has ended here"):
+        broker.ask_topic_ids(["in"])
