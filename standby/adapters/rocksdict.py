@@ -40,6 +40,11 @@ _KEY_OF: Final = itemgetter(0)
 #: Size limit of a page of a scan, in bytes of keys and values.
 _PAGE_BYTES: Final = 1 << 20
 
+#: The most keys of one look-up in the database, which are also sorted. Of a state of 100,000, each of 33,000 keys took
+#: 2.6 µs of CPU time in one look-up, unsorted, and 1.5 µs in such ones (measured): neighbours, and what a look-up keeps
+#: for each key, are still in the processor's cache.
+_READ_AT_ONCE: Final = 1_000
+
 #: Size at which a memtable is flushed. Serving: each record is inserted in order, which is slow unless the memtable
 #: fits into the processor's cache; with 32 MB, this was half of a standby's CPU time (docs/benchmarks.md). Loading:
 #: the memtable is sorted as a whole when it is flushed. 2 million records took 4.9 CPU seconds with 64 MB and 4.1
@@ -152,9 +157,15 @@ class RocksDatabase:
             raise Unavailable(f"{path}: {os.strerror(errno.EROFS)}")
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each key, in order."""
+        """Return the value of each key, in order. Of a write at the same time, it may see a part."""
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        values: list[bytes | None] = [None] * len(keys)
         try:
-            values: list[bytes | None] = self._db.get(list(keys))  # type: ignore[assignment]
+            for begin in range(0, len(keys), _READ_AT_ONCE):
+                part = order[begin : begin + _READ_AT_ONCE]
+                found: Any = self._db.get([keys[at] for at in part])
+                for at, value in zip(part, found, strict=True):
+                    values[at] = value
         except Exception as error:  # rocksdict raises nothing more specific
             raise self._failed(error) from error
         return values

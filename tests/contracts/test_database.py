@@ -63,6 +63,16 @@ def test_a_batch_of_keys_in_no_order_is_what_its_changes_come_to(
     database.close()
 
 
+def test_values_are_in_the_order_of_the_keys_however_many(open_one: OpenDatabase, tmp_path: Path) -> None:
+    content = {b"%d" % number: b"value %d" % number for number in range(2_000)}
+    database = open_one(tmp_path / "db", Profile.SERVING)
+    database.write(content.items())
+    # More than RocksDB is asked for at once, in no order, and some of them twice.
+    asked = random.Random(6).choices([*content, b"missing"], k=2_500)
+    assert database.get_many(asked) == [content.get(key) for key in asked]
+    database.close()
+
+
 def test_items_are_the_keys_of_the_prefix_in_order(open_one: OpenDatabase, tmp_path: Path) -> None:
     database = open_one(tmp_path / "db", Profile.SERVING)
     database.write([(b"b\xff", b"3"), (b"b", b"1"), (b"a", b"0"), (b"ba", b"2"), (b"c", b"4")])

@@ -55,19 +55,20 @@ class StoreOverlay:
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         """Return the existing ones among ``keys`` with their values, in one look-up."""
+        full_prefix, changes = self._prefix, self._changes
         present: dict[bytes, bytes] = {}
-        missing: list[bytes] = []
-        for key in dict.fromkeys(keys):
-            full = self._prefix + key
-            if full not in self._changes:
-                missing.append(key)
-            elif (value := self._changes[full]) is not None:
-                present[key] = value
+        missing = list(dict.fromkeys(keys))
+        if changes:
+            asked, missing = missing, []
+            for key in asked:
+                full = full_prefix + key
+                if full not in changes:
+                    missing.append(key)
+                elif (value := changes[full]) is not None:
+                    present[key] = value
         if missing:
-            values = self._reads.get_many([self._prefix + key for key in missing])
-            present.update(
-                (key, value) for key, value in zip(missing, values, strict=True) if value is not None
-            )
+            values = self._reads.get_many([full_prefix + key for key in missing])
+            present |= {key: value for key, value in zip(missing, values, strict=True) if value is not None}
         return present
 
     def __contains__(self, key: bytes) -> bool:
