@@ -6,8 +6,9 @@ import logging
 import operator
 import sys
 import time
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, groupby
 from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
@@ -29,6 +30,10 @@ _RESET_SECONDS: Final = 0.5
 
 #: Before a size-limited read checks the size again, it takes at most this many times the records it already has.
 _LOOK_RECORDS: Final = 16
+
+#: The most records that are taken from the client at once, so that they are still in the processor's cache when they
+#: are looked at: to hold one took 0.3 µs, and 0.7 µs with 40,000 at once (measured).
+_AT_ONCE: Final = 1_000
 
 #: A partition's turn has at least this many records, and this share of a read, if it has them: each turn is a
 #: transaction of its task, which costs as much as several hundred records.
@@ -108,14 +113,15 @@ class InputReader:
     ) -> None:
         """``has_headers``: the job is given the records' headers, so that they count among the bytes of a read."""
         self._topics = topics
-        self._bytes_of = bytes_with_headers if has_headers else bytes_of
+        self._sizes_of = sizes_with_headers if has_headers else sizes_of
         self._positions: dict[InputPartition, int] = {}
         self._until: Mapping[InputPartition, int] | None = None
         self._damaged: set[InputPartition] = set()
         """Partitions with an unreadable batch: all that the client returns for them afterwards is unreliable."""
-        self._held: dict[InputPartition, deque[tuple[Message, int]]] = {}
-        """Records taken from the client and not returned yet, with their bytes. The partition whose turn it is comes
-        first."""
+        self._held: dict[InputPartition, list[Message]] = {}
+        """Records taken from the client and not returned yet. The partition whose turn it is comes first."""
+        self._sizes: dict[InputPartition, list[int]] = {}
+        """The bytes of each held record. As pairs, they would be objects that the garbage collection visits."""
         self._held_records = 0
         self._held_bytes = 0
         self._consumer = kind.make(settings, {"group.id": group}, logger=_LOG)
@@ -145,7 +151,8 @@ class InputReader:
         """
         self._positions = dict(positions)
         self._until = until
-        self._held = {each: deque() for each in positions}
+        self._held = {each: [] for each in positions}
+        self._sizes = {each: [] for each in positions}
         self._held_records = self._held_bytes = 0
         try:
             self._consumer.assign([TopicPartition(*each, offset) for each, offset in positions.items()])
@@ -190,19 +197,27 @@ class InputReader:
             records = max(1, self._held_records)
             room = bound - self._held_bytes
             limit = min(limit, 1 + room * records // max(1, self._held_bytes), _LOOK_RECORDS * records)
-        return limit
+        return min(limit, _AT_ONCE)
 
-    def _hold(self, messages: Iterable[Message]) -> None:
+    def _hold(self, messages: Sequence[Message]) -> None:
         """Keep the records that are asked for. Raises as `read`."""
-        for message in messages:
-            error, partition = message.error(), (message.topic() or "", message.partition() or 0)
-            if error is not None:
-                self._check(error, partition, message)
-            elif self._is_asked_for(message):
-                size = self._bytes_of(message)
-                self._held[partition].append((message, size))
-                self._held_records += 1
-                self._held_bytes += size
+        records = [each for each in messages if each.error() is None]
+        if len(records) < len(messages):
+            for each in messages:
+                if (error := each.error()) is not None:
+                    self._check(error, _place_of(each), each)
+        if self._until is not None:
+            records = [each for each in records if self._is_asked_for(each)]
+        begin = 0
+        # The client returns long runs of one partition's records.
+        for place, run in groupby(map(_place_of, records)):
+            end = begin + len(list(run))
+            sizes = self._sizes_of(records[begin:end])
+            self._held[place] += records[begin:end]
+            self._sizes[place] += sizes
+            self._held_bytes += sum(sizes)
+            begin = end
+        self._held_records += begin
 
     def _check(self, error: KafkaError, partition: InputPartition, message: Message) -> None:
         if partition in self._damaged:
@@ -229,13 +244,13 @@ class InputReader:
                     break
                 # Its turn: if a bound cuts the others off, they come first next time.
                 held = self._held[partition] = self._held.pop(partition)
-                for _ in range(min(share, left, len(held))):
-                    message, own = held.popleft()
-                    taken.append(message)
-                    left -= 1
-                    size += own
-                    if size >= bound:
-                        break
+                sums = list(accumulate(self._sizes[partition][: min(share, left)]))
+                # The last record may exceed the bound.
+                count = min(len(sums), bisect_left(sums, bound - size) + 1)
+                taken += held[:count]
+                del held[:count], self._sizes[partition][:count]
+                left -= count
+                size += sums[count - 1]
         self._held_records -= len(taken)
         self._held_bytes -= size
         return taken
@@ -255,9 +270,7 @@ class InputReader:
 
     def _is_asked_for(self, message: Message) -> bool:
         until = self._until
-        return (
-            until is None or (message.offset() or 0) < until[message.topic() or "", message.partition() or 0]
-        )
+        return until is None or (message.offset() or 0) < until[_place_of(message)]
 
     def positions(self) -> dict[InputPartition, int]:
         """Return the offset after everything returned so far, per partition, including transaction markers."""
@@ -266,7 +279,7 @@ class InputReader:
             if each.offset >= 0:
                 partition = (each.topic, each.partition)
                 held = self._held[partition]
-                at = (held[0][0].offset() or 0) if held else each.offset
+                at = (held[0].offset() or 0) if held else each.offset
                 end = at if self._until is None else self._until[partition]
                 self._positions[partition] = min(at, end)
         return dict(self._positions)
@@ -278,9 +291,13 @@ class InputReader:
         clients.close_consumer(self._consumer)
 
 
-def bytes_of(message: Message) -> int:
-    """Return the bytes of key and value; the client's own length of a record is that of its value."""
-    return len(message) + len(message.key() or b"")
+def _place_of(message: Message) -> InputPartition:
+    return message.topic() or "", message.partition() or 0
+
+
+def sizes_of(messages: Sequence[Message]) -> list[int]:
+    """Return the bytes of each one's key and value; the client's own length of a record is that of its value."""
+    return [len(each) + len(each.key() or b"") for each in messages]
 
 
 def headers_of(message: Message) -> Headers:
@@ -301,9 +318,10 @@ def headers_of(message: Message) -> Headers:
     return tuple(found or ())
 
 
-def bytes_with_headers(message: Message) -> int:
-    """Return the bytes of key, value and headers. Raises as `headers_of`."""
-    return bytes_of(message) + sum(len(name) + len(value or b"") for name, value in headers_of(message))
+def sizes_with_headers(messages: Sequence[Message]) -> list[int]:
+    """Return the bytes of each one's key, value and headers. Raises as `headers_of`."""
+    in_headers = [sum(len(name) + len(value or b"") for name, value in headers_of(each)) for each in messages]
+    return list(map(operator.add, sizes_of(messages), in_headers))
 
 
 def _translated(error: KafkaError, what: str) -> StandfastError:

@@ -96,7 +96,7 @@ def reader_of(consumer: Endless | Chunks, *, has_headers: bool = False) -> Input
     return reader
 
 
-@pytest.mark.parametrize("most_bytes", [None, 1_000_000])
+@pytest.mark.parametrize(("most_bytes", "at_once"), [(None, 1_000), (1_000_000, 1_000), (None, 7)])
 @pytest.mark.parametrize(
     ("turn", "first"),
     [
@@ -106,9 +106,14 @@ def reader_of(consumer: Endless | Chunks, *, has_headers: bool = False) -> Input
     ],
 )
 def test_partitions_take_turns_while_there_is_a_backlog(
-    monkeypatch: pytest.MonkeyPatch, turn: int, first: list[dict[int, int]], most_bytes: int | None
+    monkeypatch: pytest.MonkeyPatch,
+    turn: int,
+    first: list[dict[int, int]],
+    most_bytes: int | None,
+    at_once: int,
 ) -> None:
     """A task whose records lie behind another one's backlog had no output until that was processed."""
+    monkeypatch.setattr(input_of_kafka, "_AT_ONCE", at_once)
     monkeypatch.setattr(input_of_kafka, "_TURN_RECORDS", turn)
     reader = reader_of(Chunks((0, 5_000), (1, 40), (2, 5_000), (0, 5_000)))
     came: dict[int, list[int]] = {each: [] for each in range(4)}
