@@ -28,6 +28,7 @@ from rocksdict import (
 from standby.errors import CorruptState, StandfastError, Transient, Unavailable
 from standby.kernel.ports import ChangelogRecord, InUse, Profile
 from standby.replica.store.scan import ScanPage
+from standby.shared.clock import REAL
 
 #: Shared by all databases of the process, so that many small tasks need no more memory than one large one.
 _CACHE: Final = Cache(64 << 20)
@@ -143,6 +144,8 @@ class RocksDatabase:
         # Otherwise RocksDB waits inside of the call, in which rocksdict holds the interpreter's lock: the whole process
         # was silent (observed: 3 s).
         self._options.no_slowdown = True
+        #: When RocksDB was last given a batch, and whether it took that.
+        self._tried_at, self._was_taken = 0.0, True
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             options = _options(profile)
@@ -222,22 +225,19 @@ class RocksDatabase:
         # Sorted by the key only, because changes of one key must keep their order. A list in any case: a batch that is
         # not taken is built again, because an attempt uses it up.
         changes = sorted(changes, key=_KEY_OF) if self._is_sorting else list(changes)
+        cancelled = cancelled or threading.Event()
         pause = _FIRST_PAUSE_SECONDS
         try:
-            while (size := self._refused(changes)) is not None:
-                waited = 0.0
-                while not waited or waited < self._seconds_for(size):
-                    if (cancelled or threading.Event()).wait(pause):
-                        raise Transient(f"{self._path}: a write was cancelled while the disk was behind")
-                    waited += pause
-                    pause = min(2 * pause, _PAUSE_SECONDS)
+            while not self._is_taken(changes, cancelled):
+                self._pause(pause, cancelled)
+                pause = min(2 * pause, _PAUSE_SECONDS)
         except StandfastError:
             raise
         except Exception as error:  # rocksdict raises nothing more specific
             raise self._failed(error) from error
 
-    def _refused(self, changes: Sequence[ChangelogRecord]) -> int | None:
-        """Try to write; return None when it is done, or the size of the batch if RocksDB does not take it now."""
+    def _is_taken(self, changes: Sequence[ChangelogRecord], cancelled: threading.Event) -> bool:
+        """Try to write; return whether RocksDB has taken the batch. It refuses one before it writes anything of it."""
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for key, value in changes:
@@ -245,24 +245,29 @@ class RocksDatabase:
                 delete(key)
             else:
                 put(key, value)
-        size = batch.size_in_bytes()
+        if rate := self._db.property_int_value("rocksdb.actual-delayed-write-rate"):
+            self._pause(self._seconds_until_due(batch.size_in_bytes() / rate), cancelled)
+        self._tried_at, self._was_taken = REAL.monotonic(), False
         try:
             self._db.write(batch, self._options)
         except Exception as error:
-            # RocksDB decides before it writes anything of the batch.
             if str(error) == _STALL:
-                return size
+                return False
             raise
-        return None
+        self._was_taken = True
+        return True
 
-    def _seconds_for(self, size: int) -> float:
-        """Return how long to wait before a batch of this size is tried again while RocksDB limits the rate of writes.
+    def _seconds_until_due(self, seconds: float) -> float:
+        """Return how long to wait with an attempt that needs so much time of the rate to which RocksDB limits writes.
 
-        RocksDB counts an attempt against the limit although it refuses it, so earlier attempts would only prolong the
-        wait, without end if the batch is large.
+        RocksDB counts an attempt against the limit although it refuses it, so one that comes too early prolongs the
+        wait: without end if the batch is large.
         """
-        rate = self._db.property_int_value("rocksdb.actual-delayed-write-rate")
-        return 2 * size / rate if rate else 0.0
+        return self._tried_at + (1 if self._was_taken else 2) * seconds - REAL.monotonic()
+
+    def _pause(self, seconds: float, cancelled: threading.Event) -> None:
+        if seconds > 0 and cancelled.wait(seconds):
+            raise Transient(f"{self._path}: a write was cancelled while the disk was behind")
 
     def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield every key that begins with ``prefix``, and its value, in key order."""
