@@ -7,7 +7,7 @@ first definition of a job that is loaded is final, and another revision needs a 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import Final
 
@@ -114,6 +114,10 @@ class LoadedCode:
             self._worker.put(partial(self._fetch, definition))
         return False
 
+    def keep(self, names: Container[str]) -> None:
+        """Let no attempt begin for jobs other than ``names``."""
+        self._asked = {name: key for name, key in self._asked.items() if name in names}
+
     def ended(self, definition: JobDefinition, error: StandfastError | None) -> None:
         """Record the result of an attempt."""
         name = definition.name
@@ -126,13 +130,13 @@ class LoadedCode:
             self._failed[name] = failures, self._monotonic() + pause
 
     def close(self) -> None:
-        """End the thread after the present attempt; does not wait."""
+        """End the thread after the attempts that wait; does not wait."""
         self._worker.close()
 
     def _fetch(self, definition: JobDefinition) -> None:
         name = definition.name
         if self._asked.get(name) != key_of(definition):
-            self._post(definition, Transient("other code of the job was asked for meanwhile"))
+            self._post(definition, Transient("it is not asked for any more"))
             return
         error: StandfastError | None = None
         try:

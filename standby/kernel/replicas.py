@@ -148,6 +148,7 @@ class LocalReplicas:
 
     def _take_assignment(self, assignment: tuple[Wanted, ...], jobs: Mapping[str, JobDefinition]) -> None:
         self._assignment, self._definitions = assignment, jobs
+        self._codes.keep(jobs)
         replicas = {each.replica for each in assignment}
         gone = [
             each

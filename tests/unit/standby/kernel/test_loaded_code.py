@@ -79,3 +79,18 @@ def test_of_several_definitions_of_a_job_that_wait_the_last_is_loaded(back: bool
     assert lab.codes.is_loaded(wanted) if back else lab.try_(wanted)
     assert lab.tried == [OTHER, wanted]
     lab.codes.close()
+
+
+def test_no_attempt_begins_for_a_job_that_is_not_assigned_any_more() -> None:
+    """Its code would be final for the process, and keep the code of the job's next run out."""
+    lab = Lab()
+    lab.is_held = True
+    assert not lab.codes.is_loaded(OTHER)
+    lab.hold.await_reached()
+    assert not lab.codes.is_loaded(NEWER)
+    lab.codes.keep({OTHER.name})
+    lab.hold.let_go()
+    lab.take_end()
+    lab.take_end()
+    assert lab.tried == [OTHER]
+    lab.codes.close()
