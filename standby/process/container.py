@@ -284,13 +284,14 @@ def finish(quit_: Quit, kernel: Kernel, jobs: Iterable[JobDefinition], clock: Cl
     owed = [("withdrawing what was lent", kernel.close, _WITHDRAW_SECONDS)]
     if quit_.purge:
         owed.append(("removing the state", purge, _PURGE_SECONDS))
-    disks = Worker("disks").start()
+    late = []
     for what, act, seconds in owed:
-        done = disks.submit(act)
-        if not have_ended(clock, (done,), seconds):
-            return Quit(exits.UNCLEAN, f"{quit_.reason}; {what} did not end within {seconds:.0f} s")
-        done.result()
-    return quit_
+        done = Worker("disks").start().submit(act)
+        if have_ended(clock, (done,), seconds):
+            done.result()
+        else:
+            late.append(f"; {what} did not end within {seconds:.0f} s")
+    return Quit(exits.UNCLEAN, quit_.reason + "".join(late)) if late else quit_
 
 
 def end_process(code: int, note: WitnessNote) -> NoReturn:

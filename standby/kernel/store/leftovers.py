@@ -6,6 +6,7 @@ import fcntl
 import logging
 import shutil
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -45,9 +46,13 @@ def purge_run(state_dirs: Collection[Path], cluster: str, host: str, job: str, r
     """
     for directory in state_dirs:
         root = directory / escape(cluster) / escape(host) / escape(job) / run
-        for task in sorted(root.iterdir()) if root.is_dir() else ():
-            if is_locked(task / DATABASE / "LOCK"):
-                continue
+        found = sorted(root.iterdir()) if root.is_dir() else ()
+        tasks = [each for each in found if not is_locked(each / DATABASE / "LOCK")]
+        for task in tasks:
+            # First of all, so that what is left if the process ends meanwhile is recognised as nobody's state.
+            with suppress(OSError):
+                (task / SIDE_FILE).unlink()
+        for task in tasks:
             try:
                 shutil.rmtree(task)
             except OSError as error:

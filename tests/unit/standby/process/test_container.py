@@ -70,7 +70,7 @@ def test_a_loop_that_does_not_turn_for_five_seconds_is_not_healthy() -> None:
     [
         (exits.ORDERLY, True, None, exits.ORDERLY, ["close", "purge"]),
         (exits.ORPHANED, False, None, exits.ORPHANED, ["close"]),
-        (exits.ORDERLY, True, "close", exits.UNCLEAN, ["close"]),
+        (exits.ORDERLY, True, "close", exits.UNCLEAN, ["close", "purge"]),
         (exits.ORDERLY, True, "purge", exits.UNCLEAN, ["close", "purge"]),
         # What the disk did not do in time is not tried again.
         (exits.BROKEN, False, "close", exits.BROKEN, []),

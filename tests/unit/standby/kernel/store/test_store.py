@@ -10,6 +10,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -307,6 +308,17 @@ def test_state_of_a_deleted_run_is_removed_and_nothing_else(disk: MemoryDisk, tm
     assert left == {"other"}
     purge_run([tmp_path], "c", "host", "job", "other")
     assert list(tmp_path.iterdir()) == [], "the directories above are empty and go too"
+
+
+def test_state_whose_removal_is_cut_off_is_recognised_as_nobodys(
+    disk: MemoryDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for partition in (0, 1):
+        filled(tmp_path / state_path("c", "host", TaskId("job", "main", partition), "run"), disk.open)
+    monkeypatch.setattr("shutil.rmtree", Mock(side_effect=SystemExit))
+    with pytest.raises(SystemExit):
+        purge_run([tmp_path], "c", "host", "job", "run")
+    assert not list(tmp_path.rglob(SIDE_FILE))
 
 
 def test_default_directory_goes_with_its_last_state_and_one_that_was_given_stays(
