@@ -15,11 +15,15 @@ from appmaster.planning.state.job import JobState
 from appmaster.planning.state.model import JobModel
 from appmaster.planning.state.view import Recorded
 from appmaster.records import JobRecord, StatusRecord
+from standby.errors import Transient
 from standby.shared import naming
 from standby.shared import records as shared
 
 #: Most bytes of records and paths in one transaction: half of what servers accept, since each record also has an ACL.
 _MOST_BYTES: Final = 512 << 10
+
+#: How often a status is written again at once because the job's record has changed meanwhile.
+_STATUS_TRIES: Final = 10
 
 
 class ZooKeeperLeaderRecords:
@@ -106,7 +110,7 @@ class ZooKeeperLeaderRecords:
         would count as failed, for clients and for the next leader.
         """
         path = naming.job_path(self._cluster, job)
-        while True:
+        for _ in range(_STATUS_TRIES):
             with translated("writing a job's status"):
                 found = read(self._client, path)
                 exists = self._client.exists(f"{path}/status") is not None
@@ -124,6 +128,9 @@ class ZooKeeperLeaderRecords:
             with translated("writing a job's status"):
                 # The read may be served by a server that lags behind the one that refused the write.
                 self._client.sync(path)
+        raise Transient(
+            f"the status of job {job} could not be written: its record changed {_STATUS_TRIES} times meanwhile"
+        )
 
 
 def _is_outdated(status: StatusRecord, data: bytes, path: str) -> bool:
