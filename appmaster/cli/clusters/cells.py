@@ -130,9 +130,10 @@ def restore(
         raise BadConfiguration(f"{path}: there is no job {job.config.job_name} in cluster {cluster}")
     present = zookeeper.cells.read_all()
     # With the settings with which the cluster was started, whichever of its jobs the file belongs to.
-    settings = next(
+    recorded = next(
         (each.settings for each in present.values() if each.settings), cluster_settings(job.config)
     )
+    settings = job.restoring(recorded)
     given = [each.partition("=")[0].strip() for each in arguments.settings]
     check_restores(cluster, settings, job.config, given)
     config = parse({**job.flat, **settings})

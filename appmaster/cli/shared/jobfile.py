@@ -81,6 +81,13 @@ class JobFile:
         is_same = of_cluster in (mine, self.flat.get(_ARCHIVE)) or _have_same_content(mine, of_cluster)
         return {**self.given, _ARCHIVE: of_cluster if is_same else mine} if mine else self.given
 
+    def restoring(self, settings: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the cluster's ``settings``, with this file's packed environment if the recorded one is not here."""
+        mine, recorded = self.config.python_archive, settings.get(_ARCHIVE, "")
+        return (
+            {**settings, _ARCHIVE: mine} if mine and recorded and not Path(recorded).is_file() else settings
+        )
+
     @property
     def given(self) -> Mapping[str, str]:
         """What the file, the command line or the environment sets."""

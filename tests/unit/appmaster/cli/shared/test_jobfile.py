@@ -70,6 +70,8 @@ def test_a_packed_environment_is_looked_for_beside_the_job_file(
         of_cluster = tmp_path / "elsewhere" / name
         if content is not None:
             of_cluster.write_bytes(content)
+        restored = job.restoring({given: str(of_cluster), "job.name": "j"})
+        assert restored == {given: str(of_cluster if content else tmp_path / "env.tar.gz"), "job.name": "j"}
         joined = job.joining({given: str(of_cluster)})[given]
         assert joined == str(of_cluster if is_same else tmp_path / "env.tar.gz"), name
     assert job.joining({given: "env.tar.gz"})[given] == "env.tar.gz", "of an earlier version"
