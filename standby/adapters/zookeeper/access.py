@@ -372,7 +372,8 @@ def _too_large(request: Any) -> BadConfiguration | None:
     largest = max(written, key=lambda each: len(getattr(each, "data", b"")))
     return BadConfiguration(
         f"{largest.path}: {size} bytes are too many for ZooKeeper, which accepts {MOST_BYTES} at once "
-        "(jute.maxbuffer): give the job fewer tasks, or shorter values in its job file"
+        "(its default of jute.maxbuffer; a larger one is not used): give the job fewer tasks, or shorter values in its "
+        "job file"
     )
 
 

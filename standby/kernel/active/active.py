@@ -80,7 +80,10 @@ class ActiveHooks:
 
 
 class StoreLost(Unavailable):
-    """The transaction is committed, but the local store was not written: the replica is unusable."""
+    """The transaction is committed, but the local store was not written, or only what is before it.
+
+    The task can go on only from its changelog, from the store's position on.
+    """
 
 
 class ActiveTask:
