@@ -6,7 +6,7 @@ See `standby.shared.records` for the rules of all records.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -18,6 +18,7 @@ from appmaster.planning.state.view import Recorded
 from standby.cluster import ClusterConfig
 from standby.config import names, written
 from standby.config.cluster import ClusterKeys
+from standby.errors import BadConfiguration
 from standby.shared.model import ProcessorId, TaskId
 from standby.shared.naming import POOL
 from standby.shared.records import decoded
@@ -127,6 +128,11 @@ class CellRecord(msgspec.Struct, frozen=True):
     """Distinguishes the claims of submits: the one that this record comes from."""
     is_pool: bool = False
     """It is no cell of YARN but stands for the cluster's pool; written by the masters (`pool_record`)."""
+
+
+def recorded_settings(cells: Iterable[CellRecord | BadConfiguration]) -> Mapping[str, str]:
+    """Return the settings with which a cluster was started, of its cells' records; empty if none has them."""
+    return next((each.settings for each in cells if isinstance(each, CellRecord) and each.settings), {})
 
 
 def pool_record(config: ClusterConfig) -> CellRecord:

@@ -24,7 +24,7 @@ from appmaster.cli.shared.ended_applications import ended_application
 from appmaster.cli.shared.jobfile import JobFile, add_settings, load
 from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.undo import Undo
-from appmaster.records import CellRecord
+from appmaster.records import CellRecord, recorded_settings
 from standby.config import parse
 from standby.ensemble import read_servers
 from standby.errors import BadConfiguration
@@ -130,10 +130,7 @@ def restore(
         raise BadConfiguration(f"{path}: there is no job {job.config.job_name} in cluster {cluster}")
     present = zookeeper.cells.read_all()
     # With the settings with which the cluster was started, whichever of its jobs the file belongs to.
-    recorded = next(
-        (each.settings for each in present.values() if each.settings), cluster_settings(job.config)
-    )
-    settings = job.restoring(recorded)
+    settings = job.restoring(recorded_settings(present.values()) or cluster_settings(job.config))
     given = [each.partition("=")[0].strip() for each in arguments.settings]
     check_restores(cluster, settings, job.config, given)
     config = parse({**job.flat, **settings})

@@ -18,7 +18,7 @@ from appmaster.cli.launch import application
 from appmaster.cli.launch.starting import serves_job
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
-from appmaster.records import CellRecord
+from appmaster.records import CellRecord, recorded_settings
 from standby.config import JobConfig, parse
 from standby.errors import BadConfiguration, StandfastError
 from standby.shared.model import TaskRecord
@@ -68,8 +68,7 @@ def in_cluster(definition: JobDefinition, cells: Iterable[CellRecord | BadConfig
 
     A job that was submitted into a running cluster leaves out the queue and the Python of its containers.
     """
-    settings = next((each.settings for each in cells if isinstance(each, CellRecord) and each.settings), {})
-    return msgspec.structs.replace(definition, config={**definition.config, **settings})
+    return msgspec.structs.replace(definition, config={**definition.config, **recorded_settings(cells)})
 
 
 def _sweep(

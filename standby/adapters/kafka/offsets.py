@@ -25,7 +25,7 @@ from confluent_kafka import (
 
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.codes import translate
-from standby.adapters.kafka.renewable_client import RenewableClient, lasting
+from standby.adapters.kafka.renewable_client import CLOSED, RenewableClient, lasting
 from standby.config import KafkaSettings
 from standby.errors import StandfastError, Transient
 from standby.kernel.ports import ANSWER_SECONDS
@@ -115,8 +115,8 @@ class OffsetClient:
 
     def _client(self, level: IsolationLevel) -> RenewableClient[Consumer]:
         with self._lock:
-            if self._is_closed and level not in self._clients:
-                raise Transient("Kafka is not asked any more: the job has ended here")
+            if self._is_closed:
+                raise Transient(CLOSED)
             if level not in self._clients:
                 own = {"group.id": self._group}
                 self._clients[level] = lasting(_KINDS[level], self._settings, own)

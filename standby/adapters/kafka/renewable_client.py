@@ -27,6 +27,9 @@ _log: Final = logging.getLogger(__name__)
 #: Longer than a broker's restart, and than the time-out of a request.
 _PATIENCE_SECONDS: Final = 8.0
 
+#: The message of `Transient` for a request after the end of the clients.
+CLOSED: Final = "Kafka is not asked any more: the job has ended here"
+
 C = TypeVar("C")
 
 
@@ -59,7 +62,7 @@ class RenewableClient(Generic[C]):
         with self._lock:
             client = self._client
         if client is None:
-            raise Transient("Kafka is not asked any more: the job has ended here")
+            raise Transient(CLOSED)
         try:
             yield client
         except Exception as error:
