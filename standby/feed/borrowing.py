@@ -90,8 +90,8 @@ class BorrowingTransform:
         if not self._begin(recent) and self._has_started:
             self._own.warm(recent)
             return
-        if self._wait_for_start(self._is_over, ends_rehearsal=False) and self._error is not None:
-            raise self._error
+        if self._wait_for_start(self._is_over, ends_rehearsal=False) and (error := self._error) is not None:
+            raise error
 
     def cancel_warm(self) -> None:
         """Make a running `warm` return soon. Thread-safe."""
@@ -143,8 +143,8 @@ class BorrowingTransform:
                 with self._changed:
                     self._is_called_off = False
                 raise StartCalledOff("the wait for the start of Spark was called off")
-            if self._error is not None:
-                raise self._error
+            if (error := self._error) is not None:
+                raise error
         self._own.open()
 
     def cancel_prepare(self) -> None:
@@ -262,9 +262,9 @@ class BorrowingTransform:
         if self._lender is not None:
             _LOG.info("the transform runs here from now on; %d batches were borrowed", self._borrowed)
             self._drop()
-        if self._error is not None:
+        if (error := self._error) is not None:
             # The next start of the feed reports it as what it is: an error of `run` would be one of these rows.
-            raise Transient(f"Spark has not started: {first_line(self._error)}") from self._error
+            raise Transient(f"Spark has not started: {first_line(error)}") from error
         self.has_run_here = True
         return self._own.run(rows)
 
