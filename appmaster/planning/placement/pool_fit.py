@@ -52,8 +52,11 @@ def why_none_waits(turn: Turn, job: Job, slot: Slot, closed: Mapping[str, str]) 
     closed = {**closed, **dict.fromkeys(turn.view.drained, "is drained")}
     if any(each not in closed for each in waiting):
         return ""
-    said = "; ".join(f"{each} {closed[each]}" for each in sorted(waiting))
-    return f"no process waits on another host: {said}" if said else "no process waits"
+    if waiting:
+        said = "; ".join(f"{each} {closed[each]}" for each in sorted(waiting))
+        return f"no process waits on another host: {said}"
+    is_any_free = any(each.is_free for each in turn.view.processes)
+    return "no process that fits waits" if is_any_free else "no process waits"
 
 
 def has_room(turn: Turn, container: Container, copies: int) -> bool:

@@ -9,7 +9,9 @@ import pytest
 
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
+from appmaster.planning.state.job import JobState, PlannerPolicy
 from appmaster.planning.state.view import Presence
+from locality.fit import Demand
 from standby.shared.model import NodeOffer
 from tests.fakes import yarn
 from tests.fakes.yarn import FakeCluster
@@ -95,6 +97,23 @@ def test_copies_for_which_no_host_is_left_use_no_process_up_and_wait_for_another
     assert not cluster.did(todo.ReleaseContainer)
     cluster.add_hosts("h3")
     cluster.settle(60_000)
+
+
+def test_a_job_runs_on_the_processes_of_its_group_and_is_whole_once_another_of_them_comes() -> None:
+    """Until then it has never had all its copies; a process of another group is not for it."""
+    offers = dict.fromkeys(("h1", "h2", "h4"), NodeOffer(group="gpu"))
+    policy = PlannerPolicy(demand=Demand(group="gpu"))
+    cluster = pool(tasks=3, containers=3, standbys=0, offers=offers, policy=policy)
+    assert used(cluster) == {"h1", "h2"}
+    job = cluster.view.jobs["job"]
+    assert job.state is JobState.DEPLOYING
+    assert job.reasons == ("job/main:2: copy 0: no process that fits waits",)
+    actives = [each.container for each in cluster.processes.values()]
+    cluster.add_hosts("h4")
+    cluster.settle(30_000)
+    assert used(cluster) == {"h1", "h2", "h4"}
+    assert cluster.view.jobs["job"].state is JobState.DEPLOYED
+    assert [each.container for each in cluster.processes.values()][:2] == actives
 
 
 def test_what_an_earlier_leader_claimed_for_a_mixed_job_serves_it_although_no_other_process_waits() -> None:

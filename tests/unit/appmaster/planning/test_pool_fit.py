@@ -78,7 +78,8 @@ WHY: Mapping[str, tuple[str, tuple[Change, ...]]] = {
     "on a drained host": ("h4 is drained", (a_pool(takes("h4", 2)), drained("h4"))),
     "on a closed host": ("h3 is closed", (a_pool(takes("h3", 2)),)),
     "on both": ("h3 is closed; h4 is drained", (a_pool(takes("h4", 2), takes("h3", 2)), drained("h4"))),
-    "none that is large enough": ("no process waits", (a_pool(takes("h4", 1)),)),
+    "none that is large enough": ("no process that fits waits", (a_pool(takes("h4", 1)),)),
+    "none at all": ("no process waits", (a_pool(takes("h4", 2, is_free=False)),)),
 }
 
 
