@@ -188,7 +188,7 @@ def missing_hosts_warning(config: JobConfig, hosts: int) -> str:
     copies = "1 standby and its" if config.standbys == 1 else f"{config.standbys} standbys and their"
     there = "there is 1 host" if hosts == 1 else f"there are {hosts} hosts"
     return (
-        f"warning: {copies} active need {needed} hosts, one each, and {there}: the job stays incomplete until there "
+        f"warning: {copies} active need {needed} hosts, one each, and {there}: some copies have no place until there "
         "are more (job.hotstandby.replicationcount)"
     )
 
