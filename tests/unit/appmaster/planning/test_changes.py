@@ -213,6 +213,29 @@ def test_drained_host_is_emptied_and_nothing_fails(standbys: int, is_mixed: bool
     assert not decided(cluster)
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_drain_moves_all_copies_to_other_hosts_and_its_end_keeps_those_that_have_not_begun_to_move(
+    *, is_cancelled: bool
+) -> None:
+    """The copies at the former places serve until the new ones are in sync, as in Kafka's reassignment."""
+    cluster = deployed(tasks=1, containers=1, hosts=("h1", "h2", "h3", "h4"))
+    before = cluster.record(0).hosts
+    assert set(before.values()) == {"h1", "h2"}
+    cluster.restore_ms = 3_000
+    cluster.drain("h1", "h2")
+    cluster.run(2_000)
+    ((moving, container),) = cluster.record(0).moving.items()
+    after = {*before.values(), cluster.process(container).host} - {before[moving]}
+    if is_cancelled:
+        cluster.drain()
+    while cluster.record(0).moving:
+        assert (cluster.record(0).hosts, cluster.record(0).in_sync) == (before, (0, 1))
+        cluster.run(100)
+    settles(cluster)
+    assert set(cluster.record(0).hosts.values()) == (after if is_cancelled else {"h3", "h4"})
+    assert not {"failover_started", "container_lost"} & set(cluster.kinds())
+
+
 # ---- rolling upgrade ----
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 
@@ -43,6 +44,24 @@ def test_the_steps_of_a_failover_that_were_reported_are_recorded(cluster: FakeCl
     times = finished.details.tasks["0"]
     assert times["joined_ms"] == times["active_ms"]
     assert "started_ms" not in times
+
+
+@pytest.mark.parametrize("order", [*permutations(("h1", "h2", "h3"))], ids="-".join)
+def test_two_standbys_carry_a_job_through_the_loss_of_its_hosts_in_any_order(order: tuple[str, ...]) -> None:
+    cluster = deployed(tasks=1, containers=1, standbys=2)
+    for lost, host in enumerate(order[:2], 1):
+        cluster.lose_host(host, silent=False)
+        cluster.run(2_000)
+        assert cluster.active_process(0).host not in order[:lost]
+        assert len(cluster.record(0).in_sync) == 3 - lost
+    assert all(each.data["to_in_sync"] for each in cluster.news("failover_started"))
+    cluster.lose_host(order[2], silent=False)
+    cluster.run(2_000)
+    assert not cluster.processes
+    for host in order:
+        cluster.return_host(host)
+        cluster.run(2_000)
+    cluster.settle(60_000)
 
 
 def test_what_is_silent_is_lost_after_the_time_that_what_answers_still_gives_it() -> None:
