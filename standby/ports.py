@@ -263,6 +263,10 @@ class Replicas(Protocol):
         """Return the current status of every replica held, including closed ones until the next `obey`."""
         ...
 
+    def note_reported(self, statuses: tuple[ReplicaStatus, ...]) -> None:
+        """Record that a report with these statuses has left the process: its end does not undo that. Thread-safe."""
+        ...
+
     @property
     def is_warm(self) -> bool:
         """Whether a promotion would find a warm pipeline now."""

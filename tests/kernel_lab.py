@@ -405,7 +405,10 @@ class Container:
         self.replicas.obey(self.lab.wanted(copy, role, epoch, tasks), self.lab.jobs)
 
     def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
-        return self.replicas.statuses()
+        statuses = self.replicas.statuses()
+        # As a container's report to the leader would.
+        self.replicas.note_reported(tuple(statuses.values()))
+        return statuses
 
     def assert_alive(self) -> None:
         """Do nothing: it is alive as long as this process is."""

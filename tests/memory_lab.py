@@ -280,7 +280,10 @@ class MemoryContainer:
         self.replicas.obey(tuple(wanted), {JOB: self.lab.definition})
 
     def statuses(self) -> list[ReplicaStatus]:
-        return list(self.replicas.statuses().values())
+        statuses = tuple(self.replicas.statuses().values())
+        # As a container's report to the leader would.
+        self.replicas.note_reported(statuses)
+        return list(statuses)
 
     def status(self, partition: int = 0) -> ReplicaStatus:
         """Return the status of the one task's replica."""

@@ -63,7 +63,7 @@ class ControlStream:
         self._interval_seconds = heartbeat_interval_ms / 1000
         self._post = post
         self._clock = clock
-        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[tuple[bytes, Callable[[], None]] | None] = queue.SimpleQueue()
         self._is_dropped = threading.Event()
         self._ended = threading.Event()
         self._channel.subscribe(self._connectivity)
@@ -72,12 +72,12 @@ class ControlStream:
         self._call: Any = call(self._messages(encode(order.hello)))
         threading.Thread(target=self._read, name=f"stream-{self._number}", daemon=True).start()
 
-    def send(self, report: Report) -> None:
+    def send(self, report: Report, is_sent: Callable[[], None]) -> None:
         """Queue the report. If the leader no longer takes messages, the stream is cancelled."""
         if self._outgoing.qsize() >= _MOST_WAITING:
             self._call.cancel()
             return
-        self._outgoing.put(encode(report))
+        self._outgoing.put((encode(report), is_sent))
 
     def finish(self, timeout_seconds: float) -> None:
         """Send the queued messages, end our side, and wait for the leader to end its side."""
@@ -118,7 +118,10 @@ class ControlStream:
                 continue
             if message is None:
                 return
-            yield message
+            data, is_sent = message
+            yield data
+            # gRPC asks for the next message once the connection has taken this one.
+            is_sent()
 
     def _read(self) -> None:
         reason = "ended by the leader"

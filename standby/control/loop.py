@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from functools import partial
 from typing import Final
 
 from msgspec import structs
@@ -125,7 +126,8 @@ class ControlLoop:
             case SendReport():
                 if self._stream is None:
                     raise BrokenInvariant(f"a report for stream {effect.stream}, and there is none")
-                self._stream.send(structs.replace(effect.report, rss_bytes=self._ports.rss_bytes()))
+                report = structs.replace(effect.report, rss_bytes=self._ports.rss_bytes())
+                self._stream.send(report, partial(self._ports.replicas.note_reported, report.replicas))
             case Assign(assignment, jobs):
                 self._ports.replicas.obey(assignment, jobs)
             case CloseReplicas(deadline_ms):

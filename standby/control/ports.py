@@ -49,8 +49,8 @@ class Membership(Protocol):
 class OpenedStream(Protocol):
     """A stream to a leader; it sends heartbeats by itself."""
 
-    def send(self, report: Report) -> None:
-        """Queue the report after everything sent before."""
+    def send(self, report: Report, is_sent: Callable[[], None]) -> None:
+        """Queue the report after everything sent before; ``is_sent`` is called, from any thread, once it has left."""
         ...
 
     def finish(self, timeout_seconds: float) -> None:

@@ -55,8 +55,6 @@ class SetInputStatus:
     failures: InputFailures | None
     error: CodeError | None = None
     """Another failure of the job's code, or of a transaction; None: there was none."""
-    is_awaited: bool = False
-    """The status must be reported before the task continues."""
     is_at_once: bool = True
     """Whether to report it now; otherwise with the next regular report."""
 

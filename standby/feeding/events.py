@@ -22,6 +22,7 @@ class SeenMember:
     committed: Offsets
     last_commit_ms: int
     is_reported: bool
+    """`FeedMember.is_reported`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class FeedMember:
     failures: InputFailures | None = None
     """The failures reported for it."""
     is_reported: bool = False
-    """Whether its status was reported since it joined, or since a report was last awaited."""
+    """Whether a report with its present failures has left the process."""
 
     @property
     def position(self) -> int:

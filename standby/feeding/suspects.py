@@ -79,7 +79,7 @@ def joined(state: FeedingState, member: FeedMember) -> FeedingStep:
         "its next input is run alone"
     )
     state = _awaiting_report(state, member, SuspectTask(suspect, 0.0))
-    return state, (note, SetInputStatus(task, member.failures, is_awaited=True, is_at_once=False))
+    return state, (note, SetInputStatus(task, member.failures, is_at_once=False))
 
 
 def accused(state: FeedingState, tasks: Sequence[TaskId]) -> FeedingState:
@@ -124,7 +124,7 @@ def progressed(state: FeedingState, task: TaskId) -> FeedingStep:
     if known.suspect.at_once is None:
         return state, (replace(report, is_at_once=False),)
     state = _awaiting_report(state, state.members[task], known)
-    return state, (replace(report, is_awaited=True),)
+    return state, (report,)
 
 
 def due(state: FeedingState) -> TaskId | None:
@@ -264,7 +264,7 @@ def _run(state: FeedingState, task: TaskId, until: int, ends: Offsets) -> Feedin
         if member.failures is not None and member.failures.topic != topic:
             member = replace(member, failures=replace(member.failures, topic=topic))
             state = _awaiting_report(state, member, known)
-            return state, (SetInputStatus(task, member.failures, is_awaited=True), LookAgain())
+            return state, (SetInputStatus(task, member.failures), LookAgain())
         there = known.route.leg(member.committed, until)
     else:
         there = known.route.at(member.committed, until)

@@ -74,6 +74,13 @@ class LocalReplicas:
         """Return the current status of every replica held, including closed ones until the next `obey`."""
         return {each: held.status() for each, held in self._held.items()}
 
+    def note_reported(self, statuses: tuple[ReplicaStatus, ...]) -> None:
+        """Record that a report with these statuses has left the process. Thread-safe."""
+        for each in statuses:
+            held = self._held.get(each.replica)
+            if held is not None:
+                held.note_reported(each)
+
     def held(self) -> tuple[ReplicaRunner, ...]:
         """Return every replica held. Thread-safe."""
         return tuple(self._held.values())

@@ -78,6 +78,7 @@ class FeedingWorld:
     def __post_init__(self) -> None:
         self.state = FeedingState(FeedingPolicy(self.policy, self.may_skip_lost))
         self._last_commit_ms: dict[TaskId, int] = {}
+        self._failures: dict[TaskId, InputFailures | None] = {}
         self._joins = 0
 
     # ---- what happens ----
@@ -88,6 +89,7 @@ class FeedingWorld:
         committed = Offsets((at,) * len(self.policy.topics))
         self.committed[task], self._last_commit_ms[task] = committed, self.now_ms
         self.reported.discard(task)
+        self._failures[task] = failures
         self.fold(Joined(FeedMember(task, self._joins, 1, committed, self.now_ms, failures)))
 
     def turn(self, seconds: float = 0.0) -> None:
@@ -178,9 +180,10 @@ class FeedingWorld:
         if scripted:
             return scripted.popleft()
         match action:
-            case SetInputStatus(task, _, _, is_awaited):
-                if is_awaited:
+            case SetInputStatus(task, failures):
+                if failures != self._failures.get(task):
                     self.reported.discard(task)
+                self._failures[task] = failures
             case Reclaim(task, now_ms):
                 self._last_commit_ms[task] = now_ms
             case AskInput() | ReadRecord() | CommitPast():

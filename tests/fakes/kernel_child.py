@@ -110,8 +110,10 @@ def main() -> None:
                 # As the whole container would.
                 end_children()
                 os._exit(exits.BROKEN)
-            sys.stdout.write(msgspec.json.encode(list(replicas.statuses().values())).decode() + "\n")
+            statuses = tuple(replicas.statuses().values())
+            sys.stdout.write(msgspec.json.encode(statuses).decode() + "\n")
             sys.stdout.flush()
+            replicas.note_reported(statuses)
 
     threading.Thread(target=report, daemon=True).start()
     jobs = {spec.definition.name: spec.definition}

@@ -36,6 +36,7 @@ class FakeReplicas:
         self.broken: str | None = None
         self.revisions: Mapping[str, int] = {}
         self.applied: list[tuple[Wanted, ...]] = []
+        self.reported: list[tuple[ReplicaStatus, ...]] = []
         #: Within how many seconds, and whether by a daemon thread.
         self.closed_by: tuple[float, bool] | None = None
 
@@ -66,6 +67,9 @@ class FakeReplicas:
 
     def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
         return self._statuses
+
+    def note_reported(self, statuses: tuple[ReplicaStatus, ...]) -> None:
+        self.reported.append(statuses)
 
     def close(self, deadline_seconds: float) -> bool:
         """Close at once, unless one never does."""

@@ -125,8 +125,8 @@ class ActiveTask:
         """Number of failures of the job's code, whatever their outcome: they show that the task is making attempts."""
         self.has_narrowed = False
         """Whether its producer was lost due to a transaction's content; the next attempt is smaller."""
-        self.is_reported = False
-        """Whether its status has been reported since it became active."""
+        self.reported: InputFailures | None = None
+        """The failures in the last report to the leader that has left this process."""
         self._writer = writer
         self._claim = claim
         self._next_batch = claim.first_batch
@@ -174,6 +174,11 @@ class ActiveTask:
     def present_failures(self) -> InputFailures | None:
         """Return the failures at the current offsets; None once it has advanced past them. Thread-safe."""
         return failures_at(self.failures, self.committed.total)
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether a report with its present failures has left this process. Thread-safe."""
+        return self.reported is not None and self.reported == self.present_failures()
 
     def note_given_up(self, given_up: GivenUp) -> None:
         """Record input that was given up, and report it."""

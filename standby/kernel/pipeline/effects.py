@@ -160,8 +160,6 @@ class PipelineEffects:
         if action.error is not None:
             active.tries += 1
             active.traceback = action.error.traceback
-        if action.is_awaited:
-            active.is_reported = False
         if action.is_at_once:
             active.tell(Signal.INPUT_FAILED, "")
 

@@ -267,8 +267,6 @@ class ReplicaRunner:
                 end, lag_ms = max(seen.offset, applied), replayed.lag_ms
         has_input = replica.phase is Phase.ACTIVE and active is not None
         input_end = self.job.ends.input(replica.id.task.partition) if has_input else None
-        if has_input and active is not None:
-            active.is_reported = True
         # The failures and skipped records of an active are also reported after it has failed.
         latest = active or (self._ended if replica.phase is Phase.FAILED else None)
         failures = latest.present_failures() if latest is not None else None
@@ -306,6 +304,12 @@ class ReplicaRunner:
             drained_to=active.drained.end if active is not None and active.drained else None,
             fault=self.fault if replica.phase is Phase.FAILED else Fault.OTHER,
         )
+
+    def note_reported(self, status: ReplicaStatus) -> None:
+        """Record that a report with this status has left the process. Thread-safe."""
+        active = self.active
+        if active is not None and status.phase is Phase.ACTIVE:
+            active.reported = status.failures
 
     def _start_ms(self) -> int | None:
         seconds = self.job.pipeline.start_seconds if self.replica.phase is Phase.TAILING else None

@@ -6,6 +6,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -96,15 +97,16 @@ def test_missing_credentials_are_named_and_none_shows_its_key(tmp_path: Path) ->
 def test_the_introduction_comes_first_then_everything_in_order_to_the_last_words(
     leader: ScriptedLeader, news: News
 ) -> None:
-    stream = connect(leader, news)
+    stream, sent = connect(leader, news), list[int]()
     for number in range(100):
-        stream.send(Report(number, ()))
+        stream.send(Report(number, ()), partial(sent.append, number))
     stream.finish(PATIENCE_SECONDS)
     session = leader.session()
     assert session.hello == HELLO
     session.wait_for(Report, lambda each: each.number == 99)
     numbers = [each.number for each in session.received if isinstance(each, Report)]
     assert numbers == list(range(100))
+    assert sent == numbers
     assert session.is_over.wait(PATIENCE_SECONDS)
 
 
@@ -115,13 +117,13 @@ def test_a_process_that_stood_still_does_not_make_up_for_the_heartbeats_it_misse
     stream = connect(leader, news, clock=lambda: now[0])
     session = leader.session()
     session.wait_for(Heartbeat)
-    stream.send(Report(1, ()))
+    stream.send(Report(1, ()), lambda: None)
     session.wait_for(Report, lambda each: each.number == 1)
     assert beats(session) == [1], "no sooner than asked"
     now[0] += 600
     # The one that is late, and the one behind it on time.
     session.wait_for(Heartbeat, lambda each: each.sequence == 3)
-    stream.send(Report(2, ()))
+    stream.send(Report(2, ()), lambda: None)
     session.wait_for(Report, lambda each: each.number == 2)
     assert beats(session) == [1, 2, 3]
     stream.drop()
@@ -138,7 +140,7 @@ def test_heartbeats_come_by_themselves_in_sequence_and_no_report_holds_them_up(
     session = leader.session()
 
     def has_beaten() -> bool:
-        stream.send(Report(1, ()))
+        stream.send(Report(1, ()), lambda: None)
         return len(beats(session)) >= 7
 
     soon(has_beaten, "heartbeats come between reports")
@@ -219,7 +221,8 @@ def test_a_leader_that_does_not_read_loses_the_stream(news: News) -> None:
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
-        stream = connect(mute.getsockname()[1], news)
+        stream, sent = connect(mute.getsockname()[1], news), list[int]()
         for number in range(300):
-            stream.send(Report(number, ()))
+            stream.send(Report(number, ()), partial(sent.append, number))
         assert "CANCELLED" in news.next(StreamBroken).reason
+        assert sent == [], "none has left"

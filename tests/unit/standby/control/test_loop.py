@@ -45,9 +45,11 @@ class FakeStream:
         self.sent: list[Report] = []
         self.is_dropped = False
         self.is_finished = False
+        self.leave: Callable[[], None] = lambda: None
 
-    def send(self, report: Report) -> None:
+    def send(self, report: Report, is_sent: Callable[[], None]) -> None:
         self.sent.append(report)
+        self.leave = is_sent
 
     def finish(self, timeout_seconds: float) -> None:
         self.is_finished = timeout_seconds > 0
@@ -128,6 +130,9 @@ def test_an_order_is_obeyed_before_it_is_reported_and_a_broken_stream_dropped_be
     report = first.sent[-1]
     assert (report.number, report.rss_bytes, report.warm) == (1, 123, True)
     assert [each.phase for each in report.replicas] == [Phase.ACTIVE]
+    assert report.replicas not in world.replicas.reported
+    first.leave()
+    assert world.replicas.reported == [report.replicas], "the kernel hears what has left the process"
     world.inbox.post(StreamBroken(1, "reset"))
     second = world.stream(2)
     assert first.is_dropped

@@ -51,7 +51,6 @@ def test_whose_batch_failed_is_run_alone_and_the_others_go_on_after_it() -> None
     assert report.failures == InputFailures(0, 1, "input in[0], offsets [0, 8): ValueError: bad")
     assert report.error is RAISED
     assert report.is_at_once
-    assert not report.is_awaited
 
     world.turn()
     assert world.fed.keys() == {TWO}, "the first try comes after a pause"
@@ -160,11 +159,9 @@ def test_one_record_too_many_within_an_hour_ends_the_task() -> None:
     assert world.took(CommitPast) == []
 
 
-def test_what_may_end_the_process_waits_until_its_status_was_asked_for() -> None:
+def test_what_may_end_the_process_waits_until_its_failures_are_reported() -> None:
     world = FeedingWorld(policy_of(task__on__error="skip"), end=30)
     world.join(ONE, failures=InputFailures(0, 3))
-    (report,) = world.took(SetInputStatus)
-    assert report.is_awaited
     world.turn()
     assert world.fed == {}
     world.reported.add(ONE)
@@ -175,7 +172,6 @@ def test_what_may_end_the_process_waits_until_its_status_was_asked_for() -> None
     world.commit(ONE, 30)
     world.feed_ends()
     (report,) = world.took(SetInputStatus)
-    assert report.is_awaited
     assert report.is_at_once
     world.turn()
     assert world.fed == {}
@@ -187,7 +183,7 @@ def test_what_may_end_the_process_waits_until_its_status_was_asked_for() -> None
     assert world.fed.keys() == {ONE}
 
 
-def test_without_a_request_for_the_status_it_waits_for_a_while_only() -> None:
+def test_without_a_report_it_waits_for_a_while_only() -> None:
     world = FeedingWorld(policy_of(task__on__error="skip"), end=30)
     world.join(ONE, failures=InputFailures(0, 3))
     world.turn(_REPORT_SECONDS - 0.1)
@@ -280,7 +276,8 @@ def test_of_several_inputs_one_at_a_time_is_run_and_reported_before_after_ends_o
     for topic, until in (("in", (2, 0)), ("also", (2, 2))):
         report = world.took(SetInputStatus)[-1]
         assert report.failures is not None
-        assert (report.failures.topic, report.is_awaited) == (topic, True)
+        assert report.failures.topic == topic
+        assert world.fed == {}
         world.reported.add(ONE)
         world.turn()
         (start,) = world.took(StartFeed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from standby.api import RowError
 from standby.errors import CorruptState, Transient
 from standby.kernel import probes
 from standby.kernel.ports import WriterLost
-from standby.shared.model import InputFailures, Phase
+from standby.shared.model import InputFailures, Phase, Role
 from tests.fakes import ledger_job
 from tests.memory_lab import MakeLab, having, on_error
 from tests.patience import PATIENCE_SECONDS
@@ -156,6 +157,24 @@ def test_each_failure_is_news_for_the_leader(make_lab: MakeLab) -> None:
     active.changed.clear()
     assert active.changed.wait(PATIENCE_SECONDS), "no phase changes any more: only a further failure can tell"
     assert {each.phase for each in active.statuses()} == {Phase.ACTIVE}
+
+
+def test_failures_count_as_reported_once_a_report_with_them_has_left_the_process(make_lab: MakeLab) -> None:
+    lab = make_lab(**on_error("skip"))
+    container = lab.container("a")
+    for task in lab.tasks:
+        lab.records.name(task, 0, 1, failures=InputFailures(0, 1, "the container was lost"))
+    container.want(0, Role.ACTIVE, 1).await_phase(Phase.ACTIVE)
+    drawn = tuple(container.replicas.statuses().values())
+    held = [each.active for each in container.replicas.held() if each.active is not None]
+    for each in held:
+        each.reported = None
+    container.replicas.statuses()
+    assert [each.is_reported for each in held] == [False, False], "it was only drawn up"
+    container.replicas.note_reported(tuple(replace(each, failures=None) for each in drawn))
+    assert [each.is_reported for each in held] == [False, False], "not with these failures"
+    container.replicas.note_reported(drawn)
+    assert [each.is_reported for each in held] == [True, True]
 
 
 def test_a_bug_of_ours_gives_no_record_up(make_lab: MakeLab) -> None:
