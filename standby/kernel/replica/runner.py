@@ -470,7 +470,13 @@ class ReplicaRunner:
         started = self._clock.monotonic()
         self._ways += 1
         tell = self._reporting(run)
-        self.active = Takeover(self.job).go(promotee, lambda signal: tell(signal, ""), tell)
+        try:
+            self.active = Takeover(self.job).go(promotee, lambda signal: tell(signal, ""), tell)
+        except BaseException:
+            if run.is_cancelled():
+                # A claim has closed it, and no result of this run counts any more.
+                self._drop_writer()
+            raise
         self._replayed = None
         self._tries = 0
         _log.info(

@@ -361,6 +361,22 @@ def test_a_write_that_waits_for_a_disk_does_not_keep_a_replica(lab: MemoryLab) -
     active.await_phase(Phase.CLOSED)
 
 
+def test_a_claim_that_is_called_off_while_it_is_written_keeps_no_closed_producer(make_lab: MakeLab) -> None:
+    lab = make_lab(1)
+
+    def fall_behind(point: str) -> None:
+        if point == probes.AFTER_COMMIT:
+            lab.disk.is_behind = True
+
+    replica = lab.container("a", probe=fall_behind).activate()
+    assert lab.disk.has_waited.wait(PATIENCE_SECONDS)
+    replica.want(0, Role.STANDBY, 1, is_next=True).await_phase(Phase.RESTORING)
+    replica.eventually(lambda: all(each.halting_since is None for each in replica.replicas.held()))
+    lab.disk.is_behind = False
+    replica.eventually(lambda: replica.status().is_prepared)
+    assert [each.is_closed for each in lab.kafka.writers] == [True, False]
+
+
 def test_a_promotion_that_waits_for_a_disk_ends_the_container(make_lab: MakeLab) -> None:
     """It stands in line behind a flush that does not come back, and so does not even begin."""
     # Of two tasks one may be promoted before the other's flush.
