@@ -128,11 +128,18 @@ class CellRecord(msgspec.Struct, frozen=True):
     """Distinguishes the claims of submits: the one that this record comes from."""
     is_pool: bool = False
     """It is no cell of YARN but stands for the cluster's pool; written by the masters (`pool_record`)."""
+    environment: str = ""
+    """SHA-256 of the packed environment that the cell ships (`job.python.archive`); empty: none, or not known."""
 
 
 def recorded_settings(cells: Iterable[CellRecord | BadConfiguration]) -> Mapping[str, str]:
     """Return the settings with which a cluster was started, of its cells' records; empty if none has them."""
     return next((each.settings for each in cells if isinstance(each, CellRecord) and each.settings), {})
+
+
+def recorded_environment(cells: Iterable[CellRecord | BadConfiguration]) -> str:
+    """Return `CellRecord.environment` of a cluster's cells; empty if none has it."""
+    return next((each.environment for each in cells if isinstance(each, CellRecord) and each.environment), "")
 
 
 def pool_record(config: ClusterConfig) -> CellRecord:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import check_restores, cluster_settings
 from appmaster.cli.launch.cells import Claims, Launching, submit
+from appmaster.cli.launch.environment import check_environment
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_command_of_cluster, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
@@ -24,7 +25,7 @@ from appmaster.cli.shared.ended_applications import ended_application
 from appmaster.cli.shared.jobfile import JobFile, add_settings, load
 from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.undo import Undo
-from appmaster.records import CellRecord, recorded_settings
+from appmaster.records import CellRecord, recorded_environment, recorded_settings
 from standby.config import parse
 from standby.ensemble import read_servers
 from standby.errors import BadConfiguration
@@ -141,6 +142,7 @@ def restore(
     ]
     if not numbers:
         return {}
+    check_environment(config, recorded_environment(present.values()))
     topology = yarn.topology(config, client)
     with job_code(job.directory, config.modules) as code, Undo(progress) as undo:
         launch = Launching(Deadline(_RESTORE_SECONDS), progress, undo)

@@ -32,6 +32,7 @@ from appmaster.cli.launch.checks import (
     unused_topic_warning,
 )
 from appmaster.cli.launch.code import deliver
+from appmaster.cli.launch.environment import check_environment
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_job_command, open_client
 from appmaster.cli.shared.deadline import Deadline
@@ -39,7 +40,7 @@ from appmaster.cli.shared.jobfile import add_job_file, load
 from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.parsers import add_command, add_timeout
 from appmaster.config import job_spec, planner_policy
-from appmaster.records import JobRecord
+from appmaster.records import JobRecord, recorded_environment
 from standby.adapters.kafka.clients import check_clients
 from standby.code.bundles import pack
 from standby.code.reserved import check_names
@@ -81,6 +82,8 @@ def _update(arguments: argparse.Namespace) -> int:
         record = _running(name, client).record
         job = job.keeping(requested_settings(record), is_on_pool=yarn.is_on_pool(client))
         check_placement(job.config)
+        if job.config.python_archive:
+            check_environment(job.config, _shipped(client))
         progress.say("checking the job's functions")
         with job_code(job.directory, job.config.modules) as code:
             step_of(job.config, deadline.left_seconds)
@@ -123,6 +126,14 @@ def _update(arguments: argparse.Namespace) -> int:
         if status is not None:
             progress.say(f"{name} is updated")
     return _print(arguments, written, change, status)
+
+
+def _shipped(client: ClusterClient) -> str:
+    """Return the digest of the packed environment with which the cluster was started; empty if it is not known."""
+    try:
+        return recorded_environment(client.zookeeper.cells.read_each().values())
+    except (BadConfiguration, Transient):
+        return ""  # as in `_is_open`
 
 
 def _is_open(client: ClusterClient) -> bool:

@@ -29,6 +29,7 @@ from appmaster.changes.compatibility import check_joins
 from appmaster.changes.revisions import grown, refuse_another_run, requested_settings
 from appmaster.cli.launch import cells, checks, probe, starting
 from appmaster.cli.launch.code import bundle_of
+from appmaster.cli.launch.environment import check_environment
 from appmaster.cli.reading.observe import tasks_table
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
@@ -241,6 +242,7 @@ def _check(
         )
     if cluster.has_others:
         check_joins(config.cluster, cluster.settings, job.joining(cluster.settings))
+        check_environment(config, cluster.environment)
     if servers.driver is None:
         if arguments.probe:
             raise BadConfiguration(

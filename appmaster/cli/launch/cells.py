@@ -18,6 +18,7 @@ from appmaster.adapters.credentials.keyring import require, user_name
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import cluster_settings
 from appmaster.cli.launch import application
+from appmaster.cli.launch.environment import environment_digest
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
@@ -52,7 +53,13 @@ class Claims:
         """Claim nothing yet; the records will contain the settings of ``config`` that apply to the whole cluster."""
         self._zookeeper = zookeeper
         self._cluster = config.cluster
-        self._claim = CellRecord("", user_name(), settings=cluster_settings(config), claim=uuid.uuid4().hex)
+        self._claim = CellRecord(
+            "",
+            user_name(),
+            settings=cluster_settings(config),
+            claim=uuid.uuid4().hex,
+            environment=environment_digest(config),
+        )
         self._former: dict[int, CellRecord | None] = {}
         self.started: dict[int, str] = {}
 

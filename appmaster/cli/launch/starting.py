@@ -23,7 +23,7 @@ from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended_applications import ApplicationWatch
 from appmaster.cli.shared.waiting import LeaderRefusal, PollResult, unreadable, until, until_leader_says
 from appmaster.planning.state.job import JobState
-from appmaster.records import JobRecord
+from appmaster.records import JobRecord, recorded_environment
 from standby.code.bundles import Bundle
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
@@ -53,6 +53,8 @@ class TargetCluster:
 
     Empty: nothing of the cluster runs.
     """
+    environment: str = ""
+    """`appmaster.records.CellRecord.environment`."""
     is_pool: bool = False
     """Whether its containers are processes of a pool; ``applications`` are then only a name for it."""
 
@@ -86,8 +88,10 @@ def inspect_cluster(config: JobConfig, zookeeper: ZooKeeper, driver: Any) -> Tar
     running = tuple(each for each in applications if yarn.is_running(driver, each))
     others = (each for each in zookeeper.jobs.names() if each != config.job_name)
     has_others = bool(running) and any(_runs(requests, each) for each in others)
-    settings = next((each.settings for each in found.values() if each.application in running), {})
-    return TargetCluster(running, requests.present(config.job_name), has_others, settings)
+    of_it = [each for each in found.values() if each.application in running]
+    settings = next((each.settings for each in of_it), {})
+    present = requests.present(config.job_name)
+    return TargetCluster(running, present, has_others, settings, recorded_environment(of_it))
 
 
 def _runs(requests: ZooKeeperChanges, job: str) -> bool:

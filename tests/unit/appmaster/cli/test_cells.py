@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from appmaster.adapters.credentials import keyring
 from appmaster.adapters.zookeeper.session import ZooKeeper
@@ -173,6 +175,23 @@ def test_cell_of_a_cluster_that_the_file_does_not_name_comes_back_in_that_cluste
         "task.outputs=out",
     )
     assert again.restore("--cluster", "shared", *submitted_with) == {1: "new1"}
+
+
+def test_cell_comes_back_with_the_packed_environment_of_the_others_or_not_at_all(home: Path) -> None:
+    archive = home / "env.tar.gz"
+    archive.write_bytes(b"1")
+    cluster = Cluster(home, "shared", "job.python.archive=env.tar.gz")
+    shipped = hashlib.sha256(b"1").hexdigest()
+    second = structs.replace(cluster.cells.records[2], environment=shipped)
+    cluster.cells.records[2] = second
+    archive.write_bytes(b"2")
+    with pytest.raises(
+        BadConfiguration, match=r"env\.tar\.gz has other contents than when cluster shared was"
+    ):
+        cluster.restore("--cluster", "shared")
+    archive.write_bytes(b"1")
+    assert cluster.restore("--cluster", "shared") == {1: "new1"}
+    assert cluster.cells.records[1].environment == shipped
 
 
 @pytest.mark.parametrize("is_refused", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -155,6 +156,11 @@ def test_a_job_that_joins_is_asked_for_nothing_that_the_cluster_decides(
     assert check() == (("h1", "h2"), {"h1": "/a", "h2": "/b"})
     with pytest.raises(BadConfiguration, match=r"yarn\.queue: other, and the cluster has prod"):
         check("yarn.queue=other")
+    (tmp_path / "env.tar.gz").write_bytes(b"1")
+    archive = f"job.python.archive={tmp_path / 'env.tar.gz'}"
+    cluster = replace(cluster, settings=cluster_settings(job(tmp_path, archive).config), environment="other")
+    with pytest.raises(BadConfiguration, match="has other contents than when cluster"):
+        check(archive)
 
 
 @pytest.mark.parametrize(("is_pool", "is_known"), [(True, True), (False, True), (True, False)])

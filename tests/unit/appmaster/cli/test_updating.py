@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +19,7 @@ from appmaster.cli.launch.checks import check_secrets
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import load
 from appmaster.cli.shared.output import Progress
-from appmaster.records import JobRecord
+from appmaster.records import CellRecord, JobRecord
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.wire import JobDefinition
 from tests.fakes.clock import held
@@ -36,15 +37,17 @@ zookeeper.connect: 'z:1'
 class Client:
     """A running cluster with one job, as the command sees it."""
 
-    def __init__(self, record: JobRecord, *, is_open: bool | None) -> None:
+    def __init__(self, record: JobRecord, *, is_open: bool | None, environment: str = "") -> None:
         self.record = record
         self._is_open = is_open
+        cells = {1: BadConfiguration("an invalid record"), 2: CellRecord("a", environment=environment)}
+        self._cells = SimpleNamespace(read_each=lambda: cells)
 
     @property
     def zookeeper(self) -> Any:
         if self._is_open is None:
             raise BadConfiguration("the tree is closed to these credentials")
-        return SimpleNamespace(tree=SimpleNamespace(is_open=self._is_open))
+        return SimpleNamespace(tree=SimpleNamespace(is_open=self._is_open), cells=self._cells)
 
     def __enter__(self) -> Client:
         return self
@@ -77,10 +80,13 @@ def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Updated:
     path = tmp_path / "job.yaml"
     (tmp_path / "mod.py").write_text("def step(rows, state, out): ...\n", encoding="utf-8")
 
-    def run(more: str, *, before: str = "", is_open: bool = False, wait: str = "none") -> JobRecord:
+    def run(
+        more: str, *, before: str = "", is_open: bool = False, wait: str = "none", environment: str = ""
+    ) -> JobRecord:
         path.write_text(f"{FILE}{before}\n", encoding="utf-8")
         flat = dict(load(path, (), {}).flat)
-        client = Client(JobRecord(JobDefinition("j", "run", flat, "changelog", "group", 1)), is_open=is_open)
+        record = JobRecord(JobDefinition("j", "run", flat, "changelog", "group", 1))
+        client = Client(record, is_open=is_open, environment=environment)
         monkeypatch.setattr(change, "ClusterClient", lambda *_, **__: client)
         # Of a change of the code, which these tests do not make.
         monkeypatch.setattr(change, "pack", lambda code: SimpleNamespace(digest=""))
@@ -113,6 +119,24 @@ def test_a_password_is_not_written_into_an_open_tree(updated: Updated, tmp_path:
     path.write_text(f"{FILE}kafka.sasl.password: a\nzookeeper.acl: open\n", encoding="utf-8")
     with pytest.raises(BadConfiguration, match="everybody"):
         check_secrets(load(path, (), {}), pytest.fail)
+
+
+def test_a_packed_environment_that_was_made_again_is_refused(updated: Updated, tmp_path: Path) -> None:
+    archive, named = tmp_path / "env.tar.gz", "job.python.archive: env.tar.gz"
+    archive.write_bytes(b"1")
+    shipped = hashlib.sha256(b"1").hexdigest()
+    for known in (shipped, ""):
+        updated(named, before=named, environment=known)
+    archive.write_bytes(b"2")
+    for more in (named, f"{named}\njob.container.count: 2"):
+        with pytest.raises(BadConfiguration, match=r"env\.tar\.gz has other contents .* submit it again"):
+            updated(more, before=named, environment=shipped)
+    archive.unlink()
+    # It cannot be compared on this machine.
+    updated(named, before=named, environment=shipped)
+    # The tree is closed to the credentials.
+    record = JobRecord(JobDefinition("j", "run", {}, "changelog", "group", 1))
+    assert change._shipped(Client(record, is_open=None)) == ""  # type: ignore[arg-type]
 
 
 def test_a_topic_for_dead_letters_that_gets_none_is_warned_of(
