@@ -218,6 +218,7 @@ class ControlServer:
                 seen.is_answered,
                 seen.is_running,
                 seen.is_still,
+                seen.waits_for_disk,
             )
         )
 

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from standby.process.witness import READ, STILL
+from standby.process.witness import AT_DISK, READ, STILL
 from standby.shared import wire
 from standby.shared.exits import ProcessEnd
 
@@ -34,6 +34,8 @@ class Look:
     """Whether the process answered; True also if it could not be asked."""
     is_still: bool = False
     """Whether the process stands still, as its witness reports."""
+    waits_for_disk: bool = False
+    """Whether the process waits for its disk, as its witness reports."""
 
 
 #: A container that cannot be asked does not count as silent.
@@ -83,6 +85,8 @@ async def _said(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> L
         said = await reader.readline()
         if said.rstrip() == STILL:
             return Look(is_running=False, is_still=True)
+        if said.rstrip() == AT_DISK:
+            return Look(is_running=False, waits_for_disk=True)
         if said:
             writer.write(READ)
             await writer.drain()

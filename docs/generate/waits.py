@@ -37,7 +37,7 @@ WAITS: Final[tuple[Wait, ...]] = (
     Wait(
         "the next heartbeat of a container whose host answers",
         "heartbeat_timeout_ms",
-        "nothing: it lives",
+        "it lives; it has twice the time while its witness reports that it waits for its disk",
         "it is lost; if more than half of the containers (at least three, on several hosts) become silent at once, the "
         "leader suspects that it is cut off itself, and waits once more",
         ("container_lost", "leader_doubts_itself"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -75,6 +76,11 @@ _FIRST_PAUSE_SECONDS: Final = 0.005
 _PAUSE_SECONDS: Final = 0.05
 
 
+#: Marks the calls in which rocksdict holds the interpreter's lock while RocksDB waits for the disk: the whole process
+#: is silent then. Measured with 150 ms for each fsync: 1.6 s to create a database, 0.8 s to open one, 0.5 s for a copy.
+DiskCall = Callable[[], AbstractContextManager[None]]
+
+
 def _options(profile: Profile) -> Options:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
@@ -134,8 +140,9 @@ class RocksDatabase:
     There is only one column family: with two and no log, a kill -9 kept the position and lost the rows (measured).
     """
 
-    def __init__(self, path: Path, profile: Profile) -> None:
+    def __init__(self, path: Path, profile: Profile, disk_call: DiskCall = nullcontext) -> None:
         self._path = path
+        self._disk_call = disk_call
         # In sorted batches, each record is inserted close to the previous one, which saves more than the sorting
         # costs: 7 % of a standby's CPU time (measured). While loading, the memtable is sorted as a whole later.
         self._is_sorting = profile is Profile.SERVING
@@ -150,7 +157,8 @@ class RocksDatabase:
             path.parent.mkdir(parents=True, exist_ok=True)
             options = _options(profile)
             # Without the explicit column family, rocksdict uses the profile of the last opening.
-            self._db = Rdict(str(path), options, column_families={"default": options})
+            with disk_call():
+                self._db = Rdict(str(path), options, column_families={"default": options})
         except OSError as error:
             raise Unavailable(f"{path}: {error}") from error
         except Exception as error:  # rocksdict raises nothing more specific
@@ -289,7 +297,8 @@ class RocksDatabase:
         # flush does not, and leaves almost nothing to write.
         self.flush()
         try:
-            Checkpoint(self._db).create_checkpoint(str(directory))
+            with self._disk_call():
+                Checkpoint(self._db).create_checkpoint(str(directory))
         except Exception as error:  # rocksdict raises nothing more specific
             # Whatever the cause, a failed copy must not make the database count as corrupt.
             raise Unavailable(f"{directory}: {error}") from error
@@ -311,6 +320,6 @@ class RocksDatabase:
         return _translate(error, self._path)
 
 
-def open_database(path: Path, profile: Profile) -> RocksDatabase:
-    """Return the database in ``path``, which is created if it does not exist."""
-    return RocksDatabase(path, profile)
+def open_database(path: Path, profile: Profile, disk_call: DiskCall = nullcontext) -> RocksDatabase:
+    """Return the database in ``path``, which is created if it does not exist; ``disk_call``: see `DiskCall`."""
+    return RocksDatabase(path, profile, disk_call)

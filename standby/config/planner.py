@@ -59,7 +59,8 @@ class PlannerKeys:
     heartbeat_timeout_ms: int = key(
         "job.hotstandby.heartbeat.timeout.ms",
         "Silence after which a container counts as lost although its host answers and nothing shows that its process "
-        "stands still: it may be short of processor time. At least twice `job.hotstandby.heartbeat.interval.ms`.",
+        "stands still: it may be short of processor time. Twice that if its witness reports that it waits for its "
+        "disk. At least twice `job.hotstandby.heartbeat.interval.ms`.",
         2_000,
         minimum=200,
         unit="ms",

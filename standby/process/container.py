@@ -213,7 +213,7 @@ def run(
         reader,
         partial(_make_feed, code, marks, Lenders(place.container, reader, keys.client_context)),
         connect,
-        open_database,
+        partial(open_database, disk_call=witnessed.note.disk_call),
         step_of,
         load_code=code.load,
         peers=Peers(place.container, reader, open_sources(keys)),

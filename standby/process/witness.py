@@ -10,6 +10,9 @@ Nor can a process that is stopped report anything. While the process lives, the 
 one waits in vain although the process has nothing else to do (`standby.process.stillness`), the witness answers in
 its place that the process stands still (rule `who-is-lost`). A process that stands still for good is ended: whatever
 has replaced it needs its host, its state and its place, and in a pool nobody else could end it.
+
+If the process is in a call that holds the interpreter's lock until a disk has answered, which it has written down
+before, the witness answers that it waits for its disk.
 """
 
 from __future__ import annotations
@@ -23,15 +26,16 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn
 
 from standby.adapters.liveness import listen
 from standby.errors import Unavailable
-from standby.process.stillness import is_at_rest
+from standby.process.stillness import is_at_rest, is_stopped
 
 #: How long the witness stays available: longer than a change of leaders takes, and not longer than a container on
 #: the same host can wait for the memory.
@@ -45,6 +49,9 @@ READ: Final = b"+"
 
 #: The answer in the place of a process that stands still.
 STILL: Final = b'{"stands_still":true}'
+
+#: The answer in the place of a process that waits for its disk.
+AT_DISK: Final = b'{"waits_for_disk":true}'
 
 #: Prefix of the witness's log lines, followed by the process id. It logs its start and, after the process has ended,
 #: either that it ended as asked with code 0, or the answer for the port. For a container whose port is not known,
@@ -88,6 +95,8 @@ class WitnessNote:
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _SIZE)
+        self._lock = threading.Lock()
+        self._disk_calls = 0
 
     def leave(self, entry: bytes) -> None:
         """Replace the entry; one that is too long counts as empty. Not thread-safe."""
@@ -103,6 +112,25 @@ class WitnessNote:
         begin = _SLOTS[self._memory[0]]
         (length,) = _LENGTH.unpack_from(self._memory, begin)
         return self._memory[begin + _LENGTH.size : begin + _LENGTH.size + length]
+
+    @contextlib.contextmanager
+    def disk_call(self) -> Iterator[None]:
+        """Mark the block as a call that waits for a disk and holds the interpreter's lock. Thread-safe."""
+        self._count_disk_calls(1)
+        try:
+            yield
+        finally:
+            self._count_disk_calls(-1)
+
+    def _count_disk_calls(self, more: int) -> None:
+        with self._lock:
+            self._disk_calls += more
+            self._memory[2] = self._disk_calls > 0
+
+    @property
+    def is_in_disk_call(self) -> bool:
+        """Whether a thread of the process is in such a call, or just before or after it."""
+        return bool(self._memory[2])
 
     def end_in_order(self) -> None:
         """Record that the process ends as requested, so that no further information is needed."""
@@ -144,7 +172,7 @@ def fork_witness(environment: Mapping[str, str], still_seconds: float = STILL_SE
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_PASSED_ON})
     child = os.fork()
     if child:
-        _watch(_Watch(child, port, before, still_seconds), witnessed.note)
+        _watch(_Watch(child, port, before, still_seconds, witnessed.note))
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     end_with(witness)
     return witnessed
@@ -157,7 +185,8 @@ def end_with(parent: int) -> None:
         os._exit(128 + signal.SIGKILL)  # it died before this was set
 
 
-def _watch(watch: _Watch, note: WitnessNote) -> NoReturn:
+def _watch(watch: _Watch) -> NoReturn:
+    note = watch.note
     _write(watch.child, BEGUN)
     status, oom_kills = watch.until_end()
     answer = _answer(status, oom_kills, note.read())
@@ -177,15 +206,26 @@ def _write(child: int, said: bytes) -> None:
 class _Watch:
     """Waits for the end of a child, answers in its place while it stands still, and ends it if that lasts."""
 
-    def __init__(self, child: int, port: socket.socket, blocked: Iterable[int], still_seconds: float) -> None:
+    def __init__(
+        self,
+        child: int,
+        port: socket.socket,
+        blocked: Iterable[int],
+        still_seconds: float,
+        note: WitnessNote,
+    ) -> None:
         """Signals arrive in a pipe, so that one wait is for them and for the port; ``blocked`` are those of before."""
         self.child = child
         self.port = port
+        self.note = note
         self.passed_on: set[int] = set()
         """The signals that the child was sent."""
         self._still_seconds = still_seconds
         self._still: tuple[float, float] | None = None
-        """Since when, and when last, the child was seen standing still, monotonic seconds; None: it runs."""
+        """Since when, and when last, the child was seen standing still, monotonic seconds; None: it runs.
+
+        One that waits for its disk and is not at rest does so from that moment on, at the earliest.
+        """
         self._signals, written = os.pipe()
         for end in (self._signals, written):
             os.set_blocking(end, False)
@@ -265,21 +305,36 @@ class _Watch:
         return connection
 
     def _look(self) -> None:
-        """Look at the child if a connection waits for it; if it stands still, answer in its place, or end it."""
+        """Look at the child if a connection waits for it; if it stands still, answer in its place, or end it.
+
+        One that waits for its disk is answered for, too. It is ended like every other one if all of it is at rest, as
+        it is if the disk is another program's.
+        """
         waiting = select.poll()
         waiting.register(self.port, select.POLLIN)
-        if not waiting.poll(0) or not is_at_rest(self.child):
+        if not waiting.poll(0):
             self._still = None
             return
-        now = time.monotonic()
+        now, rests = time.monotonic(), is_at_rest(self.child)
+        # A stop by a signal is one, whatever the process was waiting for.
+        is_at_disk = self.note.is_in_disk_call and not is_stopped(self.child)
+        if is_at_disk or rests:
+            self._answer(AT_DISK if is_at_disk else STILL)
+        if not rests:
+            # The answer took the connection, and there may be no other one.
+            self._still = (now, now) if is_at_disk else None
+            return
         since, last = self._still or (now, now)
         self._still = (since if now - last <= _GAP_SECONDS else now, now)
-        while connections := _accepted(self.port, STILL + b"\n"):
-            for each in connections:
-                each.close()
         if now - self._still[0] >= self._still_seconds:
             _write(self.child, b"it has stood still for %d s, and is ended" % self._still_seconds)
             os.kill(self.child, signal.SIGKILL)
+
+    def _answer(self, said: bytes) -> None:
+        """Answer each connection that waits."""
+        while connections := _accepted(self.port, said + b"\n"):
+            for each in connections:
+                each.close()
 
 
 def _answer(status: int, oom_kills: int | None, entry: bytes) -> bytes:

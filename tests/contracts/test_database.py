@@ -6,12 +6,15 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rocksdict import WriteBatch
 
+from standby.adapters import rocksdict
 from standby.adapters.rocksdict import RocksDatabase, open_database
 from standby.errors import CorruptState, Transient, Unavailable
 from standby.kernel.ports import OpenDatabase, Profile
@@ -187,6 +190,34 @@ def test_a_few_small_files_are_not_merged_with_all_that_lies_below(tmp_path: Pat
     names = ("num-files-at-level0", "compaction-pending", "num-running-compactions")
     assert [database._db.property_int_value(f"rocksdb.{each}") for each in names] == [7, 0, 0]
     database.close()
+
+
+def test_calls_in_which_the_library_holds_the_interpreters_lock_are_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    @contextmanager
+    def disk_call() -> Iterator[None]:
+        seen.append("from here")
+        yield
+        seen.append("to here")
+
+    def traced(call: str) -> None:
+        made = getattr(rocksdict, call)
+
+        def make(*given: Any, **named: Any) -> Any:
+            seen.append(call)
+            return made(*given, **named)
+
+        monkeypatch.setattr(rocksdict, call, make)
+
+    traced("Rdict")
+    traced("Checkpoint")
+    database = open_database(tmp_path / "db", Profile.SERVING, disk_call)
+    database.checkpoint(tmp_path / "copy")
+    database.close()
+    assert seen == ["from here", "Rdict", "to here", "from here", "Checkpoint", "to here"]
 
 
 class Pauses(threading.Event):

@@ -86,6 +86,8 @@ class Process:
     is_frozen: bool = False
     is_still: bool = False
     """Whether its witness sees it standing still while it is frozen."""
+    waits_for_disk: bool = False
+    """Whether it is its disk that it waits for while it is frozen, as its witness sees."""
     is_scripted: bool = False
     """Its replicas are as a test says, whatever it is ordered."""
     is_connected: bool = False
@@ -384,7 +386,9 @@ class FakeCluster:
             is_alive = process is not None
             is_answered = process is None or process.host not in self.frozen
             is_running = process is not None and self.can_hear(process)
-            is_still = process is not None and process.is_still and is_answered and not is_running
+            is_witnessed = process is not None and is_answered and not is_running
+            is_still = is_witnessed and process is not None and process.is_still
+            waits_for_disk = is_witnessed and process is not None and process.waits_for_disk
             self.tell(
                 happened.PortProbed(
                     action.container,
@@ -395,6 +399,7 @@ class FakeCluster:
                     is_answered,
                     is_running,
                     is_still,
+                    waits_for_disk,
                 )
             )
         elif isinstance(action, todo.FenceTasks):

@@ -19,7 +19,7 @@ from tests.fakes.yarn import FakeCluster
 
 FAULTS = st.sampled_from(
     (
-        *("kill", "crash", "freeze", "thaw", "silent", "loud", "return", "elect", "refuse", "launch"),
+        *("kill", "crash", "freeze", "disk", "thaw", "silent", "loud", "return", "elect", "refuse", "launch"),
         *("launch-ok", "fail-over", "drain", "admit", "upgrade", "more-standbys", "fewer-standbys"),
         *("more-containers", "fewer-containers", "more-tasks", "wait", "wait-long"),
     )
@@ -91,8 +91,9 @@ def suffer(cluster: FakeCluster, fault: str, which: int) -> None:
     if fault in ("kill", "crash") and processes:
         end = cluster.kill if fault == "kill" else cluster.crash
         end(processes[which % len(processes)].skein_id)
-    elif fault == "freeze" and processes:
-        processes[which % len(processes)].is_frozen = True
+    elif fault in ("freeze", "disk") and processes:
+        process = processes[which % len(processes)]
+        process.is_frozen, process.waits_for_disk = True, fault == "disk"
     elif fault == "thaw":
         for each in processes:
             each.is_frozen = False

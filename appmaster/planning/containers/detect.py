@@ -3,8 +3,9 @@
 Besides YARN's report there are three signs: the container's port refuses (handled in `apply`, because that is an
 observation, not a judgement); its stream broke and it did not reconnect in time; it is silent. If the host's kernel
 still answers at the port of a silent process, the host is alive and the process may only be short of processor time, so
-it gets more time; unless its witness, a process of its own, has seen that it stands still. A wrong verdict costs a
-failover, never correctness: a container that was wrongly suspected is fenced.
+it gets more time; unless its witness, a process of its own, has seen that it stands still. While it waits for its disk,
+as its witness reports, it gets more time still. A wrong verdict costs a failover, never correctness: a container that
+was wrongly suspected is fenced.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ _UNANSWERED: Final = 2
 #: A process must have been seen standing still for this percentage of the time after which a silent host counts as
 #: lost. A witness looks 0.1 s after a probe has begun, so of a pause of 0.8 s at most 0.7 s are seen.
 _STILL_PERCENT: Final = 75
+
+#: A process that waits for its disk may be silent for so many times the time-out of one that its witness says nothing
+#: about. With the defaults that is 4 s: less than ZooKeeper's session and than a transaction lasts.
+_DISK_TIMES: Final = 2
 
 
 def policy_of(view: ClusterView, container: Container) -> PlannerPolicy:
@@ -103,7 +108,7 @@ def _unheard(view: ClusterView, holding: list[Container]) -> frozenset[str]:
     found = []
     for each in expected:
         policy = policy_of(view, each)
-        is_silent = view.now_ms - max(each.since_ms, each.responded_ms) > policy.heartbeat_timeout_ms
+        is_silent = _is_overdue(view, each, policy, max(each.since_ms, each.responded_ms))
         if (each.looks and is_silent) or _is_gone(view, each, policy, each.since_ms):
             found.append(each)
     if view.now_ms < view.listening_until_ms or _are_too_many(found, holding):
@@ -119,6 +124,8 @@ def _are_too_many(silent: list[Container], of: list[Container]) -> bool:
 def _silent(container: Container, detail: str) -> Reason[Loss]:
     if container.still_ms:
         return Reason(Loss.SILENT, f"{detail}, its process stands still")
+    if container.at_disk_ms and container.at_disk_ms == container.answered_ms and not container.unanswered:
+        return Reason(Loss.SILENT, f"{detail}, its process waits for its disk")
     is_there = container.answered_ms > max(container.heard_ms, container.since_ms)
     host = "its host answers" if is_there else "its host does not answer"
     return Reason(Loss.SILENT, f"{detail}, {host}")
@@ -140,9 +147,19 @@ def _is_silent(view: ClusterView, container: Container, policy: PlannerPolicy) -
     """
     if not container.looks:
         return False
-    if view.now_ms - container.heard_ms > policy.heartbeat_timeout_ms:
+    if _is_overdue(view, container, policy, container.heard_ms):
         return True
     return _is_gone(view, container, policy, container.heard_ms)
+
+
+def _is_overdue(view: ClusterView, container: Container, policy: PlannerPolicy, since_ms: int) -> bool:
+    """Return whether a container on a host that answers, last heard at ``since_ms``, has been silent for too long.
+
+    One that waited for its disk a moment ago may just have been given the answer, and is about to be heard.
+    """
+    silent_ms = view.now_ms - since_ms
+    was_at_disk = container.at_disk_ms and view.now_ms - container.at_disk_ms <= policy.host_timeout_ms
+    return silent_ms > policy.heartbeat_timeout_ms * (_DISK_TIMES if was_at_disk else 1)
 
 
 def _is_gone(view: ClusterView, container: Container, policy: PlannerPolicy, since_ms: int) -> bool:

@@ -70,6 +70,7 @@ def _excused(view: ClusterView, now_ms: int, stalled_ms: int) -> ClusterView:
                 since_ms=later(each.since_ms),
                 still_since_ms=0,
                 still_ms=0,
+                at_disk_ms=later(each.at_disk_ms) if each.at_disk_ms else 0,
                 standing={
                     replica: replace(standing, since_ms=later(standing.since_ms))
                     for replica, standing in each.standing.items()

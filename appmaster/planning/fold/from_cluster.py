@@ -222,7 +222,7 @@ def _heard(view: ClusterView, container: str, incarnation: int, at_ms: int) -> C
     presence = Presence.LIVE if is_back else known.presence
     since = known.since_ms if presence is known.presence else at_ms
     heard = replace(known, heard_ms=at_ms, presence=presence, since_ms=since)
-    return replace(heard, looks=0, unanswered=0, still_since_ms=0, still_ms=0)
+    return replace(heard, looks=0, unanswered=0, still_since_ms=0, still_ms=0, at_disk_ms=0)
 
 
 def heartbeat_received(view: ClusterView, event: happened.HeartbeatReceived) -> ClusterView:
@@ -449,4 +449,5 @@ def _looked_at(known: Container, event: happened.PortProbed) -> Container:
         unanswered=0 if event.is_answered else known.unanswered + 1,
         still_since_ms=still_since_ms,
         still_ms=max(0, known.probed_ms - still_since_ms) if still_since_ms else 0,
+        at_disk_ms=event.at_ms if event.waits_for_disk else known.at_disk_ms,
     )

@@ -353,6 +353,8 @@ class PortProbed:
     """Whether the process answered, too; False also if that is not known."""
     is_still: bool = False
     """Whether the process stands still, as its witness reports."""
+    waits_for_disk: bool = False
+    """Whether the process waits for its disk, as its witness reports."""
 
     @property
     def loss(self) -> Reason[Loss]:

@@ -114,6 +114,8 @@ class Container:
     """Since when its witness has reported at each probe that its process stands still; 0: not at the last one."""
     still_ms: int = 0
     """For how long it certainly has: from that report to the start of the last probe."""
+    at_disk_ms: int = 0
+    """When its witness last reported that its process waits for its disk; 0: not since it was heard."""
     slot: Slot | None = None
     """The slot it was requested for; None: it was requested by an earlier leader."""
     binding: str = ""

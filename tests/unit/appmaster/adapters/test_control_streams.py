@@ -6,7 +6,7 @@ import contextlib
 import queue
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -130,25 +130,49 @@ def test_port_of_a_container_without_a_stream_is_asked_where_it_registered(leade
     assert told == happened.PortProbed("c1", 40, False, 7, is_running=False)
 
 
-#: What listens at a container's port says → what the leader makes of it.
-ANSWERS = (
-    (
+def say_once(listening: socket.socket, said: bytes) -> None:
+    """Speak as a witness does in the place of a process that lives: it waits for nothing."""
+    connection, _ = listening.accept()
+    with connection:
+        connection.sendall(said)
+
+
+#: What listens at a container's port says, and how → what the leader makes of it.
+ANSWERS: Mapping[str, tuple[Callable[[socket.socket, bytes], None], bytes, happened.PortProbed]] = {
+    "it has ended": (
+        answer_connections,
         b'{"status":-9,"oom_kills":0,"ran":[],"child":null}\n',
         happened.PortProbed("c1", 40, False, 7, ProcessEnd(-9, oom_kills=0), is_running=False),
     ),
-    (b'{"stands_still":true}\n', happened.PortProbed("c1", 40, True, 7, is_running=False, is_still=True)),
+    "it stands still": (
+        say_once,
+        b'{"stands_still":true}\n',
+        happened.PortProbed("c1", 40, True, 7, is_running=False, is_still=True),
+    ),
+    "it waits for its disk": (
+        say_once,
+        b'{"waits_for_disk":true}\n',
+        happened.PortProbed("c1", 40, True, 7, is_running=False, waits_for_disk=True),
+    ),
     # It is no witness, so that nothing has ended.
-    (b"220 mail at your service\n", happened.PortProbed("c1", 40, True, 7)),
-)
+    "a stranger": (
+        answer_connections,
+        b"220 mail at your service\n",
+        happened.PortProbed("c1", 40, True, 7),
+    ),
+}
 
 
-@pytest.mark.parametrize(("said", "event"), ANSWERS, ids=["it has ended", "it stands still", "a stranger"])
+@pytest.mark.parametrize(("speak", "said", "event"), ANSWERS.values(), ids=ANSWERS)
 def test_witness_of_a_container_tells_how_its_process_is_and_is_let_go(
-    leader: Leader, said: bytes, event: happened.PortProbed
+    leader: Leader,
+    speak: Callable[[socket.socket, bytes], None],
+    said: bytes,
+    event: happened.PortProbed,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         leader.server.learn("c1", *listening.getsockname())
-        witness = threading.Thread(target=answer_connections, args=(listening, said))
+        witness = threading.Thread(target=speak, args=(listening, said))
         witness.start()
         leader.server.probe("c1", 40)
         assert leader.events.get(timeout=PATIENCE_SECONDS) == event

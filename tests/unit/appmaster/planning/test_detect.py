@@ -81,6 +81,11 @@ LIVE: Mapping[str, tuple[Loss | None, tuple[Change, ...]]] = {
     "its process stands still": (SILENT, (silent(1_001, still_ms=750),)),
     "it stands still within the time-out": (None, (silent(1_000, still_ms=750),)),
     "it has moved lately": (None, (silent(1_001, still_ms=749),)),
+    "it waits for its disk": (None, (silent(4_000, at_disk_ms=NOW - 1_000),)),
+    "it waits for its disk for longer": (SILENT, (silent(4_001, at_disk_ms=NOW),)),
+    "it waits for its disk no more": (SILENT, (silent(2_001, at_disk_ms=NOW - 1_001),)),
+    "its host died with its disk": (SILENT, (silent(1_001, at_disk_ms=NOW - 1, **UNANSWERED),)),
+    "it was stopped before its disk answered": (SILENT, (silent(1_001, at_disk_ms=NOW, still_ms=750),)),
     "there is no job": (SILENT, (silent(1_001, **UNANSWERED), of_view(jobs={}))),
     "its host may be silent for longer than itself": (
         SILENT,
@@ -112,6 +117,16 @@ def test_when_a_container_is_lost(whole: ClusterView, kind: Loss | None, changes
         pytest.param(False, "not answer", {"answered_ms": NOW - 2_000}, id="an answer"),
         pytest.param(True, "still", {"still_ms": 1}, id="it stands still"),
         pytest.param(False, "still", {}, id="it may not"),
+        pytest.param(
+            True, "disk", {"at_disk_ms": NOW - 1_500, "answered_ms": NOW - 1_500}, id="it waits for its disk"
+        ),
+        pytest.param(False, "disk", {"at_disk_ms": NOW - 1_500, "answered_ms": NOW}, id="it waited for it"),
+        pytest.param(
+            False,
+            "disk",
+            {"at_disk_ms": NOW - 1_500, "answered_ms": NOW - 1_500, "unanswered": 1},
+            id="nobody says any more whether it waits for it",
+        ),
     ],
 )
 def test_what_is_said_of_a_silent_container(
@@ -169,6 +184,8 @@ EXPECTED: Mapping[str, tuple[dict[str, Loss], tuple[Change, ...]]] = {
     "nor within the time-out": ({}, (expected(1_000, **UNANSWERED),)),
     "its process stands still": ({"c5": SILENT}, (expected(1_001, still_ms=750),)),
     "it stands still within the time-out": ({}, (expected(1_000, still_ms=750),)),
+    "it waits for its disk": ({}, (expected(5_000, responded_ms=NOW - 4_000, at_disk_ms=NOW - 1_000),)),
+    "it waits for its disk for longer": ({"c5": SILENT}, (expected(4_001, at_disk_ms=NOW),)),
     "the leader has yet to read": ({}, (expected(2_001), of_view(listening_until_ms=NOW + 1))),
     "it has read": ({"c5": SILENT}, (expected(2_001), of_view(listening_until_ms=NOW))),
     "none answers": ({}, tuple(expected(2_001, name) for name in HELD)),

@@ -110,6 +110,7 @@ def test_a_stall_of_the_leader_shortens_every_wait(whole: ClusterView, began_ms:
                     heard_ms=since_ms,
                     answered_ms=since_ms,
                     responded_ms=since_ms,
+                    at_disk_ms=since_ms,
                     since_ms=since_ms,
                     standing={replica: ReplicaProgress(True, 0, (), since_ms)},
                     **more,

@@ -497,6 +497,11 @@ LOOKS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any
         {"is_running": False, "is_still": True},
         {"looks": 1, "answered_ms": AT_MS, "still_since_ms": 1_200, "still_ms": 300},
     ),
+    "it waits for its disk": (
+        {"still_since_ms": 1_200, "still_ms": 300},
+        {"is_running": False, "waits_for_disk": True},
+        {"looks": 1, "answered_ms": AT_MS, "still_since_ms": 0, "still_ms": 0, "at_disk_ms": AT_MS},
+    ),
     "it was heard when the probe began": (
         {"probed_ms": 1_000},
         {"is_running": False},
@@ -504,7 +509,7 @@ LOOKS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any
     ),
     "it was heard after the probe began": (
         {"probed_ms": 999, "looks": 2, "unanswered": 1, "still_since_ms": 900},
-        {"is_running": False, "is_still": True},
+        {"is_running": False, "is_still": True, "waits_for_disk": True},
         {"answered_ms": AT_MS},
     ),
 }

@@ -78,7 +78,7 @@ def test_a_heartbeat_ends_the_silence_of_a_container(
     whole: ClusterView, presence: Presence, change: Change
 ) -> None:
     """One that comes back by it has the actives again that were not replaced, and is looked at again."""
-    silent = {"looks": 3, "unanswered": 2, "still_since_ms": 700, "still_ms": 800}
+    silent = {"looks": 3, "unanswered": 2, "still_since_ms": 700, "still_ms": 800, "at_disk_ms": 900}
     missed = {PROCESSOR: LostActive("c4", Loss.SILENT, 500), OTHER: LostActive("c8", Loss.SILENT, 500)}
     view = changed(whole, change, of_holder(0, **silent), of_view(lost_actives=missed))
     known = view.containers["c4"]
@@ -93,6 +93,7 @@ def test_a_heartbeat_ends_the_silence_of_a_container(
         unanswered=0,
         still_since_ms=0,
         still_ms=0,
+        at_disk_ms=0,
     )
     assert after.lost_actives.keys() == ({OTHER} if comes_back else {PROCESSOR, OTHER})
     assert after.unsettled == ({PROCESSOR} if comes_back else set())

@@ -69,13 +69,15 @@ def test_what_is_silent_is_lost_after_the_time_that_what_answers_still_gives_it(
         ("host", 800, 1_300, "its host does not answer"),
         ("process", 1_700, 2_300, "its host answers"),
         ("process that its witness sees", 950, 1_300, "its process stands still"),
+        ("disk", 3_900, 4_300, "its process waits for its disk"),
     ):
         cluster = deployed()
         victim = cluster.active_process(0)
         if what == "host":
             cluster.lose_host(victim.host, silent=True)
         else:
-            victim.is_frozen, victim.is_still = True, what != "process"
+            victim.is_frozen, victim.is_still = True, what == "process that its witness sees"
+            victim.waits_for_disk = what == "disk"
         cluster.run(not_yet_ms)
         assert "container_lost" not in cluster.kinds(), f"{what}: it may only stand still for a moment"
         cluster.run(lost_ms - not_yet_ms)

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from standby.process.last_words import LastWords, last_words
-from standby.process.stillness import is_at_rest
-from standby.process.witness import MOST_BYTES, READ, STILL, WitnessNote
+from standby.process.stillness import is_at_rest, state_of
+from standby.process.witness import AT_DISK, MOST_BYTES, READ, STILL, WitnessNote
 from standby.shared import exits, wire
 from standby.shared.exits import ExitCause, ProcessEnd, Ran
 from standby.shared.model import TaskId
@@ -75,8 +75,8 @@ class Child:
                     return wire.decode_end(said)
         raise AssertionError("its end was never reported")
 
-    def stands_still(self) -> bool | None:
-        """Return whether its witness says that it stands still: if not, it has taken the connection itself.
+    def says(self) -> bytes | None:
+        """Return what its witness says; empty: it has taken the connection itself.
 
         None: it took the connection and was stopped before it closed it. A leader asks again then, and so does a test.
         """
@@ -85,8 +85,16 @@ class Child:
                 said = asking.makefile("rb").readline().rstrip()
             except TimeoutError:
                 return None
-        assert said in (STILL, b"")
-        return said == STILL
+        assert said in (STILL, AT_DISK, b"")
+        return said
+
+    def stands_still(self) -> bool | None:
+        """Return whether its witness says that it stands still; None: see `says`."""
+        said = self.says()
+        return None if said is None else said == STILL
+
+    def waits_for_disk(self) -> bool:
+        return self.says() == AT_DISK
 
     def accepts(self, then: str) -> None:
         """Have it accept connections as a container does, and do something else."""
@@ -223,18 +231,36 @@ def test_process_that_is_stopped_is_reported_until_it_runs_again(child: Child) -
     assert end.status == -signal.SIGKILL
 
 
+#: Holds the interpreter's lock: asleep; and at work, inside of a marked call or not.
+HANGS = "__import__('ctypes').PyDLL(None).sleep(100_000)"
+COMPUTES = "__import__('re').match('(a+)+$', 'a' * 60 + 'b')"
+AT_ITS_DISK = "call = witnessed.note.disk_call(); call.__enter__(); "
+
+
 def test_process_that_hangs_is_reported(child: Child) -> None:
-    child.accepts("__import__('ctypes').PyDLL(None).sleep(100_000)")
+    child.accepts(HANGS)
     soon(child.stands_still, "no other thread of it can run")
 
 
-@pytest.mark.parametrize("hangs", ["signal.pause()", "__import__('ctypes').PyDLL(None).sleep(100_000)"])
+@pytest.mark.parametrize("holds", [HANGS, COMPUTES])
+def test_process_that_waits_for_its_disk_is_reported_as_such_unless_it_is_stopped(
+    child: Child, holds: str
+) -> None:
+    child.accepts(AT_ITS_DISK + holds)
+    soon(child.waits_for_disk, "it is in a call that it has marked")
+    os.kill(child.pid, signal.SIGSTOP)
+    soon(child.stands_still, "it is stopped")
+    os.kill(child.pid, signal.SIGCONT)
+    soon(child.waits_for_disk, "it is in that call still")
+
+
+@pytest.mark.parametrize("hangs", ["signal.pause()", HANGS, AT_ITS_DISK + HANGS])
 def test_process_that_stands_still_for_good_is_ended_though_nobody_asks_any_more(hangs: str) -> None:
     with born(STILL_SECONDS="1") as child:
         child.accepts(hangs)
         if "pause" in hangs:
             os.kill(child.pid, signal.SIGSTOP)
-        soon(child.stands_still, "a leader has asked")
+        soon(child.says, "a leader has asked")
         soon(lambda: not Path(f"/proc/{child.pid}").exists(), "it is ended")
         end = child.ask()
         assert end is not None
@@ -252,6 +278,16 @@ def test_process_that_runs_in_between_is_not_ended() -> None:
             # Nobody asks it: its witness sees it by itself.
             time.sleep(A_MOMENT_SECONDS)
         assert child.popen.poll() is None
+
+
+def test_note_tells_of_a_call_as_long_as_one_of_them_lasts() -> None:
+    note = WitnessNote()
+    seen = [note.is_in_disk_call]
+    with note.disk_call():
+        with note.disk_call():
+            seen.append(note.is_in_disk_call)
+        seen.append(note.is_in_disk_call)
+    assert [*seen, note.is_in_disk_call] == [False, True, True, False]
 
 
 def test_note_keeps_the_last_entry_and_nothing_that_is_too_long() -> None:
@@ -380,6 +416,13 @@ ctypes.PyDLL(None).sleep(100_000)
 """
     with program(hangs) as pid:
         soon(lambda: is_at_rest(pid), "one thread sleeps, the other one waits for the lock")
+
+
+@pytest.mark.parametrize(
+    ("stat", "state"), [(b"7 (java) S 1 7", b"S"), (b"7 (a) R (b) D 1 7", b"D"), (b"7 () T 1 7\n", b"T")]
+)
+def test_state_of_a_thread_is_what_follows_its_name(stat: bytes, state: bytes) -> None:
+    assert state_of(stat) == ord(state)
 
 
 @pytest.mark.parametrize(
