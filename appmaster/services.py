@@ -61,7 +61,7 @@ class CandidateServices:
             BundleSource(candidate, host, self._peers.port),
             store,
             ZooKeeperCodeDirectory(client, config.name),
-            code_distributor(config, client, keys.client_context),
+            code_distributor(config, client, keys.client_context, directory),
             clock,
             sync_seconds=SYNC_SECONDS,
             delete_delay_ms=config.stray_delay_ms,

@@ -20,7 +20,7 @@ from standby.errors import BadConfiguration
 #: The name of the file in the working directory of every container and master.
 FILE: Final = "cluster.json"
 
-#: Directory in the working directory with the job's Python modules; first in `sys.path`.
+#: Directory in the working directory with the modules of a job without a bundle; in `sys.path` until one is loaded.
 CODE_DIRECTORY: Final = "code"
 
 #: The variable with what a process of a pool offers (`standby.shared.records.NodeOffer`).

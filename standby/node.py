@@ -131,7 +131,6 @@ def _fill(directory: Path, settings: NodeSettings) -> None:
         (credentials.FILE, credentials.encode(settings.bootstrap)),
     ):
         write_private(directory / name, content)
-    (directory / cluster_file.CODE_DIRECTORY).mkdir()
 
 
 def _environment(

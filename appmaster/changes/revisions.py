@@ -74,7 +74,7 @@ class Update:
 
 
 def is_active(record: JobRecord, revision: JobDefinition) -> bool:
-    """Return whether containers may load a revision of a job: its code is distributed, or came with the application."""
+    """Return whether containers may load a revision of a job: its code is distributed, or it has none."""
     return not revision.code or revision.revision <= record.activated
 
 

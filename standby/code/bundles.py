@@ -103,6 +103,11 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def shipped_name(digest: str) -> str:
+    """Return the name of the file in a master's working directory in which YARN ships a bundle."""
+    return f"bundle-{digest}"
+
+
 def files_of(directory: Path) -> Iterator[Path]:
     """Yield the files of a job's code, in linked directories as well, without what Python has compiled.
 

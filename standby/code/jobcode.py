@@ -1,6 +1,6 @@
-"""Makes a job's modules importable in a container: those that YARN localised, or a bundle fetched later.
+"""Makes a job's modules importable in a container: those of a bundle, or those already in its directory.
 
-A bundle replaces the localised modules: a module that the new revision no longer has must not be found any more,
+A bundle replaces the modules that were there: a module that the new revision no longer has must not be found any more,
 neither by this process nor by Spark's Python workers, which use `PYTHONPATH`.
 """
 
@@ -36,7 +36,7 @@ class JobCode:
     def __init__(self, directory: Path, read_code: Callable[[str], bytes]) -> None:
         """``directory`` is the container's; ``read_code`` returns a bundle's bytes by its digest.
 
-        Until a job is loaded, the localised modules are found.
+        Until a job is loaded, modules in `CODE_DIRECTORY` are found.
         """
         self._directory = directory
         self._read_code = read_code

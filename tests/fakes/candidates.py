@@ -86,7 +86,7 @@ class CodeCandidate:
         self.store = BundleStore(disk)
         self.resigned: list[str] = []
         self.uploads: list[tuple[Caller, str, bool]] = []
-        ways = code_distributor(ClusterConfig(cluster, connect), self.client, keys.client_context)
+        ways = code_distributor(ClusterConfig(cluster, connect), self.client, keys.client_context, disk)
         self.service = CodeService(
             self.me,
             self.store,

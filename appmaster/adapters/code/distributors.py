@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from standby.adapters.peers.code import PeerCode
 from standby.adapters.tls import Context
 from standby.adapters.zookeeper.reader import ANSWER_SECONDS, ZooKeeperReader
 from standby.cluster import ClusterConfig
+from standby.code.bundles import shipped_name
 from standby.errors import BadConfiguration, CorruptState, Transient, Unavailable
 from standby.shared.peers import BundleSource
 
@@ -21,16 +23,24 @@ class DistributorChain:
     """A `CodeDistributor` that fetches from one place after another: a file system, other candidates, ZooKeeper.
 
     Only the file system is published to. For other candidates a bundle is published by its announcement, which the code
-    service makes. In ZooKeeper a submit leaves small bundles before there is a candidate to upload them to; they are
-    removed with the bundle's node.
+    service makes. Before there is a candidate to upload it to, a submit leaves a small bundle in ZooKeeper, where it is
+    removed with the bundle's node, and has YARN ship a larger one with the application.
     """
 
     def __init__(
-        self, peers: PeerCode, left: Callable[[str], bytes], file_system: CodeDistributor | None = None
+        self,
+        peers: PeerCode,
+        left: Callable[[str], bytes],
+        file_system: CodeDistributor | None = None,
+        directory: Path = Path(),
     ) -> None:
-        """``left`` returns a bundle that a submit left; raises `BadConfiguration` if there is none."""
+        """``left`` returns a bundle that a submit left in ZooKeeper; raises `BadConfiguration` if there is none.
+
+        ``directory`` is the one into which YARN ships.
+        """
         self._peers = peers
         self._left = left
+        self._directory = directory
         self._file_system = file_system
 
     def publish(self, bundle: str, path: Path) -> None:
@@ -46,6 +56,8 @@ class DistributorChain:
         ways = {"other candidates": self._peers.fetch, "ZooKeeper": self._fetch_left}
         if self._file_system is not None:
             ways = {"the file system": self._file_system.fetch, **ways}
+        if (self._directory / shipped_name(bundle)).exists():
+            ways = {"YARN": self._fetch_shipped, **ways}
         said: list[str] = []
         for place, fetch in ways.items():
             try:
@@ -71,6 +83,9 @@ class DistributorChain:
         if self._file_system is not None:
             self._file_system.interrupt()
 
+    def _fetch_shipped(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
+        shutil.copyfile(self._directory / shipped_name(bundle), part)
+
     def _fetch_left(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
         try:
             part.write_bytes(self._left(bundle))
@@ -78,13 +93,16 @@ class DistributorChain:
             raise Transient(str(error)) from error
 
 
-def code_distributor(config: ClusterConfig, client: Any, context: Context) -> CodeDistributor:
+def code_distributor(
+    config: ClusterConfig, client: Any, context: Context, directory: Path
+) -> CodeDistributor:
     """Return the distributor that ``config`` asks for; raises `BadConfiguration` if it needs Hadoop and there is none.
 
-    ``context`` gives the credentials for requests to other candidates, ``client`` is a started kazoo client.
+    ``context`` gives the credentials for requests to other candidates, ``client`` is a started kazoo client,
+    ``directory`` the working directory.
     """
     file_system = None
     if config.code_distributor == "hdfs":
         file_system = hadoop_code(config.code_hdfs_directory, config.name)
     left = ZooKeeperReader(client, config.name, ANSWER_SECONDS).read_code
-    return DistributorChain(PeerCode(context), left, file_system)
+    return DistributorChain(PeerCode(context), left, file_system, directory)

@@ -26,6 +26,7 @@ from appmaster.cli.shared.jobfile import JobFile, add_settings, load
 from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord, recorded_environment, recorded_settings
+from standby.code.bundles import pack
 from standby.config import parse
 from standby.ensemble import read_servers
 from standby.errors import BadConfiguration
@@ -144,9 +145,11 @@ def restore(
         return {}
     check_environment(config, recorded_environment(present.values()))
     topology = yarn.topology(config, client)
-    with job_code(job.directory, config.modules) as code, Undo(progress) as undo:
+    with job_code(job.directory, config.modules) as code:
+        bundle = pack(code)
+    with Undo(progress) as undo:
         launch = Launching(Deadline(_RESTORE_SECONDS), progress, undo)
         claims = Claims(zookeeper, config)
         claims.begin(undo)
         claims.take(numbers, client, undo)
-        return dict(zip(numbers, submit(config, code, topology, claims, client, launch), strict=True))
+        return dict(zip(numbers, submit(config, bundle, topology, claims, client, launch), strict=True))

@@ -28,7 +28,6 @@ from appmaster.api.client import ClusterClient
 from appmaster.changes.compatibility import check_joins
 from appmaster.changes.revisions import grown, refuse_another_run, requested_settings
 from appmaster.cli.launch import cells, checks, probe, starting
-from appmaster.cli.launch.code import bundle_of
 from appmaster.cli.launch.environment import check_environment
 from appmaster.cli.reading.observe import tasks_table
 from appmaster.cli.shared import yarn
@@ -221,7 +220,7 @@ def _look_further(checked: _Checked, servers: _Servers, progress: Progress) -> N
     for each in filter(None, warnings):
         progress.say(each)
     if is_new:
-        cells.check(config, checked.start.code, checked.start.topology)
+        cells.check(config, checked.start.bundle, checked.start.topology)
 
 
 def _check(
@@ -263,12 +262,12 @@ def _check(
         topology = checks.check_yarn(config, servers.driver)
     if config.code_distributor == "hdfs":
         find_shell()
-    bundle = pack(code) if cluster.has_others else bundle_of(code, config.code_distributor)
+    bundle = pack(code)
     present = cluster.record
-    definition = define(job, tasks, present, bundle.digest if bundle is not None else "")
+    definition = define(job, tasks, present, bundle.digest)
     definition = checks.with_topic_ids(config, servers.topics, definition, say, has_run=present is not None)
     checks.check_changelog(job, servers.topics, definition, present)
-    return _Checked(job, starting.JobStart(config, definition, code, bundle, topology), cluster)
+    return _Checked(job, starting.JobStart(config, definition, bundle, topology), cluster)
 
 
 def _launch(
@@ -277,7 +276,7 @@ def _launch(
     """Return the applications of the job's cluster, and its status once it is deployed; None if nothing waits."""
     start, cluster, progress = checked.start, checked.cluster, launch.progress
     client, driver = servers.client, servers.driver
-    config, definition, bundle = start.config, start.definition, start.bundle
+    config, definition = start.config, start.definition
     starting.clear_former_deployment(config.job_name, cluster, client, driver, launch)
     before = starting.state_before(config.job_name, servers.zookeeper)
 
@@ -289,14 +288,14 @@ def _launch(
         return checks.with_ids_of_the_run(config, servers.topics, definition, launch.deadline)
 
     started: tuple[str, ...] = ()
-    if cluster.has_others and bundle is not None:
+    if cluster.has_others:
         ready = replace(start, definition=make())
-        started = starting.join(ready, bundle, client, driver, launch)
+        started = starting.join(ready, client, driver, launch)
     if not started:
         if cluster.has_others and driver is not None:
             # It ended meanwhile, so this job starts it, with its own values of the cluster's keys.
             start = replace(start, topology=checks.check_yarn(config, driver))
-            cells.check(config, start.code, start.topology)
+            cells.check(config, start.bundle, start.topology)
         started = starting.start(start, make, servers.zookeeper, driver, launch)
     progress.say("submitted to the pool" if cluster.is_pool else f"submitted as {', '.join(started)}")
     if arguments.wait == "none":

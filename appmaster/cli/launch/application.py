@@ -13,12 +13,13 @@ import skein
 
 from appmaster.adapters.credentials.keyring import Keyring
 from appmaster.adapters.skein import ANYWHERE, service_name
+from appmaster.cli.launch.code import is_shipped
 from appmaster.cli.shared import hadoop_conf
 from appmaster.cli.shared.hadoop_conf import HadoopConfiguration, Property
 from appmaster.cli.shared.yarn import as_security
 from appmaster.config import cluster_config
 from standby import cluster as cluster_file
-from standby.code.bundles import files_of
+from standby.code.bundles import Bundle, shipped_name
 from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from standby.security import credentials
@@ -54,7 +55,7 @@ _SWEEP_MEMORY_MB: Final = 256
 def build(
     config: JobConfig,
     hosts: Sequence[str],
-    code: Path,
+    bundle: Bundle,
     scratch: Path,
     hadoop: HadoopConfiguration,
     keyring: Keyring,
@@ -64,9 +65,9 @@ def build(
 ) -> Any:
     """Return the `skein.ApplicationSpec` of one cell for ``config``.
 
-    ``hadoop`` is the client's configuration, ``code`` the directory with the job's modules, ``keyring`` the cluster's
-    credentials, ``racks`` the racks of hosts according to YARN. ``scratch`` must exist until the application has been
-    submitted. Raises `BadConfiguration` for files that cannot be used.
+    ``hadoop`` is the client's configuration, ``bundle`` the job's modules, ``keyring`` the cluster's credentials,
+    ``racks`` the racks of hosts according to YARN. ``scratch`` must exist until the application has been submitted.
+    Raises `BadConfiguration` for files that cannot be used.
     """
     attempts = granted_attempts(hadoop, config.am_max_attempts)
     settings = scratch / cluster_file.FILE
@@ -75,7 +76,6 @@ def build(
     files: dict[str, Any] = {
         cluster_file.FILE: _file(settings),
         credentials.FILE: _bootstrap(scratch, keyring, PeerRole.CONTAINER),
-        cluster_file.CODE_DIRECTORY: _archive(_zip(scratch / "code.zip", code)),
         **_environment(config),
     }
     python = interpreter(config)
@@ -103,6 +103,10 @@ def build(
         HEARTBEAT_JAR: _file(heartbeat_jar(scratch, hadoop, HEARTBEAT_MS)),
         **_environment(config),
     }
+    if is_shipped(bundle, config):
+        shipped = scratch / shipped_name(bundle.digest)
+        shipped.write_bytes(bundle.data)
+        master_files[shipped.name] = _file(shipped)
     return skein.ApplicationSpec(
         name=f"standfast-{config.cluster}-{cell}",
         queue=config.queue,
@@ -253,12 +257,3 @@ def _file(path: Path, kind: str = "file") -> Any:
 
 def _archive(path: Path) -> Any:
     return _file(path, "archive")
-
-
-def _zip(target: Path, directory: Path) -> Path:
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        # YARN rejects an empty archive; a job without modules of its own still has the directory.
-        archive.writestr(".standfast", b"")
-        for each in sorted(files_of(directory)):
-            archive.write(each, each.relative_to(directory))
-    return target

@@ -24,6 +24,7 @@ from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord
+from standby.code.bundles import Bundle
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError
 
@@ -151,14 +152,14 @@ class Claims:
         return self._zookeeper.cells.change(number, lambda present: record if present.claim == mine else None)
 
 
-def check(config: JobConfig, code: Path, topology: Topology) -> None:
+def check(config: JobConfig, bundle: Bundle, topology: Topology) -> None:
     """Raise `StandfastError` unless an application can be composed as `submit` does it; submits nothing."""
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
-        _specification(config, code, topology, 1, Path(scratch))
+        _specification(config, bundle, topology, 1, Path(scratch))
 
 
 def submit(
-    config: JobConfig, code: Path, topology: Topology, claims: Claims, client: Any, launch: Launching
+    config: JobConfig, bundle: Bundle, topology: Topology, claims: Claims, client: Any, launch: Launching
 ) -> tuple[str, ...]:
     """Submit an application for every claimed cell, with masters on different hosts if possible; return their ids.
 
@@ -171,7 +172,7 @@ def submit(
 
     def start(number: int) -> str:
         with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
-            spec = _specification(config, code, topology, number, Path(scratch))
+            spec = _specification(config, bundle, topology, number, Path(scratch))
             claims.started[number] = str(client.submit(spec))
             return claims.started[number]
 
@@ -211,13 +212,13 @@ def submit(
     return tuple(claims.started.values())
 
 
-def _specification(config: JobConfig, code: Path, topology: Topology, number: int, scratch: Path) -> Any:
+def _specification(config: JobConfig, bundle: Bundle, topology: Topology, number: int, scratch: Path) -> Any:
     """Return the application of a cell; ``scratch`` must exist until it has been submitted."""
     hosts, racks = topology
     return application.build(
         config,
         hosts,
-        code,
+        bundle,
         scratch,
         yarn.hadoop_configuration(),
         require(config.cluster),

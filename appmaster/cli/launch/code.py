@@ -11,24 +11,18 @@ from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
 from standby.adapters.peers.code import PeerCode
-from standby.code.bundles import LEFT_BYTES, MOST_BYTES, Bundle, files_of, pack
+from standby.code.bundles import LEFT_BYTES, Bundle
 from standby.config import JobConfig
 from standby.errors import Transient, Unavailable
 from standby.shared.peers import BundleSource
 
 
-def bundle_of(code: Path, distributor: str = "local") -> Bundle | None:
-    """Return the job's modules as a bundle; None if they are too large while there is no candidate yet.
+def is_shipped(bundle: Bundle, config: JobConfig) -> bool:
+    """Return whether a bundle comes to the first candidates of a cluster with their applications.
 
-    In that case containers run what YARN ships with the application, and the code of the running job cannot change. A
-    file system of the cluster accepts larger bundles.
+    It does if it is too large for ZooKeeper, and there is no file system from which they fetch it.
     """
-    most = MOST_BYTES if distributor == "hdfs" else LEFT_BYTES
-    if sum(each.stat().st_size for each in files_of(code)) > most:
-        return None
-    # A bundle is somewhat larger than its files.
-    bundle = pack(code)
-    return bundle if len(bundle.data) <= most else None
+    return config.code_distributor != "hdfs" and len(bundle.data) > LEFT_BYTES
 
 
 def deliver(

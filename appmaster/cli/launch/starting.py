@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +15,7 @@ from appmaster.api.client import DECIDED_SECONDS, ChangeRefused, ClusterClient, 
 from appmaster.api.snapshot import job_in, tasks_in
 from appmaster.changes.operations import CurrentJob
 from appmaster.cli.launch import cells
-from appmaster.cli.launch.code import deliver, leave, withdraw
+from appmaster.cli.launch.code import deliver, is_shipped, leave, withdraw
 from appmaster.cli.launch.undeploy import UndeployOptions, undeploy
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
@@ -132,23 +131,19 @@ class JobStart:
 
     config: JobConfig
     definition: JobDefinition
-    code: Path
-    """Directory of its modules."""
-    bundle: Bundle | None
-    """The same, as a bundle for the candidates; None if it is too large for that."""
+    bundle: Bundle
+    """Its modules."""
     topology: cells.Topology
 
 
-def join(
-    job: JobStart, bundle: Bundle, client: ClusterClient, driver: Any, launch: cells.Launching
-) -> tuple[str, ...]:
+def join(job: JobStart, client: ClusterClient, driver: Any, launch: cells.Launching) -> tuple[str, ...]:
     """Return the applications of the running cluster into which the job is submitted.
 
     Empty if the cluster ended before its leader accepted the job. Raises as `ClusterClient.change`. From the moment at
     which the job may be queued, only its refusal undoes what was created for it.
     """
     # Before the definition that names the bundle.
-    deliver(bundle, job.config, client, launch.progress.say)
+    deliver(job.bundle, job.config, client, launch.progress.say)
     mine = launch.deadline.within(DECIDED_SECONDS)
     request = ""
     launch.undo.only_for(ChangeRefused)
@@ -211,10 +206,10 @@ def start(
             zookeeper.cells.drop(number)
     zookeeper.changes.refuse_left("its cluster ended before the change was made")
     definition = make_topics()
-    if job.bundle is not None:
-        # Before the definition that names the bundle: hosts that come later, and later revisions, fetch it, too.
-        if not zookeeper.code.has(job.bundle.digest):
-            undo.on_failure("the job's code", partial(withdraw, job.bundle, config, zookeeper))
+    # Before the definition that names the bundle.
+    if not zookeeper.code.has(job.bundle.digest):
+        undo.on_failure("the job's code", partial(withdraw, job.bundle, config, zookeeper))
+    if not is_shipped(job.bundle, config):
         leave(job.bundle, config, zookeeper)
     first = zookeeper.changes.first_submit(definition)
     undo.on_failure(f"the record of {definition.name}", partial(zookeeper.changes.take_back, first))
@@ -222,7 +217,7 @@ def start(
     undo.on_failure("what the cluster's cells use", claims.confirm)
     zookeeper.changes.submit(first)
     launch.progress.say("submitting to YARN")
-    started = cells.submit(config, job.code, job.topology, claims, driver, launch)
+    started = cells.submit(config, job.bundle, job.topology, claims, driver, launch)
     undo.only_for(NeverRan)
     return started
 

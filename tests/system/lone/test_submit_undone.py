@@ -27,7 +27,7 @@ from appmaster.cli.shared.jobfile import JobFile, load
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord, JobRecord, StatusRecord, encode
-from standby.code.bundles import pack
+from standby.code.bundles import LEFT_BYTES, pack
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.shared import naming
 from standby.shared.model import TaskId, TaskRecord
@@ -119,7 +119,7 @@ class Submit:
         bundle = pack(self.code)
         definition = define(self.job, tasks, present, bundle.digest)
         start = starting.JobStart(
-            self.job.config, definition, self.code, bundle, (("h1", "h2"), {"h1": "/a", "h2": "/b"})
+            self.job.config, definition, bundle, (("h1", "h2"), {"h1": "/a", "h2": "/b"})
         )
         progress = Progress(is_quiet=True)
         with Undo(progress) as undo:
@@ -223,6 +223,17 @@ def test_what_was_submitted_stays_unless_it_never_ran(submit: Submit) -> None:
     )
     assert submit.zookeeper.jobs.names() == (JOB,)
     assert len(submit.topics.topics) == 2
+
+
+def test_modules_that_are_too_large_for_zookeeper_are_named_by_the_record_and_not_stored_there(
+    submit: Submit,
+) -> None:
+    (submit.code / "model.bin").write_bytes(b"x" * LEFT_BYTES)
+    submit.start()
+    record = submit.zookeeper.jobs.read(JOB)
+    assert record is not None
+    assert record.definition.code == pack(submit.code).digest
+    assert not submit.zookeeper.code.has(record.definition.code)
 
 
 def test_job_of_which_every_application_ended_before_it_ran_leaves_nothing(submit: Submit) -> None:

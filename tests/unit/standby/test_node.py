@@ -96,7 +96,7 @@ def test_each_process_has_an_id_and_a_directory_of_its_own(state: Path, tmp_path
     assert {(each["NM_HOST"], each["STANDFAST_POOL"]) for each in lives} == {("a_host", str(os.getpid()))}
     # Spark takes the id for YARN's, and does not start without YARN's disks.
     assert all(each["LOCAL_DIRS"] == each["directory"] for each in lives)
-    assert {tuple(each["files"]) for each in lives} == {("cluster.json", "code", "credentials.json")}
+    assert {tuple(each["files"]) for each in lives} == {("cluster.json", "credentials.json")}
     assert not any(Path(each["directory"]).exists() for each in lives), "nothing of a process is left"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +12,24 @@ import pytest
 
 from appmaster.cli.launch import application
 from appmaster.cli.shared.hadoop_conf import read
+from standby.code.bundles import LEFT_BYTES, Bundle, shipped_name
 from standby.errors import BadConfiguration
-from standby.feed.functions import job_code
 from tests.fakes.certificates import shared_keyring
 from tests.fakes.jobs import job_config
 
 YARN_SITE = "<configuration><property><name>a</name><value>b</value></property></configuration>"
 
+SMALL = Bundle("small", b"")
 
-def build(directory: Path, scratch: Path, java_home: str = "", **keys: str) -> Any:
+
+def build(directory: Path, scratch: Path, java_home: str = "", bundle: Bundle = SMALL, **keys: str) -> Any:
     conf = directory / "conf"
     conf.mkdir(exist_ok=True)
     (conf / "yarn-site.xml").write_text(YARN_SITE, encoding="utf-8")
-    code = directory / "code"
-    code.mkdir(exist_ok=True)
-    (code / "code.py").write_text("", encoding="utf-8")
     config = job_config(task__step="code:step", **keys)
     scratch.mkdir(exist_ok=True)
     return application.build(
-        config, ["h1"], code, scratch, read([conf]), shared_keyring(), {"JAVA_HOME": java_home}
+        config, ["h1"], bundle, scratch, read([conf]), shared_keyring(), {"JAVA_HOME": java_home}
     )
 
 
@@ -88,16 +86,15 @@ def test_code_of_the_job_runs_in_one_time_zone_in_which_no_hour_comes_twice(tmp_
         assert said.strip() == "[0, 1800000000, 3600000000, 5400000000]"
 
 
-def test_what_is_shipped_with_the_application_has_the_jobs_packages(tmp_path: Path) -> None:
-    """A job's modules are links there, also those that are directories."""
-    package, module = tmp_path / "pkg" / "sub", tmp_path / "m.py"
-    package.mkdir(parents=True)
-    for each in (module, package / "__init__.py", package.parent / "__init__.py"):
-        each.write_text("")
-    (package / "__pycache__").mkdir()
-    (package / "__pycache__" / "__init__.pyc").write_bytes(b"")
-    with job_code(tmp_path, ["pkg", "m.py"]) as code:
-        shipped = application._zip(tmp_path / "code.zip", code)
-    with zipfile.ZipFile(shipped) as archive:
-        found = {*archive.namelist()} - {".standfast"}
-    assert found == {"m.py", "pkg/__init__.py", "pkg/sub/__init__.py"}
+def test_modules_that_nobody_could_give_the_first_masters_are_shipped_with_them(tmp_path: Path) -> None:
+    large = Bundle("large", b"x" * (LEFT_BYTES + 1))
+    for bundle, keys, is_shipped in (
+        (SMALL, {}, False),
+        (large, {}, True),
+        (large, {"code__distributor": "hdfs", "code__hdfs__directory": "/code"}, False),
+    ):
+        scratch = tmp_path / f"{bundle.digest}{len(keys)}"
+        spec = build(tmp_path, scratch, bundle=bundle, **keys)
+        found = spec.master.files.get(shipped_name(bundle.digest))
+        assert (found is not None) == is_shipped
+        assert found is None or (scratch / shipped_name(bundle.digest)).read_bytes() == bundle.data

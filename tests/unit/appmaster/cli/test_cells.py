@@ -24,6 +24,7 @@ from appmaster.cli.shared.jobfile import load
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord
+from standby.code.bundles import pack
 from standby.errors import BadConfiguration
 from tests.fakes.clock import WaitClock
 from tests.unit.appmaster.cli.test_foreign import commands
@@ -211,7 +212,7 @@ def test_masters_start_and_wait_until_the_last_check_has_passed(home: Path, *, i
     with pytest.raises(BadConfiguration) if is_refused else nullcontext(), Undo(progress) as undo:
         claims.take((1, 2), cluster.yarn, undo)
         launch = Launching(Deadline(60.0, WaitClock()), progress, undo, check)
-        submit(config, home, (("h1",), {"h1": "/a"}), claims, cluster.yarn, launch)
+        submit(config, pack(home), (("h1",), {"h1": "/a"}), claims, cluster.yarn, launch)
     assert recorded[0] == ["", ""]
     assert len(cluster.yarn.submitted) == 2
     assert cluster.yarn.running == {"old2", *(() if is_refused else ("new1", "new2"))}

@@ -18,7 +18,6 @@ from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.records import CellRecord, StatusRecord
-from standby.code.bundles import Bundle
 from standby.errors import StandfastError, Unavailable
 from standby.shared.wire import JobDefinition
 from tests.fakes.clock import WaitClock
@@ -265,7 +264,8 @@ def test_job_that_joins_is_queued_once_and_waits_for_a_leader(monkeypatch: pytes
     monkeypatch.setattr(starting, "deliver", lambda *_: None)
     running = Running(FakeCluster())
     start = cast(
-        "starting.JobStart", SimpleNamespace(config=None, definition=JobDefinition("j", "r", {}, "c", "g", 1))
+        "starting.JobStart",
+        SimpleNamespace(config=None, definition=JobDefinition("j", "r", {}, "c", "g", 1), bundle=None),
     )
 
     def join(*answers: StandfastError | None) -> tuple[str, ...]:
@@ -282,9 +282,7 @@ def test_job_that_joins_is_queued_once_and_waits_for_a_leader(monkeypatch: pytes
             return "request"
 
         of = SimpleNamespace(queue=queue, result=lambda *_: answer(), zookeeper=running.zookeeper)
-        applications = starting.join(
-            start, cast("Bundle", None), cast("ClusterClient", of), running, running.launch()
-        )
+        applications = starting.join(start, cast("ClusterClient", of), running, running.launch())
         assert queued == ["submit"]
         return applications
 

@@ -12,7 +12,6 @@ from msgspec import structs
 
 from appmaster.adapters.code.distributors import DistributorChain
 from appmaster.changes import revisions
-from appmaster.cli.launch.code import bundle_of
 from appmaster.code import rules, steps
 from appmaster.code.activation import effective, needs
 from appmaster.code.rules import CodeView, Directory, JobNeeds
@@ -248,21 +247,9 @@ def test_damage_in_one_place_does_not_hide_what_is_whole_in_another(tmp_path: Pa
     with pytest.raises(Transient, match=f"^{said}$"):
         DistributorChain(peers, lambda _: b"here, too", damaged).fetch(DIGEST, (), part)
     assert not part.exists(), "nothing goes on from it"
-
-
-def test_modules_that_are_too_large_for_zookeeper_once_they_are_packed_are_left_to_yarn(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "data.bin").write_bytes(b"x" * (bundles.LEFT_BYTES - 10))
-    assert bundle_of(tmp_path) is None
-    assert bundle_of(tmp_path, "hdfs") is not None
-    (tmp_path / "data.bin").write_bytes(b"x" * (bundles.LEFT_BYTES - 1_000))
-    bundle = bundle_of(tmp_path)
-    assert bundle is not None
-    assert bundle == bundle_of(tmp_path), "the same files are the same bundle"
-    with (tmp_path / "big.bin").open("wb") as file:
-        file.truncate(bundles.LEFT_BYTES)
-    assert bundle_of(tmp_path) is None
+    (tmp_path / bundles.shipped_name(DIGEST)).write_bytes(DATA)
+    DistributorChain(peers, lambda _: b"here, too", damaged, tmp_path).fetch(DIGEST, (), part)
+    assert part.read_bytes() == DATA, "YARN has shipped it"
 
 
 def test_what_no_job_has_named_for_long_is_marked_by_the_leader() -> None:
