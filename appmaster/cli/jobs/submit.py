@@ -210,6 +210,8 @@ def _look_further(checked: _Checked, servers: _Servers, progress: Progress) -> N
     """Print warnings, and check what the job's cluster needs; raises `StandfastError` if that is missing."""
     job, config = checked.job, checked.job.config
     is_new = not checked.cluster.has_others
+    if is_new and not servers.zookeeper.tree.exists():
+        checks.check_no_namesake(config, servers.topics)
     _, racks = checked.start.topology
     warnings = (
         checks.check_tree(job, is_open=servers.zookeeper.tree.is_open, is_new=is_new),

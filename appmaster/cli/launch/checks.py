@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from msgspec import structs
 
 from appmaster import groupers
 from appmaster.adapters import kafka_release
-from appmaster.adapters.kafka import Topics
+from appmaster.adapters.kafka import Topics, read_events
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.launch.cells import Topology
 from appmaster.cli.shared.deadline import Deadline
@@ -26,6 +26,7 @@ from locality.hosts import parse_table
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BadConfiguration, Unavailable
 from standby.security.disclosure import is_secret
+from standby.shared import naming
 from standby.shared.model import TopicIdentity
 from standby.shared.wire import JobDefinition
 
@@ -66,6 +67,26 @@ def check_secrets(job: JobFile, is_open: Callable[[], bool]) -> None:
             f"{', '.join(readable)}: everybody who reaches ZooKeeper could read it there, because the tree of cluster "
             f"{job.config.cluster} is open. Give the names of files on the hosts instead ({readable[0]}.file); or kill "
             f"the jobs, close the tree with `standfast protect {job.config.cluster}`, and leave zookeeper.acl=open out"
+        )
+
+
+def check_no_namesake(
+    config: JobConfig, topics: Topics, read: Callable[..., Iterable[Mapping[str, Any]]] = read_events
+) -> None:
+    """Raise `BadConfiguration` if a leader of a cluster of this name has written to Kafka, for a cluster that is new.
+
+    Names in Kafka contain the cluster's name alone. Of two clusters that use the same ones, each active would fence the
+    other's. An entry of a command (epoch 0) does not count: a submit whose cluster was deleted may write one later.
+    """
+    topic = naming.event_topic(config.cluster)
+    if not topics.count(topic):
+        return
+    if any(each["epoch"] for each in read(kafka_settings(config), topic, follow=False, stop=lambda: False)):
+        raise BadConfiguration(
+            f"{config.kafka_bootstrap} has {topic}, the event log of a cluster {config.cluster}, which is not in "
+            f"ZooKeeper at {config.zookeeper}. If it runs with other servers, or another path, in zookeeper.connect, "
+            "set cluster.name to a name of its own: the tasks of both would fence each other. If it does not run any "
+            "more, delete this topic"
         )
 
 

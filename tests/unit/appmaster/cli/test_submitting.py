@@ -19,6 +19,7 @@ from appmaster.cli.jobs.submit import define
 from appmaster.cli.launch import cells, starting
 from appmaster.cli.launch.checks import (
     check_changelog,
+    check_no_namesake,
     check_topics,
     check_tree,
     check_yarn,
@@ -94,6 +95,18 @@ def test_every_topic_must_be_there_and_all_inputs_have_equally_many_partitions(t
     ):
         with pytest.raises(BadConfiguration, match=told):
             check_topics(job(tmp_path, *settings), there)
+
+
+def test_a_new_cluster_is_refused_where_another_of_its_name_has_written_to_kafka(tmp_path: Path) -> None:
+    config, log = job(tmp_path).config, "standfast__j__events"
+    for there, epochs, is_refused in (
+        (topics(**{log: 1}), (0, 3), True),
+        (topics(**{log: 1}), (0,), False),  # of a submit that saw the end of its cluster
+        (topics(standfast__k__events=1), (3,), False),
+    ):
+        refused = pytest.raises(BadConfiguration, match=f"has {log}, .* not in ZooKeeper at z:2181")
+        with refused if is_refused else nullcontext():
+            check_no_namesake(config, there, lambda *_, **__: ({"epoch": each} for each in epochs))  # noqa: B023
 
 
 #: Wrong values of keys that only the leader reads, and what is said of them.
