@@ -58,9 +58,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 def _kill(arguments: argparse.Namespace) -> int:
     progress = Progress(is_quiet=arguments.json)
     with open_client(arguments) as client:
-        record_of(arguments.job, client)
+        tasks = record_of(arguments.job, client).definition.tasks
         with yarn.driver_of(is_pool=yarn.is_on_pool(client)) as driver:
-            how = UndeployOptions(purge=False, is_unfenced=arguments.unfenced)
+            how = UndeployOptions(purge=False, is_unfenced=arguments.unfenced, tasks=tasks)
             undeploy(arguments.job, client, driver, how, progress=progress, deadline=Deadline(math.inf))
     if not printed_as_json(arguments, {"job": arguments.job, "status": "killed"}):
         progress.say(f"{arguments.job} is killed; its state and offsets are kept")
@@ -78,7 +78,7 @@ def _delete(arguments: argparse.Namespace) -> int:
             left = _hosts_left(arguments.job, client, driver) if is_swept else ()
             # The cells' records go with the last job.
             swept = sweeping.in_cluster(definition, client.zookeeper.cells.read_each().values())
-            how = UndeployOptions(purge=True, is_unfenced=arguments.unfenced)
+            how = UndeployOptions(purge=True, is_unfenced=arguments.unfenced, tasks=definition.tasks)
             goes_on = undeploy(arguments.job, client, driver, how, progress=progress, deadline=deadline)
             if left:
                 progress.say(f"removing its state on {', '.join(left)}")

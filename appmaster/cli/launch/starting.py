@@ -112,7 +112,8 @@ def clear_former_deployment(
     progress = launch.progress
     if cluster.has_job:
         progress.say(f"updating: stopping {job}")
-        undeploy(job, client, driver, UndeployOptions(), progress=progress, deadline=launch.deadline)
+        how = UndeployOptions(tasks=cluster.record.definition.tasks if cluster.record is not None else 0)
+        undeploy(job, client, driver, how, progress=progress, deadline=launch.deadline)
         return
     if cluster.has_others:
         return

@@ -48,25 +48,32 @@ def client(change: Callable[..., object] = lambda *_, **__: None, **mine: Any) -
     return cast("ClusterClient", found)
 
 
-def end(of: ClusterClient, deadline: Deadline, driver: Any = None, *, is_unfenced: bool = True) -> bool:
+def end(
+    of: ClusterClient, deadline: Deadline, driver: Any = None, *, is_unfenced: bool = True, tasks: int = 4
+) -> bool:
     """End the job in a cluster; on a pool there is no driver of YARN."""
-    how = UndeployOptions(purge=True, is_unfenced=is_unfenced)
+    how = UndeployOptions(purge=True, is_unfenced=is_unfenced, tasks=tasks)
     return undeploy("j", of, driver, how, progress=Progress(is_quiet=True), deadline=deadline)
 
 
 RUNS, ENDED = Applications(application_1="RUNNING"), Applications(application_1="FINISHED")
 
 
-@pytest.mark.parametrize("seconds", [30.0, math.inf])
-def test_job_that_does_not_end_is_reported_with_what_its_end_waits_for(seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "tasks", "waited"),
+    [(30.0, 10_000, 30), (math.inf, 999, 60), (math.inf, 10_000, 360)],
+)
+def test_job_that_does_not_end_is_reported_with_what_its_end_waits_for(
+    seconds: float, tasks: int, waited: int
+) -> None:
     for mine, told in (
         ({"status": "undeploying", "reasons": [WHY]}, f"{WHY}. The leader continues"),
         ({"status": "deployed", "is_wanted": True}, "no leader has loaded it. The leader continues"),
     ):
         with pytest.raises(StandfastError) as raised:
-            end(client(**mine), Deadline(seconds, WaitClock()), RUNS)
+            end(client(**mine), Deadline(seconds, WaitClock()), RUNS, tasks=tasks)
         # Without an end of the command's own, that of an orderly end.
-        assert f"j has not ended within {min(seconds, 60):g} s: {told}" in str(raised.value)
+        assert f"j has not ended within {waited} s: {told}" in str(raised.value)
         assert "`standfast status j --cluster shared`" in str(raised.value)
 
 
