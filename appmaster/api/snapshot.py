@@ -63,6 +63,8 @@ def snapshot(view: ClusterView, cluster: str, leader: dict[str, Any]) -> dict[st
                 "rss_bytes": each.rss_bytes,
                 "heard_ms_ago": max(0, view.now_ms - each.heard_ms),
                 "reason": each.reason,
+                "group": each.offer.group or None if each.offer is not None else None,
+                "attributes": dict(each.offer.attributes) if each.offer is not None else {},
             }
             for _, each in sorted(view.containers.items())
         ],

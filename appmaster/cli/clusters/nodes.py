@@ -18,7 +18,7 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_cluster_options, cluster_of
-from appmaster.cli.shared.output import local_time, print_table, printed_as_json
+from appmaster.cli.shared.output import attributes_in_words, local_time, print_table, printed_as_json
 from appmaster.cli.shared.parsers import add_command
 from standby.errors import BadConfiguration, StandfastError
 from standby.shared.records import MemberRecord
@@ -97,6 +97,6 @@ def _row(found: Mapping[str, Any]) -> tuple[object, ...]:
         found["group"],
         f"{memory} MiB" if memory else None,
         *(found["cores"], found["tasks"]),
-        " ".join(f"{key}={value}" for key, value in sorted(found["attributes"].items())) or None,
+        attributes_in_words(found["attributes"]),
         *(found["protocol"], found["version"]),
     )

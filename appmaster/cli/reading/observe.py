@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from difflib import get_close_matches
 from functools import partial
@@ -29,8 +29,9 @@ from appmaster.cli.shared.ended_applications import (
     ended_application,
     latest_ended,
 )
-from appmaster.cli.shared.output import print_table, printed_as_json
+from appmaster.cli.shared.output import attributes_in_words, print_table, printed_as_json
 from appmaster.eventlog.entries import EntryKind
+from appmaster.planning.state.view import Presence
 from standby.config import JobConfig, kafka_settings, parse
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.shared import naming
@@ -62,7 +63,17 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     command = partial(add_job_command, subparsers, doc=__doc__)
     command("status", _status, "show a job's status; exit status 1 if it is not deployed")
     command("tasks", _tasks, "show each replica: role, phase, host, lag")
-    command("containers", _containers, "show each container: host, state, memory")
+    containers = command("containers", _containers, "show each container: host, state, memory")
+    containers.add_argument(
+        "--host", action="append", default=[], help="only those on this host (repeatable)"
+    )
+    containers.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        choices=[each.value for each in Presence],
+        help="only those in this state (repeatable)",
+    )
     events = command("events", _events, "show the event log: failures, decisions and their reasons")
     events.add_argument("--follow", action="store_true", help="continue with new entries, until interrupted")
     events.add_argument(
@@ -72,6 +83,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         type=_kind,
         help="only entries of this kind, as container_lost (repeatable; docs/events.md has the kinds)",
     )
+    events.add_argument("--all", action="store_true", help="also entries of the cluster's other jobs")
     log = command("logs", _logs, "show what the master and the containers have logged")
     log.add_argument("--container", metavar="ID", help="only this container (YARN id or Skein id)")
     log.add_argument(
@@ -253,9 +265,11 @@ def _tasks(arguments: argparse.Namespace) -> int:
 
 
 def _containers(arguments: argparse.Namespace) -> int:
-    status = _snapshot(arguments)
-    if printed_as_json(arguments, status["containers"]):
+    found = chosen(_snapshot(arguments)["containers"], hosts=arguments.host, states=arguments.state)
+    if printed_as_json(arguments, found):
         return 0
+    # Only processes of a pool offer them; a leader of an earlier version does not tell.
+    has_offers = any(each.get("group") or each.get("attributes") for each in found)
     rows = [
         (
             each["container"],
@@ -266,12 +280,27 @@ def _containers(arguments: argparse.Namespace) -> int:
             each["revisions"].get(arguments.job),
             "yes" if each["warm"] else "no",
             f"{each['rss_bytes'] >> 20} MiB" if each["rss_bytes"] else None,
+            *((each["group"], attributes_in_words(each["attributes"])) if has_offers else ()),
             each["reason"] or None,
         )
-        for each in status["containers"]
+        for each in found
     ]
-    print_table(("CONTAINER", "HOST", "PID", "STATE", "SLOT", "REVISION", "WARM", "MEMORY", "REASON"), rows)
+    offers = ("GROUP", "ATTRIBUTES") if has_offers else ()
+    print_table(
+        ("CONTAINER", "HOST", "PID", "STATE", "SLOT", "REVISION", "WARM", "MEMORY", *offers, "REASON"), rows
+    )
     return 0
+
+
+def chosen(
+    containers: Iterable[dict[str, Any]], *, hosts: Collection[str], states: Collection[str]
+) -> list[dict[str, Any]]:
+    """Return the containers on one of the hosts and in one of the states; empty: any."""
+    return [
+        each
+        for each in containers
+        if (not hosts or each["host"] in hosts) and (not states or each["state"] in states)
+    ]
 
 
 def _events(arguments: argparse.Namespace) -> int:
@@ -284,11 +313,21 @@ def _events(arguments: argparse.Namespace) -> int:
     for entry in _with_ends(entries, ends, arguments.job):
         if arguments.kind and entry["kind"] not in arguments.kind:
             continue
+        if not arguments.all and not concerns(entry, arguments.job):
+            continue
         if arguments.json:
             print(json.dumps(entry), flush=True)
         else:
             print(describe(entry), flush=True)
     return 0
+
+
+def concerns(entry: Mapping[str, Any], job: str) -> bool:
+    """Return whether an entry of the event log is about a job, or about its cluster.
+
+    An application is the cluster's, whichever job's submit has seen its end.
+    """
+    return entry["job"] in (None, job) or entry["kind"] == EntryKind.APPLICATION_ENDED
 
 
 def _with_ends(

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -32,6 +32,11 @@ def printed_as_json(arguments: argparse.Namespace, document: Any) -> bool:
 def local_time(at_ms: int) -> str:
     """Return a time, in Unix milliseconds, as people read it here."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms // 1000))
+
+
+def attributes_in_words(attributes: Mapping[str, str]) -> str | None:
+    """Return what a process of a pool offers, for people; None: nothing."""
+    return " ".join(f"{key}={value}" for key, value in sorted(attributes.items())) or None
 
 
 class _Console(Console):

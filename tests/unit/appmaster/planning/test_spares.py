@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -13,6 +14,7 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.model import SpareSlotId
 from appmaster.planning.state.view import ClusterView
+from standby.shared.model import NodeOffer
 from tests.fakes.yarn import SESSION_MS, FakeCluster, Process
 from tests.scenarios.flights import until
 
@@ -185,3 +187,8 @@ def test_the_status_has_them_apart_from_what_serves() -> None:
     assert spares_in_words({"wanted": 0, "held": 0, "ready": 0}) == ""
     [spare] = (each for each in status["containers"] if each["spare"])
     assert (spare["slot"], spare["job"], spare["replicas"]) == ("job:spare-0", "job", 0)
+    assert (spare["group"], spare["attributes"]) == (None, {}), "of YARN"
+    held = cluster.view.containers[spare["container"]]
+    of_pool = replace(held, offer=NodeOffer("gpu", attributes={"zone": "a"}))
+    [shown] = snapshot(replace(cluster.view, containers={held.id: of_pool}), "cluster", {})["containers"]
+    assert (shown["group"], shown["attributes"]) == ("gpu", {"zone": "a"})
