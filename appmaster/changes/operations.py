@@ -19,7 +19,7 @@ from appmaster.changes import revisions
 from appmaster.config import job_spec
 from appmaster.planning.state.job import JobState
 from appmaster.records import ChangeRecord, JobRecord
-from standby.config import parse
+from standby.config import check_size, parse
 from standby.errors import BadConfiguration, StandfastError, Transient
 from standby.shared import naming
 from standby.shared.wire import JobDefinition
@@ -171,6 +171,7 @@ def update(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange:
     if not isinstance(wanted, Mapping):
         raise BadConfiguration("config: missing in the change")
     settings = {str(name): str(value) for name, value in wanted.items()}
+    check_size(parse(settings), record.definition.tasks)
     code = _code(arguments)
     found = revisions.update(record, settings, record.definition.code if code is None else code)
     basis = arguments.get("basis")

@@ -30,8 +30,8 @@ from appmaster.records import JobRecord
 from appmaster.topics import changelog
 from appmaster.topics.ids import TopicFindings, TopicObstacle, judge, kinds, with_topics
 from appmaster.topics.ports import InputTopics
-from standby.config import JobConfig, KafkaSettings, kafka_settings, parse
-from standby.errors import StandfastError
+from standby.config import JobConfig, KafkaSettings, check_size, kafka_settings, parse
+from standby.errors import BadConfiguration, StandfastError
 from standby.shared.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
@@ -173,6 +173,10 @@ class InputGrowth:
         counts = {topic: topics.count(topic) for topic in config.inputs}
         partitions = min(counts.values())
         if partitions > definition.tasks and config.may_grow and partitions == max(counts.values()):
+            try:
+                check_size(config, partitions)
+            except BadConfiguration as error:
+                return f"{', '.join(config.inputs)}: what was added is not read: {error}", None
             _log.info(
                 "%s has %d partitions, %s had %d tasks",
                 *(", ".join(config.inputs), partitions, name, definition.tasks),

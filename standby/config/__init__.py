@@ -5,6 +5,7 @@
 where those exist.
 """
 
+from standby.config.checks import check_size
 from standby.config.kafka import (
     CHANGELOG_RECORD_BYTES,
     OWNED_BY_KERNEL,
@@ -31,6 +32,7 @@ __all__ = [
     "ConfigKey",
     "JobConfig",
     "KafkaSettings",
+    "check_size",
     "flatten",
     "in_one_form",
     "is_harmless",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from standby.config.keys import MOST_CONTAINERS, MOST_COPIES
 from standby.config.whole import JobConfig
 from standby.ensemble import KEYS, Tls, wrong, wrong_servers
+from standby.errors import BadConfiguration
 from standby.security.disclosure import FILE, is_path_of_secret
 from standby.shared import naming
 
@@ -79,4 +81,35 @@ def _contradictions_of_failures(config: JobConfig) -> Iterator[str]:
         yield (
             f"job.container.count: {config.container_count} mixed containers cannot keep {1 + config.standbys} "
             "copies of a task apart"
+        )
+
+
+def check_size(config: JobConfig, tasks: int) -> None:
+    """Raise `BadConfiguration` if a job with ``tasks`` tasks has more containers or copies than a leader can plan.
+
+    Each number that makes up the product is allowed by itself.
+    """
+    wrong = "; ".join(_oversizes(config, tasks))
+    if wrong:
+        raise BadConfiguration(wrong)
+
+
+def _oversizes(config: JobConfig, tasks: int) -> Iterator[str]:
+    copies = 1 + config.standbys
+    processors = min(config.container_count, tasks)
+    if not config.mixed and processors * copies > MOST_CONTAINERS:
+        yield (
+            f"job.container.count: {processors} processors with {copies} copies each are {processors * copies} "
+            f"containers, and a job may have {MOST_CONTAINERS}; set it to at most {MOST_CONTAINERS // copies}, or "
+            f"lower {_COUNT}"
+        )
+    if tasks > MOST_COPIES:
+        yield (
+            f"task.inputs: {tasks} partitions are as many tasks, and a job may have {MOST_COPIES}; use topics with "
+            "fewer partitions"
+        )
+    elif tasks * copies > MOST_COPIES:
+        yield (
+            f"{_COUNT}: {tasks} tasks with {copies} copies each are {tasks * copies} copies, and a job may have "
+            f"{MOST_COPIES}; set it to at most {MOST_COPIES // tasks - 1}"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from standby.config.keys import PATH, key
+from standby.config.keys import MOST_BYTES, MOST_MS, MOST_RETENTION_MS, PATH, key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,7 @@ class ClusterKeys:
         "How long state that can no longer be used stays on a host's disks.",
         3_600_000,
         minimum=0,
+        maximum=MOST_RETENTION_MS,
         unit="ms",
     )
     heartbeat_interval_ms: int = key(
@@ -34,6 +35,7 @@ class ClusterKeys:
         "Interval of a container's heartbeats.",
         150,
         minimum=50,
+        maximum=60_000,
         unit="ms",
         scope="cluster",
     )
@@ -42,6 +44,7 @@ class ClusterKeys:
         "A container that finds no leader for this long ends itself.",
         60_000,
         minimum=1_000,
+        maximum=MOST_MS,
         unit="ms",
         scope="cluster",
     )
@@ -51,6 +54,7 @@ class ClusterKeys:
         "file that YARN shows, half in the previous file, whose name ends with `.1`.",
         67_108_864,
         minimum=100_000,
+        maximum=MOST_BYTES,
         unit="bytes",
         scope="cluster",
     )
@@ -100,6 +104,7 @@ class ClusterKeys:
         "writes to ZooKeeper that take longer delay its decisions. `zookeeper.session.timeout.ms` if that is shorter.",
         1_000,
         minimum=500,
+        maximum=3_600_000,
         unit="ms",
         scope="cluster",
     )
@@ -108,6 +113,7 @@ class ClusterKeys:
         "ZooKeeper session time-out.",
         6_000,
         minimum=500,
+        maximum=3_600_000,
         unit="ms",
         scope="cluster",
     )

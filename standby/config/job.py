@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from standby.config.keys import NAME, OF_HOST, PATH, key
+from standby.config.keys import MOST_CONTAINERS, MOST_MS, NAME, OF_HOST, PATH, key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,7 @@ class JobKeys:
         "Number of processors, each with one active container.",
         1,
         minimum=1,
+        maximum=MOST_CONTAINERS,
         applies="live",
     )
     grouper: str = key(
@@ -100,6 +101,7 @@ class HotStandbyKeys:
         "active, needs a host of its own.",
         1,
         minimum=0,
+        maximum=100,
         applies="live",
     )
     failover: str = key(
@@ -135,6 +137,7 @@ class CodeKeys:
         "Number of candidates that must hold a job's code before a revision of it is activated.",
         1,
         minimum=1,
+        maximum=100,
         applies="live",
     )
     code_wait_seconds: int = key(
@@ -143,6 +146,7 @@ class CodeKeys:
         "code. -1: no limit.",
         60,
         minimum=-1,
+        maximum=MOST_MS // 1_000,
         applies="live",
         unit="s",
     )

@@ -33,6 +33,25 @@ Applies = Literal["live", "start", "never"]
 #: Unit of a number; empty: a count, as in the key's name.
 Unit = Literal["", "ms", "s", "bytes", "bytes/s", "MiB", "records"]
 
+#: Most milliseconds of a time-out, two weeks: they fit into the 32 bits of Kafka's clients and of ZooKeeper with room
+#: for what is added to them, and into the seconds that a thread can wait.
+MOST_MS: Final = 1_209_600_000
+
+#: Most milliseconds for which something is kept: ten years.
+MOST_RETENTION_MS: Final = 315_360_000_000
+
+#: Most bytes of a file, or in a second: 1 TiB.
+MOST_BYTES: Final = 1 << 40
+
+#: Most MiB of a container: 16 TiB. YARN counts them in 32 bits.
+MOST_MIB: Final = 1 << 24
+
+#: Most containers of a job, and most copies of its tasks, actives included. A leader decides about all jobs of its
+#: cluster on one thread, so one job with more would keep it from the others. It is built for 10,000 tasks with a
+#: standby each on 1,000 containers; this is several times as much.
+MOST_CONTAINERS: Final = 10_000
+MOST_COPIES: Final = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class Form:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from standby.config.keys import key
+from standby.config.keys import MOST_MS, MOST_RETENTION_MS, key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +17,7 @@ class PlannerKeys:
         "them at once; then another one is requested. Each takes the memory of a container.",
         0,
         minimum=0,
+        maximum=1_000,
         applies="live",
     )
     locality_expiry_ms: int = key(
@@ -24,6 +25,7 @@ class PlannerKeys:
         "How long it is remembered that a host held a task.",
         86_400_000,
         minimum=0,
+        maximum=MOST_RETENTION_MS,
         applies="live",
         unit="ms",
     )
@@ -53,6 +55,7 @@ class PlannerKeys:
         "Policy `restart`: how long the lost active's own host is requested before a standby is displaced.",
         5_000,
         minimum=0,
+        maximum=MOST_MS,
         applies="live",
         unit="ms",
     )
@@ -63,6 +66,7 @@ class PlannerKeys:
         "disk. At least twice `job.hotstandby.heartbeat.interval.ms`.",
         2_000,
         minimum=200,
+        maximum=3_600_000,
         unit="ms",
     )
     host_timeout_ms: int = key(
@@ -72,6 +76,7 @@ class PlannerKeys:
         "`job.hotstandby.heartbeat.interval.ms`.",
         1_000,
         minimum=200,
+        maximum=3_600_000,
         unit="ms",
     )
     lag_time_ms: int = key(
@@ -81,6 +86,7 @@ class PlannerKeys:
         "late.",
         10_000,
         minimum=100,
+        maximum=MOST_MS,
         unit="ms",
     )
     progress_timeout_ms: int = key(
@@ -90,6 +96,7 @@ class PlannerKeys:
         "while another copy could take over; then that copy does.",
         60_000,
         minimum=1_000,
+        maximum=MOST_MS,
         unit="ms",
     )
     error_attempts: int = key(
@@ -97,6 +104,7 @@ class PlannerKeys:
         "Failures at one committed offset, counted across replicas, before `task.on.error` decides.",
         3,
         minimum=1,
+        maximum=1_000,
     )
     restore_paused: tuple[str, ...] = key(
         "job.restore.paused",
@@ -111,6 +119,7 @@ class PlannerKeys:
         "How long a request for a preferred host waits before any host is accepted.",
         5_000,
         minimum=100,
+        maximum=MOST_MS,
         applies="live",
         unit="ms",
     )
@@ -120,6 +129,7 @@ class PlannerKeys:
         "ended from outside (by YARN, the host's kernel or a person) does not count as a failure.",
         8,
         minimum=-1,
+        maximum=10_000,
         applies="live",
     )
     retry_window_ms: int = key(
@@ -127,6 +137,7 @@ class PlannerKeys:
         "The window in which failures are counted.",
         300_000,
         minimum=1_000,
+        maximum=MOST_MS,
         applies="live",
         unit="ms",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from standby.config.keys import key
+from standby.config.keys import MOST_BYTES, MOST_RETENTION_MS, key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +17,7 @@ class StateKeys:
         "of replaying it; -1: never, unless the changelog no longer contains the whole state.",
         50_000,
         minimum=-1,
+        maximum=1_000_000_000_000,
         unit="records",
     )
     peer_max_bytes_per_second: int = key(
@@ -24,6 +25,7 @@ class StateKeys:
         "Maximum rate at which a container sends state to others, and at which it fetches state; 0: no limit.",
         268_435_456,
         minimum=0,
+        maximum=MOST_BYTES,
         unit="bytes/s",
     )
     peer_max_concurrent: int = key(
@@ -31,6 +33,7 @@ class StateKeys:
         "Maximum number of copies of state that a container sends at once, and that it fetches at once.",
         2,
         minimum=1,
+        maximum=1_000,
     )
     restore_threads: int = key(
         "job.restore.threads",
@@ -38,6 +41,7 @@ class StateKeys:
         "yet; all those in sync are followed by one additional thread.",
         4,
         minimum=1,
+        maximum=256,
     )
     restore_max_bytes_per_second: int = key(
         "job.restore.max.bytes.per.second",
@@ -45,6 +49,7 @@ class StateKeys:
         "0: no limit. A promotion is never slowed down by it.",
         0,
         minimum=0,
+        maximum=MOST_BYTES,
         unit="bytes/s",
     )
     changelog_replication: int = key(
@@ -52,6 +57,7 @@ class StateKeys:
         "Replication factor of the changelog topic; -1: the brokers' default.",
         -1,
         minimum=-1,
+        maximum=32_767,
         scope="run",
     )
     changelog_min_in_sync: int = key(
@@ -60,12 +66,14 @@ class StateKeys:
         "more, otherwise 1.",
         -1,
         minimum=-1,
+        maximum=32_767,
     )
     changelog_delete_retention_ms: int = key(
         "job.changelog.delete.retention.ms",
         "How long tombstones are kept; older left-over state is not used, or deleted keys would come back.",
         86_400_000,
         minimum=60_000,
+        maximum=MOST_RETENTION_MS,
         unit="ms",
         scope="run",
     )
@@ -76,5 +84,6 @@ class StateKeys:
         "A transaction that takes longer is aborted too, so keep it above the time that a batch needs to be written.",
         5_000,
         minimum=1_000,
+        maximum=86_400_000,
         unit="ms",
     )

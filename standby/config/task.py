@@ -66,6 +66,7 @@ class TaskKeys:
         "decreases, down to 2,500, unless smaller batches have a much lower throughput.",
         40_000,
         minimum=1,
+        maximum=10_000_000,
         unit="records",
     )
     batch_max_bytes: int = key(
@@ -75,6 +76,7 @@ class TaskKeys:
         "`spark.driver.memory` and `cluster-manager.container.memory.mb`.",
         33_554_432,
         minimum=1,
+        maximum=1_073_741_824,
         unit="bytes",
     )
     on_error: str = key(
@@ -90,6 +92,7 @@ class TaskKeys:
         "not the data. -1: no limit.",
         100,
         minimum=-1,
+        maximum=1_000_000,
     )
     dead_letter: str = key(
         "task.dead.letter",

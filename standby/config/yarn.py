@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from standby.config.keys import key
+from standby.config.keys import MOST_MIB, key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +16,7 @@ class YarnKeys:
         "Memory of a container.",
         1_536,
         minimum=64,
+        maximum=MOST_MIB,
         unit="MiB",
         scope="cluster",
     )
@@ -24,6 +25,7 @@ class YarnKeys:
         "Virtual cores of a container.",
         1,
         minimum=1,
+        maximum=10_000,
         scope="cluster",
     )
     retry_exhausted: str = key(
@@ -41,6 +43,7 @@ class YarnKeys:
         "its copies in one cell.",
         2,
         minimum=1,
+        maximum=32,
         scope="cluster",
     )
     am_memory_mb: int = key(
@@ -48,6 +51,7 @@ class YarnKeys:
         "Memory of the application master's container.",
         512,
         minimum=128,
+        maximum=MOST_MIB,
         unit="MiB",
         scope="cluster",
     )
@@ -56,6 +60,7 @@ class YarnKeys:
         "Virtual cores of the application master's container.",
         1,
         minimum=1,
+        maximum=10_000,
         scope="cluster",
     )
     am_max_attempts: int = key(
@@ -63,6 +68,7 @@ class YarnKeys:
         "Application-master attempts (limited by the cluster's own maximum).",
         4,
         minimum=1,
+        maximum=1_000,
         scope="cluster",
     )
     queue: str = key(

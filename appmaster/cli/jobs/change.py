@@ -44,7 +44,7 @@ from appmaster.records import JobRecord, recorded_environment
 from standby.adapters.kafka.clients import check_clients
 from standby.code.bundles import pack
 from standby.code.reserved import check_names
-from standby.config import JobConfig, kafka_settings, parse
+from standby.config import JobConfig, check_size, kafka_settings, parse
 from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.feed.functions import check_starts_no_spark, job_code, step_of
 from standby.feed.make import check_transform
@@ -84,6 +84,7 @@ def _update(arguments: argparse.Namespace) -> int:
         check_placement(job.config)
         if job.config.python_archive:
             check_environment(job.config, _shipped(client))
+        check_size(job.config, record.definition.tasks)
         progress.say("checking the job's functions")
         with job_code(job.directory, job.config.modules) as code:
             step_of(job.config, deadline.left_seconds)

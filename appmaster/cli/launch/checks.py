@@ -23,7 +23,7 @@ from appmaster.topics.ids import judge, kinds
 from appmaster.topics.ports import TopicShape
 from locality.fit import serves, why_none
 from locality.hosts import parse_table
-from standby.config import JobConfig, kafka_settings
+from standby.config import JobConfig, check_size, kafka_settings
 from standby.errors import BadConfiguration, Unavailable
 from standby.security.disclosure import is_secret
 from standby.shared import naming
@@ -106,7 +106,7 @@ def check_topics(job: JobFile, topics: Topics) -> int:
     """Return the number of tasks, which is the number of partitions of every input.
 
     Raises `BadConfiguration` naming each topic that does not exist, or each input's number of partitions if they
-    differ, `Unavailable` naming a topic that this principal may not describe.
+    differ, or that are too many, `Unavailable` naming a topic that this principal may not describe.
     """
     config = job.config
     known = dict(topics.partitions())
@@ -125,7 +125,9 @@ def check_topics(job: JobFile, topics: Topics) -> int:
         raise BadConfiguration(
             f"task.inputs: the inputs need equally many partitions, because task n reads partition n of each; {counts}"
         )
-    return known[config.inputs[0]]
+    tasks = known[config.inputs[0]]
+    check_size(config, tasks)
+    return tasks
 
 
 def check_yarn(config: JobConfig, client: Any) -> Topology:

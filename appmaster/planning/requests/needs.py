@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -159,9 +160,8 @@ def _shared_slots(turn: Turn, job: Job) -> Iterator[Need]:
     if missing <= 0 and not asked:
         return
     used = {each.slot for each in held} | set(asked)
-    numbers = [
-        each for each in range(job.model.containers + len(held)) if SharedSlotId(job.name, each) not in used
-    ]
+    slots = (SharedSlotId(job.name, number) for number in itertools.count())
+    vacant = itertools.islice((each for each in slots if each not in used), max(0, missing))
     hosts = {each.host for each in held if each.host}
     # Containers go to different hosts until there are as many as a task has copies; after that they may share one.
     is_scarce = len(hosts) < job.model.copies
@@ -172,10 +172,10 @@ def _shared_slots(turn: Turn, job: Job) -> Iterator[Need]:
     for slot in asked:
         yield Need(slot, job, is_active=not is_begun, siblings=siblings)
     last = sorted({host for _, host in _last_hosts(turn, job)} - {each.host for each in held})
-    for at, number in enumerate(numbers[: max(0, missing)]):
+    for at, slot in enumerate(vacant):
         preferred = last[at] if at < len(last) and job.policy.host_affinity else None
         yield Need(
-            SharedSlotId(job.name, number),
+            slot,
             job,
             is_active=not is_begun,
             preferred=preferred,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from appmaster.changes.revisions import OF_THE_RUN
 from appmaster.config import cluster_config, job_demand, planner_policy
 from appmaster.planning.state.job import PlannerPolicy
 from standby.cluster import ClusterConfig, dump, load
-from standby.config import JobConfig, keys, parse
+from standby.config import JobConfig, check_size, keys, parse
 from standby.config.cluster import ClusterKeys
 from standby.config.keys import ConfigKey, key
 from standby.config.planner import PlannerKeys
@@ -105,11 +106,12 @@ def test_only_keys_of_the_job_change_while_it_runs() -> None:
         key("a.key", "", scope="run", applies="live")
 
 
-def test_number_tells_its_unit_and_its_least_value() -> None:
+def test_number_tells_its_unit_and_its_bounds() -> None:
     for declared, field in keys():
         expected = next((unit for end, unit in UNITS.items() if declared.name.endswith(end)), "")
         assert declared.unit == expected, declared.name
-        assert (declared.minimum is not None) == (str(field.type) == "int"), declared.name
+        for bound in (declared.minimum, declared.maximum):
+            assert (bound is not None) == (str(field.type) == "int"), declared.name
 
 
 def test_value_that_its_declaration_does_not_allow_is_refused() -> None:
@@ -117,6 +119,7 @@ def test_value_that_its_declaration_does_not_allow_is_refused() -> None:
         ("job.hotstandby.lag.time.ms", "5s", r"'5s' is not a whole number \(ms\)"),
         ("job.container.count", "0", "0 is below the least allowed, 1"),
         ("yarn.am.http.port", "70000", "70000 is above the most allowed, 65535"),
+        ("job.container.count", "1000000000", "1000000000 is above the most allowed, 10000"),
         ("yarn.racks", "h1", "'h1' is not allowed; it can be host=value"),
         ("yarn.host.attributes", "=a:b", "'=a:b' is not allowed; it can be host=value"),
         ("job.state.dir", "/a,b", "'b' is not allowed; it can be an absolute path"),
@@ -124,6 +127,38 @@ def test_value_that_its_declaration_does_not_allow_is_refused() -> None:
     ):
         with case(name, value), pytest.raises(BadConfiguration, match=f"{re.escape(name)}: {said}"):
             parse({**MINIMAL, name: value})
+
+
+def test_job_whose_numbers_are_allowed_and_their_product_is_not_is_refused_with_what_is() -> None:
+    for containers, standbys, tasks, is_mixed, said in (
+        (10_000, 1, 5_000, False, ""),
+        (
+            10_000,
+            1,
+            5_001,
+            False,
+            r"^job\.container\.count: 5001 .* 10002 containers, .* to at most 5000, or lower",
+        ),
+        (10_000, 1, 50_000, True, ""),
+        (10, 9, 10_000, False, ""),
+        (
+            10,
+            10,
+            10_000,
+            False,
+            r"^job\.hotstandby\.replicationcount: 10000 tasks .* 110000 .* to at most 9$",
+        ),
+        (10, 0, 100_001, False, r"^task\.inputs: 100001 partitions .* may have 100000; .* fewer partitions$"),
+    ):
+        given = {
+            "job.container.count": str(containers),
+            "job.hotstandby.enabled": "true",
+            "job.hotstandby.replicationcount": str(standbys),
+            "job.hotstandby.mixed": str(is_mixed).lower(),
+        }
+        refused = pytest.raises(BadConfiguration, match=said) if said else nullcontext()
+        with case(containers, standbys, tasks), refused:
+            check_size(parse({**MINIMAL, **given}), tasks)
 
 
 def test_cluster_s_file_without_every_key_is_read(tmp_path: Path) -> None:

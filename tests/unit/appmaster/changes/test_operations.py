@@ -128,6 +128,9 @@ def test_an_update_is_made_of_a_job_that_runs() -> None:
         operations.update(runs, {"job": "j1"})
     with pytest.raises(BadConfiguration, match="does not run"):
         operations.update(ended(RECORD), {"job": "j1", "config": CONFIG})
+    large = CurrentJob(revisions.grown(RECORD, 60_000), "deployed")
+    with pytest.raises(BadConfiguration, match="60000 tasks with 2 copies"):
+        operations.update(large, {"job": "j1", "config": {**CONFIG, "job.hotstandby.enabled": "true"}})
 
 
 def test_an_update_undoes_no_change_that_its_client_has_not_seen() -> None:

@@ -92,6 +92,7 @@ def test_every_topic_must_be_there_and_all_inputs_have_equally_many_partitions(t
         (("task.outputs=out",), topics(input=3), "topic out does not exist"),
         (several, topics(input=3), "topic other does not exist"),
         (several, topics(input=3, other=4), r"task\.inputs: .*input has 3, other has 4"),
+        (dead[:1], topics(input=100_001), r"task\.inputs: 100001 partitions"),
     ):
         with pytest.raises(BadConfiguration, match=told):
             check_topics(job(tmp_path, *settings), there)

@@ -81,11 +81,17 @@ def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Updated:
     (tmp_path / "mod.py").write_text("def step(rows, state, out): ...\n", encoding="utf-8")
 
     def run(
-        more: str, *, before: str = "", is_open: bool = False, wait: str = "none", environment: str = ""
+        more: str,
+        *,
+        before: str = "",
+        is_open: bool = False,
+        wait: str = "none",
+        environment: str = "",
+        tasks: int = 1,
     ) -> JobRecord:
         path.write_text(f"{FILE}{before}\n", encoding="utf-8")
         flat = dict(load(path, (), {}).flat)
-        record = JobRecord(JobDefinition("j", "run", flat, "changelog", "group", 1))
+        record = JobRecord(JobDefinition("j", "run", flat, "changelog", "group", tasks))
         client = Client(record, is_open=is_open, environment=environment)
         monkeypatch.setattr(change, "ClusterClient", lambda *_, **__: client)
         # Of a change of the code, which these tests do not make.
@@ -103,6 +109,11 @@ def test_what_the_leader_could_not_use_is_refused(updated: Updated, setting: str
     key, _, value = setting.partition("=")
     with pytest.raises(BadConfiguration, match=told):
         updated(f"{key}: [{value}]" if "h1" in value else f"{key}: '{value}'")
+
+
+def test_a_job_that_would_become_too_large_for_a_leader_is_refused(updated: Updated) -> None:
+    with pytest.raises(BadConfiguration, match="60000 tasks with 2 copies"):
+        updated("job.hotstandby.enabled: true", tasks=60_000)
 
 
 def test_a_password_is_not_written_into_an_open_tree(updated: Updated, tmp_path: Path) -> None:

@@ -125,6 +125,9 @@ def test_added_partitions_that_may_not_be_tasks_are_reported_once() -> None:
     looking.topics.is_away = False
     assert looking.look(input=4).notes == ""
     assert looking.reloads == 2
+    allowed = Looking(**MAY_GROW)
+    assert "not read: task.inputs: 100001 partitions" in allowed.look(input=100_001).notes
+    assert (allowed.definition.tasks, allowed.topics.partitions["changelog"]) == (4, 4)
 
 
 def test_several_inputs_are_adopted_once_all_of_them_have_grown_alike() -> None:
