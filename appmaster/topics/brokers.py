@@ -1,6 +1,6 @@
-"""Warnings about Kafka's brokers and topics at a submit: settings that could cost a job records or time. Pure.
+"""What is wrong with Kafka's brokers and topics for a job, or could cost it records or time. Pure.
 
-Nothing here prevents a submit. What is as it should be is not mentioned.
+What is as it should be is not mentioned.
 """
 
 from __future__ import annotations
@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from appmaster.topics.ports import TopicShape
+from standby.errors import BadConfiguration
 
 #: The feature level of Kafka 4.3, the first release whose coordinator skips the markers of partitions without a leader
 #: (KAFKA-20734, docs/decisions/0016).
 _LEVEL_OF_4_3: Final = 30
+
+#: The feature level of Kafka 3.7. Since then a partition needs no more replicas in sync than it has (KAFKA-15583);
+#: earlier brokers refuse every write if `min.insync.replicas` is above that.
+_LEVEL_OF_3_7: Final = 15
 
 _IN_SYNC: Final = "min.insync.replicas"
 _UNCLEAN: Final = "unclean.leader.election.enable"
@@ -29,6 +34,26 @@ class Brokers:
     """The job's topics, and Kafka's own that are part of a transaction, as far as they can be described."""
     default_replicas: int | None = None
     """The default number of replicas of a topic; None: unknown."""
+
+
+def check(found: Brokers) -> None:
+    """Raise `BadConfiguration` with the remedies if the job could never write to one of its topics."""
+    if not any(level is not None and level < _LEVEL_OF_3_7 for level in found.levels.values()):
+        return
+    wrong = [
+        f"topic {name} has {_IN_SYNC}={each.settings[_IN_SYNC]} and {each.replicas} "
+        f"replica{'' if each.replicas == 1 else 's'}: these brokers, of a release before 3.7, refuse every write to "
+        f"it; correct it with kafka-configs.sh --alter --entity-type topics --entity-name {name} "
+        f"--add-config {_IN_SYNC}={each.replicas}, or give it more replicas"
+        for name, each in found.topics.items()
+        if _least(each) > each.replicas
+    ]
+    if wrong:
+        raise BadConfiguration("\n".join(wrong))
+
+
+def _least(topic: TopicShape) -> int:
+    return int(topic.settings.get(_IN_SYNC, "1"))
 
 
 def warnings(found: Brokers) -> Iterator[str]:
@@ -66,14 +91,20 @@ def warnings(found: Brokers) -> Iterator[str]:
 
 def _settings(topics: Mapping[str, TopicShape]) -> Iterator[tuple[str, list[str], str]]:
     several = {name: each for name, each in topics.items() if each.replicas > 1}
-    least = {name: int(each.settings.get(_IN_SYNC, "1")) for name, each in several.items()}
+    least = {name: _least(each) for name, each in topics.items()}
     if few := [name for name in several if least[name] < 2]:
         yield (
             f"{_IN_SYNC}=1",
             few,
             "a broker that dies could take with it what was committed; 2 of 3 are recommended",
         )
-    if all_of := [name for name, each in several.items() if least[name] >= each.replicas]:
+    if above := [name for name, each in topics.items() if least[name] > each.replicas]:
+        yield (
+            f"{_IN_SYNC} above their replicas",
+            above,
+            "only the number of replicas counts, and brokers before Kafka 3.7 refuse every write",
+        )
+    if all_of := [name for name, each in several.items() if least[name] == each.replicas]:
         yield (
             f"{_IN_SYNC} as high as their replicas",
             all_of,

@@ -20,7 +20,10 @@ _IN_SYNC: Final = "min.insync.replicas"
 
 
 def make(topics: TopicAdmin, name: str, partitions: int, config: JobConfig) -> bool:
-    """Create the changelog with the right settings; return False if it exists, in which case `check` applies."""
+    """Create the changelog with the right settings; return False if it exists, in which case `check` applies.
+
+    Raises `BadConfiguration` if it gets fewer replicas than are to have each record.
+    """
     settings = {
         _POLICY: "compact",
         "min.cleanable.dirty.ratio": "0.3",
@@ -30,12 +33,14 @@ def make(topics: TopicAdmin, name: str, partitions: int, config: JobConfig) -> b
     }
     replication = config.changelog_replication
     if replication > 0:
+        _check_in_sync(config, replication)
         settings[_IN_SYNC] = str(least_in_sync(config, replication))
     if not topics.create(name, partitions, replication, settings):
         return False
     if replication < 0:
         # Only now it is known how many replicas the brokers give a topic by default.
         found = topics.shape(name)
+        _check_in_sync(config, found.replicas)
         least = least_in_sync(config, found.replicas)
         if int(found.settings.get(_IN_SYNC, "1")) < least:
             topics.alter(name, {_IN_SYNC: str(least)})
@@ -45,9 +50,27 @@ def make(topics: TopicAdmin, name: str, partitions: int, config: JobConfig) -> b
 def least_in_sync(config: JobConfig, replicas: int) -> int:
     """Return how many replicas must have a record before it counts as written."""
     if config.changelog_min_in_sync > 0:
-        return config.changelog_min_in_sync
+        return min(config.changelog_min_in_sync, replicas)
     # With fewer than three, the absence of one would stop the job.
     return 2 if replicas >= 3 else 1
+
+
+def too_many_in_sync(config: JobConfig, replicas: int) -> str:
+    """Return why a changelog with this number of replicas does not fit to the job; empty: it does."""
+    asked = config.changelog_min_in_sync
+    if asked <= replicas:
+        return ""
+    return (
+        f"job.changelog.min.insync.replicas: {asked}, and the changelog has {replicas} "
+        f"replica{'' if replicas == 1 else 's'}; set it to at most {replicas}, or give the changelog more replicas "
+        "(a new one by job.changelog.replication.factor)"
+    )
+
+
+def _check_in_sync(config: JobConfig, replicas: int) -> None:
+    wrong = too_many_in_sync(config, replicas)
+    if wrong:
+        raise BadConfiguration(wrong)
 
 
 def check(topics: TopicAdmin, name: str, partitions: int, config: JobConfig) -> None:
@@ -79,10 +102,13 @@ def problems(name: str, found: TopicShape, partitions: int, config: JobConfig) -
             f"changelog {name} has {replicas} replicas, job.changelog.replication.factor asks for "
             f"{config.changelog_replication}; give it more with kafka-reassign-partitions.sh"
         )
+    if wrong := too_many_in_sync(config, replicas):
+        yield wrong
     in_sync, least = int(settings.get(_IN_SYNC, "1")), least_in_sync(config, replicas)
     if in_sync > replicas:
         yield (
-            f"changelog {name} has {_IN_SYNC}={in_sync} but {replicas} replicas: nothing can be written to it; "
+            f"changelog {name} has {_IN_SYNC}={in_sync} but {replicas} replicas: brokers before Kafka 3.7 refuse every "
+            f"write to it; "
             f"{_mend(name, _IN_SYNC, least)}"
         )
     elif in_sync < least:

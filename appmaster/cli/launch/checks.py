@@ -227,14 +227,20 @@ def unused_topic_warning(config: JobConfig) -> str:
 
 
 def describe_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Brokers:
-    """Return what can be found out about the brokers and the topics that the job writes to, or will create."""
+    """Return what can be found out about the brokers and the topics that the job writes to, or will create.
+
+    Raises `BadConfiguration` if the job could never write to one of them.
+    """
     dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
     written = (definition.changelog, *config.outputs, *dead_letter)
     found = kafka_release.inspect_brokers(kafka_settings(config), written)
+    brokers.check(found)
     asked = config.changelog_replication
     replicas = asked if asked > 0 else found.default_replicas
     if definition.changelog in found.topics or replicas is None:
         return found
+    if wrong := changelog.too_many_in_sync(config, replicas):
+        raise BadConfiguration(wrong)
     in_sync = {"min.insync.replicas": str(changelog.least_in_sync(config, replicas))}
     planned = {"(the changelog)": TopicShape(definition.tasks, replicas, in_sync)}
     return replace(found, topics={**planned, **found.topics})

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from appmaster.topics.brokers import Brokers, warnings
+from contextlib import nullcontext
+
+import pytest
+
+from appmaster.topics.brokers import Brokers, check, warnings
 from appmaster.topics.ports import TopicShape
+from standby.errors import BadConfiguration
 
 SAFE = TopicShape(4, 3, {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"})
 
@@ -48,10 +53,20 @@ def test_topics_are_named_once_for_each_thing() -> None:
         "d": shape(2, 2),
         "e": shape(unclean=True),
     }
-    one, few, high, unclean = warnings(Brokers(three(), topics))
+    one, few, above, high, unclean = warnings(Brokers(three(), topics | {"f": shape(2, 3)}))
+    assert above.startswith("warning: topic f has min.insync.replicas above their replicas: only the number")
     assert one.startswith("warning: topics a, b have one replica")
     assert few.startswith("warning: topic c has min.insync.replicas=1: a broker that dies could take")
     assert high.startswith(
         "warning: topic d has min.insync.replicas as high as their replicas: the job stops"
     )
     assert unclean.startswith("warning: topic e has unclean.leader.election.enable=true")
+
+
+def test_topic_to_which_its_brokers_refuse_every_write_is_refused() -> None:
+    """Since 3.7, brokers need no more replicas in sync than there are; where the release is unknown it is a warning."""
+    topics = {"out": shape(1, 2), "both": shape(2, 2)}
+    for levels, is_refused in ((three(14), True), (three(15), False), (three(None), False), ({}, False)):
+        refused = pytest.raises(BadConfiguration, match=r"^topic out has .*=2 and 1 replica: .*replicas=1,")
+        with refused if is_refused else nullcontext():
+            check(Brokers(levels, topics))

@@ -47,6 +47,20 @@ def test_a_new_changelog_has_all_that_its_own_check_asks_for(
     changelog.check(topics, NAME, 4, asked)
 
 
+@pytest.mark.parametrize(
+    ("brokers_default", "settings"),
+    [
+        (3, {"replication_factor": "1", "min_insync_replicas": "2"}),
+        (1, {"min_insync_replicas": "2"}),
+    ],
+)
+def test_changelog_is_not_made_with_fewer_replicas_than_are_to_have_each_record(
+    brokers_default: int, settings: dict[str, str]
+) -> None:
+    with pytest.raises(BadConfiguration, match=r"replicas: 2, .* has 1 replica; set it to at most 1"):
+        changelog.make(MemoryTopics(brokers_default), NAME, 4, config(**settings))
+
+
 def test_one_that_exists_is_left_as_it_is() -> None:
     topics = MemoryTopics()
     topics.create(NAME, 2, 1, {})
@@ -62,7 +76,7 @@ def test_one_that_exists_is_left_as_it_is() -> None:
         ({"cleanup.policy": "compact,delete"}, 1, "deleted by its age", "cleanup.policy=compact"),
         ({"delete.retention.ms": "1000"}, 1, "could come back", "delete.retention.ms=90000"),
         ({"max.message.bytes": "1048588"}, 1, "would be refused", "max.message.bytes="),
-        ({"min.insync.replicas": "2"}, 1, "nothing can be written", "min.insync.replicas=1"),
+        ({"min.insync.replicas": "2"}, 1, "refuse every write", "min.insync.replicas=1"),
         ({"min.insync.replicas": "1"}, 3, "could take", "min.insync.replicas=2"),
     ],
 )
@@ -88,8 +102,9 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         2, 1, {"cleanup.policy": "delete", "delete.retention.ms": "0", "max.message.bytes": "1"}
     )
     with pytest.raises(BadConfiguration) as raised:
-        changelog.check(topics, NAME, 4, config(replication_factor="3"))
-    assert len(str(raised.value).splitlines()) == 5
+        changelog.check(topics, NAME, 4, config(replication_factor="3", min_insync_replicas="2"))
+    assert "min.insync.replicas: 2, and the changelog has 1 replica" in str(raised.value)
+    assert len(str(raised.value).splitlines()) == 6
     assert "has 2 partitions, the input has 4" in str(raised.value)
     assert "has 1 replicas, job.changelog.replication.factor asks for 3" in str(raised.value)
 
