@@ -27,6 +27,10 @@ from standby.errors import BadConfiguration
 #: Kafka's own topics that are part of every transaction.
 OWN_TOPICS: Final = ("__transaction_state", "__consumer_offsets")
 
+#: Settings of a broker.
+_REPLICAS: Final = "default.replication.factor"
+_TRANSACTION: Final = "transaction.max.timeout.ms"
+
 _ANSWER_SECONDS: Final = 5.0
 _MOST_BROKERS: Final = 50
 _API_VERSIONS: Final = 18
@@ -55,17 +59,21 @@ def inspect_brokers(settings: Mapping[str, Any], topics: Sequence[str]) -> Broke
         answers = pool.map(lambda each: level_of(each[1].host, each[1].port), brokers)
         levels = {number: level for (number, _), level in zip(brokers, answers, strict=True)}
     there = [each for each in dict.fromkeys((*topics, *OWN_TOPICS)) if each in metadata.topics]
-    return Brokers(
-        levels, _shapes(admin, there), _default_replicas(admin, brokers[0][0]) if brokers else None
-    )
+    numbers = _numbers(admin, brokers[0][0]) if brokers else {}
+    return Brokers(levels, _shapes(admin, there), numbers.get(_REPLICAS), numbers.get(_TRANSACTION))
 
 
-def _default_replicas(admin: AdminClient, broker: int) -> int | None:
+def _numbers(admin: AdminClient, broker: int) -> dict[str, int]:
+    """Return the settings of a broker that are needed, as far as they are known."""
     resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
-    with contextlib.suppress(KafkaException, KeyError, ValueError):
+    found: dict[str, int] = {}
+    with contextlib.suppress(KafkaException):
         asked = admin.describe_configs([resource], request_timeout=_ANSWER_SECONDS)[resource]
-        return int(answer_of(asked, _ANSWER_SECONDS)["default.replication.factor"].value)
-    return None
+        settings = answer_of(asked, _ANSWER_SECONDS)
+        for name in (_REPLICAS, _TRANSACTION):
+            with contextlib.suppress(KeyError, ValueError):
+                found[name] = int(settings[name].value)
+    return found
 
 
 def _shapes(admin: AdminClient, names: Sequence[str]) -> dict[str, TopicShape]:

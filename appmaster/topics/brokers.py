@@ -34,22 +34,40 @@ class Brokers:
     """The job's topics, and Kafka's own that are part of a transaction, as far as they can be described."""
     default_replicas: int | None = None
     """The default number of replicas of a topic; None: unknown."""
+    most_transaction_ms: int | None = None
+    """The longest time-out of a transaction (``transaction.max.timeout.ms``); None: unknown."""
 
 
-def check(found: Brokers) -> None:
-    """Raise `BadConfiguration` with the remedies if the job could never write to one of its topics."""
+def check(found: Brokers, transaction_ms: int) -> None:
+    """Raise `BadConfiguration` with the remedies if the job could never write to its topics.
+
+    ``transaction_ms`` is the job's time-out of transactions.
+    """
+    wrong = [*_refused_timeout(found, transaction_ms), *_refused_writes(found)]
+    if wrong:
+        raise BadConfiguration("\n".join(wrong))
+
+
+def _refused_timeout(found: Brokers, transaction_ms: int) -> Iterator[str]:
+    most = found.most_transaction_ms
+    if most is not None and transaction_ms > most:
+        yield (
+            f"job.transaction.timeout.ms: {transaction_ms}, and the brokers allow {most} "
+            "(transaction.max.timeout.ms); lower it, or raise that at every broker"
+        )
+
+
+def _refused_writes(found: Brokers) -> Iterator[str]:
     if not any(level is not None and level < _LEVEL_OF_3_7 for level in found.levels.values()):
         return
-    wrong = [
+    yield from (
         f"topic {name} has {_IN_SYNC}={each.settings[_IN_SYNC]} and {each.replicas} "
         f"replica{'' if each.replicas == 1 else 's'}: these brokers, of a release before 3.7, refuse every write to "
         f"it; correct it with kafka-configs.sh --alter --entity-type topics --entity-name {name} "
         f"--add-config {_IN_SYNC}={each.replicas}, or give it more replicas"
         for name, each in found.topics.items()
         if _least(each) > each.replicas
-    ]
-    if wrong:
-        raise BadConfiguration("\n".join(wrong))
+    )
 
 
 def _least(topic: TopicShape) -> int:

@@ -27,7 +27,7 @@ def test_release_and_topics_of_the_embedded_broker(kafka_bootstrap: str) -> None
     assert release is not None
     # The levels of the last releases, as each of them said: 4.2 has 29.
     assert set(found.levels.values()) == {27 + int(release[1])}
-    assert found.default_replicas == 1
+    assert (found.default_replicas, found.most_transaction_ms) == (1, 900_000)
     assert sorted(found.topics) == ["__consumer_offsets", "__transaction_state", topic]
     assert found.topics[topic].replicas == 1
     assert found.topics[topic].settings["unclean.leader.election.enable"] == "true"

@@ -28,6 +28,7 @@ from appmaster.cli.launch.checks import (
     check_placement,
     check_secrets,
     check_topics,
+    describe_brokers,
     missing_hosts_warning,
     unused_topic_warning,
 )
@@ -108,6 +109,7 @@ def _update(arguments: argparse.Namespace) -> int:
                 progress.say("checking Kafka, and the job's transform")
                 check_clients(job.config)
                 check_topics(job, Topics(kafka_settings(job.config)))
+                describe_brokers(job.config, record.definition)
                 check_transform(job.config, code, deadline.left_seconds)
         if arguments.check:
             progress.say("everything is in order; nothing was changed")

@@ -234,13 +234,15 @@ def describe_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Br
     dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
     written = (definition.changelog, *config.outputs, *dead_letter)
     found = kafka_release.inspect_brokers(kafka_settings(config), written)
-    brokers.check(found)
-    asked = config.changelog_replication
-    replicas = asked if asked > 0 else found.default_replicas
-    if definition.changelog in found.topics or replicas is None:
+    brokers.check(found, config.transaction_timeout_ms)
+    asked, present = config.changelog_replication, found.topics.get(definition.changelog)
+    replicas = present.replicas if present is not None else asked if asked > 0 else found.default_replicas
+    if replicas is None:
         return found
     if wrong := changelog.too_many_in_sync(config, replicas):
         raise BadConfiguration(wrong)
+    if present is not None:
+        return found
     in_sync = {"min.insync.replicas": str(changelog.least_in_sync(config, replicas))}
     planned = {"(the changelog)": TopicShape(definition.tasks, replicas, in_sync)}
     return replace(found, topics={**planned, **found.topics})

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from appmaster.adapters import kafka_release
 from appmaster.changes.operations import CurrentJob
 from appmaster.changes.revisions import basis_of, update
 from appmaster.cli.jobs import change, rollout
@@ -20,6 +21,8 @@ from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import load
 from appmaster.cli.shared.output import Progress
 from appmaster.records import CellRecord, JobRecord
+from appmaster.topics.brokers import Brokers
+from appmaster.topics.ports import TopicShape
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.wire import JobDefinition
 from tests.fakes.clock import held
@@ -114,6 +117,24 @@ def test_what_the_leader_could_not_use_is_refused(updated: Updated, setting: str
 def test_a_job_that_would_become_too_large_for_a_leader_is_refused(updated: Updated) -> None:
     with pytest.raises(BadConfiguration, match="60000 tasks with 2 copies"):
         updated("job.hotstandby.enabled: true", tasks=60_000)
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("job.transaction.timeout.ms: 900001", r"^job\.transaction\.timeout\.ms: 900001, .* allow 900000 "),
+        ("job.changelog.min.insync.replicas: 2", r"^job\.changelog\.min\.insync\.replicas: 2, .* 1 replica;"),
+    ],
+)
+def test_what_the_brokers_would_refuse_of_a_new_revision_is_refused(
+    updated: Updated, monkeypatch: pytest.MonkeyPatch, setting: str, told: str
+) -> None:
+    found = Brokers({}, {"changelog": TopicShape(1, 1, {})}, most_transaction_ms=900_000)
+    monkeypatch.setattr(kafka_release, "inspect_brokers", lambda *_: found)
+    for name in ("check_clients", "check_topics", "Topics"):
+        monkeypatch.setattr(change, name, lambda *_: None)
+    with pytest.raises(BadConfiguration, match=told):
+        updated(setting)
 
 
 def test_a_password_is_not_written_into_an_open_tree(updated: Updated, tmp_path: Path) -> None:

@@ -69,4 +69,12 @@ def test_topic_to_which_its_brokers_refuse_every_write_is_refused() -> None:
     for levels, is_refused in ((three(14), True), (three(15), False), (three(None), False), ({}, False)):
         refused = pytest.raises(BadConfiguration, match=r"^topic out has .*=2 and 1 replica: .*replicas=1,")
         with refused if is_refused else nullcontext():
-            check(Brokers(levels, topics))
+            check(Brokers(levels, topics), 5_000)
+
+
+def test_transaction_that_may_take_longer_than_the_brokers_allow_is_refused() -> None:
+    told = r"^job\.transaction\.timeout\.ms: 5000, and the brokers allow 4999 \(transaction\.max\.timeout\.ms\); lower"
+    for most, is_refused in ((4_999, True), (5_000, False), (None, False)):
+        refused = pytest.raises(BadConfiguration, match=told)
+        with refused if is_refused else nullcontext():
+            check(Brokers(three(), {"out": SAFE}, most_transaction_ms=most), 5_000)
