@@ -221,6 +221,9 @@ def _look_further(checked: _Checked, servers: _Servers, progress: Progress) -> N
     )
     for each in filter(None, warnings):
         progress.say(each)
+    if is_new and servers.driver is not None:
+        for each in checks.allocation_warnings(config, yarn.hadoop_configuration()):
+            progress.say(each)
     if is_new:
         cells.check(config, checked.start.bundle, checked.start.topology)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from appmaster.adapters.kafka import Topics, read_events
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.launch.cells import Topology
 from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.hadoop_conf import HadoopConfiguration
 from appmaster.cli.shared.jobfile import JobFile
 from appmaster.cli.shared.waiting import PollResult, until
 from appmaster.config import job_demand
@@ -32,6 +33,12 @@ from standby.shared.wire import JobDefinition
 
 #: Time after which every broker knows a topic that was created.
 _NEW_TOPIC_SECONDS: Final = 10.0
+
+#: Resource → YARN's setting of the most that a container is granted, and its default.
+_MOST_GRANTED: Final = {
+    "memory": ("yarn.scheduler.maximum-allocation-mb", 8_192),
+    "vcores": ("yarn.scheduler.maximum-allocation-vcores", 4),
+}
 
 
 def check_tree(job: JobFile, *, is_open: bool, is_new: bool) -> str:
@@ -136,13 +143,12 @@ def check_yarn(config: JobConfig, client: Any) -> Topology:
     Raises `BadConfiguration` for requests that YARN cannot satisfy.
     """
     nodes = _running_nodes(client)
-    largest = max(int(each.total_resources.memory) for each in nodes)
-    for key, memory in (
-        ("cluster-manager.container.memory.mb", config.memory_mb),
-        ("yarn.am.container.memory.mb", config.am_memory_mb),
-    ):
-        if memory > largest:
-            raise BadConfiguration(f"{key}: {memory} MiB, but the largest host offers {largest}")
+    # YARN grants no more than its largest host has, of cores either, whatever its scheduler counts.
+    for resource, unit, asked in _asked_of_yarn(config):
+        largest = max(int(getattr(each.total_resources, resource)) for each in nodes)
+        for key, value in asked:
+            if value > largest:
+                raise BadConfiguration(f"{key}: {value}{unit}, but the largest host offers {largest}")
     names = {queue.name for queue in client.get_all_queues()}
     if config.queue not in names:
         raise BadConfiguration(f"yarn.queue: no queue {config.queue}; YARN has {', '.join(sorted(names))}")
@@ -153,6 +159,46 @@ def check_yarn(config: JobConfig, client: Any) -> Topology:
             f"yarn.hosts: {', '.join(unknown)} not RUNNING in YARN; it has {', '.join(sorted(running))}"
         )
     return _topology(config, nodes)
+
+
+def _asked_of_yarn(config: JobConfig) -> tuple[tuple[str, str, tuple[tuple[str, int], ...]], ...]:
+    """Return each resource with its unit, and what is asked of it by which key."""
+    return (
+        (
+            "memory",
+            " MiB",
+            (
+                ("cluster-manager.container.memory.mb", config.memory_mb),
+                ("yarn.am.container.memory.mb", config.am_memory_mb),
+            ),
+        ),
+        (
+            "vcores",
+            "",
+            (
+                ("cluster-manager.container.cpu.cores", config.vcores),
+                ("yarn.am.container.cpu.cores", config.am_vcores),
+            ),
+        ),
+    )
+
+
+def allocation_warnings(config: JobConfig, hadoop: HadoopConfiguration) -> Iterator[str]:
+    """Yield a warning for each request above what YARN grants at most, according to the client's configuration. Pure.
+
+    The ResourceManager's own configuration decides, and a queue may have less; neither can be asked.
+    """
+    for resource, unit, asked in _asked_of_yarn(config):
+        name, default = _MOST_GRANTED[resource]
+        given = (hadoop.get(name) or "").strip()
+        most = int(given) if given.isdecimal() else default
+        where = "in the Hadoop configuration here" if given.isdecimal() else "by default"
+        for key, value in asked:
+            if value > most:
+                yield (
+                    f"warning: {key}: {value}{unit}, and {name} is {most} {where}: if the ResourceManager has that, "
+                    "too, YARN refuses the requests, and the applications fail; ask for less, or raise it there"
+                )
 
 
 def topology_of(config: JobConfig, client: Any) -> Topology:

@@ -18,6 +18,7 @@ from appmaster.cli.jobs import submit
 from appmaster.cli.jobs.submit import define
 from appmaster.cli.launch import cells, starting
 from appmaster.cli.launch.checks import (
+    allocation_warnings,
     check_changelog,
     check_no_namesake,
     check_topics,
@@ -29,6 +30,7 @@ from appmaster.cli.launch.checks import (
 from appmaster.cli.launch.starting import TargetCluster
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.hadoop_conf import HadoopConfiguration
 from appmaster.cli.shared.jobfile import JobFile, load
 from appmaster.config import cluster_config
 from appmaster.records import CellRecord, JobRecord
@@ -57,7 +59,7 @@ class FakeYarn:
     """Two hosts in two racks, one queue."""
 
     def get_nodes(self, states: list[str]) -> list[Any]:
-        resources = SimpleNamespace(memory=4_096)
+        resources = SimpleNamespace(memory=4_096, vcores=2)
         assert states == ["RUNNING"]
         return [
             SimpleNamespace(host=host, rack_name=rack, total_resources=resources)
@@ -142,10 +144,41 @@ def test_yarn_says_which_hosts_there_are_and_what_it_cannot_give(tmp_path: Path)
         ("yarn.queue=absent", "no queue absent; YARN has default"),
         ("cluster-manager.container.memory.mb=5000", "container.memory.mb: 5000 MiB, .* offers 4096"),
         ("yarn.am.container.memory.mb=5000", "yarn.am.container.memory.mb: 5000 MiB, .* offers 4096"),
+        ("cluster-manager.container.cpu.cores=3", "container.cpu.cores: 3, .* offers 2"),
+        ("yarn.am.container.cpu.cores=3", "yarn.am.container.cpu.cores: 3, .* offers 2"),
         ("yarn.hosts=h1,h9", "yarn.hosts: h9 not RUNNING in YARN; it has h1, h2"),
     ):
         with pytest.raises(BadConfiguration, match=told):
             check_yarn(job(tmp_path, setting).config, FakeYarn())
+
+
+def test_what_yarn_may_not_grant_by_the_client_s_configuration_is_warned_of(tmp_path: Path) -> None:
+    """The ResourceManager's configuration may be another one, so this is no reason to refuse a job."""
+    memory, cores = "cluster-manager.container.memory.mb", "yarn.am.container.cpu.cores"
+    limit = "yarn.scheduler.maximum-allocation"
+    for raw, settings, told in (
+        ({}, (f"{memory}=8192", f"{cores}=4"), ()),
+        (
+            {},
+            (f"{memory}=8193", f"{cores}=5"),
+            (f"{memory}: 8193 MiB, and {limit}-mb is 8192 by default:", cores),
+        ),
+        ({f"{limit}-mb": "9000"}, (f"{memory}=9000",), ()),
+        (
+            {f"{limit}-mb": "1000"},
+            (),
+            (f"{memory}: 1536 MiB, and {limit}-mb is 1000 in the Hadoop configuration",),
+        ),
+        (
+            {f"{limit}-vcores": "${unknown}"},
+            (f"{cores}=5",),
+            (f"{cores}: 5, and {limit}-vcores is 4 by default:",),
+        ),
+    ):
+        said = list(allocation_warnings(job(tmp_path, *settings).config, HadoopConfiguration(raw, (), {})))
+        assert len(said) == len(told)
+        for each, what in zip(said, told, strict=True):
+            assert each.startswith(f"warning: {what}")
 
 
 def test_a_job_that_joins_is_asked_for_nothing_that_the_cluster_decides(
