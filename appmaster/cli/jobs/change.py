@@ -29,6 +29,7 @@ from appmaster.cli.launch.checks import (
     check_secrets,
     check_topics,
     describe_brokers,
+    missing_candidates_warning,
     missing_hosts_warning,
     unused_topic_warning,
 )
@@ -102,7 +103,11 @@ def _update(arguments: argparse.Namespace) -> int:
                 progress.say(line)
             # The definition is written there.
             check_secrets(job, lambda: _is_open(client))
-            warnings = (_short_of_hosts(job.config, client), unused_topic_warning(job.config))
+            warnings = (
+                _short_of_hosts(job.config, client),
+                _short_of_candidates(job.config, client),
+                unused_topic_warning(job.config),
+            )
             for line in filter(None, warnings):
                 progress.say(line)
             if change.is_new_revision:
@@ -174,6 +179,20 @@ def _short_of_hosts(config: JobConfig, client: ClusterClient) -> str:
         return missing_hosts_warning(config, len(usable_hosts(client.status())))
     except Unavailable:
         return ""
+
+
+def _short_of_candidates(config: JobConfig, client: ClusterClient) -> str:
+    """Return a warning if the cluster's cells cannot hold the code as often as asked for; empty for a pool.
+
+    Raises as `missing_candidates_warning`.
+    """
+    try:
+        cells = client.info()["cells"]
+    except Unavailable:
+        return ""
+    if not cells or any(each["is_pool"] for each in cells):
+        return ""
+    return missing_candidates_warning(config, len(cells))
 
 
 def usable_hosts(status: Mapping[str, Any]) -> frozenset[str]:

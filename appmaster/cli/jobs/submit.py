@@ -213,8 +213,10 @@ def _look_further(checked: _Checked, servers: _Servers, progress: Progress) -> N
     if is_new and not servers.zookeeper.tree.exists():
         checks.check_no_namesake(config, servers.topics)
     _, racks = checked.start.topology
+    number = config.cells if is_new else int(checked.cluster.settings.get("appmaster.cells", config.cells))
     warnings = (
         checks.check_tree(job, is_open=servers.zookeeper.tree.is_open, is_new=is_new),
+        "" if servers.driver is None else checks.missing_candidates_warning(config, number),
         checks.missing_hosts_warning(config, len(racks)),
         checks.unused_topic_warning(config),
         *brokers.warnings(checks.describe_brokers(config, checked.start.definition)),

@@ -272,6 +272,27 @@ def unused_topic_warning(config: JobConfig) -> str:
     )
 
 
+def missing_candidates_warning(config: JobConfig, cells: int) -> str:
+    """Return a warning if this many cells can never hold the job's code as often as it asks for; empty if they can.
+
+    On YARN each cell has one candidate; a pool may have any number. Raises `BadConfiguration` if the job would wait for
+    that without end.
+    """
+    asked, key = config.code_replicas, "code.min.replication.count"
+    if asked <= cells:
+        return ""
+    there = "1 candidate, one for each cell" if cells == 1 else f"{cells} candidates, one for each cell"
+    if config.code_wait_seconds < 0:
+        raise BadConfiguration(
+            f"{key}: {asked}, and the cluster has {there}; with code.max.replication.wait.seconds=-1 the job would "
+            "wait for more without end. Lower it, or give a limit (appmaster.cells is fixed while a cluster runs)"
+        )
+    return (
+        f"warning: {key} is {asked}, and the cluster has {there}: each revision is activated only after "
+        f"{config.code_wait_seconds} s (code.max.replication.wait.seconds)"
+    )
+
+
 def describe_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Brokers:
     """Return what can be found out about the brokers and the topics that the job writes to, or will create.
 

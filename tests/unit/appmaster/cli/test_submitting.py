@@ -24,6 +24,7 @@ from appmaster.cli.launch.checks import (
     check_topics,
     check_tree,
     check_yarn,
+    missing_candidates_warning,
     missing_hosts_warning,
     unused_topic_warning,
 )
@@ -236,6 +237,19 @@ def test_more_copies_than_hosts_are_warned_of_with_the_counts(tmp_path: Path) ->
         warned = missing_hosts_warning(job(tmp_path, *settings).config, hosts)
         assert (bool(warned), said in warned) == (bool(said), True), warned
     assert not missing_hosts_warning(job(tmp_path).config, 1), "without standbys one host will do"
+
+
+def test_code_that_more_candidates_are_to_hold_than_there_are_cells_is_no_endless_wait(
+    tmp_path: Path,
+) -> None:
+    asked = ("code.min.replication.count=3",)
+    assert missing_candidates_warning(job(tmp_path, *asked).config, 3) == ""
+    said = missing_candidates_warning(job(tmp_path, *asked).config, 2)
+    assert said.startswith("warning: code.min.replication.count is 3, and the cluster has 2 candidates, ")
+    assert "only after 60 s" in said
+    endless = job(tmp_path, *asked, "code.max.replication.wait.seconds=-1").config
+    with pytest.raises(BadConfiguration, match=r"^code\.min\.replication\.count: 3, .* has 1 candidate,"):
+        missing_candidates_warning(endless, 1)
 
 
 def test_a_topic_for_dead_letters_that_gets_none_is_warned_of(tmp_path: Path) -> None:

@@ -179,6 +179,18 @@ def test_a_topic_for_dead_letters_that_gets_none_is_warned_of(
     assert "task.dead.letter has no effect, because task.on.error is fail" in capsys.readouterr().err
 
 
+def test_more_candidates_than_the_cluster_has_are_warned_of_and_not_waited_for_without_end(
+    updated: Updated, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = "code.min.replication.count: 2"
+    updated(asked)
+    assert (
+        "warning: code.min.replication.count is 2, and the cluster has 1 candidate" in capsys.readouterr().err
+    )
+    with pytest.raises(BadConfiguration, match="wait for more without end"):
+        updated(f"{asked}\ncode.max.replication.wait.seconds: -1")
+
+
 def test_the_time_limit_of_an_update_is_one_for_its_checks_and_the_roll_out(
     updated: Updated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
