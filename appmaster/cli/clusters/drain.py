@@ -93,12 +93,21 @@ def _drain(arguments: argparse.Namespace) -> int:
         try:
             status = client.status()
         except Unavailable as error:
+            drained = client.info()["drained"]
             queued = client.queue("drain", hosts=hosts, reason=why)
-            progress.say(f"queued as {queued}; there is no leader now to carry it out ({error})")
+            progress.say(
+                f"queued as {queued}; there is no leader now to carry it out, or to know the hosts ({error})"
+            )
             if arguments.no_wait:
                 return _print(arguments, hosts, (), {})
             status = _of_next_leader(client, queued, deadline, progress)
-            _check_known(hosts, status)
+            try:
+                _check_known(hosts, status)
+            except BadConfiguration:
+                if new := [each for each in hosts if each not in drained]:
+                    undone = client.queue("admit", hosts=new)
+                    progress.say(f"{queued} is undone by {undone}, which is queued")
+                raise
         else:
             _check_known(hosts, status)
             client.change("drain", hosts=hosts, reason=why)

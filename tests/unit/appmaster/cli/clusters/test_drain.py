@@ -29,6 +29,7 @@ class Client:
     def __init__(self, *statuses: Mapping[str, Any] | None) -> None:
         self.left = list(statuses)
         self.asked: list[tuple[str, str]] = []
+        self.hosts: list[str] = []
 
     def __enter__(self) -> Client:
         return self
@@ -42,8 +43,12 @@ class Client:
             raise Unavailable("no leader")
         return found
 
+    def info(self) -> Mapping[str, Any]:
+        return {"drained": {"h2": "old disks"}}
+
     def queue(self, change: str, **arguments: Any) -> str:
         self.asked.append(("queued", change))
+        self.hosts = list(arguments["hosts"])
         return "q1"
 
     def change(self, change: str, **arguments: Any) -> None:
@@ -78,3 +83,10 @@ def test_a_host_is_empty_when_a_leader_says_so(
     ):
         assert run(client, *arguments) == status, arguments
     assert "h3: not a host of this cluster" in capsys.readouterr().err
+
+
+def test_a_drain_that_is_refused_after_it_was_queued_is_undone(run: Callable[..., int]) -> None:
+    """Without a leader nobody knows the hosts; what was drained before stays so."""
+    client = Client(None, EMPTY)
+    assert run(client, "h1", "h2", "h3", "--timeout", "60") == 2
+    assert (client.asked, client.hosts) == ([("queued", "drain"), ("queued", "admit")], ["h1", "h3"])
