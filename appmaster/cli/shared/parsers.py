@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from standby.shared import naming
 
 #: The object that commands are added to.
 Subparsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
+
+#: Most seconds of a time-out: a year.
+_MOST_SECONDS: Final = 31_536_000
 
 
 def add_command(
@@ -38,7 +43,19 @@ def add_command(
 def add_timeout(parser: argparse.ArgumentParser, seconds: float, text: str) -> None:
     """Add ``--timeout SECONDS``, of which ``text`` says what it limits."""
     help_text = f"{text} (default: {seconds:g})"
-    parser.add_argument("--timeout", type=float, default=seconds, metavar="SECONDS", help=help_text)
+    parser.add_argument("--timeout", type=seconds_of, default=seconds, metavar="SECONDS", help=help_text)
+
+
+def seconds_of(text: str) -> float:
+    """Return ``text``, a time-out in seconds; argparse reports one for which nothing can wait."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    # Neither nan nor a number of which a deadline in gRPC, or the wait of a thread, would overflow.
+    if not 0 <= found <= _MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to {_MOST_SECONDS}")
+    return found
 
 
 def cluster_name(text: str) -> str:

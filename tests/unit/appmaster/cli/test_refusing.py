@@ -19,6 +19,15 @@ def test_what_no_cluster_can_be_called_is_refused_by_name(capsys: pytest.Capture
             assert "letters, digits" in said, "in words, not as a regular expression"
 
 
+def test_only_a_time_for_which_everything_can_wait_is_a_time_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert build_parser().parse_args(["drain", "host", "--timeout", "0"]).timeout == 0.0
+    for text in ("inf", "nan", "-1", "31536001", "5s"):
+        with pytest.raises(SystemExit, match=r"^2$"):
+            main(["drain", "host", f"--timeout={text}"])
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"{text!r} is not a number of seconds from 0 to 31536000" in said
+
+
 def test_only_kinds_of_entries_can_be_selected(capsys: pytest.CaptureFixture[str]) -> None:
     given = build_parser().parse_args(
         ["events", "a", "--kind", "container_lost", "--kind", "record given up"]
