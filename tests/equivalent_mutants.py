@@ -74,6 +74,10 @@ _LENGTHS: Final = "for length in range({}, shortest + 1):"
 
 _SHARED_CELLS: Final = "shared = dict.fromkeys(cells, {})"
 
+_NEXT_MOVE: Final = (
+    "if move is None or move.processor != cohorts[{}].processor or move.processor in turn.handing_over:"
+)
+
 _KEPT: Final = (
     "key=lambda each: (is_wanted(each), not each.is_warm, copies.get(each.host, ({}, {})), each.id),"
 )
@@ -603,7 +607,10 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
     "the leader's clock is past its first millisecond": [
         (module, line, tuple(line.replace(", 0)", f", {each})") for each in (-1, 1)))
         for module, line in (
-            (_FAILOVER, "if view.now_ms < view.no_displacing.get(cohort.processor, 0):"),
+            (
+                _FAILOVER,
+                "if cohort.job.quarantined or view.now_ms < view.no_displacing.get(cohort.processor, 0):",
+            ),
             (_FAILOVER, "if turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0):"),
             (_NEEDS, "and turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0)"),
         )
@@ -658,11 +665,7 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             (module, "processor = cohorts[0].processor", ("processor = cohorts[ -1].processor",))
             for module in (_COMMANDS, _PLANNED)
         ),
-        (
-            _REBALANCE,
-            "if move is None or move.processor != cohorts[0].processor:",
-            ("if move is None or move.processor != cohorts[ -1].processor:",),
-        ),
+        (_REBALANCE, _NEXT_MOVE.format(0), (_NEXT_MOVE.format(" -1"),)),
     ],
     "a container of no known job unsettles nothing": [
         (
@@ -691,13 +694,6 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             _PLANNED,
             "if main == cohort.record.active or holder is None or turn.view.must_leave(holder):",
             ("if main == cohort.record.active and holder is None or turn.view.must_leave(holder):",),
-        ),
-    ],
-    "the tasks are in one part": [
-        (
-            _REBALANCE,
-            "found = best_standby(turn, cohorts[0], copy=step.copy)",
-            ("found = best_standby(turn, cohorts[ -1], copy=step.copy)",),
         ),
     ],
     "the same holds for all later copies": [

@@ -315,7 +315,7 @@ class FakeCluster:
     def drain(self, *hosts: str) -> None:
         """Have these hosts, and no others, emptied."""
         self.drained = dict.fromkeys(hosts, "drained by a test")
-        self.tell(happened.HostsDrained(dict(self.drained)))
+        self.tell(happened.HostsDrained(dict(self.drained), is_taken_over=False))
 
     def undeploy(self) -> None:
         """Have the job end: it is not wanted any more."""

@@ -86,7 +86,7 @@ class Job:
         policy = replace(self.policy, restarts=self.restarts, spare_count=self.spares)
         events: list[Event] = [
             happened.HostsKnown(tuple(HostInfo(each, rack=rack(each)) for each in hosts)),
-            happened.HostsDrained(dict(self.drained)),
+            happened.HostsDrained(dict(self.drained), is_taken_over=False),
             happened.JobLoaded(NAME, RUN, spec, zookeeper.model, policy, self.revision),
         ]
         if not has_records:

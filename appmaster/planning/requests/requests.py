@@ -318,7 +318,7 @@ def _where(
     """Return the host to request (None for any), the cell to ask, the kind of request, and why."""
     view = turn.view
     cell = _cell_for(need, cells)
-    if need.preferred and (need.is_reservation or need.only_host):
+    if need.is_reservation or need.only_host:
         cell = _cell_of(view, need.preferred, cells, cell)
     if need.is_reservation:
         return need.preferred, cell, RequestKind.RESERVATION, "the standby there is displaced for it"
@@ -350,7 +350,7 @@ def _kind_of(turn: Turn, need: Need, found: Verdict) -> tuple[RequestKind, str]:
     return kind, "; ".join(found.reasons) or "the best of the allowed hosts"
 
 
-def _cell_of(view: ClusterView, host: str, cells: Mapping[int, int], otherwise: int) -> int:
+def _cell_of(view: ClusterView, host: str | None, cells: Mapping[int, int], otherwise: int) -> int:
     """Return the cell to ask for a host."""
     found = [each.cell for each in view.offers if each.name == host and each.cell in cells]
     return min(found, key=lambda each: (cells[each], each), default=otherwise)

@@ -116,7 +116,7 @@ def _bind(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort, *, activates:
         if is_active and alive and not cohort.restarts:
             continue  # a live copy is about to be promoted; this slot becomes a standby's then
         if activates and poison(cohort, turn):
-            continue  # no other copy would fare better
+            return None  # no other copy would fare better
         container = _container_for(turn, cohorts, cohort, copy, activates=activates)
         if container is None or (activates and turn.is_superseded(cohort.job, container)):
             continue

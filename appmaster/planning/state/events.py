@@ -147,7 +147,7 @@ class HostsDrained:
 
     hosts: Mapping[str, str]
     """Host → why."""
-    is_taken_over: bool = False
+    is_taken_over: bool
     """Whether this leader found them when it took over: a former one has logged them."""
 
 

@@ -278,6 +278,8 @@ def lost(view: ClusterView) -> ClusterView:
     )
 
 
+DISPLACED: Final = of_records(FIRST, SECOND, displaced=1, hosts={0: "h2", 2: "h3"})
+
 DISPLACING: Mapping[str, tuple[bool, Change]] = {
     "its own host was not available in time": (True, unchanged),
     "a standby was displaced in vain a while ago": (True, no_displacing(0)),
@@ -288,6 +290,7 @@ DISPLACING: Mapping[str, tuple[bool, Change]] = {
     "a container has come for it": (False, free("c9", "h1")),
     "a container has come for another": (True, free("c9", "h1", ANOTHER)),
     "its host would not be requested: the code is gone": (False, of_job(quarantined="its code is gone")),
+    "another one is displaced": (False, of_records(FIRST, SECOND, displaced=2)),
 }
 
 
@@ -311,9 +314,10 @@ def test_the_active_gets_the_host_of_the_displaced_standby_and_no_other_copy_los
 def test_a_start_on_a_reserved_host_tells_whether_the_displaced_standby_was_in_sync(
     whole: ClusterView, in_sync: tuple[int, ...], without: NoStandbyReason | None
 ) -> None:
-    displaced = of_records(FIRST, SECOND, displaced=1, hosts={0: "h2", 2: "h3"}, in_sync=in_sync)
-    start = start_reserved(*seen(whole, lost, displaced, placed({1: "gone"}), free("c9", "h2")))
+    behind = of_records(FIRST, SECOND, in_sync=in_sync)
+    start = start_reserved(*seen(whole, lost, DISPLACED, behind, placed({1: "gone"}), free("c9", "h2")))
     assert start is not None
+    assert recorded(start).epoch == 2
     assert (start.facts.without and start.facts.without.kind) is without
 
 
@@ -327,9 +331,22 @@ def test_a_start_on_a_reserved_host_tells_whether_the_displaced_standby_was_in_s
 def test_a_displaced_standby_is_restored_on_its_host_and_that_of_the_active_is_known_if_it_is_back(
     whole: ClusterView, hosts: Mapping[int, str], change: Change
 ) -> None:
-    displaced = of_records(FIRST, SECOND, displaced=1, hosts={0: "h2", 2: "h3"})
-    record = recorded(restore_displaced(*seen(whole, lost, no_displacing(1), displaced, change)))
+    record = recorded(restore_displaced(*seen(whole, lost, no_displacing(1), DISPLACED, change)))
     assert (record.displaced, record.hosts) == (None, hosts)
+
+
+@pytest.mark.parametrize(
+    ("decide", "change"),
+    [
+        pytest.param(start_reserved, free("c9", "h2"), id="the standby has not stopped"),
+        pytest.param(start_reserved, without_container(1), id="its host is not reserved"),
+        pytest.param(restore_displaced, no_displacing(0), id="its host may still be reserved"),
+    ],
+)
+def test_a_displaced_standby_is_neither_replaced_nor_restored_before_it_is_time(
+    whole: ClusterView, decide: Callable[[Turn, Cohort], WriteRecords | None], change: Change
+) -> None:
+    assert decide(*seen(whole, lost, DISPLACED, placed({0: "gone"}), change)) is None
 
 
 @pytest.mark.parametrize("decide", [start_reserved, restore_displaced])

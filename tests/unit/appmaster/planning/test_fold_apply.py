@@ -456,10 +456,10 @@ def test_hosts_that_are_described_anew_are_offered_and_unsettle_all(whole: Clust
 
 
 def test_hosts_that_are_drained_unsettle_all(whole: ClusterView) -> None:
-    after = apply(whole, happened.HostsDrained({"h1": "a new disk"}))
+    after = apply(whole, happened.HostsDrained({"h1": "a new disk"}, is_taken_over=False))
     assert after.drained == {"h1": "a new disk"}
     assert after.unsettled == {PROCESSOR}
-    assert apply(after, happened.HostsDrained({"h1": "a new disk"})) is after
+    assert apply(after, happened.HostsDrained({"h1": "a new disk"}, is_taken_over=False)) is after
 
 
 # ---- commands, fences, effects ----

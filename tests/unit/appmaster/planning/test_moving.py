@@ -41,6 +41,7 @@ from tests.unit.appmaster.planning.views import (
     of_processor,
     of_records,
     of_view,
+    older,
     parted,
     parts,
     placed,
@@ -134,7 +135,8 @@ MOVING: Mapping[str, tuple[bool, int, tuple[Change, ...]]] = {
     ),
     "the host of a standby is drained": (True, 1, (drained("h2"),)),
     "that of the active is: a standby takes over first": (False, 0, (drained("h1"),)),
-    "that of the only copy is": (True, 0, (of_processor(copies=(0,)), drained("h1"))),
+    "its container runs an older revision: it is replaced where it is": (False, 1, older(1)),
+    "the host of the only copy is drained": (True, 0, (of_processor(copies=(0,)), drained("h1"))),
 }
 
 
@@ -154,6 +156,8 @@ HOME: Mapping[str, tuple[bool, Change, set[str]]] = {
     "it is to leave": (False, of_container("c5", is_leaving=True), set()),
     "it is being given tasks": (False, of_container("c5", binding="1-9"), set()),
     "it was given tasks in this turn": (False, unchanged, {"c5"}),
+    "another copy moves": (False, of_records(SECOND, moving={2: "c8"}), set()),
+    "another copy is displaced": (False, of_records(SECOND, displaced=2), set()),
 }
 
 

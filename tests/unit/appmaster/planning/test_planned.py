@@ -116,6 +116,12 @@ def test_how_a_hand_over_ends(
     assert ends[type(carry_on(turn, (cohort,)))] == end
 
 
+def test_a_hand_over_that_a_command_has_replaced_in_this_turn_is_not_carried_on(whole: ClusterView) -> None:
+    turn, cohort = seen(whole, *READY, handing_over(SPREAD, 0))
+    turn.handing_over.add(PROCESSOR)
+    assert carry_on(turn, (cohort,)) is None
+
+
 # ---- prepare ----
 
 Begun = tuple[int, HandoverMotive] | None

@@ -370,7 +370,9 @@ def test_a_host_is_asked_of_a_cell_that_has_it(
 ) -> None:
     """Another one refuses it each time. Cell 1 holds c4, c5 and c6, and cell 2 holds four containers."""
     cells = {each: Cell(each, "", (), CellState.LOST if each == 3 else CellState.UP, 0) for each in (1, 2, 3)}
-    offers = tuple(HostInfo(host, cell=each) for each in of for host in ("h3", "h4"))
+    offers = tuple(
+        HostInfo(host, cell=each) for host, those in (("h4", of), ("h3", (1, 2))) for each in those
+    )
     more = (free(f"c{each}", "h9", cell=2) for each in (7, 8, 9, 10))
     (request,) = made(turned(whole, of_view(cells=cells, offers=offers), *more), need(ONE, **asked))
     assert (request.host, request.cell) == ("h4", cell)
