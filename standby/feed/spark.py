@@ -17,6 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from standby.adapters.spark.exchange import RowExchange, is_unread, sweep
+from standby.adapters.spark.passing import Passing, passing_of
 from standby.adapters.spark.plan import check_plan
 from standby.adapters.spark.session import (
     CALL_SECONDS,
@@ -139,6 +140,8 @@ class SparkTransform:
         self._is_closed = False
         #: Number of partitions → the transformed frame; empty if the plan must be made for each batch.
         self._frames: dict[int, Any] = {}
+        #: What the transform passes on, if that goes around Spark; it does so only with plans that are kept.
+        self._passing: Passing | None = None
         self._is_checked = False
         #: The transformed rows of an empty batch.
         self._empty: pa.Table | None = None
@@ -187,7 +190,8 @@ class SparkTransform:
         if not self._is_checked:
             with self._planning(self._spark):
                 rows = self._spark.synthetic_rows(self._config.inputs, has_headers=self._config.input_headers)
-                apply_transform(self._function, rows, self._config, check=True)
+                result = apply_transform(self._function, rows, self._config, check=True)
+                self._passing = passing_of(result, rows)
                 self._plan(self._spark, 1)
             self._is_checked = True
 
@@ -289,8 +293,12 @@ class SparkTransform:
                 frame = self._planned(spark, slots)
             if next(self._runs) % _SOCKETS == 0:
                 spark.forget_sockets()
-            self._exchange.put(rows, slots)
-            return frame.toArrow()
+            passing = self._passing
+            if passing is None:
+                self._exchange.put(rows, slots)
+                return frame.toArrow()
+            self._exchange.put(passing.sent(rows), slots)
+            return passing.restored(frame.toArrow(), rows)
         except StandfastError:
             raise
         except Exception as error:
@@ -323,11 +331,29 @@ class SparkTransform:
 
     def _plan(self, spark: Spark, slots: int) -> Any:
         """Return the transformed frame, and keep it if it can be run for the next batches as well."""
-        rows = self._exchange.frame(spark.session, columns_of(self._schema), slots)
-        frame = apply_transform(self._function, rows, self._config, check=False)
+        frame = None if self._passing is None else self._plan_around(spark, slots, self._passing)
+        if frame is None:
+            rows = self._exchange.frame(spark.session, columns_of(self._schema), slots)
+            frame = apply_transform(self._function, rows, self._config, check=False)
         if may_run_again(frame):
             self._frames[slots] = frame
         return frame
+
+    def _plan_around(self, spark: Spark, slots: int, passing: Passing) -> Any:
+        """Return the frame of what does not go around Spark; None, from now on, if the plan cannot be kept."""
+        sent = passing.sent(self._schema.empty_table()).schema
+        rows = passing.source(
+            self._exchange.frame(spark.session, columns_of(sent), slots),
+            [(name, _SPARK_TYPES[name]) for name in self._schema.names],
+        )
+        result = apply_transform(self._function, rows, self._config, check=False)
+        if passing_of(result, rows) == passing:
+            frame = passing.narrowed(result)
+            if may_run_again(frame):
+                return frame
+        self._passing = None
+        self._frames.clear()
+        return None
 
     def _judged(self, spark: Spark, failure: Exception) -> Exception:
         """Return the error to report for ``failure``; errors of the user's function are returned unchanged."""

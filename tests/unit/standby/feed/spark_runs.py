@@ -100,6 +100,41 @@ def moved(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("_task", "_offset", "value as n").repartition(2, "_offset")
 
 
+def chosen(rows: DataFrame) -> DataFrame:
+    return rows.select("VALUE", "key", "_task", "_offset", "key").where("key is not null")
+
+
+def divided(rows: DataFrame) -> DataFrame:
+    rows.alias("came").createOrReplaceTempView("came")
+    part = "explode(split(cast(value as string), ',')) as part"
+    return rows.sparkSession.sql(
+        f"select timestamp, _offset, {part}, _task, timestamp + interval 1 day from came"
+    )
+
+
+def unchanged(rows: DataFrame) -> DataFrame:
+    return rows.where("true")
+
+
+def even(rows: DataFrame) -> DataFrame:
+    return rows.where("_offset % 2 = 0")
+
+
+def mapped(rows: DataFrame) -> DataFrame:
+    return rows.mapInArrow(lambda batches: batches, rows.schema)
+
+
+def in_japan(rows: DataFrame) -> DataFrame:
+    rows.sparkSession.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    return rows.drop("key")
+
+
+def at_first_all(rows: DataFrame) -> DataFrame:
+    """Return another result than when it is applied for the first time."""
+    APPLIED.append("at_first_all")
+    return rows if APPLIED.count("at_first_all") == 1 else rows.where("length(value) > 1")
+
+
 def refuses(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 

@@ -173,6 +173,34 @@ def test_a_plan_is_made_anew_when_a_part_of_it_is_evaluated_once(
         assert not set(found[1]) & set(found[2])
 
 
+def test_columns_that_a_transform_only_passes_on_go_around_spark(make: Make, spark: Spark) -> None:
+    """None: all go through Spark."""
+    put = rows([b"1", b"2,3", None, b"4,,5"], 7)
+    put = put.set_column(0, "key", pa.array([b"a", None, b"", b"d"], pa.binary()))
+    for transform, used in {
+        spark_runs.chosen: ("key",),
+        spark_runs.divided: ("value", "timestamp"),
+        spark_runs.unchanged: (),
+        spark_runs.measured: ("value",),
+        spark_runs.even: None,
+        spark_runs.mapped: None,
+        spark_runs.in_japan: None,
+    }.items():
+        with case(transform.__name__):
+            made = make(transform)
+            found = [made.run(put), made.run(put.slice(0, 0)), made.run(put.slice(1))]
+            assert (made._passing and made._passing.used) == used
+            made._passing, made._empty = None, None
+            made._frames.clear()
+            assert found == [made.run(put), made.run(put.slice(0, 0)), made.run(put.slice(1))]
+            spark.session.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_a_transform_whose_plan_has_become_another_gets_all_columns(make: Make) -> None:
+    transform = make(spark_runs.at_first_all)
+    assert transform.run(rows([b"1", b"22"]))["value"].to_pylist() == [b"22"]
+
+
 def test_a_large_batch_is_divided_and_keeps_its_order(make: Make) -> None:
     transform = make(spark_runs.measured)
     for first, count, parts in ((0, 3 * DIVIDED, {0, 1}), (7, 3, {0}), (9, 3 * DIVIDED + 1, {0, 1})):
