@@ -20,7 +20,8 @@ from standby.errors import BadConfiguration
 #: The name of the file in the working directory of every container and master.
 FILE: Final = "cluster.json"
 
-#: Directory in the working directory with the modules of a job without a bundle; in `sys.path` until one is loaded.
+#: Directory in the working directory into which the applications of earlier releases ship the modules of a job without
+#: a bundle; in `sys.path` until a bundle is loaded.
 CODE_DIRECTORY: Final = "code"
 
 #: The variable with what a process of a pool offers (`standby.shared.records.NodeOffer`).

@@ -38,7 +38,7 @@ class JobNeeds:
     job: str
     revision: int
     code: str
-    """Bundle of the present revision; empty: none is distributed. No submit makes such a job any more."""
+    """Bundle of the present revision; empty: a job of an earlier release, whose application ships its modules."""
     activated: int = 0
     """Highest revision that was activated; 0: none yet."""
     former: Mapping[int, str] = field(default_factory=dict)

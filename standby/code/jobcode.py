@@ -1,7 +1,8 @@
-"""Makes a job's modules importable in a container: those of a bundle, or those already in its directory.
+"""Makes a job's modules importable in a container: those of its bundle.
 
-A bundle replaces the modules that were there: a module that the new revision no longer has must not be found any more,
-neither by this process nor by Spark's Python workers, which use `PYTHONPATH`.
+A job of an earlier release may have none: its application ships its modules into `CODE_DIRECTORY`. A bundle replaces
+what was there: a module that the new revision no longer has must not be found any more, neither by this process nor by
+Spark's Python workers, which use `PYTHONPATH`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class JobCode:
     def __init__(self, directory: Path, read_code: Callable[[str], bytes]) -> None:
         """``directory`` is the container's; ``read_code`` returns a bundle's bytes by its digest.
 
-        Until a job is loaded, modules in `CODE_DIRECTORY` are found.
+        Until a bundle is loaded, modules in `CODE_DIRECTORY` are found.
         """
         self._directory = directory
         self._read_code = read_code

@@ -97,7 +97,8 @@ class JobDefinition(msgspec.Struct, frozen=True):
     """Incremented by each change of code or configuration that requires a restart of containers. Definitions with
     the same run and revision are equivalent for a container, whatever else differs."""
     code: str = ""
-    """Digest (SHA-256, hexadecimal) of the bundle with the job's modules; empty: none, they are in `CODE_DIRECTORY`."""
+    """Digest (SHA-256, hexadecimal) of the bundle with the job's modules; empty: a job of an earlier release, whose
+    application ships its modules into `standby.cluster.CODE_DIRECTORY`."""
     topics: Mapping[str, TopicIdentity] = {}
     """Topic → the identity that the run has recorded: for inputs, changelog, outputs and dead letters."""
 

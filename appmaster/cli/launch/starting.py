@@ -22,7 +22,7 @@ from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended_applications import ApplicationWatch
 from appmaster.cli.shared.waiting import LeaderRefusal, PollResult, unreadable, until, until_leader_says
 from appmaster.planning.state.job import JobState
-from appmaster.records import JobRecord, recorded_environment
+from appmaster.records import JobRecord, recorded_environment, recorded_settings
 from standby.code.bundles import Bundle
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
@@ -88,9 +88,10 @@ def inspect_cluster(config: JobConfig, zookeeper: ZooKeeper, driver: Any) -> Tar
     others = (each for each in zookeeper.jobs.names() if each != config.job_name)
     has_others = bool(running) and any(_runs(requests, each) for each in others)
     of_it = [each for each in found.values() if each.application in running]
-    settings = next((each.settings for each in of_it), {})
     present = requests.present(config.job_name)
-    return TargetCluster(running, present, has_others, settings, recorded_environment(of_it))
+    return TargetCluster(
+        running, present, has_others, recorded_settings(of_it), recorded_environment(of_it)
+    )
 
 
 def _runs(requests: ZooKeeperChanges, job: str) -> bool:

@@ -81,7 +81,7 @@ def undeploy(
     if driver is None and not mine:
         # Nothing else can end the processes of a pool, and only its operator starts a master.
         raise StandfastError(
-            f"{job} has not ended within {orderly.seconds:g} s: no master of its pool answers; "
+            f"{job} has not ended within {orderly.seconds:.0f} s: no master of its pool answers; "
             "start one with `standfast master`, and give the command again"
         )
     if deadline.is_over:
