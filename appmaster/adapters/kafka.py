@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
     ConfigEntry,
@@ -66,6 +66,28 @@ class EventLog:
         self._producer.flush(timeout_seconds)
 
 
+@contextmanager
+def _events_reader(settings: KafkaSettings, topic: str) -> Iterator[tuple[Consumer, int, int]]:
+    """Return a consumer for an event log, the log's first offset, and its end; raises `Unavailable`."""
+    refusals = Refusals()
+    consumer = clients.EVENTS_READER.make(settings, error_cb=refusals.note, logger=clients.LIBRARY_LOG)
+    try:
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+        except KafkaException as error:
+            refusals.explain(error, consumer)
+            raise Unavailable(f"the event log {topic} cannot be read: {error.args[0].str()}") from error
+        yield consumer, low, high
+    finally:
+        clients.close_consumer(consumer)
+
+
+def first_event(settings: KafkaSettings, topic: str) -> int:
+    """Return the first offset of an event log: above 0, entries before it have expired; raises `Unavailable`."""
+    with _events_reader(settings, topic) as (_, low, _):
+        return low
+
+
 def read_events(
     settings: KafkaSettings, topic: str, *, follow: bool, stop: Callable[[], bool]
 ) -> Iterator[dict[str, Any]]:
@@ -73,15 +95,7 @@ def read_events(
 
     Raises `Unavailable` if the broker or the topic cannot be read.
     """
-    refusals = Refusals()
-    consumer = clients.EVENTS_READER.make(settings, error_cb=refusals.note, logger=clients.LIBRARY_LOG)
-    try:
-        partition = TopicPartition(topic, 0)
-        try:
-            low, high = consumer.get_watermark_offsets(partition, timeout=10)
-        except KafkaException as error:
-            refusals.explain(error, consumer)
-            raise Unavailable(f"the event log {topic} cannot be read: {error.args[0].str()}") from error
+    with _events_reader(settings, topic) as (consumer, low, high):
         consumer.assign([TopicPartition(topic, 0, low)])
         position = low
         while not stop():
@@ -94,8 +108,6 @@ def read_events(
                     raise Unavailable(f"the event log {topic} cannot be read: {why}")
                 position = offset + 1
                 yield json.loads(value)
-    finally:
-        clients.close_consumer(consumer)
 
 
 class Topics:

@@ -141,7 +141,7 @@ def _submit(arguments: argparse.Namespace) -> int:
             servers = _Servers(topics, zookeeper, driver, client)
             progress.say("checking YARN" if driver is not None else "checking the pool")
             checked = _check(arguments, job, code, tasks, servers, progress.say)
-            _look_further(checked, servers, progress)
+            _look_further(checked, servers, progress, deadline)
             when = probe.probe_time(arguments.probe, checked.cluster, is_check=arguments.check)
             if when is not probe.ProbeTime.NEVER:
                 probing.begin(config, servers.driver, deadline, progress)
@@ -206,12 +206,12 @@ def _is_on_pool(config: JobConfig) -> bool:
         return yarn.is_pool(zookeeper)
 
 
-def _look_further(checked: _Checked, servers: _Servers, progress: Progress) -> None:
+def _look_further(checked: _Checked, servers: _Servers, progress: Progress, deadline: Deadline) -> None:
     """Print warnings, and check what the job's cluster needs; raises `StandfastError` if that is missing."""
     job, config = checked.job, checked.job.config
     is_new = not checked.cluster.has_others
     if is_new and not servers.zookeeper.tree.exists():
-        checks.check_no_namesake(config, servers.topics)
+        checks.check_no_namesake(config, servers.topics, deadline)
     _, racks = checked.start.topology
     number = config.cells if is_new else int(checked.cluster.settings.get("appmaster.cells", config.cells))
     warnings = (

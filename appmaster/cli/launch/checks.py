@@ -10,7 +10,7 @@ from msgspec import structs
 
 from appmaster import groupers
 from appmaster.adapters import kafka_release
-from appmaster.adapters.kafka import Topics, read_events
+from appmaster.adapters.kafka import Topics, first_event, read_events
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.launch.cells import Topology
 from appmaster.cli.shared.deadline import Deadline
@@ -24,7 +24,7 @@ from appmaster.topics.ids import judge, kinds
 from appmaster.topics.ports import TopicShape
 from locality.fit import serves, why_none
 from locality.hosts import parse_table
-from standby.config import JobConfig, check_size, kafka_settings
+from standby.config import JobConfig, KafkaSettings, check_size, kafka_settings
 from standby.errors import BadConfiguration, Unavailable
 from standby.security.disclosure import is_secret
 from standby.shared import naming
@@ -78,22 +78,33 @@ def check_secrets(job: JobFile, is_open: Callable[[], bool]) -> None:
 
 
 def check_no_namesake(
-    config: JobConfig, topics: Topics, read: Callable[..., Iterable[Mapping[str, Any]]] = read_events
+    config: JobConfig,
+    topics: Topics,
+    deadline: Deadline,
+    first: Callable[[KafkaSettings, str], int] = first_event,
+    read: Callable[..., Iterable[Mapping[str, Any]]] = read_events,
 ) -> None:
     """Raise `BadConfiguration` if a leader of a cluster of this name has written to Kafka, for a cluster that is new.
 
     Names in Kafka contain the cluster's name alone. Of two clusters that use the same ones, each active would fence the
-    other's. An entry of a command (epoch 0) does not count: a submit whose cluster was deleted may write one later.
+    other's. An entry of a command (epoch 0) does not count: a submit whose cluster was deleted may write one later. A
+    log with entries that have expired counts, because a leader may have written them, and nothing since. Raises
+    `Unavailable` if that cannot be found out within ``deadline``.
     """
-    topic = naming.event_topic(config.cluster)
+    topic, settings = naming.event_topic(config.cluster), kafka_settings(config)
     if not topics.count(topic):
         return
-    if any(each["epoch"] for each in read(kafka_settings(config), topic, follow=False, stop=lambda: False)):
+    entries = read(settings, topic, follow=False, stop=lambda: deadline.is_over)
+    if first(settings, topic) > 0 or any(each["epoch"] for each in entries):
         raise BadConfiguration(
             f"{config.kafka_bootstrap} has {topic}, the event log of a cluster {config.cluster}, which is not in "
             f"ZooKeeper at {config.zookeeper}. If it runs with other servers, or another path, in zookeeper.connect, "
             "set cluster.name to a name of its own: the tasks of both would fence each other. If it does not run any "
             "more, delete this topic"
+        )
+    if deadline.is_over:
+        raise Unavailable(
+            f"the event log {topic} could not be read within {deadline.seconds:g} s; give a longer --timeout"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,8 @@ from appmaster.cli.shared.jobfile import JobFile, load
 from appmaster.config import cluster_config
 from appmaster.records import CellRecord, JobRecord
 from appmaster.topics.changelog import make
-from standby.errors import BadConfiguration
+from standby.errors import BadConfiguration, Unavailable
+from tests.fakes.clock import held
 from tests.fakes.topics import MemoryTopics
 from tests.patience import NEVER_SECONDS
 
@@ -103,14 +104,36 @@ def test_every_topic_must_be_there_and_all_inputs_have_equally_many_partitions(t
 
 def test_a_new_cluster_is_refused_where_another_of_its_name_has_written_to_kafka(tmp_path: Path) -> None:
     config, log = job(tmp_path).config, "standfast__j__events"
-    for there, epochs, is_refused in (
-        (topics(**{log: 1}), (0, 3), True),
-        (topics(**{log: 1}), (0,), False),  # of a submit that saw the end of its cluster
-        (topics(standfast__k__events=1), (3,), False),
+    for name, first, epochs, is_refused in (
+        (log, 0, (0, 3), True),
+        (log, 0, (0,), False),  # of a submit that saw the end of its cluster
+        (log, 7, (), True),  # a leader that has had nothing to log for a week
+        ("standfast__k__events", 7, (3,), False),
     ):
         refused = pytest.raises(BadConfiguration, match=f"has {log}, .* not in ZooKeeper at z:2181")
+
+        def read(*_: Any, **__: Any) -> Iterator[dict[str, int]]:
+            return ({"epoch": each} for each in epochs)  # noqa: B023
+
         with refused if is_refused else nullcontext():
-            check_no_namesake(config, there, lambda *_, **__: ({"epoch": each} for each in epochs))  # noqa: B023
+            there, deadline = topics(**{name: 1}), Deadline(10.0)
+            check_no_namesake(config, there, deadline, lambda *_: first, read)  # noqa: B023
+
+
+def test_an_event_log_that_cannot_be_read_in_time_ends_the_submit(tmp_path: Path) -> None:
+    clock = held()
+
+    def read(*_: Any, stop: Callable[[], bool], **__: Any) -> Iterator[dict[str, int]]:
+        for _second in range(100):
+            if stop():
+                return
+            clock.advance(1)
+            yield {"epoch": 0}
+        pytest.fail("it reads on")
+
+    there = topics(standfast__j__events=1)
+    with pytest.raises(Unavailable, match="could not be read within 10 s; give a longer --timeout"):
+        check_no_namesake(job(tmp_path).config, there, Deadline(10.0, clock), lambda *_: 0, read)
 
 
 #: Wrong values of keys that only the leader reads, and what is said of them.
