@@ -331,29 +331,29 @@ class SparkTransform:
 
     def _plan(self, spark: Spark, slots: int) -> Any:
         """Return the transformed frame, and keep it if it can be run for the next batches as well."""
-        frame = None if self._passing is None else self._plan_around(spark, slots, self._passing)
-        if frame is None:
-            rows = self._exchange.frame(spark.session, columns_of(self._schema), slots)
-            frame = apply_transform(self._function, rows, self._config, check=False)
+        if self._passing is not None and self._plan_narrowed(spark, slots, self._passing):
+            return self._frames[slots]
+        self._passing = None
+        rows = self._exchange.frame(spark.session, columns_of(self._schema), slots)
+        frame = apply_transform(self._function, rows, self._config, check=False)
         if may_run_again(frame):
             self._frames[slots] = frame
         return frame
 
-    def _plan_around(self, spark: Spark, slots: int, passing: Passing) -> Any:
-        """Return the frame of what does not go around Spark; None, from now on, if the plan cannot be kept."""
+    def _plan_narrowed(self, spark: Spark, slots: int, passing: Passing) -> bool:
+        """Keep the frame of the columns that Spark needs; return False if it cannot be kept, or the plan differs."""
         sent = passing.sent(self._schema.empty_table()).schema
         rows = passing.source(
             self._exchange.frame(spark.session, columns_of(sent), slots),
             [(name, _SPARK_TYPES[name]) for name in self._schema.names],
         )
         result = apply_transform(self._function, rows, self._config, check=False)
-        if passing_of(result, rows) == passing:
-            frame = passing.narrowed(result)
-            if may_run_again(frame):
-                return frame
-        self._passing = None
+        if passing_of(result, rows) == passing and may_run_again(frame := passing.narrowed(result)):
+            self._frames[slots] = frame
+            return True
+        # Those that were planned before expect other columns than they would get from now on.
         self._frames.clear()
-        return None
+        return False
 
     def _judged(self, spark: Spark, failure: Exception) -> Exception:
         """Return the error to report for ``failure``; errors of the user's function are returned unchanged."""
