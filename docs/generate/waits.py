@@ -37,9 +37,10 @@ WAITS: Final[tuple[Wait, ...]] = (
     Wait(
         "the next heartbeat of a container whose host answers",
         "heartbeat_timeout_ms",
-        "it lives; it has twice the time while its witness reports that it waits for its disk",
-        "it is lost; if more than half of the containers (at least three, on several hosts) become silent at once, the "
-        "leader suspects that it is cut off itself, and waits once more",
+        "it lives",
+        "it is lost, after twice that time if its witness reports that it waits for its disk; if more than half of the "
+        "containers (at least three, on several hosts) become silent at once, the leader suspects that it is cut off "
+        "itself, and waits once more",
         ("container_lost", "leader_doubts_itself"),
     ),
     Wait(
@@ -62,8 +63,8 @@ WAITS: Final[tuple[Wait, ...]] = (
         "host_timeout_ms",
         "the host answers, or they connect",
         "they are lost, unless most do not answer, on several hosts: the leader may be cut off itself, and the line "
-        "above applies; if the host answers and the process does not, it is lost after "
-        "`job.hotstandby.heartbeat.timeout.ms`, unless its witness has seen it standing still",
+        "above applies; if the host answers and the process does not, the line for a container whose host answers "
+        "applies, unless its witness has seen it standing still",
         ("container_registered", "container_lost"),
     ),
     Wait(
