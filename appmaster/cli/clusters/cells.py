@@ -25,6 +25,7 @@ from appmaster.cli.shared.ended_applications import ended_application
 from appmaster.cli.shared.jobfile import JobFile, add_settings, load
 from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.undo import Undo
+from appmaster.code.activation import effective
 from appmaster.records import CellRecord, recorded_environment, recorded_settings
 from standby.code.bundles import pack
 from standby.config import parse
@@ -124,7 +125,8 @@ def restore(
 ) -> dict[int, str]:
     """Return cell → the application submitted for it, for every cell of the cluster that does not run.
 
-    Raises `BadConfiguration` if the job file is of another cluster than the session's, or sets other keys of it.
+    Raises `BadConfiguration` if the job file is of another cluster than the session's, or sets other keys of it, and as
+    `_refuse_without_bundle`.
     """
     path, job = arguments.restore, file_of_cluster(arguments)
     cluster = job.config.cluster
@@ -143,6 +145,7 @@ def restore(
     ]
     if not numbers:
         return {}
+    _refuse_without_bundle(zookeeper, is_running=len(numbers) < config.cells)
     check_environment(config, recorded_environment(present.values()))
     topology = yarn.topology(config, client)
     with job_code(job.directory, config.modules) as code:
@@ -153,3 +156,30 @@ def restore(
         claims.begin(undo)
         claims.take(numbers, client, undo)
         return dict(zip(numbers, submit(config, bundle, topology, claims, client, launch), strict=True))
+
+
+def _refuse_without_bundle(zookeeper: ZooKeeper, *, is_running: bool) -> None:
+    """Raise `BadConfiguration` naming the running jobs without a bundle: containers of a new cell would have no code.
+
+    Such a job was submitted with an earlier release, whose applications ship its modules. ``is_running``: whether a
+    cell of the cluster runs, so that there are candidates for an update.
+    """
+    lacking = []
+    for name in zookeeper.jobs.names():
+        try:
+            present = zookeeper.changes.present(name)
+        except BadConfiguration:
+            continue  # An invalid record keeps no other job's cells away.
+        led = effective(present.record) if present is not None and present.runs else None
+        if led is not None and not led.definition.code:
+            lacking.append(name)
+    if lacking:
+        remedy = (
+            "run `standfast update` with the job file of each, which uploads them, and restore the cell after that"
+            if is_running
+            else "no cell runs, so run `standfast submit` with the job file of each: the first starts the cluster again"
+        )
+        raise BadConfiguration(
+            f"{', '.join(lacking)}: submitted with an earlier release, which shipped the modules with each cell's "
+            f"application; containers of a restored cell would not have them: {remedy}"
+        )

@@ -16,6 +16,8 @@ from msgspec import structs
 from appmaster.adapters.credentials import keyring
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import cluster_settings
+from appmaster.changes.operations import CurrentJob
+from appmaster.changes.revisions import update
 from appmaster.cli.clusters.cells import restore
 from appmaster.cli.launch.cells import Claims, Launching, master_on_other_host, submit
 from appmaster.cli.main import build_parser, main
@@ -23,9 +25,10 @@ from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import load
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
-from appmaster.records import CellRecord
+from appmaster.records import CellRecord, JobRecord
 from standby.code.bundles import pack
 from standby.errors import BadConfiguration
+from standby.shared.wire import JobDefinition
 from tests.fakes.clock import WaitClock
 from tests.unit.appmaster.cli.test_foreign import commands
 
@@ -137,14 +140,26 @@ class Cluster:
         kept = cluster_settings(load(self.file, given).config)
         self.cells = Cells({1: CellRecord("old1", settings=kept), 2: CellRecord("old2", settings=kept)})
         self.yarn = Yarn("old2")
+        definition = JobDefinition("j", "run", {}, "changelog", "group", 1, code="bundle")
+        self.jobs = {"j": JobRecord(definition, activated=1)}
+
+    def present(self, name: str) -> CurrentJob:
+        if name not in self.jobs:
+            raise BadConfiguration("an invalid record")
+        return CurrentJob(self.jobs[name])
 
     def restore(self, *arguments: str) -> dict[int, str]:
         """Restore what ``cells`` with these arguments restores."""
         parsed = build_parser().parse_args(
             ["cells", "j", "--restore", str(self.file), "--zookeeper", "z1:1", *arguments]
         )
-        jobs = SimpleNamespace(read=lambda name: object() if name == "j" else None)
-        zookeeper = SimpleNamespace(cells=self.cells, jobs=jobs, tree=SimpleNamespace(is_closed=False))
+        jobs = SimpleNamespace(read=self.jobs.get, names=lambda: ("invalid", *self.jobs))
+        zookeeper = SimpleNamespace(
+            cells=self.cells,
+            jobs=jobs,
+            changes=SimpleNamespace(present=self.present),
+            tree=SimpleNamespace(is_closed=False),
+        )
         return restore(parsed, cast("ZooKeeper", zookeeper), self.yarn, Progress(is_quiet=True))
 
 
@@ -193,6 +208,26 @@ def test_cell_comes_back_with_the_packed_environment_of_the_others_or_not_at_all
     archive.write_bytes(b"1")
     assert cluster.restore("--cluster", "shared") == {1: "new1"}
     assert cluster.cells.records[1].environment == shipped
+
+
+def test_no_cell_is_restored_whose_containers_would_lack_the_modules_of_a_job(home: Path) -> None:
+    cluster = Cluster(home, "shared")
+    flat = dict(load(cluster.file, ["zookeeper.connect=z1:1"]).flat)
+    old = JobRecord(JobDefinition("old", "run", flat, "changelog", "group", 1), activated=1)
+    # Its update has a bundle, but containers load the former revision until that is activated.
+    updated = update(old, flat, "bundle").record
+    for other in (old, updated):
+        cluster.jobs["old"] = other
+        for running, told in (({"old2"}, "^old: .* run `standfast update`"), (set(), "`standfast submit`")):
+            cluster.yarn.running = set(running)
+            with pytest.raises(BadConfiguration, match=told):
+                cluster.restore("--cluster", "shared")
+    assert not cluster.yarn.submitted
+    cluster.yarn.running = {"old2"}
+    for other in (structs.replace(old, is_wanted=False), structs.replace(updated, activated=2)):
+        cluster.jobs["old"] = other
+        assert cluster.restore("--cluster", "shared")
+        cluster.yarn.running = {"old2"}
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
