@@ -137,9 +137,9 @@ def recorded_settings(cells: Iterable[CellRecord | BadConfiguration]) -> Mapping
     return next((each.settings for each in cells if isinstance(each, CellRecord) and each.settings), {})
 
 
-def recorded_environment(cells: Iterable[CellRecord | BadConfiguration]) -> str:
-    """Return `CellRecord.environment` of a cluster's cells; empty if none has it."""
-    return next((each.environment for each in cells if isinstance(each, CellRecord) and each.environment), "")
+def recorded_environments(cells: Iterable[CellRecord | BadConfiguration]) -> frozenset[str]:
+    """Return each `CellRecord.environment` of a cluster's cells: more than one if a restored cell has another."""
+    return frozenset(each.environment for each in cells if isinstance(each, CellRecord) and each.environment)
 
 
 def pool_record(config: ClusterConfig) -> CellRecord:

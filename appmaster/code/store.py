@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import threading
@@ -10,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from standby.code.bundles import MOST_BYTES
+from standby.code.bundles import MOST_BYTES, checksum
 from standby.errors import BadConfiguration, CorruptState, Unavailable
 from standby.kernel.store.directories import make_private, tighten
 
@@ -144,12 +143,3 @@ class BundleStore:
                     path.unlink(missing_ok=True)
                 except OSError as error:
                     raise Unavailable(f"{path}: {error.strerror}") from error
-
-
-def checksum(path: Path) -> str:
-    """Return the digest of a file, which is the name of the bundle it contains."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()

@@ -26,6 +26,8 @@ LEFT_BYTES: Final = 8 << 20
 #: ZooKeeper limits a znode to 1 MB.
 CHUNK_BYTES: Final = 512 << 10
 
+_PIECE_BYTES: Final = 256 << 10
+
 #: The earliest time that a zip archive can represent.
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
 
@@ -101,6 +103,15 @@ def check(digest: str, data: bytes) -> None:
 def digest_of(data: bytes) -> str:
     """Return the name of a bundle with this content."""
     return hashlib.sha256(data).hexdigest()
+
+
+def checksum(path: Path) -> str:
+    """Return the digest of a file: its bundle's name, if it contains one; raises `OSError`."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def shipped_name(digest: str) -> str:

@@ -9,12 +9,11 @@ from typing import Any
 
 from appmaster.adapters.code.hadoop import hadoop_code
 from appmaster.code.ports import CodeDistributor
-from appmaster.code.store import checksum
 from standby.adapters.peers.code import PeerCode
 from standby.adapters.tls import Context
 from standby.adapters.zookeeper.reader import ANSWER_SECONDS, ZooKeeperReader
 from standby.cluster import ClusterConfig
-from standby.code.bundles import shipped_name
+from standby.code.bundles import checksum, shipped_name
 from standby.errors import BadConfiguration, CorruptState, Transient, Unavailable
 from standby.shared.peers import BundleSource
 

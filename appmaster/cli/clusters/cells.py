@@ -17,16 +17,16 @@ from typing import Any, Final
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import check_restores, cluster_settings
 from appmaster.cli.launch.cells import Claims, Launching, submit
-from appmaster.cli.launch.environment import check_environment
+from appmaster.cli.launch.checks import other_environment_warning
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_command_of_cluster, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended_applications import ended_application
 from appmaster.cli.shared.jobfile import JobFile, add_settings, load
-from appmaster.cli.shared.output import Progress, printed_as_json
+from appmaster.cli.shared.output import Progress, complain, printed_as_json
 from appmaster.cli.shared.undo import Undo
 from appmaster.code.activation import effective
-from appmaster.records import CellRecord, recorded_environment, recorded_settings
+from appmaster.records import CellRecord, recorded_environments, recorded_settings
 from standby.code.bundles import pack
 from standby.config import parse
 from standby.ensemble import read_servers
@@ -134,7 +134,8 @@ def restore(
         raise BadConfiguration(f"{path}: there is no job {job.config.job_name} in cluster {cluster}")
     present = zookeeper.cells.read_all()
     # With the settings with which the cluster was started, whichever of its jobs the file belongs to.
-    settings = job.restoring(recorded_settings(present.values()) or cluster_settings(job.config))
+    shipped = recorded_environments(present.values())
+    settings = job.restoring(recorded_settings(present.values()) or cluster_settings(job.config), shipped)
     given = [each.partition("=")[0].strip() for each in arguments.settings]
     check_restores(cluster, settings, job.config, given)
     config = parse({**job.flat, **settings})
@@ -146,7 +147,8 @@ def restore(
     if not numbers:
         return {}
     _refuse_without_bundle(zookeeper, is_running=len(numbers) < config.cells)
-    check_environment(config, recorded_environment(present.values()))
+    if warning := other_environment_warning(config, shipped, is_restored=True):
+        complain(warning)
     topology = yarn.topology(config, client)
     with job_code(job.directory, config.modules) as code:
         bundle = pack(code)

@@ -31,10 +31,10 @@ from appmaster.cli.launch.checks import (
     describe_brokers,
     missing_candidates_warning,
     missing_hosts_warning,
+    other_environment_warning,
     unused_topic_warning,
 )
 from appmaster.cli.launch.code import deliver
-from appmaster.cli.launch.environment import check_environment
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.cluster import add_job_command, open_client
 from appmaster.cli.shared.deadline import Deadline
@@ -42,7 +42,7 @@ from appmaster.cli.shared.jobfile import add_job_file, load
 from appmaster.cli.shared.output import Progress, printed_as_json
 from appmaster.cli.shared.parsers import add_command, add_timeout
 from appmaster.config import job_spec, planner_policy
-from appmaster.records import JobRecord, recorded_environment
+from appmaster.records import JobRecord, recorded_environments
 from standby.adapters.kafka.clients import check_clients
 from standby.code.bundles import pack
 from standby.code.reserved import check_names
@@ -84,8 +84,8 @@ def _update(arguments: argparse.Namespace) -> int:
         record = _running(name, client).record
         job = job.keeping(requested_settings(record), is_on_pool=yarn.is_on_pool(client))
         check_placement(job.config)
-        if job.config.python_archive:
-            check_environment(job.config, _shipped(client))
+        if job.config.python_archive and (warning := other_environment_warning(job.config, _shipped(client))):
+            progress.say(warning)
         check_size(job.config, record.definition.tasks)
         progress.say("checking the job's functions")
         with job_code(job.directory, job.config.modules) as code:
@@ -136,12 +136,12 @@ def _update(arguments: argparse.Namespace) -> int:
     return _print(arguments, written, change, status)
 
 
-def _shipped(client: ClusterClient) -> str:
-    """Return the digest of the packed environment with which the cluster was started; empty if it is not known."""
+def _shipped(client: ClusterClient) -> frozenset[str]:
+    """Return the digests of the packed environments that the cluster ships, as far as they are known."""
     try:
-        return recorded_environment(client.zookeeper.cells.read_each().values())
+        return recorded_environments(client.zookeeper.cells.read_each().values())
     except (BadConfiguration, Transient):
-        return ""  # as in `_is_open`
+        return frozenset()  # as in `_is_open`
 
 
 def _is_open(client: ClusterClient) -> bool:

@@ -28,7 +28,6 @@ from appmaster.api.client import ClusterClient
 from appmaster.changes.compatibility import check_joins
 from appmaster.changes.revisions import grown, refuse_another_run, requested_settings
 from appmaster.cli.launch import cells, checks, probe, starting
-from appmaster.cli.launch.environment import check_environment
 from appmaster.cli.reading.observe import tasks_table
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
@@ -247,8 +246,9 @@ def _check(
             f"`standfast kill {config.job_name}`, or submit with --update"
         )
     if cluster.has_others:
-        check_joins(config.cluster, cluster.settings, job.joining(cluster.settings))
-        check_environment(config, cluster.environment)
+        check_joins(config.cluster, cluster.settings, job.joining(cluster.settings, cluster.environments))
+        if warning := checks.other_environment_warning(config, cluster.environments):
+            say(warning)
     if servers.driver is None:
         if arguments.probe:
             raise BadConfiguration(

@@ -18,9 +18,9 @@ from appmaster.adapters.credentials.keyring import require, user_name
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import cluster_settings
 from appmaster.cli.launch import application
-from appmaster.cli.launch.environment import environment_digest
 from appmaster.cli.shared import yarn
 from appmaster.cli.shared.deadline import Deadline
+from appmaster.cli.shared.jobfile import environment_digest
 from appmaster.cli.shared.output import Progress
 from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord
@@ -59,7 +59,7 @@ class Claims:
             user_name(),
             settings=cluster_settings(config),
             claim=uuid.uuid4().hex,
-            environment=environment_digest(config),
+            environment=environment_digest(config.python_archive),
         )
         self._former: dict[int, CellRecord | None] = {}
         self.started: dict[int, str] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.cli.launch.cells import Topology
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.hadoop_conf import HadoopConfiguration
-from appmaster.cli.shared.jobfile import JobFile
+from appmaster.cli.shared.jobfile import JobFile, environment_digest
 from appmaster.cli.shared.waiting import PollResult, until
 from appmaster.config import job_demand
 from appmaster.records import JobRecord
@@ -301,6 +301,31 @@ def missing_candidates_warning(config: JobConfig, cells: int) -> str:
     return (
         f"warning: {key} is {asked}, and the cluster has {there}: each revision is activated only after "
         f"{config.code_wait_seconds} s (code.max.replication.wait.seconds)"
+    )
+
+
+def other_environment_warning(
+    config: JobConfig, shipped: Collection[str], *, is_restored: bool = False
+) -> str:
+    """Return a warning if a job's packed environment is another than its running cluster ships; empty otherwise.
+
+    ``shipped``: `appmaster.records.recorded_environments`. ``is_restored``: whether cells are restored with it; else
+    the cluster goes on with its own. The file may just have been packed again, which never gives the same bytes. One
+    that is not here cannot be compared.
+    """
+    mine = environment_digest(config.python_archive) if shipped else ""
+    if not mine or {mine} == {*shipped}:
+        return ""
+    follows = (
+        "a restored cell ships it as it is now, so that its processes may have other releases of packages, and of "
+        "standfast, than those of the other cells"
+        if is_restored
+        else "they go on with what they were started with. To use this one, kill every job of the cluster and submit "
+        "it again (`standfast submit --update` does both for a cluster's only job; state and offsets stay)"
+    )
+    return (
+        f"warning: job.python.archive: {config.python_archive} has other contents than when the cells of cluster "
+        f"{config.cluster} were started; {follows}"
     )
 
 

@@ -22,7 +22,7 @@ from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.ended_applications import ApplicationWatch
 from appmaster.cli.shared.waiting import LeaderRefusal, PollResult, unreadable, until, until_leader_says
 from appmaster.planning.state.job import JobState
-from appmaster.records import JobRecord, recorded_environment, recorded_settings
+from appmaster.records import JobRecord, recorded_environments, recorded_settings
 from standby.code.bundles import Bundle
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Unavailable
@@ -52,8 +52,8 @@ class TargetCluster:
 
     Empty: nothing of the cluster runs.
     """
-    environment: str = ""
-    """`appmaster.records.CellRecord.environment`."""
+    environments: frozenset[str] = frozenset()
+    """As `appmaster.records.recorded_environments` returned them."""
     is_pool: bool = False
     """Whether its containers are processes of a pool; ``applications`` are then only a name for it."""
 
@@ -89,9 +89,7 @@ def inspect_cluster(config: JobConfig, zookeeper: ZooKeeper, driver: Any) -> Tar
     has_others = bool(running) and any(_runs(requests, each) for each in others)
     of_it = [each for each in found.values() if each.application in running]
     present = requests.present(config.job_name)
-    return TargetCluster(
-        running, present, has_others, recorded_settings(of_it), recorded_environment(of_it)
-    )
+    return TargetCluster(running, present, has_others, recorded_settings(of_it), recorded_environments(of_it))
 
 
 def _runs(requests: ZooKeeperChanges, job: str) -> bool:

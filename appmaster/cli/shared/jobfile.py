@@ -7,7 +7,7 @@ import filecmp
 import os
 import pwd
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ import yaml
 from appmaster.cli.shared import yamltext
 from appmaster.cli.shared.parsers import cluster_name
 from standby import ensemble
+from standby.code.bundles import checksum
 from standby.config import JobConfig, flatten, in_one_form, is_harmless, is_text, parse
 from standby.errors import BadConfiguration
 from standby.security.disclosure import is_secret
@@ -71,22 +72,30 @@ class JobFile:
         flat = {**self.given, **known}
         return JobFile(self.path, flat, _located(self.path, parse(flat)))
 
-    def joining(self, settings: Mapping[str, str]) -> Mapping[str, str]:
+    def joining(self, settings: Mapping[str, str], shipped: Collection[str]) -> Mapping[str, str]:
         """Return what is given, as it compares with the ``settings`` of the cluster that the job joins.
 
         Its packed environment may lie elsewhere than the one that the cluster was started with, if it is the same.
+        ``shipped``: `appmaster.records.recorded_environments`.
         """
         mine, of_cluster = self.config.python_archive, settings.get(_ARCHIVE, "")
         # Earlier versions recorded it as it was given.
-        is_same = of_cluster in (mine, self.flat.get(_ARCHIVE)) or _have_same_content(mine, of_cluster)
+        is_same = of_cluster in (mine, self.flat.get(_ARCHIVE)) or (
+            environment_digest(mine) in shipped if shipped else _have_same_content(mine, of_cluster)
+        )
         return {**self.given, _ARCHIVE: of_cluster if is_same else mine} if mine else self.given
 
-    def restoring(self, settings: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the cluster's ``settings``, with this file's packed environment if the recorded one is not here."""
+    def restoring(self, settings: Mapping[str, str], shipped: Collection[str]) -> Mapping[str, str]:
+        """Return the cluster's ``settings``, with this file's packed environment if the recorded one is not here.
+
+        ``shipped``: `appmaster.records.recorded_environments`; a file with that content comes before one with another.
+        """
         mine, recorded = self.config.python_archive, settings.get(_ARCHIVE, "")
-        return (
-            {**settings, _ARCHIVE: mine} if mine and recorded and not Path(recorded).is_file() else settings
-        )
+        if not mine or not recorded:
+            return settings
+        present = [each for each in (recorded, mine) if Path(each).is_file()]
+        same = [each for each in present if shipped and environment_digest(each) in shipped]
+        return {**settings, _ARCHIVE: next(iter((*same, *present)), mine)}
 
     @property
     def given(self) -> Mapping[str, str]:
@@ -164,6 +173,14 @@ def _located(path: Path, config: JobConfig) -> JobConfig:
     if not config.python_archive:
         return config
     return replace(config, python_archive=str(path.resolve().parent / config.python_archive))
+
+
+def environment_digest(archive: str) -> str:
+    """Return the SHA-256 of a packed environment, hexadecimal; empty if there is none, or none that is here."""
+    try:
+        return checksum(Path(archive)) if archive else ""
+    except OSError:
+        return ""
 
 
 def _have_same_content(one: str, other: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pwd
 import re
@@ -66,15 +67,29 @@ def test_a_packed_environment_is_looked_for_beside_the_job_file(
         assert each.flat[given] == "env.tar.gz", "the same for an update from another checkout"
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "env.tar.gz").write_bytes(b"1")
-    for name, content, is_same in (("same", b"1", True), ("other", b"2", False), ("gone", None, False)):
+    first, second = (frozenset({hashlib.sha256(each).hexdigest()}) for each in (b"1", b"2"))
+    for name, content, shipped, is_same, is_its_own in (
+        # Of an earlier version, which recorded no checksum.
+        ("same", b"1", (), True, True),
+        ("other", b"2", (), False, True),
+        ("gone", None, (), False, False),
+        ("same", b"1", first, True, True),
+        ("overwritten", b"2", first, True, False),
+        ("gone", None, first, True, False),
+        ("other", b"2", second, False, True),
+        ("both-overwritten", b"3", second, False, True),
+    ):
         of_cluster = tmp_path / "elsewhere" / name
         if content is not None:
             of_cluster.write_bytes(content)
-        restored = job.restoring({given: str(of_cluster), "job.name": "j"})
-        assert restored == {given: str(of_cluster if content else tmp_path / "env.tar.gz"), "job.name": "j"}
-        joined = job.joining({given: str(of_cluster)})[given]
+        restored = job.restoring({given: str(of_cluster), "job.name": "j"}, shipped)
+        assert restored == {
+            given: str(of_cluster if is_its_own else tmp_path / "env.tar.gz"),
+            "job.name": "j",
+        }
+        joined = job.joining({given: str(of_cluster)}, shipped)[given]
         assert joined == str(of_cluster if is_same else tmp_path / "env.tar.gz"), name
-    assert job.joining({given: "env.tar.gz"})[given] == "env.tar.gz", "of an earlier version"
+    assert job.joining({given: "env.tar.gz"}, ())[given] == "env.tar.gz", "of an earlier version"
 
 
 def test_standbys_are_counted_only_where_they_are_enabled() -> None:
