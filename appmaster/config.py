@@ -11,7 +11,7 @@ from appmaster.planning.state.job import OnExhausted, PlannerPolicy
 from appmaster.planning.state.model import JobSpec
 from locality.fit import Demand
 from standby.cluster import ClusterConfig
-from standby.config import JobConfig, check_size
+from standby.config import JobConfig
 from standby.config.cluster import ClusterKeys
 from standby.config.planner import PlannerKeys
 
@@ -22,9 +22,8 @@ _CLEAN_UP_MS: Final = 15_000
 def job_spec(config: JobConfig, tasks: int) -> JobSpec:
     """Return what the job asks of its model, for an input of ``tasks`` partitions.
 
-    Raises `BadConfiguration` if the job is too large, or the grouper is not available.
+    Raises `BadConfiguration` if the grouper is not available.
     """
-    check_size(config, tasks)
     return JobSpec(
         config.stage,
         tasks,

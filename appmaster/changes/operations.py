@@ -171,7 +171,7 @@ def update(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange:
     if not isinstance(wanted, Mapping):
         raise BadConfiguration("config: missing in the change")
     settings = {str(name): str(value) for name, value in wanted.items()}
-    check_size(parse(settings), record.definition.tasks)
+    check_size(parse(settings, is_new=True), record.definition.tasks)
     code = _code(arguments)
     found = revisions.update(record, settings, record.definition.code if code is None else code)
     basis = arguments.get("basis")
@@ -325,10 +325,11 @@ def _definition(arguments: Arguments) -> JobDefinition:
         found = msgspec.convert(arguments.get("definition"), JobDefinition)
     except msgspec.ValidationError as error:
         raise BadConfiguration(f"definition: {error}") from error
-    config = parse(found.config)
+    config = parse(found.config, is_new=True)
     if found.name != config.job_name:
         raise BadConfiguration(f"definition: its name is {found.name!r}, and its job.name {config.job_name}")
     _code({"code": found.code})
+    check_size(config, found.tasks)
     job_spec(config, found.tasks)
     return found
 

@@ -89,6 +89,7 @@ class ConfigKey:
     applies: Applies = "start"
     minimum: int | None = None
     maximum: int | None = None
+    """Most that may be asked for; what is recorded may be above it."""
     choices: tuple[str, ...] = ()
     form: Form | None = None
     """Format of the value, or of each item of a list."""

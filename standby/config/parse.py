@@ -125,10 +125,12 @@ def _in_one_form(kind: str, text: str) -> str:
         return text
 
 
-def parse(flat: Mapping[str, str]) -> JobConfig:
+def parse(flat: Mapping[str, str], *, is_new: bool = False) -> JobConfig:
     """Return the validated configuration in ``flat``.
 
-    Raises `BadConfiguration` with all wrong keys and values in one message.
+    ``is_new``: whether it is asked for now. Only then maxima apply: an earlier release may have recorded a higher
+    number, and a job that runs with it has to stay readable. Raises `BadConfiguration` with all wrong keys and values
+    in one message.
     """
     known = {key.name: (key, each) for key, each in keys()}
     wrong: list[str] = []
@@ -139,7 +141,7 @@ def parse(flat: Mapping[str, str]) -> JobConfig:
         if name in known:
             key, each = known[name]
             try:
-                values[each.name] = _value(key, str(each.type), text)
+                values[each.name] = _value(key, str(each.type), text, is_new=is_new)
             except ValueError as error:
                 wrong.append(f"{name}: {error}")
         elif name in OWNED_BY_KERNEL:
@@ -187,7 +189,7 @@ def _int(text: str) -> int:
     return int(found["hexadecimal"], 16) if found["hexadecimal"] else int(text)
 
 
-def _value(key: ConfigKey, kind: str, text: str) -> Any:
+def _value(key: ConfigKey, kind: str, text: str, *, is_new: bool) -> Any:
     """Return ``text`` converted to the field's type. Raises ValueError with the expected format."""
     if kind == "bool":
         return _bool(text)
@@ -198,7 +200,7 @@ def _value(key: ConfigKey, kind: str, text: str) -> Any:
             raise ValueError(f"{error} ({key.unit})" if key.unit else str(error)) from None
         if key.minimum is not None and number < key.minimum:
             raise ValueError(f"{number} is below the least allowed, {key.minimum}")
-        if key.maximum is not None and number > key.maximum:
+        if is_new and key.maximum is not None and number > key.maximum:
             raise ValueError(f"{number} is above the most allowed, {key.maximum}")
         return number
     if kind == "str" and text != text.strip():

@@ -19,6 +19,7 @@ from appmaster.cli.shared.parsers import cluster_name
 from standby import ensemble
 from standby.code.bundles import checksum
 from standby.config import JobConfig, flatten, in_one_form, is_harmless, is_text, parse
+from standby.config.keys import MOST_CONTAINERS
 from standby.errors import BadConfiguration
 from standby.security.disclosure import is_secret
 from standby.shared import naming
@@ -60,17 +61,17 @@ class JobFile:
         config = self.config
         if OF_POOL & self.flat.keys() or config.failover != "promote" or not config.standbys:
             return self
-        least = max(1 + config.standbys, processes)
-        assumed = {"job.hotstandby.mixed": "true", "job.container.count": str(least)}
+        count = min(max(1 + config.standbys, processes), MOST_CONTAINERS)
+        assumed = {"job.hotstandby.mixed": "true", "job.container.count": str(count)}
         flat = {**self.flat, **assumed, **{key: present[key] for key in OF_POOL if key in present}}
-        return JobFile(self.path, flat, _located(self.path, parse(flat)), self.assumed | OF_POOL)
+        return JobFile(self.path, flat, _located(self.path, parse(flat, is_new=True)), self.assumed | OF_POOL)
 
     def keeping(self, present: Mapping[str, str], *, is_on_pool: bool = False) -> JobFile:
         """Return the job with the running job's values of the assumed keys."""
         of_pool = OF_POOL if is_on_pool and not OF_POOL & self.flat.keys() else frozenset()
         known = {key: present[key] for key in self.assumed | of_pool if key in present}
         flat = {**self.given, **known}
-        return JobFile(self.path, flat, _located(self.path, parse(flat)))
+        return JobFile(self.path, flat, _located(self.path, parse(flat, is_new=True)))
 
     def joining(self, settings: Mapping[str, str], shipped: Collection[str]) -> Mapping[str, str]:
         """Return what is given, as it compares with the ``settings`` of the cluster that the job joins.
@@ -202,9 +203,9 @@ def add_from_environment(flat: dict[str, str], environment: Mapping[str, str] = 
 
 
 def parse_named(flat: Mapping[str, str], variables: Mapping[str, str]) -> JobConfig:
-    """Return the same as `parse`; an error about a key also names the variable in which its value is."""
+    """Return the same as `parse` of what is new; an error about a key also names the variable in which its value is."""
     try:
-        return parse(flat)
+        return parse(flat, is_new=True)
     except BadConfiguration as error:
         named = [f"{key} is from ${variable}" for key, variable in variables.items() if key in str(error)]
         if not named:

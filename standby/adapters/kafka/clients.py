@@ -411,7 +411,8 @@ def _of_changelog(config: JobConfig, names: ClientNames) -> KafkaSettings:
     return {
         **_of_group(config, names),
         "fetch.max.bytes": max(queue_bytes, CHANGELOG_RECORD_BYTES),
-        "queued.max.messages.kbytes": queue_bytes >> 10,
+        # At least 1 is allowed, and a job that an earlier release recorded may have any number of threads.
+        "queued.max.messages.kbytes": max(1, queue_bytes >> 10),
     }
 
 

@@ -16,7 +16,7 @@ from appmaster.planning.state.job import PlannerPolicy
 from standby.cluster import ClusterConfig, dump, load
 from standby.config import JobConfig, check_size, keys, parse
 from standby.config.cluster import ClusterKeys
-from standby.config.keys import ConfigKey, key
+from standby.config.keys import MOST_CONTAINERS, ConfigKey, key
 from standby.config.planner import PlannerKeys
 from standby.errors import BadConfiguration
 from tests.cases import case
@@ -126,7 +126,15 @@ def test_value_that_its_declaration_does_not_allow_is_refused() -> None:
         ("job.state.dir", "/a,/b,/a", "'/a' is given twice; keep one"),
     ):
         with case(name, value), pytest.raises(BadConfiguration, match=f"{re.escape(name)}: {said}"):
-            parse({**MINIMAL, name: value})
+            parse({**MINIMAL, name: value}, is_new=True)
+
+
+def test_what_is_recorded_may_be_above_the_most_that_is_allowed_now() -> None:
+    recorded = {key.name: str(key.maximum + 1) for key, _ in keys() if key.maximum is not None}
+    found = parse({**MINIMAL, **recorded, "job.hotstandby.enabled": "true"})
+    assert (found.container_count, found.retry_count) == (MOST_CONTAINERS + 1, 10_001)
+    with pytest.raises(BadConfiguration, match="below the least allowed"):
+        parse({**MINIMAL, "cluster-manager.container.retry.count": "-2"})
 
 
 def test_job_whose_numbers_are_allowed_and_their_product_is_not_is_refused_with_what_is() -> None:

@@ -133,6 +133,18 @@ def test_an_update_is_made_of_a_job_that_runs() -> None:
         operations.update(large, {"job": "j1", "config": {**CONFIG, "job.hotstandby.enabled": "true"}})
 
 
+def test_only_what_is_asked_for_now_is_compared_with_what_a_job_may_have() -> None:
+    more = revision(3, task_on_error_limit="1000001")
+    above = CurrentJob(JobRecord(more, former=(more,)), "deployed")
+    assert operations.update(above, {"job": "j1", "config": CONFIG}).record != above.record
+    assert operations.rollback(above, {"revision": 3}).record is not None
+    for wanted in (more, msgspec.structs.replace(revision(3), tasks=100_001)):
+        with pytest.raises(BadConfiguration, match=r"above the most|as many tasks, and a job may have"):
+            operations.submit(None, as_json(wanted))
+    with pytest.raises(BadConfiguration, match="above the most"):
+        operations.update(CurrentJob(RECORD, "deployed"), {"job": "j1", "config": more.config})
+
+
 def test_an_update_undoes_no_change_that_its_client_has_not_seen() -> None:
     runs, basis = CurrentJob(RECORD, "deployed"), basis_of(RECORD)
     live = {"job": "j1", "config": {**CONFIG, "job.container.count": "2"}, "basis": basis}

@@ -102,6 +102,23 @@ def test_a_job_that_cannot_be_led_is_reported_and_the_others_are_led() -> None:
     assert set(leader.view.jobs) == {"j1"}
 
 
+def test_a_job_that_an_earlier_release_recorded_with_more_than_is_allowed_now_is_led() -> None:
+    keys = {
+        "cluster-manager.container.retry.count": "100000",
+        "cluster-manager.container.retry.window.ms": "2592000000",
+        "job.transaction.timeout.ms": "2147483647",
+        "task.batch.max.bytes": "2147483648",
+        "job.container.count": "10001",
+    }
+    large = record("j1", keys=keys)
+    large = with_fields(large, definition=with_fields(large.definition, tasks=100_001))
+    leader = Leader()
+    leader.load({"j1": loaded(large)}, ["j1"])
+    assert leader.loading.unreadable == {}
+    job = leader.view.jobs["j1"]
+    assert (job.spec.tasks, job.policy.retry_window_ms, job.notes) == (100_001, 2_592_000_000, ("a note",))
+
+
 def test_a_wrong_entry_about_a_host_is_a_note_and_the_others_count() -> None:
     leader = Leader()
     table = {"yarn.racks": "h1=/r1,h1=/r2", "yarn.host.attributes": "h2=zoneA,h3=zone:b"}

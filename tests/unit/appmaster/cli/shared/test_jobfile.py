@@ -13,6 +13,7 @@ import pytest
 
 from appmaster.cli.shared.jobfile import JobFile, load
 from standby.config import flatten, parse
+from standby.config.keys import MOST_CONTAINERS
 from standby.errors import BadConfiguration
 
 MINIMAL = {
@@ -272,6 +273,15 @@ def test_a_job_on_a_pool_is_mixed_unless_its_file_says_how_many_containers_it_ha
     kept = job.keeping(running, is_on_pool=True).config
     assert (kept.mixed, kept.container_count) == becomes, "an update leaves it as it is"
     assert not job.keeping(running).config.mixed
+
+
+def test_numbers_of_a_file_and_of_a_pool_are_within_what_a_job_may_have(read: Read) -> None:
+    with pytest.raises(BadConfiguration, match=r"task\.on\.error\.limit: 1000001 is above the most allowed"):
+        read(minimal(), "task.on.error.limit=1000001")
+    large = read(minimal(), "job.hotstandby.enabled=true").on_pool(1_000_000, {})
+    assert large.config.container_count == MOST_CONTAINERS
+    with pytest.raises(BadConfiguration, match="above the most allowed"):
+        large.keeping({**POOL, "job.container.count": "1000000"}, is_on_pool=True)
 
 
 def test_flatten_writes_truth_values_and_lists_as_text() -> None:

@@ -32,6 +32,8 @@ def test_usual_settings_pass() -> None:
     )
     check_clients(config(socket_keepalive_enable="true"))
     check_clients(job_config({"kafka.message.timeout.ms": "300000", "job.transaction.timeout.ms": "300000"}))
+    # More than a job may have now, and as an earlier release has recorded it.
+    check_clients(job_config({"job.restore.threads": "65536", "job.transaction.timeout.ms": "2147483647"}))
 
 
 def test_refused_setting_is_named_with_its_value_and_the_rule() -> None:
