@@ -52,7 +52,7 @@ def _refused_timeout(found: Brokers, transaction_ms: int) -> Iterator[str]:
     most = found.most_transaction_ms
     if most is not None and transaction_ms > most:
         yield (
-            f"job.transaction.timeout.ms: {transaction_ms}, and the brokers allow {most} "
+            f"job.transaction.timeout.ms: {transaction_ms}, and the brokers allow {most} ms "
             "(transaction.max.timeout.ms); lower it, or raise that at every broker"
         )
 

@@ -105,13 +105,8 @@ def problems(name: str, found: TopicShape, partitions: int, config: JobConfig) -
     if wrong := too_many_in_sync(config, replicas):
         yield wrong
     in_sync, least = int(settings.get(_IN_SYNC, "1")), least_in_sync(config, replicas)
-    if in_sync > replicas:
-        yield (
-            f"changelog {name} has {_IN_SYNC}={in_sync} but {replicas} replicas: brokers before Kafka 3.7 refuse every "
-            f"write to it; "
-            f"{_mend(name, _IN_SYNC, least)}"
-        )
-    elif in_sync < least:
+    # What is above the replicas depends on the brokers (`appmaster.topics.brokers`).
+    if in_sync < least:
         yield (
             f"changelog {name} has {_IN_SYNC}={in_sync} with {replicas} replicas: a broker that dies could take "
             f"committed state with it; {_mend(name, _IN_SYNC, least)}, or set job.changelog.min.insync.replicas"

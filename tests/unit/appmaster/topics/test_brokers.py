@@ -73,7 +73,7 @@ def test_topic_to_which_its_brokers_refuse_every_write_is_refused() -> None:
 
 
 def test_transaction_that_may_take_longer_than_the_brokers_allow_is_refused() -> None:
-    told = r"^job\.transaction\.timeout\.ms: 5000, and the brokers allow 4999 \(transaction\.max\.timeout\.ms\); lower"
+    told = r"^job\.transaction\.timeout\.ms: 5000, and the brokers allow 4999 ms \(transaction\.max\.timeout\.ms\);"
     for most, is_refused in ((4_999, True), (5_000, False), (None, False)):
         refused = pytest.raises(BadConfiguration, match=told)
         with refused if is_refused else nullcontext():

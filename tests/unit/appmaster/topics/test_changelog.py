@@ -76,7 +76,6 @@ def test_one_that_exists_is_left_as_it_is() -> None:
         ({"cleanup.policy": "compact,delete"}, 1, "deleted by its age", "cleanup.policy=compact"),
         ({"delete.retention.ms": "1000"}, 1, "could come back", "delete.retention.ms=90000"),
         ({"max.message.bytes": "1048588"}, 1, "would be refused", "max.message.bytes="),
-        ({"min.insync.replicas": "2"}, 1, "refuse every write", "min.insync.replicas=1"),
         ({"min.insync.replicas": "1"}, 3, "could take", "min.insync.replicas=2"),
     ],
 )
@@ -112,5 +111,6 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
 def test_more_than_what_is_asked_for_is_all_right() -> None:
     topics = MemoryTopics(5)
     changelog.make(topics, NAME, 4, config())
-    topics.alter(NAME, {"delete.retention.ms": "999999999999", "min.insync.replicas": "3"})
-    changelog.check(topics, NAME, 4, config(replication_factor="3"))
+    for in_sync in ("3", "6"):  # of the second it depends on the brokers whether they write to it
+        topics.alter(NAME, {"delete.retention.ms": "999999999999", "min.insync.replicas": in_sync})
+        changelog.check(topics, NAME, 4, config(replication_factor="3"))
