@@ -25,6 +25,7 @@ from appmaster.changes.operations import CurrentJob
 from appmaster.changes.revisions import Update, basis_of, requested_settings, rollback, update
 from appmaster.cli.jobs import rollout
 from appmaster.cli.launch.checks import (
+    check_candidates,
     check_placement,
     check_secrets,
     check_topics,
@@ -82,7 +83,8 @@ def _update(arguments: argparse.Namespace) -> int:
     check_names(job.directory, job.config.modules)
     with ClusterClient(job.config.cluster, job.config.zookeeper, tls=job.config.zookeeper_tls) as client:
         record = _running(name, client).record
-        job = job.keeping(requested_settings(record), is_on_pool=yarn.is_on_pool(client))
+        is_on_pool, cells = yarn.inspect_cells(client)
+        job = job.keeping(requested_settings(record), is_on_pool=is_on_pool)
         check_placement(job.config)
         if job.config.python_archive and (warning := other_environment_warning(job.config, _shipped(client))):
             progress.say(warning)
@@ -103,9 +105,10 @@ def _update(arguments: argparse.Namespace) -> int:
                 progress.say(line)
             # The definition is written there.
             check_secrets(job, lambda: _is_open(client))
+            check_candidates(job.config, cells, is_new=False)
             warnings = (
                 _short_of_hosts(job.config, client),
-                _short_of_candidates(job.config, client),
+                missing_candidates_warning(job.config, cells, is_new=False),
                 unused_topic_warning(job.config),
             )
             for line in filter(None, warnings):
@@ -179,20 +182,6 @@ def _short_of_hosts(config: JobConfig, client: ClusterClient) -> str:
         return missing_hosts_warning(config, len(usable_hosts(client.status())))
     except Unavailable:
         return ""
-
-
-def _short_of_candidates(config: JobConfig, client: ClusterClient) -> str:
-    """Return a warning if the cluster's cells cannot hold the code as often as asked for; empty for a pool.
-
-    Raises as `missing_candidates_warning`.
-    """
-    try:
-        cells = client.info()["cells"]
-    except Unavailable:
-        return ""
-    if not cells or any(each["is_pool"] for each in cells):
-        return ""
-    return missing_candidates_warning(config, len(cells))
 
 
 def usable_hosts(status: Mapping[str, Any]) -> frozenset[str]:

@@ -212,10 +212,12 @@ def _look_further(checked: _Checked, servers: _Servers, progress: Progress, dead
     if is_new and not servers.zookeeper.tree.exists():
         checks.check_no_namesake(config, servers.topics, deadline)
     _, racks = checked.start.topology
-    number = config.cells if is_new else int(checked.cluster.settings.get("appmaster.cells", config.cells))
+    of_cluster = {} if is_new else checked.cluster.settings
+    number = None if servers.driver is None else int(of_cluster.get("appmaster.cells", config.cells))
+    checks.check_candidates(config, number, is_new=is_new)
     warnings = (
         checks.check_tree(job, is_open=servers.zookeeper.tree.is_open, is_new=is_new),
-        "" if servers.driver is None else checks.missing_candidates_warning(config, number),
+        checks.missing_candidates_warning(config, number, is_new=is_new),
         checks.missing_hosts_warning(config, len(racks)),
         checks.unused_topic_warning(config),
         *brokers.warnings(checks.describe_brokers(config, checked.start.definition)),

@@ -34,6 +34,8 @@ from standby.shared.wire import JobDefinition
 #: Time after which every broker knows a topic that was created.
 _NEW_TOPIC_SECONDS: Final = 10.0
 
+_CODE_REPLICAS: Final = "code.min.replication.count"
+
 #: Resource → YARN's setting of the most that a container is granted, and its default.
 _MOST_GRANTED: Final = {
     "memory": ("yarn.scheduler.maximum-allocation-mb", 8_192),
@@ -283,25 +285,40 @@ def unused_topic_warning(config: JobConfig) -> str:
     )
 
 
-def missing_candidates_warning(config: JobConfig, cells: int) -> str:
-    """Return a warning if this many cells can never hold the job's code as often as it asks for; empty if they can.
+def check_candidates(config: JobConfig, cells: int | None, *, is_new: bool) -> None:
+    """Raise `BadConfiguration` if the job would wait without end until more candidates hold its code than there are.
 
-    On YARN each cell has one candidate; a pool may have any number. Raises `BadConfiguration` if the job would wait for
-    that without end.
+    On YARN each of the cluster's ``cells`` has one candidate; None: a pool, which may have any number, or it is not
+    known. ``is_new``: whether the job starts the cluster. Pure.
     """
-    asked, key = config.code_replicas, "code.min.replication.count"
-    if asked <= cells:
-        return ""
-    there = "1 candidate, one for each cell" if cells == 1 else f"{cells} candidates, one for each cell"
-    if config.code_wait_seconds < 0:
-        raise BadConfiguration(
-            f"{key}: {asked}, and the cluster has {there}; with code.max.replication.wait.seconds=-1 the job would "
-            "wait for more without end. Lower it, or give a limit (appmaster.cells is fixed while a cluster runs)"
+    if cells is not None and config.code_replicas > cells and config.code_wait_seconds < 0:
+        remedy = (
+            "Lower it, raise appmaster.cells, or give a limit"
+            if is_new
+            else "Lower it, or give a limit (appmaster.cells is fixed while a cluster runs)"
         )
+        raise BadConfiguration(
+            f"{_CODE_REPLICAS}: {config.code_replicas}, and the cluster has {_candidates(cells)}; with "
+            f"code.max.replication.wait.seconds=-1 the job would wait for more without end. {remedy}"
+        )
+
+
+def missing_candidates_warning(config: JobConfig, cells: int | None, *, is_new: bool) -> str:
+    """Return a warning if the job would wait so in vain, but not without end; empty otherwise. Pure.
+
+    The arguments are those of `check_candidates`.
+    """
+    if cells is None or config.code_replicas <= cells or config.code_wait_seconds <= 0:
+        return ""
+    remedy = "lower it, or raise appmaster.cells" if is_new else "lower it"
     return (
-        f"warning: {key} is {asked}, and the cluster has {there}: each revision is activated only after "
-        f"{config.code_wait_seconds} s (code.max.replication.wait.seconds)"
+        f"warning: {_CODE_REPLICAS} is {config.code_replicas}, and the cluster has {_candidates(cells)}: each revision "
+        f"is activated only after {config.code_wait_seconds} s (code.max.replication.wait.seconds); {remedy}"
     )
+
+
+def _candidates(cells: int) -> str:
+    return f"{cells} candidate{'' if cells == 1 else 's'}, one for each cell"
 
 
 def other_environment_warning(

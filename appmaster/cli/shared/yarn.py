@@ -201,11 +201,17 @@ def is_pool(zookeeper: ZooKeeper) -> bool:
 
 def is_on_pool(client: ClusterClient) -> bool:
     """Return the same as any candidate says, or as ZooKeeper has it if none answers."""
+    return inspect_cells(client)[0]
+
+
+def inspect_cells(client: ClusterClient) -> tuple[bool, int | None]:
+    """Return the same as `is_on_pool`, and the number of the cluster's cells; None: it is a pool, or nobody answers."""
     try:
         cells = client.info()["cells"]
     except Unavailable:
-        return is_pool(client.zookeeper)
-    return any(each["is_pool"] for each in cells)
+        return is_pool(client.zookeeper), None
+    is_of_pool = any(each["is_pool"] for each in cells)
+    return is_of_pool, None if is_of_pool else len(cells) or None
 
 
 def as_security(pair: PemKeyPair) -> Any:

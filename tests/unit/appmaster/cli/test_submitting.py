@@ -19,6 +19,7 @@ from appmaster.cli.jobs.submit import define
 from appmaster.cli.launch import cells, starting
 from appmaster.cli.launch.checks import (
     allocation_warnings,
+    check_candidates,
     check_changelog,
     check_no_namesake,
     check_topics,
@@ -36,6 +37,7 @@ from appmaster.cli.shared.jobfile import JobFile, load
 from appmaster.config import cluster_config
 from appmaster.records import CellRecord, JobRecord
 from appmaster.topics.changelog import make
+from standby.config import JobConfig
 from standby.errors import BadConfiguration, Unavailable
 from tests.fakes.clock import held
 from tests.fakes.topics import MemoryTopics
@@ -269,14 +271,23 @@ def test_more_copies_than_hosts_are_warned_of_with_the_counts(tmp_path: Path) ->
 def test_code_that_more_candidates_are_to_hold_than_there_are_cells_is_no_endless_wait(
     tmp_path: Path,
 ) -> None:
-    asked = ("code.min.replication.count=3",)
-    assert missing_candidates_warning(job(tmp_path, *asked).config, 3) == ""
-    said = missing_candidates_warning(job(tmp_path, *asked).config, 2)
+    def asked(wait_seconds: int) -> JobConfig:
+        wait = f"code.max.replication.wait.seconds={wait_seconds}"
+        return job(tmp_path, "code.min.replication.count=3", wait).config
+
+    for wait_seconds, number, warned in ((60, 3, False), (60, None, False), (0, 2, False), (60, 2, True)):
+        said = missing_candidates_warning(asked(wait_seconds), number, is_new=True)
+        assert bool(said) == warned, (wait_seconds, number)
+        check_candidates(asked(wait_seconds), number, is_new=True)
+    said = missing_candidates_warning(asked(60), 2, is_new=True)
     assert said.startswith("warning: code.min.replication.count is 3, and the cluster has 2 candidates, ")
     assert "only after 60 s" in said
-    endless = job(tmp_path, *asked, "code.max.replication.wait.seconds=-1").config
-    with pytest.raises(BadConfiguration, match=r"^code\.min\.replication\.count: 3, .* has 1 candidate,"):
-        missing_candidates_warning(endless, 1)
+    check_candidates(asked(-1), None, is_new=True)
+    for is_new, remedy in ((True, r"raise appmaster\.cells,"), (False, "fixed while a cluster runs")):
+        assert ("raise appmaster.cells" in missing_candidates_warning(asked(60), 1, is_new=is_new)) == is_new
+        told = rf"^code\.min\.replication\.count: 3, .* has 1 candidate,.* {remedy}"
+        with pytest.raises(BadConfiguration, match=told):
+            check_candidates(asked(-1), 1, is_new=is_new)
 
 
 def test_a_topic_for_dead_letters_that_gets_none_is_warned_of(tmp_path: Path) -> None:

@@ -183,10 +183,17 @@ def test_a_topic_for_dead_letters_that_gets_none_is_warned_of(
 
 
 def test_more_candidates_than_the_cluster_has_are_warned_of_and_not_waited_for_without_end(
-    updated: Updated, capsys: pytest.CaptureFixture[str]
+    updated: Updated, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = "code.min.replication.count: 2"
+    asked, answers, info = "code.min.replication.count: 2", list[dict[str, Any]](), Client.info
+
+    def answer(client: Client) -> dict[str, Any]:
+        answers.append(info(client))
+        return answers[-1]
+
+    monkeypatch.setattr(Client, "info", answer)
     updated(asked)
+    assert len(answers) == 1
     assert (
         "warning: code.min.replication.count is 2, and the cluster has 1 candidate" in capsys.readouterr().err
     )
