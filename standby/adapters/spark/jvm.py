@@ -46,9 +46,9 @@ _FLAGS: Final = (
     # One collector thread: the heap is small and the cores are shared with other containers.
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
-    # The second compiler would add two thirds to the processor time of a start, which every standby pays for, 50 MB, and
-    # milliseconds to each small batch of the first minutes. Only a transform that computes much, at saturation, needs
-    # less with it: its job can switch it on.
+    # The second compiler would add two thirds to the processor time of a start, which every standby pays for, 50 MB,
+    # and milliseconds to each small batch of the first minutes. Only a transform that computes much, at saturation,
+    # needs less with it: its job can switch it on.
     "-XX:TieredStopAtLevel=1",
     # Spark walks plans recursively, and a transform of many columns has a deep one.
     "-Xss4m",
