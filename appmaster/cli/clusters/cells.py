@@ -109,7 +109,8 @@ def file_of_cluster(arguments: argparse.Namespace) -> JobFile:
     """
     cluster, connect = arguments.cluster or arguments.job, arguments.zookeeper
     environment = {**os.environ, "STANDFAST_ZOOKEEPER": connect}
-    job = load(arguments.restore, arguments.settings, environment, cluster)
+    # A job may run with a number that is above the most allowed for a new one.
+    job = load(arguments.restore, arguments.settings, environment, cluster, is_new=False)
     (servers, chroot), (own_servers, own_chroot) = read_servers(job.config.zookeeper), read_servers(connect)
     # A list of servers may be a part of the other.
     if set(servers).isdisjoint(own_servers) or chroot != own_chroot:
@@ -133,17 +134,14 @@ def restore(
     if zookeeper.jobs.read(job.config.job_name) is None:
         raise BadConfiguration(f"{path}: there is no job {job.config.job_name} in cluster {cluster}")
     present = zookeeper.cells.read_all()
+    running = {number: each for number, each in present.items() if yarn.is_running(client, each.application)}
     # With the settings with which the cluster was started, whichever of its jobs the file belongs to.
-    shipped = recorded_environments(present.values())
+    shipped = recorded_environments((running or present).values())
     settings = job.restoring(recorded_settings(present.values()) or cluster_settings(job.config), shipped)
     given = [each.partition("=")[0].strip() for each in arguments.settings]
     check_restores(cluster, settings, job.config, given)
     config = parse({**job.flat, **settings})
-    numbers = [
-        each
-        for each in range(1, config.cells + 1)
-        if each not in present or not yarn.is_running(client, present[each].application)
-    ]
+    numbers = [each for each in range(1, config.cells + 1) if each not in running]
     if not numbers:
         return {}
     _refuse_without_bundle(zookeeper, is_running=len(numbers) < config.cells)
@@ -179,7 +177,8 @@ def _refuse_without_bundle(zookeeper: ZooKeeper, *, is_running: bool) -> None:
         remedy = (
             "run `standfast update` with the job file of each, which uploads them, and restore the cell after that"
             if is_running
-            else "no cell runs, so run `standfast submit` with the job file of each: the first starts the cluster again"
+            else "no cell runs, so run `standfast submit` with the job file of one, which starts the cluster again, and "
+            "then `standfast submit --update` with that of each other"
         )
         raise BadConfiguration(
             f"{', '.join(lacking)}: submitted with an earlier release, which shipped the modules with each cell's "

@@ -331,7 +331,7 @@ def other_environment_warning(
     that is not here cannot be compared.
     """
     mine = environment_digest(config.python_archive) if shipped else ""
-    if not mine or {mine} == {*shipped}:
+    if not mine or mine in shipped:
         return ""
     follows = (
         "a restored cell ships it as it is now, so that its processes may have other releases of packages, and of "

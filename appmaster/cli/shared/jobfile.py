@@ -138,8 +138,12 @@ def load(
     settings: Sequence[str],
     environment: Mapping[str, str] = os.environ,
     cluster: str | None = None,
+    *,
+    is_new: bool = True,
 ) -> JobFile:
     """Return the job in ``path`` with each ``key=value`` of ``settings`` set on top, as a job of ``cluster``.
+
+    ``is_new``: whether numbers may not be above the most allowed; see `standby.config.parse`.
 
     Raises `BadConfiguration` naming the file, line, key or value that is wrong, or the other cluster that it names.
     """
@@ -153,7 +157,7 @@ def load(
                 f"{path}: cluster.name is {named or '(nothing)'}, and the command is about cluster {cluster}; correct "
                 "--cluster, or give this cluster's file"
             )
-    config, assumed = parse_named(flat, variables), dict[str, str]()
+    config, assumed = parse_named(flat, variables, is_new=is_new), dict[str, str]()
     if "job.state.dir" not in flat:
         named = environment.get(_STATE_DIRECTORY, "")
         assumed["job.state.dir"] = named or own_state_directory()
@@ -162,7 +166,9 @@ def load(
         # The same path on every host, as on a single machine, or with shared environments.
         assumed["job.python"] = sys.executable
     flat |= assumed
-    return JobFile(path, flat, _located(path, parse_named(flat, variables)), frozenset(assumed))
+    return JobFile(
+        path, flat, _located(path, parse_named(flat, variables, is_new=is_new)), frozenset(assumed)
+    )
 
 
 def _located(path: Path, config: JobConfig) -> JobConfig:
@@ -202,10 +208,10 @@ def add_from_environment(flat: dict[str, str], environment: Mapping[str, str] = 
     return variables
 
 
-def parse_named(flat: Mapping[str, str], variables: Mapping[str, str]) -> JobConfig:
-    """Return the same as `parse` of what is new; an error about a key also names the variable in which its value is."""
+def parse_named(flat: Mapping[str, str], variables: Mapping[str, str], *, is_new: bool = True) -> JobConfig:
+    """Return the same as `parse`; an error about a key also names the variable in which its value is."""
     try:
-        return parse(flat, is_new=True)
+        return parse(flat, is_new=is_new)
     except BadConfiguration as error:
         named = [f"{key} is from ${variable}" for key, variable in variables.items() if key in str(error)]
         if not named:

@@ -201,7 +201,8 @@ def test_cell_comes_back_with_the_packed_environment_of_the_others_or_a_warning(
     for content, shipped, is_warned in ((b"1", first, False), (b"2", first, True), (b"2", "", False)):
         archive.write_bytes(b"1")
         cluster = Cluster(home, "shared", "job.python.archive=env.tar.gz")
-        cluster.cells.records[2] = structs.replace(cluster.cells.records[2], environment=shipped)
+        for number, digest in ((1, second), (2, shipped)):
+            cluster.cells.records[number] = structs.replace(cluster.cells.records[number], environment=digest)
         archive.write_bytes(content)
         assert cluster.restore("--cluster", "shared") == {1: "new1"}
         assert cluster.cells.records[1].environment == (first if content == b"1" else second)
@@ -223,6 +224,9 @@ def test_no_cell_is_restored_whose_containers_would_lack_the_modules_of_a_job(ho
                 cluster.restore("--cluster", "shared")
     assert not cluster.yarn.submitted
     cluster.yarn.running = {"old2"}
+    # A job may run with more than is allowed to a new one.
+    with cluster.file.open("a", encoding="utf-8") as file:
+        file.write("cluster-manager.container.retry.count: 1000000\n")
     for other in (structs.replace(old, is_wanted=False), structs.replace(updated, activated=2)):
         cluster.jobs["old"] = other
         assert cluster.restore("--cluster", "shared")

@@ -44,6 +44,8 @@ class Client:
         self.record = record
         self._is_open = is_open
         cells = {1: BadConfiguration("an invalid record"), 2: CellRecord("a", environment=environment)}
+        # A restored cell.
+        cells[3] = CellRecord("b", environment=environment and "another")
         self._cells = SimpleNamespace(read_each=lambda: cells)
 
     @property
