@@ -171,7 +171,7 @@ def update(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange:
     if not isinstance(wanted, Mapping):
         raise BadConfiguration("config: missing in the change")
     settings = {str(name): str(value) for name, value in wanted.items()}
-    check_size(parse(settings, is_new=True), record.definition.tasks)
+    check_size(parse(settings, is_new=True), record.definition.tasks, parse(record.definition.config))
     code = _code(arguments)
     found = revisions.update(record, settings, record.definition.code if code is None else code)
     basis = arguments.get("basis")

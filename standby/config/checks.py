@@ -84,14 +84,20 @@ def _contradictions_of_failures(config: JobConfig) -> Iterator[str]:
         )
 
 
-def check_size(config: JobConfig, tasks: int) -> None:
+def check_size(config: JobConfig, tasks: int, present: JobConfig | None = None) -> None:
     """Raise `BadConfiguration` if a job with ``tasks`` tasks has more containers or copies than a leader can plan.
 
-    Each number that makes up the product is allowed by itself.
+    Each number that makes up the product is allowed by itself. A job that is too large already, as ``present``, may be
+    updated unless it grows.
     """
     wrong = "; ".join(_oversizes(config, tasks))
-    if wrong:
+    if wrong and (present is None or _grows(config, present)):
         raise BadConfiguration(wrong)
+
+
+def _grows(config: JobConfig, present: JobConfig) -> bool:
+    copies, before = 1 + config.standbys, 1 + present.standbys
+    return copies > before or config.container_count * copies > present.container_count * before
 
 
 def _oversizes(config: JobConfig, tasks: int) -> Iterator[str]:

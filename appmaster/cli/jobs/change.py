@@ -88,7 +88,7 @@ def _update(arguments: argparse.Namespace) -> int:
         check_placement(job.config)
         if job.config.python_archive and (warning := other_environment_warning(job.config, _shipped(client))):
             progress.say(warning)
-        check_size(job.config, record.definition.tasks)
+        check_size(job.config, record.definition.tasks, parse(record.definition.config))
         progress.say("checking the job's functions")
         with job_code(job.directory, job.config.modules) as code:
             step_of(job.config, deadline.left_seconds)

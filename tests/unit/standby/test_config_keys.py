@@ -16,7 +16,7 @@ from appmaster.planning.state.job import PlannerPolicy
 from standby.cluster import ClusterConfig, dump, load
 from standby.config import JobConfig, check_size, keys, parse
 from standby.config.cluster import ClusterKeys
-from standby.config.keys import MOST_CONTAINERS, ConfigKey, key
+from standby.config.keys import MOST_CONTAINERS, MOST_COPIES, ConfigKey, key
 from standby.config.planner import PlannerKeys
 from standby.errors import BadConfiguration
 from tests.cases import case
@@ -167,6 +167,14 @@ def test_job_whose_numbers_are_allowed_and_their_product_is_not_is_refused_with_
         refused = pytest.raises(BadConfiguration, match=said) if said else nullcontext()
         with case(containers, standbys, tasks), refused:
             check_size(parse({**MINIMAL, **given}), tasks)
+
+
+def test_a_job_that_is_too_large_already_may_be_updated_unless_it_grows() -> None:
+    large = parse({**MINIMAL, "job.hotstandby.enabled": "true", "job.hotstandby.replicationcount": "2"})
+    check_size(large, MOST_COPIES, large)
+    larger = parse({**MINIMAL, "job.hotstandby.enabled": "true", "job.hotstandby.replicationcount": "3"})
+    with pytest.raises(BadConfiguration, match="copies"):
+        check_size(larger, MOST_COPIES, large)
 
 
 def test_cluster_s_file_without_every_key_is_read(tmp_path: Path) -> None:
