@@ -46,11 +46,11 @@ MOST_BYTES: Final = 1 << 40
 #: Most MiB of a container: 16 TiB. YARN counts them in 32 bits.
 MOST_MIB: Final = 1 << 24
 
-#: Most containers of a job, without its spare ones, and most copies of its tasks, actives included: three times what a leader is built for
-#: (docs/benchmarks.md, the planner). It decides about all jobs of its cluster on one thread, and during a turn nothing
-#: is done about a failure of any job. The longest turn, when such a job is first placed, takes 2 s of processor time;
-#: turns grow faster than the number of containers. A long turn does not cost the leader its lead, because the lease is
-#: renewed on another thread.
+#: Most containers of a job, without its spare ones, and most copies of its tasks, actives included: three times what a
+#: leader is built for (docs/benchmarks.md, the planner). It decides about all jobs of its cluster on one thread, and
+#: during a turn nothing is done about a failure of any job. The longest turn, when such a job is first placed, takes
+#: 2 s of processor time; turns grow faster than the number of containers. A long turn does not cost the leader its
+#: lead, because the lease is renewed on another thread.
 MOST_CONTAINERS: Final = 3_000
 MOST_COPIES: Final = 60_000
 

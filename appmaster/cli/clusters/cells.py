@@ -177,8 +177,8 @@ def _refuse_without_bundle(zookeeper: ZooKeeper, *, is_running: bool) -> None:
         remedy = (
             "run `standfast update` with the job file of each, which uploads them, and restore the cell after that"
             if is_running
-            else "no cell runs, so run `standfast submit` with the job file of one, which starts the cluster again, and "
-            "then `standfast submit --update` with that of each other"
+            else "no cell runs, so run `standfast submit` with the job file of one, which starts the cluster again, "
+            "and then `standfast submit --update` with that of each other"
         )
         raise BadConfiguration(
             f"{', '.join(lacking)}: submitted with an earlier release, which shipped the modules with each cell's "
