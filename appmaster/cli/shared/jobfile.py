@@ -94,9 +94,9 @@ class JobFile:
         mine, recorded = self.config.python_archive, settings.get(_ARCHIVE, "")
         if not mine or not recorded:
             return settings
-        present = [each for each in (recorded, mine) if Path(each).is_file()]
-        same = [each for each in present if shipped and environment_digest(each) in shipped]
-        return {**settings, _ARCHIVE: next(iter((*same, *present)), mine)}
+        present = [each for each in dict.fromkeys((recorded, mine)) if Path(each).is_file()]
+        same = (each for each in present if shipped and environment_digest(each) in shipped)
+        return {**settings, _ARCHIVE: next(same, present[0] if present else mine)}
 
     @property
     def given(self) -> Mapping[str, str]:
