@@ -33,14 +33,14 @@ def make(topics: TopicAdmin, name: str, partitions: int, config: JobConfig) -> b
     }
     replication = config.changelog_replication
     if replication > 0:
-        _check_in_sync(config, replication)
+        check_in_sync(config, replication)
         settings[_IN_SYNC] = str(least_in_sync(config, replication))
     if not topics.create(name, partitions, replication, settings):
         return False
     if replication < 0:
         # Only now it is known how many replicas the brokers give a topic by default.
         found = topics.shape(name)
-        _check_in_sync(config, found.replicas)
+        check_in_sync(config, found.replicas)
         least = least_in_sync(config, found.replicas)
         if int(found.settings.get(_IN_SYNC, "1")) < least:
             topics.alter(name, {_IN_SYNC: str(least)})
@@ -67,9 +67,9 @@ def too_many_in_sync(config: JobConfig, replicas: int) -> str:
     )
 
 
-def _check_in_sync(config: JobConfig, replicas: int) -> None:
-    wrong = too_many_in_sync(config, replicas)
-    if wrong:
+def check_in_sync(config: JobConfig, replicas: int) -> None:
+    """Raise `BadConfiguration` with `too_many_in_sync`."""
+    if wrong := too_many_in_sync(config, replicas):
         raise BadConfiguration(wrong)
 
 

@@ -359,8 +359,7 @@ def describe_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Br
     replicas = present.replicas if present is not None else asked if asked > 0 else found.default_replicas
     if replicas is None:
         return found
-    if wrong := changelog.too_many_in_sync(config, replicas):
-        raise BadConfiguration(wrong)
+    changelog.check_in_sync(config, replicas)
     if present is not None:
         return found
     in_sync = {"min.insync.replicas": str(changelog.least_in_sync(config, replicas))}
