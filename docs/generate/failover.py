@@ -63,8 +63,8 @@ the default, a container that feeds no task keeps them ready ([decision 46](deci
 - a consumer is connected to the brokers;
 - the JVM is started, and the plan of the job's transform is made;
 - the transform is rehearsed over some of the input's last records (at most 500), and the result is discarded: at first
-  6 to 30 times, until that gets no faster, so that its code is compiled, once as a large batch, which has a plan and
-  Python workers of its own, and then once every 10 s. An input without records is replaced by a row without content
+  6 to 30 times, until that gets no faster, so that its code is compiled, once as a large batch, which has a plan of
+  its own, and then once every 10 s. An input without records is replaced by a row without content
   until there are some. A rehearsal that takes more than three minutes is ended, because it may hang, and is the last
   one. A container that was not warm before is warm once it has run a batch.
 

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
-from standby.adapters.spark.exchange import RowExchange
+from standby.adapters.spark.direct import DirectPlan, direct_source
+from standby.adapters.spark.exchange import JobPlan, RowExchange
 from standby.adapters.spark.jvm import class_archive, is_archive_usable
 from standby.adapters.spark.session import FAILURES, Spark
 from standby.config import parse
@@ -76,12 +78,7 @@ def make_archive() -> Path:
 
 
 def _exercise(spark: Spark) -> None:
-    """Run some batches through a typical transform."""
-    from pyspark.sql import functions
-
-    parsed = functions.from_json(
-        functions.col("value").cast("string"), "a string, b int, c timestamp, d array<double>"
-    )
+    """Run some batches through a typical transform, with and without a job."""
     exchange = RowExchange()
     rows = pa.table(
         {
@@ -93,29 +90,31 @@ def _exercise(spark: Spark) -> None:
         },
         ROWS,
     )
+    columns = columns_of(ROWS)
     try:
-        for slots in (1, 2):
-            frame = (
-                exchange.frame(spark.session, columns_of(ROWS), slots)
-                .withColumn("j", parsed)
-                .select(
-                    "key",
-                    "j.*",
-                    "_task",
-                    "_offset",
-                    functions.expr("try_cast(string(value) as int)").alias("n"),
-                )
-                .where("coalesce(b, 0) >= 0 or a is not null")
-                .withColumn(
-                    "late", functions.when(functions.col("b") > 15, "late").otherwise(functions.upper("a"))
-                )
-                .withColumn("day", functions.date_format(functions.to_timestamp("a"), "yyyy-MM-dd"))
-            )
+        for parts in (1, 2):
+            source = direct_source(spark.session, ROWS, columns)
+            job = JobPlan(_typical(exchange.frame(spark.session, columns, parts)), exchange, parts)
             for _ in range(_BATCHES):
-                exchange.put(rows, slots)
-                frame.toArrow()
+                for plan in (DirectPlan(_typical(source), exchange, parts), job):
+                    plan.run(rows, "")
     finally:
         exchange.clear()
+
+
+def _typical(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions
+
+    parsed = functions.from_json(
+        functions.col("value").cast("string"), "a string, b int, c timestamp, d array<double>"
+    )
+    return (
+        rows.withColumn("j", parsed)
+        .select("key", "j.*", "_task", "_offset", functions.expr("try_cast(string(value) as int)").alias("n"))
+        .where("coalesce(b, 0) >= 0 or a is not null")
+        .withColumn("late", functions.when(functions.col("b") > 15, "late").otherwise(functions.upper("a")))
+        .withColumn("day", functions.date_format(functions.to_timestamp("a"), "yyyy-MM-dd"))
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from standby.adapters.spark.exchange import RowExchange, is_unread, sweep
+from standby.adapters.spark.direct import DirectPlan, direct_source, is_direct
+from standby.adapters.spark.exchange import JobPlan, RowExchange, is_unread, sweep
 from standby.adapters.spark.passing import Passing, passing_of
 from standby.adapters.spark.plan import check_plan
 from standby.adapters.spark.session import (
@@ -24,6 +25,7 @@ from standby.adapters.spark.session import (
     FAILURES,
     Spark,
     check_streaming,
+    is_out_of_memory,
     is_user_error,
     is_worker_lost,
     may_run_again,
@@ -138,8 +140,10 @@ class SparkTransform:
         self._spark: Spark | None = None
         self._exchange = RowExchange()
         self._is_closed = False
-        #: Number of partitions → the transformed frame; empty if the plan must be made for each batch.
-        self._frames: dict[int, Any] = {}
+        #: Number of parts of a batch → the transform's plan; empty if that must be made for each batch.
+        self._plans: dict[int, DirectPlan | JobPlan] = {}
+        self._is_direct = True
+        """Whether its plans are direct, until one cannot be."""
         #: What the transform passes on, if that goes around Spark; it does so only with plans that are kept.
         self._passing: Passing | None = None
         self._is_checked = False
@@ -226,7 +230,7 @@ class SparkTransform:
                 raise
 
     def cancel(self) -> None:
-        """Cancel the jobs of a running `run` or `warm`. Thread-safe."""
+        """Cancel a running `run` or `warm`. Thread-safe."""
         for each in (self._group, self._rehearsal_group):
             self._cancel(each)
 
@@ -235,7 +239,7 @@ class SparkTransform:
         self._is_closed = True
         with self._turns.own():
             self._exchange.clear()
-            self._frames.clear()
+            self._plans.clear()
             if self._spark is not None:
                 self._spark.release()
                 self._spark = None
@@ -250,7 +254,7 @@ class SparkTransform:
         try:
             self._rehearse_once(some)
             if not self._has_divided:
-                # Otherwise the first large batch would wait for a plan and for Python workers of its own.
+                # Otherwise the first large batch would wait for a plan of its own.
                 self._rehearse_once(some, is_divided=True)
                 self._has_divided = True
         except Exception as error:
@@ -277,6 +281,9 @@ class SparkTransform:
             try:
                 with spark.deadline(CALL_SECONDS):
                     spark.session.sparkContext.cancelJobGroup(group)
+                    for plan in tuple(self._plans.values()):
+                        if isinstance(plan, DirectPlan):
+                            plan.cancel(group)
             except FAILURES:
                 _LOG.debug("the running batch cannot be cancelled", exc_info=True)
 
@@ -288,17 +295,13 @@ class SparkTransform:
             self._join_group(spark, group)
             is_divided = is_divided or rows.num_rows >= _DIVIDED_ROWS
             slots = spark.session.sparkContext.defaultParallelism if is_divided else 1
-            frame = self._frames.get(slots)
-            if frame is None:
-                frame = self._planned(spark, slots)
+            plan = self._plans.get(slots) or self._planned(spark, slots)
             if next(self._runs) % _SOCKETS == 0:
                 spark.forget_sockets()
             passing = self._passing
             if passing is None:
-                self._exchange.put(rows, slots)
-                return frame.toArrow()
-            self._exchange.put(passing.sent(rows), slots)
-            return passing.restored(frame.toArrow(), rows)
+                return plan.run(rows, group)
+            return passing.restored(plan.run(passing.sent(rows), group), rows)
         except StandfastError:
             raise
         except Exception as error:
@@ -315,8 +318,8 @@ class SparkTransform:
             spark.session.sparkContext.setJobGroup(group, "the transform of a batch", interruptOnCancel=True)
             _JOINED.group = group
 
-    def _planned(self, spark: Spark, slots: int) -> Any:
-        """Return the transformed frame of a transform that was planned before. Raises `Transient`."""
+    def _planned(self, spark: Spark, slots: int) -> DirectPlan | JobPlan:
+        """Return the plan of a transform that was planned before. Raises `Transient`."""
         try:
             with self._planning(spark):
                 return self._plan(spark, slots)
@@ -329,36 +332,52 @@ class SparkTransform:
         with _PLANNING, spark.asking("the transform was planned", "task.transform", _PLAN_SECONDS):
             yield
 
-    def _plan(self, spark: Spark, slots: int) -> Any:
-        """Return the transformed frame, and keep it if it can be run for the next batches as well."""
-        if self._passing is not None and self._plan_narrowed(spark, slots, self._passing):
-            return self._frames[slots]
-        self._passing = None
-        rows = self._exchange.frame(spark.session, columns_of(self._schema), slots)
-        frame = apply_transform(self._function, rows, self._config, check=False)
-        if may_run_again(frame):
-            self._frames[slots] = frame
-        return frame
-
-    def _plan_narrowed(self, spark: Spark, slots: int, passing: Passing) -> bool:
-        """Keep the frame of the columns that Spark needs; return False if it cannot be kept, or the plan differs."""
-        sent = passing.sent(self._schema.empty_table()).schema
-        rows = passing.source(
-            self._exchange.frame(spark.session, columns_of(sent), slots),
-            [(name, _SPARK_TYPES[name]) for name in self._schema.names],
+    def _plan(self, spark: Spark, slots: int) -> DirectPlan | JobPlan:
+        """Return the plan for batches in ``slots`` parts, and keep it if it can be run for the next ones as well."""
+        plan: DirectPlan | JobPlan
+        if self._is_direct:
+            frame, is_kept = self._transformed(
+                lambda rows: direct_source(spark.session, rows, columns_of(rows))
+            )
+            if is_kept and is_direct(frame):
+                plan = self._plans[slots] = DirectPlan(frame, self._exchange, slots)
+                return plan
+            self._is_direct = False
+        frame, is_kept = self._transformed(
+            lambda rows: self._exchange.frame(spark.session, columns_of(rows), slots)
         )
-        result = apply_transform(self._function, rows, self._config, check=False)
-        if passing_of(result, rows) == passing and may_run_again(frame := passing.narrowed(result)):
-            self._frames[slots] = frame
-            return True
-        # Those that were planned before expect other columns than they would get from now on.
-        self._frames.clear()
-        return False
+        plan = JobPlan(frame, self._exchange, slots)
+        if is_kept:
+            self._plans[slots] = plan
+        return plan
+
+    def _transformed(self, source: Callable[[pa.Schema], Any]) -> tuple[Any, bool]:
+        """Return the transform's result for the frame that is the ``source`` of rows of a schema.
+
+        The second value is whether its plan may be run repeatedly.
+        """
+        passing = self._passing
+        if passing is not None:
+            sent = passing.sent(self._schema.empty_table()).schema
+            columns = [(name, _SPARK_TYPES[name]) for name in self._schema.names]
+            rows = passing.source(source(sent), columns)
+            result = apply_transform(self._function, rows, self._config, check=False)
+            if passing_of(result, rows) == passing and may_run_again(frame := passing.narrowed(result)):
+                return frame, True
+            self._passing = None
+            # Those that were planned before expect other columns than they would get from now on.
+            self._plans.clear()
+        frame = apply_transform(self._function, source(self._schema), self._config, check=False)
+        return frame, may_run_again(frame)
 
     def _judged(self, spark: Spark, failure: Exception) -> Exception:
         """Return the error to report for ``failure``; errors of the user's function are returned unchanged."""
         if spark.has_died(failure):
             return Transient(_DIED)
+        if is_out_of_memory(failure):
+            # Other threads of the JVM may have failed as well. A task of Spark that has no memory ends the JVM, too.
+            spark.process.kill()
+            return Transient(f"{_DIED}: it had no memory left")
         if is_unread(failure):
             return Transient("a Python worker of Spark cannot read the rows of the batch")
         if is_worker_lost(failure):

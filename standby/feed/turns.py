@@ -29,7 +29,7 @@ class LentBatch:
     """A batch of another container, while it runs here."""
 
     group: str
-    """That of its Spark jobs only: what ends them ends no other batch."""
+    """Its own: what ends this batch ends no other one."""
     has_given_way: bool = False
     """Whether it was ended for an own batch."""
 
@@ -38,7 +38,7 @@ class Turns:
     """The order of the batches of one session. Thread-safe."""
 
     def __init__(self, group: str, cancel: Callable[[str], None], clock: Clock) -> None:
-        """``cancel`` ends the Spark jobs of a group; those of lent batches have names that begin with ``group``."""
+        """``cancel`` ends what runs for a group; those of lent batches have names that begin with ``group``."""
         self._group = group
         self._cancel = cancel
         self._clock = clock
@@ -65,7 +65,7 @@ class Turns:
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[LentBatch]:
-        """Wait until no batch runs and no own one waits; end the block's Spark jobs if they take long.
+        """Wait until no batch runs and no own one waits; end the block's batch if it takes long.
 
         Raises `NotLent` when that is not soon.
         """

@@ -45,11 +45,16 @@ class RowExchange:
         self._directory = _places()[0] / name
         #: For batches for which there is no room in memory.
         self._spare = _places()[-1] / name
+        self._uses_memory = True
 
     def frame(self, session: SparkSession, columns: str, partitions: int) -> DataFrame:
         """Return a DataFrame of the rows that were `put` before each of its actions, with that many partitions."""
         source = session.range(0, partitions, 1, partitions)
         return source.mapInArrow(_reader_of(str(self._directory)), columns)
+
+    def path(self, number: int) -> Path:
+        """Return the file of a part of the rows."""
+        return self._directory / str(number)
 
     def put(self, rows: pa.Table, partitions: int) -> None:
         """Replace the rows. They are divided among ``partitions``, in their order.
@@ -60,7 +65,7 @@ class RowExchange:
         place = self._directory
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            if not _has_room(self._directory, rows.nbytes):
+            if not (self._uses_memory and _has_room(self._directory, rows.nbytes)):
                 place = self._spare
                 place.mkdir(mode=0o700, exist_ok=True)
             for number in range(partitions):
@@ -70,6 +75,11 @@ class RowExchange:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise Transient(f"the rows of a batch cannot be written to {place.parent}: {reason}") from error
 
+    def leave_memory(self) -> bool:
+        """Put all further rows on disk; return False if they are there already."""
+        was_used, self._uses_memory = self._uses_memory, False
+        return was_used
+
     def clear(self) -> None:
         """Free the memory of the rows."""
         for place in {self._directory, self._spare}:
@@ -77,15 +87,33 @@ class RowExchange:
 
     def _write(self, place: Path, number: int, part: pa.Table) -> None:
         path = place / str(number)
-        known = self._directory / str(number)
+        known = self.path(number)
         for each in (known, path):
             # A cancelled run may still have mapped the file.
             each.unlink(missing_ok=True)
         if path != known:
             known.symlink_to(path)
         at_once = max(1, _PIECE_BYTES * max(1, part.num_rows) // max(1, part.nbytes))
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, part.schema) as writer:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, part.schema) as writer:
             writer.write_table(part, max_chunksize=at_once)
+
+
+class JobPlan:
+    """The plan of a frame of a `RowExchange`, run by a Spark job for each batch."""
+
+    def __init__(self, frame: DataFrame, exchange: RowExchange, parts: int) -> None:
+        """``parts``: the number of partitions of the frame of the exchange."""
+        self._frame = frame
+        self._exchange = exchange
+        self._parts = parts
+
+    def run(self, rows: pa.Table, group: str) -> pa.Table:
+        """Return the result for ``rows``, in their order. Raises `Transient` without room for them, and Spark's errors.
+
+        A batch of ``group`` is cancelled by cancelling the jobs of that group.
+        """
+        self._exchange.put(rows, self._parts)
+        return self._frame.toArrow()
 
 
 def is_unread(error: BaseException) -> bool:
@@ -117,11 +145,10 @@ def _reader_of(directory: str) -> Any:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 try:
-                    reader = pa.ipc.open_file(pa.memory_map(f"{directory}/{number}"))
+                    reader = pa.ipc.open_stream(pa.memory_map(f"{directory}/{number}"))
                 except (OSError, ValueError) as error:
                     raise RuntimeError(f"{_UNREAD}: {error}") from error
-                for index in range(reader.num_record_batches):
-                    yield reader.get_batch(index)
+                yield from reader
 
     return read
 

@@ -177,7 +177,7 @@ class Spark:
                 raise Transient(message) from error
             if isinstance(error, BadConfiguration):
                 raise
-            if _is_out_of_memory(error):
+            if is_out_of_memory(error):
                 raise Transient(f"Spark's JVM is out of memory while {doing}: {first_line(error)}") from error
             raise BadConfiguration(f"Spark refuses {what}: {first_line(error)}") from error
 
@@ -309,7 +309,8 @@ def is_user_error(error: BaseException) -> bool:
     return False
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether a call has failed because the JVM's heap is full."""
     java = getattr(error, "java_exception", None)
     try:
         return java is not None and str(java.getClass().getName()) == "java.lang.OutOfMemoryError"

@@ -32,6 +32,10 @@ def refuses_a_value(rows: Any) -> Any:
     return rows.withColumn("number", f.col("value").cast("string").cast("int"))
 
 
+def overflows(rows: Any) -> Any:
+    return rows.where("string(value) rlike '(a|b)*c'")
+
+
 def distinct(rows: Any) -> Any:
     return rows.distinct()
 

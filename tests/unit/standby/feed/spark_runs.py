@@ -116,6 +116,27 @@ def unchanged(rows: DataFrame) -> DataFrame:
     return rows.where("true")
 
 
+def lenient(rows: DataFrame) -> DataFrame:
+    """Spark reads the setting when the first row is parsed."""
+    rows.sparkSession.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    parsed = "from_json(concat('{\"n\": \"', string(value), '\"}'), 'n date', map('dateFormat', 'y-M-d')).n"
+    return rows.selectExpr("_task", "_offset", parsed)
+
+
+def parked(rows: DataFrame) -> DataFrame:
+    """Wait for as many nanoseconds as the value says."""
+    return rows.selectExpr(
+        "_task",
+        "_offset",
+        "reflect('java.util.concurrent.locks.LockSupport', 'parkNanos', bigint(string(value))) as n",
+    )
+
+
+def greedy(rows: DataFrame) -> DataFrame:
+    """Return strings that are as many times a gigabyte as the value says."""
+    return rows.selectExpr("_task", "_offset", "length(repeat('x', int(string(value)) << 30)) as n")
+
+
 def even(rows: DataFrame) -> DataFrame:
     return rows.where("_offset % 2 = 0")
 

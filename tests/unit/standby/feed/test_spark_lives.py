@@ -126,6 +126,20 @@ def test_a_jvm_that_hangs_is_ended_by_a_cancel(
     assert isinstance(run.raised, Transient), run.raised
 
 
+def test_a_jvm_without_memory_is_ended() -> None:
+    """A row that needs more than there is may be at fault, and is found like one that ends the process."""
+    transform = SparkTransform(configuration(spark_runs.greedy), NO_CODE)
+    try:
+        transform.open()
+        assert transform.run(rows([b"0"])).num_rows == 1
+        with pytest.raises(Transient, match="no memory left"):
+            transform.run(rows([b"1"]))
+        (jvm,) = transform.child_pids
+        soon(lambda: not Path("/proc", str(jvm)).exists(), "the JVM is gone")
+    finally:
+        transform.close()
+
+
 def test_settings_of_a_job_do_not_change_its_rows() -> None:
     of_all = SparkTransform(configuration(None, **OWN), NO_CODE)
     of_moved = SparkTransform(configuration(spark_runs.moved, **OWN), NO_CODE)

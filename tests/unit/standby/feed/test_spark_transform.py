@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -10,9 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PythonException
+from pyspark.errors import NumberFormatException, PythonException
 
 from standby.adapters.spark import exchange
+from standby.adapters.spark.direct import DirectPlan
+from standby.adapters.spark.exchange import JobPlan
 from standby.adapters.spark.jvm import spark_home
 from standby.adapters.spark.session import Spark
 from standby.errors import BadConfiguration, Transient
@@ -30,7 +33,7 @@ from standby.shared.wire import JobDefinition
 from tests.cases import case
 from tests.fakes.clock import HandClock, held
 from tests.fakes.jobs import job_config
-from tests.patience import LOOK_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS
+from tests.patience import LOOK_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS, soon
 from tests.unit.standby.feed import spark_plans, spark_runs
 from tests.unit.standby.feed.spark_runs import (
     APPLIED,
@@ -191,7 +194,7 @@ def test_columns_that_a_transform_only_passes_on_go_around_spark(make: Make, spa
             found = [made.run(put), made.run(put.slice(0, 0)), made.run(put.slice(1))]
             assert (made._passing and made._passing.used) == used
             made._passing, made._empty = None, None
-            made._frames.clear()
+            made._plans.clear()
             assert found == [made.run(put), made.run(put.slice(0, 0)), made.run(put.slice(1))]
             spark.session.conf.set("spark.sql.session.timeZone", "UTC")
 
@@ -199,6 +202,76 @@ def test_columns_that_a_transform_only_passes_on_go_around_spark(make: Make, spa
 def test_a_transform_whose_plan_has_become_another_gets_all_columns(make: Make) -> None:
     transform = make(spark_runs.at_first_all)
     assert transform.run(rows([b"1", b"22"]))["value"].to_pylist() == [b"22"]
+
+
+def test_sparks_own_expressions_over_rows_need_no_job_and_have_the_same_results(
+    make: Make, spark: Spark
+) -> None:
+    NAMES["only"] = "name"
+    some = rows([b"2024-3-1 of them", b"2023-12-31,1", b"7", b""], 5)
+    many = rows([b"2024-3-%d" % (1 + each % 28) for each in range(DIVIDED)], 3)
+    for transform, kind in {
+        spark_runs.measured: DirectPlan,
+        spark_runs.divided: DirectPlan,
+        spark_runs.unchanged: DirectPlan,
+        spark_runs.even: DirectPlan,
+        spark_runs.in_japan: DirectPlan,
+        spark_runs.lenient: DirectPlan,
+        spark_runs.doubled: JobPlan,
+        spark_runs.mapped: JobPlan,
+        spark_runs.joined: None,
+        spark_runs.moved: None,
+    }.items():
+        with case(transform.__name__):
+            made, other = make(transform), make(transform)
+            other._is_direct = False
+            found = [
+                each.run(put)
+                for put in (some, many, some.slice(1), some.slice(0, 0))
+                for each in (made, other)
+            ]
+            assert [{type(plan) for plan in each._plans.values()} for each in (made, other)] == [
+                {kind} - {None},
+                {JobPlan} if kind else set(),
+            ]
+            jobs = spark.session.sparkContext.statusTracker().getJobIdsForGroup(made._group)
+            assert (list(jobs) == []) is (kind is DirectPlan)
+            if transform is not spark_runs.moved:
+                assert found[::2] == found[1::2]
+                assert [each.schema for each in found[::2]] == [each.schema for each in found[1::2]]
+        for name in ("spark.sql.session.timeZone", "spark.sql.legacy.timeParserPolicy"):
+            spark.session.conf.set(name, {"spark.sql.session.timeZone": "UTC"}.get(name, "CORRECTED"))
+
+
+def test_a_batch_without_a_job_is_cancelled_between_rows_and_while_one_waits(make: Make) -> None:
+    transform = make(spark_runs.parked)
+    raised: list[BaseException] = []
+
+    def run(put: pa.Table) -> None:
+        try:
+            transform.run(put)
+        except BaseException as error:  # noqa: BLE001 - shown below
+            raised.append(error)
+
+    for count in (1, DIVIDED):
+        # One row waits longer than anybody, all of them together do.
+        put = rows([b"%d" % (int(NEVER_SECONDS) * 10**9 // count)] * count)
+        thread = threading.Thread(target=run, args=(put,), daemon=True)
+        thread.start()
+
+        def is_waiting(count: int = count) -> bool:
+            plan = transform._plans.get(1 if count == 1 else 2)
+            running = list(plan._running.values()) if isinstance(plan, DirectPlan) else []
+            return [str(thread.getState()) for thread in running] == ["TIMED_WAITING"] * (
+                1 if count == 1 else 2
+            )
+
+        soon(is_waiting, "the rows wait")
+        transform.cancel()
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+        assert isinstance(raised.pop(), Transient)
+        assert transform.run(rows([b"1"] * count)).num_rows == count
 
 
 def test_a_large_batch_is_divided_and_keeps_its_order(make: Make) -> None:
@@ -218,9 +291,15 @@ def test_the_error_of_a_python_function_is_the_jobs_and_its_crash_is_reported(ma
     assert raised.value.__cause__ is not raised.value
     with pytest.raises(PythonWorkerLost):
         transform.run(rows([b"a", b"crash"]))
-    with pytest.raises(Exception, match="CAST_INVALID_INPUT") as raised:
-        make(spark_plans.refuses_a_value).run(rows([b"v"]))
-    assert type(raised.value).__name__ == "NumberFormatException"
+    own = make(spark_plans.refuses_a_value)
+    for put in (rows([b"v"]), rows([b"1"] * DIVIDED + [b"v"])):
+        with pytest.raises(Exception, match="CAST_INVALID_INPUT") as raised:
+            own.run(put)
+        assert type(raised.value).__name__ == "NumberFormatException"
+    overflowing = make(spark_plans.overflows)
+    with pytest.raises(Exception, match="StackOverflowError"):
+        overflowing.run(rows([b"ab" * 200_000]))
+    assert overflowing.run(rows([b"abc"])).num_rows == 1
     assert transform.run(rows([b"c"]))["value"].to_pylist() == [b"c"]
 
 
@@ -263,12 +342,20 @@ def test_the_jvm_keeps_nothing_of_the_batches_that_were_run(
     jvm: Any = spark.session._jvm
     listed = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
     listed.setAccessible(True)
-    transform = make()
+    transform = make(spark_runs.refuses)
     transform.run(rows([b"v"]))
     before = listed.get(None).size()
     for _ in range(20):
         transform.run(rows([b"v"]))
     assert listed.get(None).size() <= before + 5
+    direct = make(spark_plans.refuses_a_value)
+    # That of Spark's Python workers is freed later.
+    held = jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator().getAllocatedMemory
+    before = held()
+    for put in (rows([b"1"]), rows([b"v"]), rows([b"1"] * DIVIDED)):
+        with contextlib.suppress(NumberFormatException):
+            direct.run(put)
+    assert held() <= before
 
 
 def test_rows_are_in_memory_only_while_they_are_run(make: Make, tmp_path: Path) -> None:
@@ -285,6 +372,27 @@ def test_rows_are_in_memory_only_while_they_are_run(make: Make, tmp_path: Path) 
         assert held() != []
         transform.cancel()
     assert held() == []
+
+
+def test_a_result_for_which_there_is_no_room_in_memory_is_on_disk(
+    make: Make, spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transform = make()
+    monkeypatch.setattr(transform._exchange, "_spare", tmp_path / "rows")
+    transform.run(rows([b"a"]))
+    plan = transform._plans[1]
+    assert isinstance(plan, DirectPlan)
+    opened: list[str] = []
+
+    def open_file(path: str) -> Any:
+        opened.append(os.path.realpath(path))
+        jvm: Any = spark.session._jvm
+        return jvm.java.io.FileOutputStream("/dev/full" if len(opened) == 1 else path)
+
+    monkeypatch.setattr(plan, "_new_file", open_file)
+    for value in (b"b", b"c"):
+        assert transform.run(rows([value]))["value"].to_pylist() == [value]
+    assert [Path(path).is_relative_to(tmp_path) for path in opened] == [False, True, True]
 
 
 def test_rows_that_are_gone_are_no_error_of_the_job(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

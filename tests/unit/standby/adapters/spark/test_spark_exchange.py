@@ -68,7 +68,7 @@ def test_rows_for_which_there_is_no_room_in_memory_are_in_the_temporary_director
     assert in_memory < 1_000 < ROWS.nbytes < on_disk
     (known,) = memory.rglob("0")
     with pa.memory_map(str(known)) as file:
-        assert pa.ipc.open_file(file).read_all() == ROWS
+        assert pa.ipc.open_stream(file).read_all() == ROWS
     monkeypatch.undo()
     monkeypatch.setattr(exchange, "_IN_MEMORY", memory)
     rows.put(ROWS, 1)
