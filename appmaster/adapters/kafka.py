@@ -28,6 +28,7 @@ from standby.adapters.kafka.refusals import Refusals
 from standby.config import JobConfig, KafkaSettings, kafka_settings, parse
 from standby.errors import Transient, Unavailable
 from standby.shared import naming
+from standby.shared.clock import REAL, Clock
 from standby.shared.model import TaskId
 from standby.shared.wire import JobDefinition
 
@@ -39,6 +40,9 @@ _LOOK_SECONDS = 0.05
 
 #: Default time to wait for an answer.
 ANSWER_SECONDS = 30.0
+
+#: Time to wait for the answer why a partition cannot be read.
+_WHY_SECONDS = 5.0
 
 
 class EventLog:
@@ -76,7 +80,11 @@ def _events_reader(settings: KafkaSettings, topic: str) -> Iterator[tuple[Consum
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
         except KafkaException as error:
             refusals.explain(error, consumer)
-            raise Unavailable(f"the event log {topic} cannot be read: {error.args[0].str()}") from error
+            # The error itself may only say that there was no answer in time.
+            why = "" if refusals.why() else _why_unreadable(consumer, topic)
+            raise Unavailable(
+                f"the event log {topic} cannot be read: {why or error.args[0].str()}"
+            ) from error
         yield consumer, low, high
     finally:
         clients.close_consumer(consumer)
@@ -89,25 +97,51 @@ def first_event(settings: KafkaSettings, topic: str) -> int:
 
 
 def read_events(
-    settings: KafkaSettings, topic: str, *, follow: bool, stop: Callable[[], bool]
+    settings: KafkaSettings, topic: str, *, follow: bool, stop: Callable[[], bool], clock: Clock = REAL
 ) -> Iterator[dict[str, Any]]:
     """Yield the entries of the event log from its start; with ``follow``, wait for more until ``stop()``.
 
-    Raises `Unavailable` if the broker or the topic cannot be read.
+    Raises `Unavailable` if the broker or the topic cannot be read. If that happens in between, it is raised when no
+    entry has come for `ANSWER_SECONDS`; with ``follow``, a warning is logged instead, once until the log can be read.
     """
     with _events_reader(settings, topic) as (consumer, low, high):
         consumer.assign([TopicPartition(topic, 0, low)])
-        position = low
+        position, waits_since, is_told = low, clock.monotonic(), False
         while not stop():
             if not follow and position >= high:
                 return
-            for message in consumer.consume(500, 0.2):
+            messages = consumer.consume(500, clock.pace(0.2))
+            for message in messages:
                 failure, offset, value = message.error(), message.offset(), message.value()
                 if failure is not None or offset is None or value is None:
                     why = failure.str() if failure is not None else "an entry without content"
                     raise Unavailable(f"the event log {topic} cannot be read: {why}")
                 position = offset + 1
                 yield json.loads(value)
+            if messages:
+                waits_since = clock.monotonic()
+            elif clock.monotonic() - waits_since > ANSWER_SECONDS:
+                why = _why_unreadable(consumer, topic)
+                if not follow:
+                    raise Unavailable(
+                        f"the event log {topic} cannot be read to its end: {high - position} entries are left, and "
+                        f"none came for {ANSWER_SECONDS:g} s{f': {why}' if why else ''}"
+                    )
+                if why and not is_told:
+                    _log.warning("the event log %s cannot be read: %s; waiting for it", topic, why)
+                waits_since, is_told = clock.monotonic(), bool(why)
+
+
+def _why_unreadable(consumer: Consumer, topic: str) -> str:
+    """Return why nothing can be read from an event log now; empty if its partition has a leader."""
+    try:
+        found = consumer.list_topics(topic, _WHY_SECONDS).topics[topic]
+    except KafkaException as error:
+        return f"no broker answers: {error.args[0].str()}"
+    if found.error is not None:
+        return str(found.error.str())
+    has_leader = 0 in found.partitions and found.partitions[0].leader >= 0
+    return "" if has_leader else f"partition {topic}-0 has no leader"
 
 
 class Topics:

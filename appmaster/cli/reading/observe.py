@@ -10,7 +10,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final
@@ -354,14 +354,16 @@ def describe(entry: dict[str, Any]) -> str:
 
 
 def _past(arguments: argparse.Namespace, config: JobConfig) -> JobHistory:
-    """Return what the event log has about a job's containers; nothing if it cannot be read."""
+    """Return what the event log has about a job's containers, as far as it can be read."""
     topic = naming.event_topic(arguments.cluster or arguments.job)
-    try:
-        return read_history(
-            read_events(kafka_settings(config), topic, follow=False, stop=lambda: False), arguments.job
-        )
-    except Unavailable:
-        return JobHistory()
+    entries = read_events(kafka_settings(config), topic, follow=False, stop=lambda: False)
+    return read_history(_readable(entries), arguments.job)
+
+
+def _readable(entries: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the entries of an event log up to where it cannot be read."""
+    with suppress(Unavailable):
+        yield from entries
 
 
 def _collected(driver: Any, application: str, arguments: argparse.Namespace) -> list[node_logs.Log]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from appmaster.cli.main import build_parser
 from appmaster.cli.reading import observe
+from standby.config import parse
+from standby.errors import Unavailable
 from tests.unit.appmaster.changes.test_operations import CONFIG
 
 
@@ -33,6 +36,16 @@ def test_events_of_a_job_are_its_own_and_its_clusters(
     ):
         assert observe._events(build_parser().parse_args(["events", "j", "--json", *more])) == 0
         assert [json.loads(each)["job"] for each in capsys.readouterr().out.splitlines()] == jobs
+
+
+def test_history_of_a_job_is_what_can_be_read_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entries(*_: object, **__: object) -> Iterator[dict[str, Any]]:
+        yield {"container": "c1", "host": "h1", "job": "j", "data": None}
+        raise Unavailable("it has no leader")
+
+    monkeypatch.setattr(observe, "read_events", entries)
+    found = observe._past(build_parser().parse_args(["logs", "j"]), parse(CONFIG))
+    assert found.hosts == {"c1": "h1"}
 
 
 def container(number: int, host: str, state: str, group: str | None = None) -> dict[str, Any]:
