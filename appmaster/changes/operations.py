@@ -92,6 +92,7 @@ def submit(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange:
     Raises `StandfastError` if it already runs with another definition or `submitted` refuses it, and `NotYet`.
     """
     definition = _definition(arguments)
+    _check_most(definition, present)
     if present is None:
         return submitted(None, definition)
     if present.runs and not _is_submitted(present.record, definition):
@@ -171,7 +172,8 @@ def update(present: CurrentJob | None, arguments: Arguments) -> JobAfterChange:
     if not isinstance(wanted, Mapping):
         raise BadConfiguration("config: missing in the change")
     settings = {str(name): str(value) for name, value in wanted.items()}
-    check_size(parse(settings, is_new=True), record.definition.tasks, parse(record.definition.config))
+    before = revisions.requested_settings(record)
+    check_size(parse(settings, is_new=True, present=before), record.definition.tasks, parse(before))
     code = _code(arguments)
     found = revisions.update(record, settings, record.definition.code if code is None else code)
     basis = arguments.get("basis")
@@ -325,13 +327,19 @@ def _definition(arguments: Arguments) -> JobDefinition:
         found = msgspec.convert(arguments.get("definition"), JobDefinition)
     except msgspec.ValidationError as error:
         raise BadConfiguration(f"definition: {error}") from error
-    config = parse(found.config, is_new=True)
+    config = parse(found.config)
     if found.name != config.job_name:
         raise BadConfiguration(f"definition: its name is {found.name!r}, and its job.name {config.job_name}")
     _code({"code": found.code})
-    check_size(config, found.tasks)
     job_spec(config, found.tasks)
     return found
+
+
+def _check_most(definition: JobDefinition, present: CurrentJob | None) -> None:
+    """Raise `BadConfiguration` if a submit asks for more than a job may have, and than its record says."""
+    before = revisions.requested_settings(present.record) if present is not None else None
+    config = parse(definition.config, is_new=True, present=before)
+    check_size(config, definition.tasks)
 
 
 def _code(arguments: Arguments) -> str | None:

@@ -125,12 +125,14 @@ def _in_one_form(kind: str, text: str) -> str:
         return text
 
 
-def parse(flat: Mapping[str, str], *, is_new: bool = False) -> JobConfig:
+def parse(
+    flat: Mapping[str, str], *, is_new: bool = False, present: Mapping[str, str] | None = None
+) -> JobConfig:
     """Return the validated configuration in ``flat``.
 
-    ``is_new``: whether it is asked for now. Only then maxima apply: an earlier release may have recorded a higher
-    number, and a job that runs with it has to stay readable. Raises `BadConfiguration` with all wrong keys and values
-    in one message.
+    ``is_new``: whether it is asked for now, except what is as it is recorded in ``present``. Only then maxima apply: an
+    earlier release may have recorded a higher number, and a job that runs with it has to stay readable. Raises
+    `BadConfiguration` with all wrong keys and values in one message.
     """
     known = {key.name: (key, each) for key, each in keys()}
     wrong: list[str] = []
@@ -141,7 +143,8 @@ def parse(flat: Mapping[str, str], *, is_new: bool = False) -> JobConfig:
         if name in known:
             key, each = known[name]
             try:
-                values[each.name] = _value(key, str(each.type), text, is_new=is_new)
+                is_changed = present is None or present.get(name) != text
+                values[each.name] = _value(key, str(each.type), text, is_new=is_new and is_changed)
             except ValueError as error:
                 wrong.append(f"{name}: {error}")
         elif name in OWNED_BY_KERNEL:

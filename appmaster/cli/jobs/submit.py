@@ -261,7 +261,7 @@ def _check(
             say(f"warning: no process of the pool fits, and the job waits until one comes: {pool.lack}")
         topology: cells.Topology = (pool.hosts, dict.fromkeys(pool.hosts, ""))
         job = job.on_pool(
-            pool.waiting, cluster.record.definition.config if cluster.record is not None else {}
+            pool.waiting, requested_settings(cluster.record) if cluster.record is not None else {}
         )
         config = job.config
     elif cluster.has_others:

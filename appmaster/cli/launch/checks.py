@@ -122,11 +122,12 @@ def check_placement(config: JobConfig) -> None:
     groupers.resolve(config.grouper)
 
 
-def check_topics(job: JobFile, topics: Topics) -> int:
+def check_topics(job: JobFile, topics: Topics, present: JobConfig | None = None) -> int:
     """Return the number of tasks, which is the number of partitions of every input.
 
-    Raises `BadConfiguration` naming each topic that does not exist, or each input's number of partitions if they
-    differ, or that are too many, `Unavailable` naming a topic that this principal may not describe.
+    ``present``: of a job that runs. Raises `BadConfiguration` naming each topic that does not exist, or each input's
+    number of partitions if they differ, or that are too many (`check_size`), `Unavailable` naming a topic that this
+    principal may not describe.
     """
     config = job.config
     known = dict(topics.partitions())
@@ -146,7 +147,7 @@ def check_topics(job: JobFile, topics: Topics) -> int:
             f"task.inputs: the inputs need equally many partitions, because task n reads partition n of each; {counts}"
         )
     tasks = known[config.inputs[0]]
-    check_size(config, tasks)
+    check_size(config, tasks, present)
     return tasks
 
 

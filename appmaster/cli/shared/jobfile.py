@@ -64,14 +64,15 @@ class JobFile:
         count = min(max(1 + config.standbys, processes), MOST_CONTAINERS)
         assumed = {"job.hotstandby.mixed": "true", "job.container.count": str(count)}
         flat = {**self.flat, **assumed, **{key: present[key] for key in OF_POOL if key in present}}
-        return JobFile(self.path, flat, _located(self.path, parse(flat, is_new=True)), self.assumed | OF_POOL)
+        return JobFile(self.path, flat, _located(self.path, parse(flat)), self.assumed | OF_POOL)
 
     def keeping(self, present: Mapping[str, str], *, is_on_pool: bool = False) -> JobFile:
         """Return the job with the running job's values of the assumed keys."""
         of_pool = OF_POOL if is_on_pool and not OF_POOL & self.flat.keys() else frozenset()
         known = {key: present[key] for key in self.assumed | of_pool if key in present}
         flat = {**self.given, **known}
-        return JobFile(self.path, flat, _located(self.path, parse(flat, is_new=True)))
+        # What is given is checked already (`load`), and what is kept may be more than a new job may have.
+        return JobFile(self.path, flat, _located(self.path, parse(flat)))
 
     def joining(self, settings: Mapping[str, str], shipped: Collection[str]) -> Mapping[str, str]:
         """Return what is given, as it compares with the ``settings`` of the cluster that the job joins.

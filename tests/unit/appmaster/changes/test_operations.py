@@ -138,6 +138,15 @@ def test_only_what_is_asked_for_now_is_compared_with_what_a_job_may_have() -> No
     above = CurrentJob(JobRecord(more, former=(more,)), "deployed")
     assert operations.update(above, {"job": "j1", "config": CONFIG}).record != above.record
     assert operations.rollback(above, {"revision": 3}).record is not None
+    # What it keeps is not asked for now, whether the definition has it or a live key was changed since.
+    again = revision(4, task_on_error_limit="1000001")
+    live = msgspec.structs.replace(RECORD, settings=more.config)
+    for record in (above.record, live):
+        assert operations.submit(ended(record), as_json(again)).record == JobRecord(again)
+        kept = {**again.config, "job.container.count": "2"}
+        assert (
+            operations.update(CurrentJob(record, "deployed"), {"job": "j1", "config": kept}).record != record
+        )
     for wanted in (more, msgspec.structs.replace(revision(3), tasks=100_001)):
         with pytest.raises(BadConfiguration, match=r"above the most|as many tasks, and a job may have"):
             operations.submit(None, as_json(wanted))

@@ -14,9 +14,10 @@ import pytest
 
 from appmaster.adapters.kafka import Topics
 from appmaster.changes.compatibility import cluster_settings
+from appmaster.changes.operations import CurrentJob
 from appmaster.cli.jobs import submit
 from appmaster.cli.jobs.submit import define
-from appmaster.cli.launch import cells, starting
+from appmaster.cli.launch import cells, checks, starting
 from appmaster.cli.launch.checks import (
     allocation_warnings,
     check_candidates,
@@ -102,6 +103,8 @@ def test_every_topic_must_be_there_and_all_inputs_have_equally_many_partitions(t
     ):
         with pytest.raises(BadConfiguration, match=told):
             check_topics(job(tmp_path, *settings), there)
+    large = job(tmp_path)
+    assert check_topics(large, topics(input=100_001), large.config) == 100_001, "it is as large already"
 
 
 def test_a_new_cluster_is_refused_where_another_of_its_name_has_written_to_kafka(tmp_path: Path) -> None:
@@ -238,6 +241,26 @@ def test_a_job_that_joins_is_asked_for_nothing_that_the_cluster_decides(
     assert not said
     check(archive)
     assert "warning: job.python.archive" in said[0], "it was packed again"
+
+
+def test_a_job_of_a_pool_is_submitted_again_with_as_many_containers_as_it_was_to_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if they are more than a new job may have, and were changed while it ran."""
+    asked = job(tmp_path, "job.hotstandby.enabled=true")
+    first = define(asked.on_pool(5, {}), 4, None, "")
+    record = JobRecord(first, settings={**first.config, "job.container.count": "4000"}, is_wanted=False)
+    cluster = TargetCluster((), CurrentJob(record, "undeployed"), has_others=False, settings={})
+    monkeypatch.setattr(starting, "inspect_cluster", lambda *_: cluster)
+    monkeypatch.setattr(checks, "check_pool", lambda *_: checks.PoolAnswer(("h1",), 3, ""))
+    monkeypatch.setattr(checks, "check_changelog", lambda *_: None)
+    said = list[str]()
+    with_ids = SimpleNamespace(ids=lambda names: dict.fromkeys(names, "id"))
+    servers = submit._Servers(*cast("Any", (with_ids, None, None, None)))
+    code = tmp_path / "code"
+    code.mkdir()
+    found = submit._check(Namespace(update=False, probe=None), asked, code, 4, servers, said.append)
+    assert found.job.config.container_count == 4_000
 
 
 @pytest.mark.parametrize(("is_pool", "is_known"), [(True, True), (False, True), (True, False)])
