@@ -333,14 +333,24 @@ def _fill_host(world: World) -> End:
 
 
 def _slow_disk(world: World) -> End:
+    """Slow down the disks of a host; if they are very slow, every container there waits for them as a whole."""
     host = _some_host(world)
     host.slowness = world.clock.between(5, 40)
+    waiting = [each for each in _containers(world) if each.host is host and host.slowness > _VERY_SLOW]
+    for each in waiting:
+        world.clock.tell("{} waits for its disk", each.name)
+        each.wait_for_disk()
 
     def end() -> None:
         host.slowness = 1
+        for each in waiting:
+            each.end_disk_wait()
 
     return end
 
+
+#: A disk that is slower than so many times is one for which whole processes wait.
+_VERY_SLOW: Final = 30
 
 #: How many sizes of a job are tried.
 _SIZES: Final = 1_000

@@ -15,7 +15,9 @@ from standby.replica.lifecycle import ENDED as LIFE_ENDED
 from standby.shared.exits import ProcessEnd, Ran
 from standby.shared.model import Phase, ReplicaId, Role, SlotId, TaskId, TaskRecord, Wanted
 from standby.shared.records import ControllerRecord
+from tests.simulation.job import POLICY
 from tests.simulation.leader import LEASE_MS
+from tests.simulation.process import HEARD_MS
 from tests.simulation.replica import WAY_MS
 from tests.simulation.yarn import RUNNING
 
@@ -29,6 +31,9 @@ SPARE: Final = ":spare-"
 
 #: How long a container must have been running and within reach before its loss for silence is a mistake.
 AUDIBLE_MS = 2_600
+
+#: How long a container may wait for its disk at least: twice the time-out of heartbeats, less their interval.
+DISK_MS = 2 * POLICY.heartbeat_timeout_ms - HEARD_MS
 
 
 @dataclass
@@ -335,6 +340,18 @@ class Invariants:
             "silence_is_the_others_fault",
             "{} declares {} lost: {}",
             *(leader.name, action.container, action.reason),
+        )
+        since_ms = container.at_disk_since_ms
+        waits_ms = (
+            self.world.clock.now_ms - since_ms if container.is_alive and since_ms is not None else DISK_MS
+        )
+        self.world.clock.check(
+            waits_ms >= DISK_MS
+            or not leader.is_within_reach
+            or self.world.now_cut_ms(container, leader) < waits_ms + HEARD_MS,
+            "a_disk_is_waited_for",
+            "{} declares {} lost, which has waited for its disk for {} ms: {}",
+            *(leader.name, action.container, waits_ms, action.reason),
         )
 
     def told(self, leader: Candidate, entry: LogEntry) -> None:

@@ -411,7 +411,7 @@ class Candidate(Process):
 
     def _probed(
         self, action: todo.ProbePort
-    ) -> Callable[[tuple[bool, ProcessEnd | None, bool, bool, bool], StandfastError | None], None]:
+    ) -> Callable[[tuple[bool, ProcessEnd | None, bool, bool, bool, bool], StandfastError | None], None]:
         return lambda found, _: self.post(
             happened.PortProbed(action.container, action.incarnation, found[0], self._now(), *found[1:])
         )

@@ -13,6 +13,7 @@ from appmaster.eventlog.derive import derive
 from appmaster.eventlog.entries import LogEntry
 from appmaster.leadership.election import lease_ms
 from appmaster.leadership.lease import Lease
+from appmaster.planning.containers import detect
 from appmaster.planning.fold import changes
 from appmaster.planning.fold.apply import apply
 from appmaster.planning.placement import spread
@@ -291,6 +292,11 @@ def _lease_of_a_session() -> AbstractContextManager[None]:
     return swapped(leaders, "LEASE_MS", lease_ms(SESSION_MS))
 
 
+def _disks_are_not_waited_for() -> AbstractContextManager[None]:
+    """A process that waits for its disk is lost as soon as one that is short of processor time."""
+    return swapped(detect, "_DISK_TIMES", 1)
+
+
 def _spares_anywhere() -> AbstractContextManager[None]:
     """A slot takes a spare container wherever it is."""
 
@@ -355,6 +361,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "no-lease": _no_lease,
     "lease-of-a-session": _lease_of_a_session,
     "nothing-is-stuck": _nothing_is_stuck,
+    "disks-are-not-waited-for": _disks_are_not_waited_for,
     "everybody-is-blamed": _everybody_is_blamed,
     "moves-to-any-copy": _moves_to_any_copy,
     "moves-together": _moves_together,

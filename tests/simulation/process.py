@@ -9,6 +9,9 @@ from typing import Any
 from standby.errors import BrokenInvariant, StandfastError
 from tests.simulation.clock import Clock
 
+#: Whoever is within reach for so long has been heard: a little more than the interval of heartbeats.
+HEARD_MS = 700
+
 
 @dataclass
 class Host:
@@ -41,6 +44,10 @@ class Process:
         """No broker can be reached from it, while all else can."""
         self.stops = 0
         """How many faults make it stand still."""
+        self.disk_waits = 0
+        """How many of them are waits for its disk."""
+        self.at_disk_since_ms: int | None = None
+        """Since when it has only waited for its disk; None: it does not, or somebody may not have heard it before."""
         self.running_since_ms = clock.now_ms
         """Since when it has been running and within reach, without a break."""
         self._due: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -69,16 +76,36 @@ class Process:
             return
         act(*args)
 
+    @property
+    def waits_for_disk(self) -> bool:
+        """Return whether it stands still for no other reason."""
+        return 0 < self.stops == self.disk_waits
+
     def stop(self) -> None:
         """SIGSTOP, or its host's."""
         self.stops += 1
+        self.at_disk_since_ms = None
         self.contact_changed()
+
+    def wait_for_disk(self) -> None:
+        """Stand still until `end_disk_wait`, in a call that holds the interpreter's lock; its witness says so."""
+        since, audible_ms = self.at_disk_since_ms, self.clock.now_ms - self.running_since_ms
+        was_heard = self.is_within_reach and audible_ms >= HEARD_MS
+        self.disk_waits += 1
+        self.stop()
+        self.at_disk_since_ms = self.clock.now_ms if was_heard else since
+
+    def end_disk_wait(self) -> None:
+        """Have the call return."""
+        self.disk_waits -= 1
+        self.resume()
 
     def resume(self) -> None:
         """SIGCONT. Its threads wake in any order."""
         self.stops -= 1
         if self.stops or not self.is_alive:
             return
+        self.at_disk_since_ms = None
         due, self._due = self._due, []
         for act, args in due:
             self.after(self.clock.between(0, 15), act, *args)

@@ -38,6 +38,7 @@ CAUGHT_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "moves-to-any-copy": (("moves_between_copies_in_sync",), ("kill a container",)),
     "moves-together": (("one_move_at_a_time",), ("kill a container",)),
     "never-moves": (("whole_at_the_end: actives are at",), ("kill a container",)),
+    "disks-are-not-waited-for": (("a_disk_is_waited_for",), ("slow a disk",)),
     "nothing-is-stuck": (("a_promotion_that_hangs_is_given_up",), ("hang a promotion", "kill a container")),
     "no-resend": (("whole_at_the_end",), ("break streams", "cut a host off")),
     "promotion-keeps-epoch": (("new_active_new_epoch",), ("kill a container",)),

@@ -363,22 +363,32 @@ class World:
         self.containers[container.name] = container
         return container
 
-    def probe(self, leader: Candidate, container: str) -> tuple[bool, ProcessEnd | None, bool, bool, bool]:
+    def probe(
+        self, leader: Candidate, container: str
+    ) -> tuple[bool, ProcessEnd | None, bool, bool, bool, bool]:
         """Return whether a container lives as far as its port tells, and what its witness says.
 
-        Further whether its host answers, and its process, and whether its witness sees it standing still. Only a live
-        host refuses.
+        Further whether its host answers, and its process, and whether its witness sees it standing still, or waiting
+        for its disk. Only a live host refuses.
         """
         process = self.containers.get(container)
         if process is None:
-            return True, None, False, False, False
+            return True, None, False, False, False, False
         host = process.host
         is_answered = host.is_up and not host.is_cut and not leader.host.is_cut
         if process.is_alive or not is_answered:
             stands_ms = self.clock.now_ms - process.running_since_ms if process.stops else 0
-            is_still = is_answered and process.is_alive and stands_ms > WITNESS_MS
-            return True, None, is_answered, is_answered and process.is_running, is_still
-        return False, process.end, True, False, False
+            is_seen = is_answered and process.is_alive and stands_ms > WITNESS_MS
+            at_disk = is_seen and process.waits_for_disk
+            return (
+                True,
+                None,
+                is_answered,
+                is_answered and process.is_running,
+                is_seen and not at_disk,
+                at_disk,
+            )
+        return False, process.end, True, False, False, False
 
     def connect(self, stream: Stream, leader: ControllerRecord) -> None:
         """Connect a container's stream to the leader that it names."""
