@@ -94,10 +94,11 @@ def _exercise(spark: Spark) -> None:
     try:
         for parts in (1, 2):
             source = direct_source(spark.session, ROWS, columns)
+            direct = DirectPlan(_typical(source), parts)
             job = JobPlan(_typical(exchange.frame(spark.session, columns, parts)), exchange, parts)
             for _ in range(_BATCHES):
-                for plan in (DirectPlan(_typical(source), exchange, parts), job):
-                    plan.run(rows, "")
+                direct.run(rows, "")
+                job.run(rows, "")
     finally:
         exchange.clear()
 

@@ -25,7 +25,7 @@ from standby.adapters.spark.session import (
     FAILURES,
     Spark,
     check_streaming,
-    is_out_of_memory,
+    is_fatal,
     is_user_error,
     is_worker_lost,
     may_run_again,
@@ -75,6 +75,9 @@ _JOINED: Final = threading.local()
 
 #: Held while a transform is planned: those of one session may use the same names of temporary views.
 _PLANNING: Final = threading.Lock()
+
+
+_Plan = DirectPlan | JobPlan
 
 
 class PythonWorkerLost(Exception):
@@ -141,9 +144,11 @@ class SparkTransform:
         self._exchange = RowExchange()
         self._is_closed = False
         #: Number of parts of a batch → the transform's plan; empty if that must be made for each batch.
-        self._plans: dict[int, DirectPlan | JobPlan] = {}
+        self._plans: dict[int, _Plan] = {}
         self._is_direct = True
         """Whether its plans are direct, until one cannot be."""
+        #: Direct plans of which a part did not end.
+        self._left: list[DirectPlan] = []
         #: What the transform passes on, if that goes around Spark; it does so only with plans that are kept.
         self._passing: Passing | None = None
         self._is_checked = False
@@ -292,16 +297,22 @@ class SparkTransform:
         spark = self._spark
         assert spark is not None
         try:
-            self._join_group(spark, group)
             is_divided = is_divided or rows.num_rows >= _DIVIDED_ROWS
             slots = spark.session.sparkContext.defaultParallelism if is_divided else 1
-            plan = self._plans.get(slots) or self._planned(spark, slots)
-            if next(self._runs) % _SOCKETS == 0:
-                spark.forget_sockets()
+            plan = self._plans.get(slots)
+            if not isinstance(plan, DirectPlan):
+                self._join_group(spark, group)
+                plan = plan or self._planned(spark, slots)
+                if next(self._runs) % _SOCKETS == 0:
+                    spark.forget_sockets()
             passing = self._passing
-            if passing is None:
-                return plan.run(rows, group)
-            return passing.restored(plan.run(passing.sent(rows), group), rows)
+            sent = rows if passing is None else passing.sent(rows)
+            try:
+                result = plan.run(sent, group)
+            finally:
+                if isinstance(plan, DirectPlan) and plan.stuck:
+                    self._leave(spark, slots, plan)
+            return result if passing is None else passing.restored(result, rows)
         except StandfastError:
             raise
         except Exception as error:
@@ -309,8 +320,14 @@ class SparkTransform:
             if judged is error:
                 raise
             raise judged from error
-        finally:
-            self._exchange.clear()
+
+    def _leave(self, spark: Spark, slots: int, plan: DirectPlan) -> None:
+        """Have another plan made for the next batch; end the JVM when parts that do not end have all its slots."""
+        del self._plans[slots]
+        self._left.append(plan)
+        if sum(each.stuck for each in self._left) >= spark.session.sparkContext.defaultParallelism:
+            _LOG.error("the transform does not end, and Spark's JVM is killed")
+            spark.process.kill()
 
     def _join_group(self, spark: Spark, group: str) -> None:
         """Make `_cancel` of the group apply to the Spark jobs of this thread."""
@@ -318,7 +335,7 @@ class SparkTransform:
             spark.session.sparkContext.setJobGroup(group, "the transform of a batch", interruptOnCancel=True)
             _JOINED.group = group
 
-    def _planned(self, spark: Spark, slots: int) -> DirectPlan | JobPlan:
+    def _planned(self, spark: Spark, slots: int) -> _Plan:
         """Return the plan of a transform that was planned before. Raises `Transient`."""
         try:
             with self._planning(spark):
@@ -332,15 +349,15 @@ class SparkTransform:
         with _PLANNING, spark.asking("the transform was planned", "task.transform", _PLAN_SECONDS):
             yield
 
-    def _plan(self, spark: Spark, slots: int) -> DirectPlan | JobPlan:
+    def _plan(self, spark: Spark, slots: int) -> _Plan:
         """Return the plan for batches in ``slots`` parts, and keep it if it can be run for the next ones as well."""
-        plan: DirectPlan | JobPlan
+        plan: _Plan
         if self._is_direct:
             frame, is_kept = self._transformed(
                 lambda rows: direct_source(spark.session, rows, columns_of(rows))
             )
             if is_kept and is_direct(frame):
-                plan = self._plans[slots] = DirectPlan(frame, self._exchange, slots)
+                plan = self._plans[slots] = DirectPlan(frame, slots)
                 return plan
             self._is_direct = False
         frame, is_kept = self._transformed(
@@ -374,10 +391,11 @@ class SparkTransform:
         """Return the error to report for ``failure``; errors of the user's function are returned unchanged."""
         if spark.has_died(failure):
             return Transient(_DIED)
-        if is_out_of_memory(failure):
+        if is_fatal(failure):
             # Other threads of the JVM may have failed as well. A task of Spark that has no memory ends the JVM, too.
+            _LOG.error("Spark's JVM is killed after %s", summary_of(failure))
             spark.process.kill()
-            return Transient(f"{_DIED}: it had no memory left")
+            return Transient(f"{_DIED}: it had no memory left, or could not load a class")
         if is_unread(failure):
             return Transient("a Python worker of Spark cannot read the rows of the batch")
         if is_worker_lost(failure):

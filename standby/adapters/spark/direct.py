@@ -9,9 +9,11 @@ in memory, for which a job needs Python workers.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,7 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from standby.adapters.spark.exchange import RowExchange
+from standby.adapters.spark.session import is_fatal
 from standby.errors import Transient
+from standby.shared.errortext import first_line
+
+_LOG: Final = logging.getLogger(__name__)
 
 #: Operators that treat rows one by one, without Python and without the memory of a task; how the generated code of
 #: several is joined; and the source.
@@ -29,8 +35,16 @@ _OPERATORS: Final = ("Filter", "Generate", "InputAdapter", "Project", "Scan Exis
 #: Smaller sources are lists in the plan.
 _LIST_BELOW: Final = "spark.sql.execution.arrow.localRelationThreshold"
 
-#: In the message of a Java exception.
-_IS_FULL: Final = "No space left on device"
+#: The class of Java's exception when a file cannot be written.
+_NOT_WRITTEN: Final = "java.io.IOException"
+
+#: How long parts have to end after an interrupt.
+_END_SECONDS: Final = 0.5
+
+#: From this size on, the rows of a batch are not left to the JVM longer than it needs them.
+_LARGE_BYTES: Final = 1 << 20
+
+_CANCELLED: Final = "the batch was cancelled"
 
 
 def direct_source(session: SparkSession, rows: pa.Schema, columns: str) -> DataFrame:
@@ -61,7 +75,12 @@ def direct_source(session: SparkSession, rows: pa.Schema, columns: str) -> DataF
 
 def is_direct(frame: DataFrame) -> bool:
     """Return whether the plan of ``frame``, made of that of `direct_source`, can be a `DirectPlan`."""
-    node = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001
+    execution = frame._jdf.queryExecution()  # noqa: SLF001
+    jvm: Any = frame.sparkSession._jvm  # noqa: SLF001
+    if execution.analyzed().containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.SCALA_UDF()):
+        # A function in Java may rely on being made anew for each task.
+        return False
+    node = execution.executedPlan()
     while str(node.nodeName()).startswith(_OPERATORS):
         inputs = node.children()
         if not inputs.size():
@@ -73,15 +92,16 @@ def is_direct(frame: DataFrame) -> bool:
 class DirectPlan:
     """The plan of a frame over that of `direct_source`, for batches in some number of parts."""
 
-    def __init__(self, frame: DataFrame, exchange: RowExchange, parts: int) -> None:
+    def __init__(self, frame: DataFrame, parts: int) -> None:
         session = frame.sparkSession
         jvm: Any = session._jvm  # noqa: SLF001
-        self._exchange = exchange
+        #: A part that cannot be ended may still use its file.
+        self._exchange = RowExchange()
         self._schema = to_arrow_schema(
             frame.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC"
         )
-        #: Arguments of a writer of the result, without its file.
-        self._result = (frame._jdf.schema(), session.conf.get("spark.sql.session.timeZone"), True, False)  # noqa: SLF001
+        self._result_schema = frame._jdf.schema()  # noqa: SLF001
+        self._zone = session.conf.get("spark.sql.session.timeZone")
         self._kind = _single(jvm.scala.reflect, "ClassTag").apply(jvm.java.lang.Class.forName("[B"))
         # Expressions read the session's settings from the properties of their task.
         properties = jvm.java.util.Properties()
@@ -99,94 +119,124 @@ class DirectPlan:
         self._no_failure = _single(jvm.scala, "None")
         self._thread = jvm.java.lang.Thread.currentThread
         self._take_interrupt = jvm.java.lang.Thread.interrupted
-        self._copies = _copies_of(frame._jdf.toArrowBatchRdd(), jvm, parts)  # noqa: SLF001
+        self._loader = self._thread().getContextClassLoader()
+        self._client = jvm._gateway_client  # noqa: SLF001
+        #: Kept, as Spark frees what belongs to an RDD when that is gone.
+        self._rdd = frame._jdf.toArrowBatchRdd()  # noqa: SLF001
+        self._copies = _copies_of(self._rdd, jvm, self._loader, parts)
         #: Each has a connection to the JVM, and so a thread in it.
-        self._threads = ThreadPoolExecutor(max(1, parts - 1), "standfast-part")
+        self._threads = ThreadPoolExecutor(parts, "standfast-part", self._prepare_thread)
+        self._parts: list[Future[pa.Table]] = []
         self._guard = threading.Lock()
         # Guarded by it.
         self._group: str | None = None
         """Whose batch runs."""
         self._is_cancelled = self._is_ending = False
         """Whether the batch was cancelled; whether its parts are to end, for that or because one has failed."""
+        self._finished: SimpleQueue[Future[pa.Table] | None] = SimpleQueue()
+        """Gets the batch's parts as they end, and None when it is cancelled."""
         self._running: dict[int, Any] = {}
         """Number of a part that runs → its thread in the JVM."""
+
+    @property
+    def stuck(self) -> int:
+        """How many parts of the last batch do not end, because nothing ends what computes.
+
+        If there are any, the plan is of no more use.
+        """
+        return sum(not part.done() for part in self._parts)
 
     def run(self, rows: pa.Table, group: str) -> pa.Table:
         """Return the result for ``rows``, in their order. Not thread-safe.
 
         Raises what an expression raises, and `Transient` after a `cancel` of the ``group``, or without room for rows.
         """
+        with self._guard:
+            self._group, self._is_cancelled = group, False
         try:
-            return self._run(rows, group)
+            return self._run(rows)
         except Py4JJavaError as error:
+            if is_fatal(error) or error.java_exception.getClass().getName() != _NOT_WRITTEN:
+                raise
             # A result may be many times as large as its rows.
-            if _IS_FULL in str(error) and self._exchange.leave_memory():
-                return self._run(rows, group)
-            raise
+            _LOG.info("the result of a batch does not fit into memory: %s", first_line(error))
+            return self._run(rows, on_disk=True)
+        finally:
+            with self._guard:
+                self._group = None
+            self._exchange.clear()
 
     def cancel(self, group: str) -> None:
         """End the batch that runs, if it is one of ``group``. Thread-safe."""
         with self._guard:
             if self._group == group:
                 self._is_cancelled = True
+                self._finished.put(None)
+
+    def _run(self, rows: pa.Table, *, on_disk: bool = False) -> pa.Table:
+        numbers = range(len(self._copies))
+        self._exchange.put(rows, len(numbers), on_disk=on_disk)
+        with self._guard:
+            if self._is_cancelled:
+                raise Transient(_CANCELLED)
+            self._is_ending = False
+            finished = self._finished = SimpleQueue()
+        is_large = rows.nbytes > _LARGE_BYTES
+        parts = self._parts = [self._threads.submit(self._run_part, each, is_large) for each in numbers]
+        for part in parts:
+            part.add_done_callback(finished.put)
+        for _ in parts:
+            ended = finished.get()
+            failure = Transient(_CANCELLED) if ended is None else ended.exception()
+            if failure is not None:
                 self._interrupt()
-
-    def _run(self, rows: pa.Table, group: str) -> pa.Table:
-        self._exchange.put(rows, len(self._copies))
-        results: dict[int, pa.Table] = {}
-        failures: list[Exception] = []
-
-        def run_part(number: int) -> None:
-            try:
-                results[number] = self._run_part(number)
-            except Exception as error:  # noqa: BLE001 - the first one is raised below
-                failures.append(error)
-                with self._guard, contextlib.suppress(Py4JError):
-                    self._interrupt()
-
-        with self._guard:
-            self._group, self._is_cancelled, self._is_ending = group, False, False
-        first, *others = range(len(self._copies))
-        begun = [self._threads.submit(run_part, number) for number in others]
-        run_part(first)
-        wait(begun)
-        with self._guard:
-            self._group = None
-            is_cancelled = self._is_cancelled
-        if failures and is_cancelled:
-            raise Transient("the batch was cancelled") from failures[0]
-        if failures:
-            raise failures[0]
-        return pa.concat_tables(results[number] for number in sorted(results)).cast(self._schema)
+                wait(parts, _END_SECONDS)
+                raise failure
+        return pa.concat_tables(part.result() for part in parts).cast(self._schema)
 
     def _interrupt(self) -> None:
-        self._is_ending = True
-        for thread in self._running.values():
-            # It ends what waits, and the next write of results.
-            thread.interrupt()
+        with self._guard:
+            self._is_ending = True
+            for thread in self._running.values():
+                # It ends what waits, and the next write of results.
+                with contextlib.suppress(Py4JError):
+                    thread.interrupt()
 
-    def _run_part(self, number: int) -> pa.Table:
+    def _prepare_thread(self) -> None:
+        """Let a thread of the JVM find the classes that the one did in which the transform was planned."""
+        self._thread().setContextClassLoader(self._loader)
+
+    def _run_part(self, number: int, is_large: bool) -> pa.Table:
         path = str(self._exchange.path(number))
         context = self._new_context(0, 0, number, 0, 0, len(self._copies), *self._task, self._resources)
+        connection = self._client.get_thread_connection()
         self._begin(number, self._thread())
         try:
             self._contexts.setTaskContext(context)
             try:
-                self._write(number, context, path)
-            finally:
+                self._write(number, context, path, is_large=is_large)
                 # Frees the memory of the rows.
                 context.markTaskCompleted(self._no_failure)
+            except Exception:
+                # After a failure this may fail as well.
+                with contextlib.suppress(Py4JError):
+                    context.markTaskCompleted(self._no_failure)
+                raise
+            finally:
                 self._contexts.unset()
         finally:
             if self._finish(number):
                 # Otherwise the next part on this thread would end.
                 self._take_interrupt()
+        if self._client.get_thread_connection() is not connection:
+            # The client makes a call again, over a new connection, when it gets no answer. Rows would be missing.
+            raise Transient("the connection to Spark's JVM was lost while a batch was running")
         return pa.ipc.open_stream(Path(path).read_bytes()).read_all()
 
     def _begin(self, number: int, thread: Any) -> None:
         with self._guard:
             if self._is_ending:
-                raise Transient("the batch has ended")
+                raise Transient(_CANCELLED)
             self._running[number] = thread
 
     def _finish(self, number: int) -> bool:
@@ -195,25 +245,29 @@ class DirectPlan:
             del self._running[number]
             return self._is_ending
 
-    def _write(self, number: int, context: Any, path: str) -> None:
+    def _write(self, number: int, context: Any, path: str, *, is_large: bool) -> None:
         """Replace the file of a part by one with its result."""
-        pieces = self._read(path).toList()
+        batches = self._read(path)
+        pieces = batches.toList()
+        partition = self._new_partition(0, number, pieces, self._kind)
         file = self._new_file(path)
         try:
-            writer = self._new_writer(*self._result[:1], file, *self._result[1:])
-            partition = self._new_partition(0, number, pieces, self._kind)
+            writer = self._new_writer(self._result_schema, file, self._zone, True, False)
             writer.writeBatches(self._copies[number].compute(partition, context))
             writer.end()
         finally:
             file.close()
+        if is_large:
+            # The client tells the JVM of what is no longer used up to a second later.
+            for each in (batches, pieces, partition):
+                self._client.garbage_collect_object(each._target_id, enqueue=False)  # noqa: SLF001
 
 
-def _copies_of(rdd: Any, jvm: Any, count: int) -> list[Any]:
+def _copies_of(rdd: Any, jvm: Any, loader: Any, count: int) -> list[Any]:
     """Return copies of an RDD, made as for tasks: some expressions keep what they work with."""
     # Dependencies are set when they are first needed, and are not in a copy otherwise.
     rdd.partitions()
     kind = _single(jvm.scala.reflect, "ClassTag").apply(rdd.getClass())
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     serializer = jvm.org.apache.spark.SparkEnv.get().closureSerializer().newInstance()
     return [serializer.deserialize(serializer.serialize(rdd, kind), loader, kind) for _ in range(count)]
 

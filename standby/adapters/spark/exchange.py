@@ -1,6 +1,6 @@
-"""Hands the rows of micro-batches to Spark: a DataFrame whose rows are those that were put last.
+"""Hands the rows of micro-batches to Spark, in files in memory: a DataFrame whose rows are those that were put last.
 
-A plan is made once and run for every batch: its source is a Python function that reads the rows from a file in memory.
+A plan is made once and run for every batch: its source is a Python function that reads the rows from their file.
 A streaming query would plan each micro-batch anew, request the end of the input from the broker, and start a reader
 for every Kafka partition.
 """
@@ -27,7 +27,7 @@ _PREFIX: Final = "standfast-rows-"
 #: A disk would be slower than Spark itself for a small batch.
 _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  (only directories with names of our own are made in it)
 
-#: Bytes of rows that Spark's JVM gets at once.
+#: Bytes of rows in one Arrow batch.
 _PIECE_BYTES: Final = 4 << 20
 
 #: A batch is written to a file system with at least this many times its size free: others use it as well.
@@ -45,7 +45,6 @@ class RowExchange:
         self._directory = _places()[0] / name
         #: For batches for which there is no room in memory.
         self._spare = _places()[-1] / name
-        self._uses_memory = True
 
     def frame(self, session: SparkSession, columns: str, partitions: int) -> DataFrame:
         """Return a DataFrame of the rows that were `put` before each of its actions, with that many partitions."""
@@ -56,16 +55,16 @@ class RowExchange:
         """Return the file of a part of the rows."""
         return self._directory / str(number)
 
-    def put(self, rows: pa.Table, partitions: int) -> None:
+    def put(self, rows: pa.Table, partitions: int, *, on_disk: bool = False) -> None:
         """Replace the rows. They are divided among ``partitions``, in their order.
 
-        Raises `Transient` when there is no room for them.
+        ``on_disk``: even if there is room in memory. Raises `Transient` when there is no room for them.
         """
         share = -(-rows.num_rows // partitions) or 1
         place = self._directory
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            if not (self._uses_memory and _has_room(self._directory, rows.nbytes)):
+            if on_disk or not _has_room(self._directory, rows.nbytes):
                 place = self._spare
                 place.mkdir(mode=0o700, exist_ok=True)
             for number in range(partitions):
@@ -74,11 +73,6 @@ class RowExchange:
             self.clear()
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise Transient(f"the rows of a batch cannot be written to {place.parent}: {reason}") from error
-
-    def leave_memory(self) -> bool:
-        """Put all further rows on disk; return False if they are there already."""
-        was_used, self._uses_memory = self._uses_memory, False
-        return was_used
 
     def clear(self) -> None:
         """Free the memory of the rows."""
@@ -112,8 +106,11 @@ class JobPlan:
 
         A batch of ``group`` is cancelled by cancelling the jobs of that group.
         """
-        self._exchange.put(rows, self._parts)
-        return self._frame.toArrow()
+        try:
+            self._exchange.put(rows, self._parts)
+            return self._frame.toArrow()
+        finally:
+            self._exchange.clear()
 
 
 def is_unread(error: BaseException) -> bool:

@@ -52,6 +52,8 @@ _FLAGS: Final = (
     "-XX:TieredStopAtLevel=1",
     # Spark walks plans recursively, and a transform of many columns has a deep one.
     "-Xss4m",
+    # Otherwise each thread keeps a buffer as large as the largest result that it has written to a file.
+    "-Djdk.nio.maxCachedBufferSize=1048576",
     *(f"--add-opens={each}=ALL-UNNAMED" for each in _OPENED),
     "-Dio.netty.tryReflectionSetAccessible=true",
 )

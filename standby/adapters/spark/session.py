@@ -162,7 +162,7 @@ class Spark:
 
         ``doing`` and ``what`` are for messages.
 
-        Raises `Transient` when the JVM has not answered in time, has died or is out of memory, `BadConfiguration`
+        Raises `Transient` when the JVM has not answered in time, has died or cannot go on, `BadConfiguration`
         when Spark refuses ``what``.
         """
         try:
@@ -177,8 +177,8 @@ class Spark:
                 raise Transient(message) from error
             if isinstance(error, BadConfiguration):
                 raise
-            if is_out_of_memory(error):
-                raise Transient(f"Spark's JVM is out of memory while {doing}: {first_line(error)}") from error
+            if is_fatal(error):
+                raise Transient(f"Spark's JVM has failed while {doing}: {first_line(error)}") from error
             raise BadConfiguration(f"Spark refuses {what}: {first_line(error)}") from error
 
     def has_died(self, error: BaseException) -> bool:
@@ -309,13 +309,26 @@ def is_user_error(error: BaseException) -> bool:
     return False
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether a call has failed because the JVM's heap is full."""
-    java = getattr(error, "java_exception", None)
+#: Ends of the names of errors that tell of a lack of memory: Java's, Arrow's and Netty's.
+_NO_MEMORY: Final = (".OutOfMemoryError", ".OutOfMemoryException", ".OutOfDirectMemoryError")
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Return whether the JVM cannot be relied on after ``error``: no memory, or a class that cannot be initialised."""
+    origin = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
     try:
-        return java is not None and str(java.getClass().getName()) == "java.lang.OutOfMemoryError"
+        for _ in range(_MOST_CAUSES):
+            if origin is None:
+                return False
+            name = str(origin.getClass().getName())
+            if name.endswith(_NO_MEMORY):
+                return True
+            if name == "java.lang.NoClassDefFoundError" and "initialize" in str(origin.getMessage()):
+                return True
+            origin = origin.getCause()
     except FAILURES:
         return True  # the JVM could not even return the error's class
+    return False
 
 
 def is_worker_lost(error: BaseException) -> bool:
@@ -328,13 +341,18 @@ def is_worker_lost(error: BaseException) -> bool:
 
 
 def _session(process: SparkProcess, settings: Mapping[str, str]) -> SparkSession:
-    # The documented way to connect to a running JVM.
-    os.environ["PYSPARK_GATEWAY_PORT"] = str(process.port)
-    os.environ["PYSPARK_GATEWAY_SECRET"] = process.secret
+    # The documented way to connect to a running JVM, in which each thread of this process has one of its own.
+    ours = {
+        "PYSPARK_GATEWAY_PORT": str(process.port),
+        "PYSPARK_GATEWAY_SECRET": process.secret,
+        "PYSPARK_PIN_THREAD": "true",
+    }
+    os.environ.update(ours)
     try:
         gateway = launch_gateway()  # type: ignore[no-untyped-call]
     finally:
-        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+        for name in ours:
+            del os.environ[name]
     _wait_for_ever(gateway)
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():

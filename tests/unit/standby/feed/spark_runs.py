@@ -132,6 +132,23 @@ def parked(rows: DataFrame) -> DataFrame:
     )
 
 
+def in_scala(rows: DataFrame) -> DataFrame:
+    from pyspark.ml.functions import array_to_vector, vector_to_array
+    from pyspark.sql import functions as f
+
+    vector = array_to_vector(f.array(f.length("value").cast("double")))
+    return rows.select("_task", "_offset", vector_to_array(vector).alias("n"))
+
+
+def endless(rows: DataFrame) -> DataFrame:
+    """Take the third power of the value's steps, in one expression."""
+    numbers = "sequence(1, int(string(value)))"
+    steps = "n"
+    for _ in range(3):
+        steps = f"aggregate({numbers}, 0L, (sum, n) -> sum + {steps})"
+    return rows.selectExpr("_task", "_offset", f"{steps} as sum")
+
+
 def greedy(rows: DataFrame) -> DataFrame:
     """Return strings that are as many times a gigabyte as the value says."""
     return rows.selectExpr("_task", "_offset", "length(repeat('x', int(string(value)) << 30)) as n")

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from standby.adapters.spark import exchange
+from standby.adapters.spark.direct import DirectPlan
 from standby.errors import BadConfiguration, Transient
 from standby.feed import spark as feed_spark
 from standby.feed.spark import SparkTransform
@@ -43,6 +45,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from standby.adapters.spark import exchange
+from standby.adapters.spark.direct import DirectPlan
 from standby.feed.spark import SparkTransform
 from tests.unit.standby.feed.spark_runs import NO_CODE, configuration, rows
 exchange._IN_MEMORY = Path(sys.argv[1])
@@ -136,6 +139,29 @@ def test_a_jvm_without_memory_is_ended() -> None:
             transform.run(rows([b"1"]))
         (jvm,) = transform.child_pids
         soon(lambda: not Path("/proc", str(jvm)).exists(), "the JVM is gone")
+    finally:
+        transform.close()
+
+
+def test_a_row_that_computes_for_ever_holds_nobody_up_until_every_slot_has_one() -> None:
+    """Nothing ends it: like a task of Spark, its thread goes on by itself."""
+    transform = SparkTransform(configuration(spark_runs.endless), NO_CODE)
+    try:
+        transform.open()
+        (jvm,) = transform.child_pids
+        for is_alive in (True, False):
+            assert transform.run(rows([b"1"]))["_offset"].to_pylist() == [0]
+            with ThreadPoolExecutor(1) as thread:
+                run = thread.submit(transform.run, rows([b"30000"]))
+                plan = transform._plans[1]
+                assert isinstance(plan, DirectPlan)
+                soon(lambda plan=plan: plan._running, "it runs")  # type: ignore[misc]
+                transform.cancel()
+                assert isinstance(run.exception(PATIENCE_SECONDS), Transient)
+            assert transform._plans == {}
+            assert transform._spark is not None
+            assert transform._spark.process.ends_within(0 if is_alive else PATIENCE_SECONDS) is not is_alive
+        assert not Path("/proc", str(jvm)).exists()
     finally:
         transform.close()
 

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -210,6 +211,8 @@ def test_sparks_own_expressions_over_rows_need_no_job_and_have_the_same_results(
     NAMES["only"] = "name"
     some = rows([b"2024-3-1 of them", b"2023-12-31,1", b"7", b""], 5)
     many = rows([b"2024-3-%d" % (1 + each % 28) for each in range(DIVIDED)], 3)
+    # Several Arrow batches of rows, and of results.
+    large = rows([b"%d " % each + bytes(1_000) for each in range(11 * DIVIDED)], 3)
     for transform, kind in {
         spark_runs.measured: DirectPlan,
         spark_runs.divided: DirectPlan,
@@ -218,6 +221,7 @@ def test_sparks_own_expressions_over_rows_need_no_job_and_have_the_same_results(
         spark_runs.in_japan: DirectPlan,
         spark_runs.lenient: DirectPlan,
         spark_runs.doubled: JobPlan,
+        spark_runs.in_scala: JobPlan,
         spark_runs.mapped: JobPlan,
         spark_runs.joined: None,
         spark_runs.moved: None,
@@ -227,7 +231,7 @@ def test_sparks_own_expressions_over_rows_need_no_job_and_have_the_same_results(
             other._is_direct = False
             found = [
                 each.run(put)
-                for put in (some, many, some.slice(1), some.slice(0, 0))
+                for put in (some, many, large, some.slice(1), some.slice(0, 0))
                 for each in (made, other)
             ]
             assert [{type(plan) for plan in each._plans.values()} for each in (made, other)] == [
@@ -378,10 +382,10 @@ def test_a_result_for_which_there_is_no_room_in_memory_is_on_disk(
     make: Make, spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transform = make()
-    monkeypatch.setattr(transform._exchange, "_spare", tmp_path / "rows")
     transform.run(rows([b"a"]))
     plan = transform._plans[1]
     assert isinstance(plan, DirectPlan)
+    monkeypatch.setattr(plan._exchange, "_spare", tmp_path / "rows")
     opened: list[str] = []
 
     def open_file(path: str) -> Any:
@@ -392,7 +396,21 @@ def test_a_result_for_which_there_is_no_room_in_memory_is_on_disk(
     monkeypatch.setattr(plan, "_new_file", open_file)
     for value in (b"b", b"c"):
         assert transform.run(rows([value]))["value"].to_pylist() == [value]
-    assert [Path(path).is_relative_to(tmp_path) for path in opened] == [False, True, True]
+    assert [Path(path).is_relative_to(tmp_path) for path in opened] == [False, True, False]
+
+
+def test_a_batch_whose_connection_was_lost_is_no_result(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM's client has made a call again, and what it wrote may lack rows."""
+    transform = make()
+    transform.run(rows([b"a"]))
+    plan = transform._plans[1]
+    assert isinstance(plan, DirectPlan)
+    connections = iter(["first", "second"])
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "_client", SimpleNamespace(get_thread_connection=lambda: next(connections)))
+        with pytest.raises(Transient, match="the connection to Spark's JVM was lost"):
+            transform.run(rows([b"a"]))
+    assert transform.run(rows([b"a"]))["value"].to_pylist() == [b"a"]
 
 
 def test_rows_that_are_gone_are_no_error_of_the_job(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

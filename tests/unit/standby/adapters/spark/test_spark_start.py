@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pytest
@@ -26,7 +27,7 @@ from standby.adapters.spark import jvm as spark_process
 from standby.adapters.spark import session as pyspark
 from standby.adapters.spark.exchange import RowExchange
 from standby.adapters.spark.jvm import SparkProcess
-from standby.adapters.spark.session import Spark
+from standby.adapters.spark.session import Spark, is_fatal
 from standby.errors import BadConfiguration, Transient
 from standby.feed.rules.settings import session_settings
 from standby.feed.spark import check_spark_transform
@@ -285,3 +286,29 @@ def test_calls_and_batches_are_waited_for_as_long_as_they_take(spark: Spark) -> 
         assert frame.toArrow()["n"].to_pylist() == [1, 2, 3]
     finally:
         exchange.clear()
+
+
+def test_an_error_is_fatal_that_leaves_the_jvm_without_memory_or_a_class() -> None:
+    def error(*origins: tuple[str, str]) -> Exception:
+        cause: Any = None
+        for name, message in reversed(origins):
+            thrown = MagicMock()
+            thrown.getClass().getName.return_value = name
+            thrown.getMessage.return_value, thrown.getCause.return_value = message, cause
+            cause = thrown
+        found = Exception()
+        found._origin = cause  # type: ignore[attr-defined]
+        return found
+
+    wrapped = ("org.apache.spark.SparkException", "Job aborted")
+    for is_expected, *origins in (
+        (True, ("java.lang.OutOfMemoryError", "Java heap space")),
+        (True, wrapped, ("org.apache.arrow.memory.OutOfMemoryException", "")),
+        (True, wrapped, wrapped, ("io.netty.util.internal.OutOfDirectMemoryError", "")),
+        (True, ("java.lang.NoClassDefFoundError", "Could not initialize class x.Y")),
+        (False, ("java.lang.NoClassDefFoundError", "x/Y")),
+        (False, wrapped, ("java.lang.NumberFormatException", "OutOfMemoryError")),
+        (False,),
+    ):
+        with case(*origins):
+            assert is_fatal(error(*origins)) is is_expected
