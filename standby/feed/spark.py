@@ -68,6 +68,9 @@ _DIED: Final = "Spark's JVM has died"
 #: Number of batches after which what Spark keeps of their sockets is dropped.
 _SOCKETS: Final = 1_000
 
+#: A part of a batch that goes on for so long after it was interrupted computes for ever.
+_ENDLESS_SECONDS: Final = 60.0
+
 _groups: Final = itertools.count()
 
 #: ``group``: that of the thread's Spark jobs.
@@ -147,8 +150,9 @@ class SparkTransform:
         self._plans: dict[int, _Plan] = {}
         self._is_direct = True
         """Whether its plans are direct, until one cannot be."""
-        #: Direct plans of which a part did not end.
-        self._left: list[DirectPlan] = []
+        self._clock = clock
+        #: Direct plans that are no longer used, of which a part may still run, and since when.
+        self._left: list[tuple[DirectPlan, float]] = []
         #: What the transform passes on, if that goes around Spark; it does so only with plans that are kept.
         self._passing: Passing | None = None
         self._is_checked = False
@@ -245,6 +249,7 @@ class SparkTransform:
         with self._turns.own():
             self._exchange.clear()
             self._plans.clear()
+            self._left.clear()
             if self._spark is not None:
                 self._spark.release()
                 self._spark = None
@@ -307,11 +312,14 @@ class SparkTransform:
                     spark.forget_sockets()
             passing = self._passing
             sent = rows if passing is None else passing.sent(rows)
+            self._end_endless(spark)
             try:
                 result = plan.run(sent, group)
             finally:
-                if isinstance(plan, DirectPlan) and plan.stuck:
-                    self._leave(spark, slots, plan)
+                if isinstance(plan, DirectPlan) and not plan.is_usable:
+                    # The next batch gets another one.
+                    del self._plans[slots]
+                    self._left.append((plan, self._clock.monotonic()))
             return result if passing is None else passing.restored(result, rows)
         except StandfastError:
             raise
@@ -321,13 +329,15 @@ class SparkTransform:
                 raise
             raise judged from error
 
-    def _leave(self, spark: Spark, slots: int, plan: DirectPlan) -> None:
-        """Have another plan made for the next batch; end the JVM when parts that do not end have all its slots."""
-        del self._plans[slots]
-        self._left.append(plan)
-        if sum(each.stuck for each in self._left) >= spark.session.sparkContext.defaultParallelism:
-            _LOG.error("the transform does not end, and Spark's JVM is killed")
+    def _end_endless(self, spark: Spark) -> None:
+        """End the JVM, and raise `Transient`, when parts that do not end have taken all its slots."""
+        self._left = [(plan, since) for plan, since in self._left if plan.stuck]
+        before = self._clock.monotonic() - _ENDLESS_SECONDS
+        endless = sum(plan.stuck for plan, since in self._left if since <= before)
+        if endless and endless >= spark.session.sparkContext.defaultParallelism:
+            _LOG.error("%d batches do not end, and Spark's JVM is killed", endless)
             spark.process.kill()
+            raise Transient(_DIED)
 
     def _join_group(self, spark: Spark, group: str) -> None:
         """Make `_cancel` of the group apply to the Spark jobs of this thread."""

@@ -1,9 +1,9 @@
-"""Runs the plan of a transform in the threads that ask for its result, without a Spark job.
+"""Runs the plan of a transform in threads of its own, without a Spark job.
 
 Planning, scheduling and reporting a job takes ten times as long as the rows of a small batch. A plan that treats rows
-one by one in Spark's own expressions needs nothing of that: here the JVM's thread behind the caller does what a task
-of the job would do, with a copy of the plan, and in an environment like that of a task. It reads the rows from a file
-in memory, for which a job needs Python workers.
+one by one in Spark's own expressions needs nothing of that: here the JVM's thread behind one of this process does what
+a task of the job would do, with a copy of the plan, and in an environment like that of a task. It reads the rows from
+a file in memory, for which a job needs Python workers.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
 import pyarrow as pa
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from standby.adapters.spark.exchange import RowExchange
-from standby.adapters.spark.session import is_fatal
+from standby.adapters.spark.session import CALL_SECONDS, FAILURES, is_fatal
 from standby.errors import Transient
 from standby.shared.errortext import first_line
 
@@ -93,6 +95,7 @@ class DirectPlan:
     """The plan of a frame over that of `direct_source`, for batches in some number of parts."""
 
     def __init__(self, frame: DataFrame, parts: int) -> None:
+        """Raises `Transient` when threads cannot be started."""
         session = frame.sparkSession
         jvm: Any = session._jvm  # noqa: SLF001
         #: A part that cannot be ended may still use its file.
@@ -119,13 +122,12 @@ class DirectPlan:
         self._no_failure = _single(jvm.scala, "None")
         self._thread = jvm.java.lang.Thread.currentThread
         self._take_interrupt = jvm.java.lang.Thread.interrupted
-        self._loader = self._thread().getContextClassLoader()
+        loader = self._thread().getContextClassLoader()
         self._client = jvm._gateway_client  # noqa: SLF001
         #: Kept, as Spark frees what belongs to an RDD when that is gone.
         self._rdd = frame._jdf.toArrowBatchRdd()  # noqa: SLF001
-        self._copies = _copies_of(self._rdd, jvm, self._loader, parts)
-        #: Each has a connection to the JVM, and so a thread in it.
-        self._threads = ThreadPoolExecutor(parts, "standfast-part", self._prepare_thread)
+        self._copies = _copies_of(self._rdd, jvm, loader, parts)
+        self._threads = _threads(parts, partial(_use_loader, self._thread, loader))
         self._parts: list[Future[pa.Table]] = []
         self._guard = threading.Lock()
         # Guarded by it.
@@ -137,14 +139,17 @@ class DirectPlan:
         """Gets the batch's parts as they end, and None when it is cancelled."""
         self._running: dict[int, Any] = {}
         """Number of a part that runs → its thread in the JVM."""
+        self._is_lost = False
 
     @property
     def stuck(self) -> int:
-        """How many parts of the last batch do not end, because nothing ends what computes.
-
-        If there are any, the plan is of no more use.
-        """
+        """Return how many parts of the last batch go on although they were interrupted. Nothing ends what computes."""
         return sum(not part.done() for part in self._parts)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether nothing else uses its copies of the plan."""
+        return not (self.stuck or self._is_lost)
 
     def run(self, rows: pa.Table, group: str) -> pa.Table:
         """Return the result for ``rows``, in their order. Not thread-safe.
@@ -156,7 +161,8 @@ class DirectPlan:
         try:
             return self._run(rows)
         except Py4JJavaError as error:
-            if is_fatal(error) or error.java_exception.getClass().getName() != _NOT_WRITTEN:
+            is_repeatable = self.is_usable and not is_fatal(error)
+            if not is_repeatable or error.java_exception.getClass().getName() != _NOT_WRITTEN:
                 raise
             # A result may be many times as large as its rows.
             _LOG.info("the result of a batch does not fit into memory: %s", first_line(error))
@@ -190,8 +196,9 @@ class DirectPlan:
             failure = Transient(_CANCELLED) if ended is None else ended.exception()
             if failure is not None:
                 self._interrupt()
-                wait(parts, _END_SECONDS)
-                raise failure
+                failures = [part.exception() for part in wait(parts, _END_SECONDS).done]
+                raise next((each for each in failures if each is not None and is_fatal(each)), failure)
+        self._parts = []
         return pa.concat_tables(part.result() for part in parts).cast(self._schema)
 
     def _interrupt(self) -> None:
@@ -199,12 +206,8 @@ class DirectPlan:
             self._is_ending = True
             for thread in self._running.values():
                 # It ends what waits, and the next write of results.
-                with contextlib.suppress(Py4JError):
+                with contextlib.suppress(*FAILURES):
                     thread.interrupt()
-
-    def _prepare_thread(self) -> None:
-        """Let a thread of the JVM find the classes that the one did in which the transform was planned."""
-        self._thread().setContextClassLoader(self._loader)
 
     def _run_part(self, number: int, is_large: bool) -> pa.Table:
         path = str(self._exchange.path(number))
@@ -219,7 +222,7 @@ class DirectPlan:
                 context.markTaskCompleted(self._no_failure)
             except Exception:
                 # After a failure this may fail as well.
-                with contextlib.suppress(Py4JError):
+                with contextlib.suppress(*FAILURES):
                     context.markTaskCompleted(self._no_failure)
                 raise
             finally:
@@ -230,6 +233,7 @@ class DirectPlan:
                 self._take_interrupt()
         if self._client.get_thread_connection() is not connection:
             # The client makes a call again, over a new connection, when it gets no answer. Rows would be missing.
+            self._is_lost = True
             raise Transient("the connection to Spark's JVM was lost while a batch was running")
         return pa.ipc.open_stream(Path(path).read_bytes()).read_all()
 
@@ -261,6 +265,24 @@ class DirectPlan:
             # The client tells the JVM of what is no longer used up to a second later.
             for each in (batches, pieces, partition):
                 self._client.garbage_collect_object(each._target_id, enqueue=False)  # noqa: SLF001
+
+
+def _threads(count: int, prepare: Callable[[], None]) -> ThreadPoolExecutor:
+    """Return that many threads, all started. Each has a connection to the JVM, and so a thread in it."""
+    threads = ThreadPoolExecutor(count, "standfast-part", prepare)
+    met = threading.Barrier(count)
+    try:
+        for each in [threads.submit(met.wait, CALL_SECONDS) for _ in range(count)]:
+            each.result()
+    except RuntimeError as error:
+        met.abort()
+        raise Transient(f"the threads for Spark cannot be started: {error}") from error
+    return threads
+
+
+def _use_loader(thread: Any, loader: Any) -> None:
+    """Let this thread of the JVM find the classes that the one did in which the transform was planned."""
+    thread().setContextClassLoader(loader)
 
 
 def _copies_of(rdd: Any, jvm: Any, loader: Any, count: int) -> list[Any]:

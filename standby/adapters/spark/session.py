@@ -43,6 +43,7 @@ _NOT_OF_THE_USER: Final = (
     "org.apache.spark.SparkInterruptedException",
     "java.io.",
     "java.net.Socket",
+    "java.nio.channels.",
     "java.lang.InterruptedException",
     "java.lang.OutOfMemoryError",
 )
@@ -175,10 +176,11 @@ class Spark:
                 late = self._late_seconds
                 message = silence(late, doing) if late is not None else self.process.obituary(doing)
                 raise Transient(message) from error
+            if is_fatal(origin):
+                self.process.kill()
+                raise Transient(f"Spark's JVM has failed while {doing}: {first_line(origin)}") from error
             if isinstance(error, BadConfiguration):
                 raise
-            if is_fatal(error):
-                raise Transient(f"Spark's JVM has failed while {doing}: {first_line(error)}") from error
             raise BadConfiguration(f"Spark refuses {what}: {first_line(error)}") from error
 
     def has_died(self, error: BaseException) -> bool:

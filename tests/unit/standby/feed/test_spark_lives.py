@@ -10,14 +10,17 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.errors import NumberFormatException
 
 from standby.adapters.spark import exchange
 from standby.adapters.spark.direct import DirectPlan
 from standby.errors import BadConfiguration, Transient
 from standby.feed import spark as feed_spark
 from standby.feed.spark import SparkTransform
+from tests.fakes.clock import held
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
 from tests.unit.standby.feed import spark_runs
 from tests.unit.standby.feed.spark_runs import NO_CODE, HeldRun, assert_same, configuration, rows
@@ -45,7 +48,6 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from standby.adapters.spark import exchange
-from standby.adapters.spark.direct import DirectPlan
 from standby.feed.spark import SparkTransform
 from tests.unit.standby.feed.spark_runs import NO_CODE, configuration, rows
 exchange._IN_MEMORY = Path(sys.argv[1])
@@ -129,39 +131,57 @@ def test_a_jvm_that_hangs_is_ended_by_a_cancel(
     assert isinstance(run.raised, Transient), run.raised
 
 
-def test_a_jvm_without_memory_is_ended() -> None:
+def test_a_jvm_keeps_nothing_of_batches_without_a_job_and_ends_without_memory() -> None:
     """A row that needs more than there is may be at fault, and is found like one that ends the process."""
     transform = SparkTransform(configuration(spark_runs.greedy), NO_CODE)
     try:
         transform.open()
-        assert transform.run(rows([b"0"])).num_rows == 1
+        for count in (1, DIVIDED):
+            assert transform.run(rows([b"0"] * count)).num_rows == count
+            with pytest.raises(NumberFormatException):
+                transform.run(rows([b"0"] * count + [b"v"]))
+        assert transform._spark is not None
+        jvm: Any = transform._spark.session._jvm
+        assert jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator().getAllocatedMemory() == 0
         with pytest.raises(Transient, match="no memory left"):
             transform.run(rows([b"1"]))
-        (jvm,) = transform.child_pids
-        soon(lambda: not Path("/proc", str(jvm)).exists(), "the JVM is gone")
+        (pid,) = transform.child_pids
+        soon(lambda: not Path("/proc", str(pid)).exists(), "the JVM is gone")
     finally:
         transform.close()
 
 
 def test_a_row_that_computes_for_ever_holds_nobody_up_until_every_slot_has_one() -> None:
     """Nothing ends it: like a task of Spark, its thread goes on by itself."""
-    transform = SparkTransform(configuration(spark_runs.endless), NO_CODE)
+    clock = held()
+    transform = SparkTransform(configuration(spark_runs.endless), NO_CODE, clock)
     try:
         transform.open()
-        (jvm,) = transform.child_pids
-        for is_alive in (True, False):
+        for _ in range(2):
             assert transform.run(rows([b"1"]))["_offset"].to_pylist() == [0]
+            plan = transform._plans[1]
+            assert isinstance(plan, DirectPlan)
             with ThreadPoolExecutor(1) as thread:
                 run = thread.submit(transform.run, rows([b"30000"]))
-                plan = transform._plans[1]
-                assert isinstance(plan, DirectPlan)
-                soon(lambda plan=plan: plan._running, "it runs")  # type: ignore[misc]
+
+                def is_computing(plan: DirectPlan = plan) -> bool:
+                    running = list(plan._running.values())
+                    return any(
+                        "ArrayAggregate" in str(frame) for each in running for frame in each.getStackTrace()
+                    )
+
+                soon(is_computing, "it computes")
                 transform.cancel()
                 assert isinstance(run.exception(PATIENCE_SECONDS), Transient)
-            assert transform._plans == {}
-            assert transform._spark is not None
-            assert transform._spark.process.ends_within(0 if is_alive else PATIENCE_SECONDS) is not is_alive
-        assert not Path("/proc", str(jvm)).exists()
+            assert (plan.stuck, transform._plans) == (1, {})
+        # They may only be slow.
+        clock.advance(59)
+        assert transform.run(rows([b"1"])).num_rows == 1
+        clock.advance(2)
+        with pytest.raises(Transient, match="JVM has died"):
+            transform.run(rows([b"1"]))
+        (pid,) = transform.child_pids
+        soon(lambda: not Path("/proc", str(pid)).exists(), "the JVM is gone")
     finally:
         transform.close()
 
