@@ -49,7 +49,7 @@ _DRAIN_SECONDS: Final = 180.0
 _LOOK_SECONDS: Final = 0.25
 
 #: How often to try to have an active on another host than the leader, and within what time it may be handed back.
-_HAND_OVERS: Final = 3
+_HAND_OVERS: Final = 10
 _HAND_BACK_SECONDS: Final = 3.0
 
 
