@@ -84,12 +84,13 @@ def _update(arguments: argparse.Namespace) -> int:
     with ClusterClient(job.config.cluster, job.config.zookeeper, tls=job.config.zookeeper_tls) as client:
         record = _running(name, client).record
         is_on_pool, cells = yarn.inspect_cells(client)
-        present = requested_settings(record)
-        job = job.keeping(present, is_on_pool=is_on_pool)
+        settings = requested_settings(record)
+        present = parse(settings)
+        job = job.keeping(settings, is_on_pool=is_on_pool)
         check_placement(job.config)
         if job.config.python_archive and (warning := other_environment_warning(job.config, _shipped(client))):
             progress.say(warning)
-        check_size(job.config, record.definition.tasks, parse(present))
+        check_size(job.config, record.definition.tasks, present)
         progress.say("checking the job's functions")
         with job_code(job.directory, job.config.modules) as code:
             step_of(job.config, deadline.left_seconds)
@@ -117,7 +118,7 @@ def _update(arguments: argparse.Namespace) -> int:
             if change.is_new_revision:
                 progress.say("checking Kafka, and the job's transform")
                 check_clients(job.config)
-                check_topics(job, Topics(kafka_settings(job.config)), parse(present))
+                check_topics(job, Topics(kafka_settings(job.config)), present)
                 describe_brokers(job.config, record.definition)
                 check_transform(job.config, code, deadline.left_seconds)
         if arguments.check:

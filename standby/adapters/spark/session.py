@@ -294,21 +294,17 @@ def is_user_error(error: BaseException) -> bool:
     """
     if isinstance(error, PythonException):
         return True
-    origin = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-    if not isinstance(error, FAILURES) or origin is None:
+    if not isinstance(error, FAILURES):
         return False
     try:
-        for _ in range(_MOST_CAUSES):
-            if str(origin.getClass().getName()).startswith(_NOT_OF_THE_USER):
-                return False
-            if str(origin.getMessage()).startswith(_CANCELLED):
-                return False
-            origin = origin.getCause()
-            if origin is None:
-                return True
+        causes = _causes(error)
+        return 0 < len(causes) <= _MOST_CAUSES and not any(
+            str(each.getClass().getName()).startswith(_NOT_OF_THE_USER)
+            or str(each.getMessage()).startswith(_CANCELLED)
+            for each in causes
+        )
     except FAILURES:
-        pass  # the JVM is gone
-    return False
+        return False  # the JVM is gone
 
 
 #: Ends of the names of errors that tell of a lack of memory: Java's, Arrow's and Netty's.
@@ -317,20 +313,29 @@ _NO_MEMORY: Final = (".OutOfMemoryError", ".OutOfMemoryException", ".OutOfDirect
 
 def is_fatal(error: BaseException) -> bool:
     """Return whether the JVM cannot be relied on after ``error``: no memory, or a class that cannot be initialised."""
-    origin = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
     try:
-        for _ in range(_MOST_CAUSES):
-            if origin is None:
-                return False
-            name = str(origin.getClass().getName())
+        for each in _causes(error)[:_MOST_CAUSES]:
+            name = str(each.getClass().getName())
             if name.endswith(_NO_MEMORY):
                 return True
-            if name == "java.lang.NoClassDefFoundError" and "initialize" in str(origin.getMessage()):
+            if name == "java.lang.NoClassDefFoundError" and "initialize" in str(each.getMessage()):
                 return True
-            origin = origin.getCause()
     except FAILURES:
         return True  # the JVM could not even return the error's class
     return False
+
+
+def _causes(error: BaseException) -> list[Any]:
+    """Return the Java exception of ``error``, if it has one, and its causes: `_MOST_CAUSES`, and one if there are more.
+
+    Raises `FAILURES` when the JVM is gone.
+    """
+    found: list[Any] = []
+    each = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    while each is not None and len(found) <= _MOST_CAUSES:
+        found.append(each)
+        each = each.getCause()
+    return found
 
 
 def is_worker_lost(error: BaseException) -> bool:

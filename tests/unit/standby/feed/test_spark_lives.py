@@ -83,6 +83,10 @@ def run_on_a_thread(transform: SparkTransform, count: int) -> BaseException | No
     return raised[0]
 
 
+def assert_ends(jvm: int) -> None:
+    soon(lambda: not Path("/proc", str(jvm)).exists(), "the JVM is gone")
+
+
 def test_a_jvm_that_died_is_a_passing_fault_for_whatever_is_next(transform: SparkTransform) -> None:
     transform.warm(lambda: rows([b"v"]))
     was_warm = transform.is_warm
@@ -145,8 +149,7 @@ def test_a_jvm_keeps_nothing_of_batches_without_a_job_and_ends_without_memory() 
         assert jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator().getAllocatedMemory() == 0
         with pytest.raises(Transient, match="no memory left"):
             transform.run(rows([b"1"]))
-        (pid,) = transform.child_pids
-        soon(lambda: not Path("/proc", str(pid)).exists(), "the JVM is gone")
+        assert_ends(*transform.child_pids)
     finally:
         transform.close()
 
@@ -180,8 +183,7 @@ def test_a_row_that_computes_for_ever_holds_nobody_up_until_every_slot_has_one()
         clock.advance(2)
         with pytest.raises(Transient, match="JVM has died"):
             transform.run(rows([b"1"]))
-        (pid,) = transform.child_pids
-        soon(lambda: not Path("/proc", str(pid)).exists(), "the JVM is gone")
+        assert_ends(*transform.child_pids)
     finally:
         transform.close()
 
@@ -220,7 +222,7 @@ def test_a_killed_process_takes_its_jvm_along_and_its_rows_are_swept(
     )
     assert run.returncode == -signal.SIGKILL, run.stderr
     process, jvm = run.stdout.split()
-    soon(lambda: not Path("/proc", jvm).exists(), "the JVM is gone")
+    assert_ends(int(jvm))
     left = f"{exchange._PREFIX}{process}-*"
     assert list(tmp_path.glob(left)) != []
     SparkTransform(configuration(None), NO_CODE)
