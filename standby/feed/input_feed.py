@@ -6,10 +6,10 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import Message
 
 from standby.adapters.kafka.input import InputBounds, InputReader
@@ -304,14 +304,14 @@ class InputFeed:
 
     def _table(self, messages: Sequence[Message]) -> pa.Table:
         columns = [
-            pa.array([each.key() for each in messages], pa.binary()),
-            pa.array([each.value() for each in messages], pa.binary()),
+            pa.array(list(map(Message.key, messages)), pa.binary()),
+            pa.array(list(map(Message.value, messages)), pa.binary()),
             _times(messages),
-            pa.array([each.partition() for each in messages], pa.int32()),
-            pa.array([each.offset() for each in messages], pa.int64()),
+            pa.array(_numbers(Message.partition, messages, np.int32)),
+            pa.array(_numbers(Message.offset, messages, np.int64)),
         ]
         if len(self._inputs) > 1:
-            columns.append(pa.array([each.topic() for each in messages], pa.string()))
+            columns.append(pa.array(list(map(Message.topic, messages)), pa.string()))
         if self._config.input_headers:
             # The reader has decoded them, to count their bytes, and the client keeps the result in the record.
             columns.append(pa.array([each.headers() or None for each in messages], HEADERS.type))
@@ -320,15 +320,22 @@ class InputFeed:
 
 def _times(messages: Sequence[Message]) -> pa.Array:
     """Return the records' times in microseconds, the column's unit as in Spark; Kafka's unit is milliseconds."""
-    millis = [each.timestamp()[1] for each in messages]
-    if millis and max(map(abs, millis)) > _MOST_MILLIS:
-        message = next(each for each in messages if abs(each.timestamp()[1]) > _MOST_MILLIS)
+    millis = np.fromiter([each for _, each in map(Message.timestamp, messages)], np.int64, len(messages))
+    too_large = np.flatnonzero((millis > _MOST_MILLIS) | (millis < -_MOST_MILLIS))
+    if too_large.size:
+        at = int(too_large[0])
+        message = messages[at]
         raise UnreadableRecord(
             f"input {message.topic()}[{message.partition()}], offset {message.offset()}: the record's time, "
-            f"{message.timestamp()[1]} ms, is too large for a timestamp in microseconds; was it meant as micro- or "
-            "nanoseconds?"
+            f"{millis[at]} ms, is too large for a timestamp in microseconds; was it meant as micro- or nanoseconds?"
         )
-    return pc.multiply(pa.array(millis, pa.int64()), 1000).cast(ROWS.field("timestamp").type)
+    return pa.array(millis * 1000).view(ROWS.field("timestamp").type)
+
+
+def _numbers(
+    get: Callable[[Message], int | None], messages: Sequence[Message], kind: type[np.integer[Any]]
+) -> pa.Array:
+    return pa.array(np.fromiter(map(get, messages), kind, len(messages)))
 
 
 def _is_past(starts: Mapping[TaskId, Offsets], until: Mapping[TaskId, Offsets] | None) -> bool:

@@ -7,7 +7,7 @@ import operator
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any, Final
 
@@ -114,6 +114,7 @@ class InputReader:
         """``has_headers``: the job is given the records' headers, so that they count among the bytes of a read."""
         self._topics = topics
         self._sizes_of = sizes_with_headers if has_headers else sizes_of
+        self._run_key: Callable[[Message], Hashable] = _place_of if len(topics) > 1 else Message.partition
         self._positions: dict[InputPartition, int] = {}
         self._until: Mapping[InputPartition, int] | None = None
         self._damaged: set[InputPartition] = set()
@@ -201,23 +202,22 @@ class InputReader:
 
     def _hold(self, messages: Sequence[Message]) -> None:
         """Keep the records that are asked for. Raises as `read`."""
-        records = [each for each in messages if each.error() is None]
-        if len(records) < len(messages):
+        records = messages
+        if any(map(Message.error, messages)):
+            records = [each for each in messages if each.error() is None]
             for each in messages:
                 if (error := each.error()) is not None:
                     self._check(error, _place_of(each), each)
         if self._until is not None:
             records = [each for each in records if self._is_asked_for(each)]
-        begin = 0
         # The client returns long runs of one partition's records.
-        for place, run in groupby(map(_place_of, records)):
-            end = begin + len(list(run))
-            sizes = self._sizes_of(records[begin:end])
-            self._held[place] += records[begin:end]
+        for _, run in groupby(records, self._run_key):
+            held = list(run)
+            place, sizes = _place_of(held[0]), self._sizes_of(held)
+            self._held[place] += held
             self._sizes[place] += sizes
+            self._held_records += len(held)
             self._held_bytes += sum(sizes)
-            begin = end
-        self._held_records += begin
 
     def _check(self, error: KafkaError, partition: InputPartition, message: Message) -> None:
         if partition in self._damaged:

@@ -82,7 +82,9 @@ class OutputPartitions:
 
 def _partitions(keys: Sequence[Any], count: int) -> Any:
     """Return ``keys``' partitions among ``count``, as an array."""
-    return (murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(count)
+    found = (murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(count)
+    # A stable sort of 16 bits takes a tenth of the time of one of 32.
+    return found.astype(np.uint16) if count <= 1 << 16 else found
 
 
 def _parts(partitions: Any) -> Iterator[tuple[int, list[int]]]:

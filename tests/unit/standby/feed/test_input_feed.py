@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Message
 
 from standby.errors import Transient
 from standby.feed import input_feed
@@ -23,29 +24,9 @@ from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 TASK = TaskId("j", "main", 0)
 
 
-class PlacedRecord:
-    """A record of Kafka's, of which only its place and time are of interest."""
-
-    def __init__(self, partition: int, offset: int, millis: int = 0) -> None:
-        self._partition, self._offset, self._millis = partition, offset, millis
-
-    def key(self) -> bytes | None:
-        return None
-
-    def value(self) -> bytes:
-        return b""
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self._millis
-
-    def topic(self) -> str:
-        return "in"
-
-    def partition(self) -> int:
-        return self._partition
-
-    def offset(self) -> int:
-        return self._offset
+def placed(partition: int, offset: int, millis: int = 0) -> Message:
+    """Return a record of Kafka's, of which only its place and time are of interest."""
+    return Message(topic="in", partition=partition, offset=offset, value=b"", timestamp=(1, millis))
 
 
 class InputInMemory:
@@ -90,13 +71,13 @@ class ReaderInMemory:
     ) -> None:
         self._at, self._until = dict(starts), dict(ends or {})
 
-    def read(self, records: int, seconds: float, most_bytes: int) -> list[PlacedRecord]:
-        found: list[PlacedRecord] = []
+    def read(self, records: int, seconds: float, most_bytes: int) -> list[Message]:
+        found: list[Message] = []
         if self._source.on_read():
             for where, offset in self._at.items():
                 end = self._until.get(where, self._source.known[where[1]][1])
                 self._at[where] = min(end, offset + records - len(found))
-                found += [PlacedRecord(where[1], each) for each in range(offset, self._at[where])]
+                found += [placed(where[1], each) for each in range(offset, self._at[where])]
         if not found:
             threading.Event().wait(LOOK_SECONDS)
         return found
@@ -235,8 +216,8 @@ def test_what_a_transform_runs_on_is_known_while_it_runs_and_not_while_the_feed_
 
 def test_a_time_beyond_all_timestamps_names_the_record(make: Callable[..., Led]) -> None:
     feed, latest = make().feed, (2**63 - 1) // 1000
-    times: list[Any] = [PlacedRecord(0, 3, -1), PlacedRecord(0, 4, latest)]
-    later: Any = PlacedRecord(0, 5, latest + 1)
+    times = [placed(0, 3, -1), placed(0, 4, latest)]
+    later = placed(0, 5, latest + 1)
     assert feed._table(times)["timestamp"].cast("int64").to_pylist() == [-1000, latest * 1000]
     with pytest.raises(
         UnreadableRecord, match=rf"input in\[0\], offset 5: the record's time, {latest + 1} ms"

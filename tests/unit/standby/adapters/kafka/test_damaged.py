@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.changelog import KafkaChangelog
@@ -27,34 +27,9 @@ BAD_BATCH = KafkaError(KafkaError._BAD_MSG, "MessageSet at offset 202 failed CRC
 PASSING = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "not known at the moment")
 
 
-@dataclass(frozen=True)
-class Told:
-    """A record, or an error, as a consumer gives it out."""
-
-    place: tuple[str, int]
-    at: int
-    failure: KafkaError | None = None
-
-    def topic(self) -> str:
-        return self.place[0]
-
-    def partition(self) -> int:
-        return self.place[1]
-
-    def offset(self) -> int:
-        return self.at
-
-    def error(self) -> KafkaError | None:
-        return self.failure
-
-    def key(self) -> bytes:
-        return b"%d" % self.at
-
-    def value(self) -> bytes:
-        return b"v"
-
-    def __len__(self) -> int:
-        return 1
+def record(topic: str, partition: int, at: int, failure: KafkaError | None = None) -> Message:
+    """Return a record, or an error, as a consumer gives it out."""
+    return Message(topic=topic, partition=partition, offset=at, key=b"%d" % at, value=b"v", error=failure)
 
 
 class Scripted:
@@ -62,8 +37,8 @@ class Scripted:
 
     def __init__(self, settings: dict[str, Any], **_: Any) -> None:
         self.settings = settings
-        self.script: list[Told] = []
-        self.positions: dict[tuple[str, int], int] = {}
+        self.script: list[Message] = []
+        self.positions: dict[Any, int] = {}
         self.assigned: list[tuple[int, int]] = []
         self.paused: list[int] = []
         self.may_end, self.is_closed = threading.Event(), threading.Event()
@@ -87,13 +62,13 @@ class Scripted:
     def pause(self, places: Sequence[TopicPartition]) -> None:
         self.paused += [each.partition for each in places]
 
-    def consume(self, limit: int, timeout: float = 0) -> list[Told]:
+    def consume(self, limit: int, timeout: float = 0) -> list[Message]:
         del timeout
         given, self.script = self.script[:limit], self.script[limit:]
-        self.positions.update({each.place: each.at + 1 for each in given})
+        self.positions.update({(each.topic(), each.partition()): (each.offset() or 0) + 1 for each in given})
         return given
 
-    def poll(self, timeout: float) -> Told | None:
+    def poll(self, timeout: float) -> Message | None:
         return next(iter(self.consume(1, timeout)), None)
 
     def position(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
@@ -114,7 +89,7 @@ def library() -> tuple[Callable[..., Consumer], list[Scripted]]:
     return make, made
 
 
-def changelog(*script: Told) -> tuple[KafkaChangelog, Scripted]:
+def changelog(*script: Message) -> tuple[KafkaChangelog, Scripted]:
     """Return a reader of partitions 0 and 1 from offset 200 on, and its consumer."""
     make, made = library()
     reader = KafkaChangelog(job_config(), DEFINITION, replace(clients.CHANGELOG, library=make))
@@ -124,8 +99,8 @@ def changelog(*script: Told) -> tuple[KafkaChangelog, Scripted]:
     return reader, made[0]
 
 
-def told(partition: int, at: int, failure: KafkaError | None = None) -> Told:
-    return Told(("changelog", partition), at, failure)
+def told(partition: int, at: int, failure: KafkaError | None = None) -> Message:
+    return record("changelog", partition, at, failure)
 
 
 def test_a_damaged_batch_of_the_changelog_is_named_and_nothing_of_its_partition_passed() -> None:
@@ -159,7 +134,7 @@ def test_a_position_outside_of_the_changelog_is_reported_as_that() -> None:
 
 def test_a_fault_of_no_partition_is_waited_out() -> None:
     away = KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker is there")
-    reader, consumer = changelog(Told(("", -1), -1001, away), told(0, 200))
+    reader, consumer = changelog(record("", -1, -1001, away), told(0, 200))
     assert reader.read(100, 0) == {0: Chunk([(b"200", b"v")], 201)}
     assert len(consumer.assigned) == 2
 
@@ -170,7 +145,7 @@ def test_a_changelog_that_may_not_be_read_is_no_passing_fault() -> None:
         reader.read(100, 0)
 
 
-def input_reader(*script: Told, until: int | None = None) -> tuple[InputReader, Scripted]:
+def input_reader(*script: Message, until: int | None = None) -> tuple[InputReader, Scripted]:
     """Return a reader of partition 0 from offset 200 on, and its consumer."""
     make, made = library()
     reader = InputReader({}, ("in",), "group", replace(clients.INPUT, library=make))
@@ -189,8 +164,8 @@ def test_an_input_is_never_read_behind_a_fault() -> None:
         (KafkaError(KafkaError._LOG_TRUNCATION, "cut"), CorruptState, r"input in\[0\]: cut"),
     ):
         for before in (0, 2):
-            script = [Told(("in", 0), 200 + each) for each in range(before)]
-            reader, _ = input_reader(*script, Told(("in", 0), 202, failure), Told(("in", 0), 203))
+            script = [record("in", 0, 200 + each) for each in range(before)]
+            reader, _ = input_reader(*script, record("in", 0, 202, failure), record("in", 0, 203))
             with case(kind, before), pytest.raises(kind, match=says) as raised:
                 reader.read(100, 0)
             assert isinstance(raised.value, Transient) is (kind is Transient)
@@ -199,21 +174,21 @@ def test_an_input_is_never_read_behind_a_fault() -> None:
 
 
 def test_what_lies_behind_an_unrequested_damaged_batch_is_no_fault() -> None:
-    records: list[Any] = [Told(("in", 0), 200), Told(("in", 0), 201)]
-    nowhere = Told(("in", 0), 3 << 60, KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range"))
-    reader, consumer = input_reader(*records, Told(("in", 0), 202, BAD_BATCH), nowhere, until=202)
+    records: list[Any] = [record("in", 0, 200), record("in", 0, 201)]
+    nowhere = record("in", 0, 3 << 60, KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range"))
+    reader, consumer = input_reader(*records, record("in", 0, 202, BAD_BATCH), nowhere, until=202)
     assert reader.read(100, 0) == records
     assert reader.positions() == {("in", 0): 202}
-    consumer.script = [Told(("in", 0), 400), nowhere]
+    consumer.script = [record("in", 0, 400), nowhere]
     assert reader.read(100, 0) == []
 
 
 def test_a_reader_is_closed_once_the_client_knows_that_it_reads_nowhere() -> None:
-    nowhere = Told(("in", 0), 3 << 60, KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range"))
-    reader, consumer = input_reader(Told(("in", 0), 202, BAD_BATCH))
+    nowhere = record("in", 0, 3 << 60, KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range"))
+    reader, consumer = input_reader(record("in", 0, 202, BAD_BATCH))
     with pytest.raises(UnreadableRecord):
         reader.read(100, 0)
-    behind = Told(("in", 0), 500)
+    behind = record("in", 0, 500)
     consumer.script = [behind, nowhere, behind]
     reader.close()
     assert consumer.script == [behind]
@@ -232,10 +207,10 @@ def test_a_consumer_that_never_ends_holds_nothing_up(monkeypatch: pytest.MonkeyP
 
 def test_within_a_range_damage_counts_and_a_fault_of_the_whole_counts_everywhere() -> None:
     for fault, kind in (
-        (Told(("in", 0), 201, BAD_BATCH), UnreadableRecord),
-        (Told(("in", 0), -1001, KafkaError(KafkaError._TRANSPORT, "away")), Transient),
+        (record("in", 0, 201, BAD_BATCH), UnreadableRecord),
+        (record("in", 0, -1001, KafkaError(KafkaError._TRANSPORT, "away")), Transient),
     ):
-        reader, _ = input_reader(Told(("in", 0), 200), fault, until=202)
+        reader, _ = input_reader(record("in", 0, 200), fault, until=202)
         with case(kind), pytest.raises(kind):
             reader.read(100, 0)
 

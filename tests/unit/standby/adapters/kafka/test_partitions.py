@@ -49,8 +49,9 @@ def test_hashes_of_many_keys_are_those_of_each(keys: list[bytes]) -> None:
 @pytest.mark.parametrize("partitioner", ["murmur2_random", "murmur2"])
 def test_a_key_has_the_partition_of_the_java_clients(partitioner: str) -> None:
     keys = [random.Random(each).randbytes(each % 60) for each in range(500)]
-    found = of_each(Topics(out=7).partitions(partitioner), keys)
-    assert found == [PARTITIONERS["murmur2"](each, 7) for each in keys]
+    for count in (7, 70_000):
+        found = of_each(Topics(out=count).partitions(partitioner), keys)
+        assert found == [PARTITIONERS["murmur2"](each, count) for each in keys]
 
 
 def test_records_without_a_key_or_with_a_long_one_are_left_to_the_library() -> None:
