@@ -22,8 +22,7 @@ from tests.system.lone.deaths import Death, StartChild, named, succeed_one_that_
 #: Points a batch passes, with the passing that is deadly: in the midst of the run, not at its first step.
 IN_A_BATCH = (
     (probes.BEFORE_COMMIT, 5),
-    (probes.AFTER_COMMIT, 5),
-    # In the midst of the write, or of what comes after it.
+    # Committed, and in the midst of the write, or of what comes after it.
     (probes.STORE_BATCH, 6, {"goes_on": True}),
     # Exactly one of the tasks: two claims and one batch are committed, and no task gets further than that.
     (probes.TASK_COMMITTED, 1, {"hold_at": probes.BEFORE_COMMIT, "hold_from": 4, "delay_ms": 50}),
