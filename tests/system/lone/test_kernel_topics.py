@@ -78,44 +78,6 @@ def test_a_changelog_made_again_under_an_active_and_its_standby(lab: Lab) -> Non
     assert all([*state(lab, "host-a"), *state(lab, "host-b")])
 
 
-def test_a_changelog_made_again_while_the_job_was_down(lab: Lab) -> None:
-    with lab.local("host-a") as active:
-        process(lab, active)
-    make_again(lab, lab.definition.changelog)
-    with lab.local("host-a") as again, lab.local("host-c") as without_state:
-        lab.name(0, 2, claimed=True)
-        without_state.want(1, Role.STANDBY, 2)
-        again.want(0, Role.ACTIVE, 2)
-        assert_told(again, lab.definition.changelog)
-        assert_told(without_state, lab.definition.changelog)
-    assert all(state(lab, "host-a"))
-    assert lab.committed_records(lab.definition.changelog) == []
-
-
-@pytest.mark.parametrize("is_down", [False, True], ids=["running", "down"])
-def test_an_input_that_was_made_again_and_has_grown_past_the_committed_offset(
-    lab: Lab, is_down: bool
-) -> None:
-    (topic,) = lab.inputs
-    with lab.local("host-a") as active:
-        process(lab, active)
-        changes = lab.committed_records(lab.definition.changelog)
-        outputs = lab.committed_records(f"{lab.definition.name}-out")
-        if not is_down:
-            make_again(lab, topic)
-            lab.produce(1_000)
-            assert_told(active, topic)
-    if is_down:
-        make_again(lab, topic)
-        lab.produce(1_000)
-        with lab.local("host-a") as again:
-            lab.promote(again, 0, 2)
-            assert_told(again, topic)
-    assert lab.committed_records(lab.definition.changelog) == changes
-    assert lab.committed_records(f"{lab.definition.name}-out") == outputs
-    assert all(state(lab, "host-a"))
-
-
 # ---- the command that accepts one ----
 
 
