@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
 
 from standby.adapters.rocksdict import open_database
-from standby.kernel import probes
 from standby.kernel.ports import Profile
-from standby.replica.lifecycle import Signal
 from standby.replica.store.keys import OWN, POSITION
 from standby.replica.store.origin import DATABASE
 from standby.shared.model import Phase, Role, TaskId
 from tests.fakes.peers import PeerNet, PlacedRecords, by_source
 from tests.kernel_lab import Container, Lab
-from tests.meanwhile import Hold
 from tests.patience import PATIENCE_SECONDS
 
 STATE_RECORDS = 4000
@@ -140,26 +135,6 @@ def test_a_bootstrapped_standby_takes_over_exactly(lab: Lab, records: PlacedReco
     lab.assert_local_state("c")
 
 
-def test_a_provider_that_dies_half_way_costs_no_record(
-    lab: Lab, net: PeerNet, records: PlacedRecords, start: Start
-) -> None:
-    records.placed, records.in_sync = {0: "a", 1: "b", 2: "c"}, (0, 1)
-    active, standby = active_and_standby(lab, start)
-    doomed = net.provider_of("b")
-    reached, go_on = doomed.hold_files()
-    new = start("c")
-    new.want(2, Role.STANDBY, 1)
-    assert reached.wait(PATIENCE_SECONDS)
-    doomed.close()
-    go_on.set()
-    follow(new, active)
-    assert sources(new) == {"active": lab.tasks}
-    for each in (new, active, standby):
-        each.close()
-    for host in ("a", "b", "c"):
-        lab.assert_local_state(host)
-
-
 def test_all_containers_restarted_with_their_disks_replay_only_tails(
     lab: Lab, records: PlacedRecords, start: Start
 ) -> None:
@@ -184,67 +159,4 @@ def test_all_containers_restarted_with_their_disks_replay_only_tails(
     active.close()
     standby.close()
     lab.assert_exact()
-    lab.assert_local_state("b")
-
-
-def test_a_changelog_cut_off_during_a_restore_reseeds_that_task_from_a_peer(
-    kafka_bootstrap: str, tmp_path: Path, net: PeerNet
-) -> None:
-    """What is left of the changelog is not the whole state; what another replica has is."""
-    lab = Lab(kafka_bootstrap, tmp_path, changelog_policy="compact,delete")
-    records = PlacedRecords(lab.records)
-    lab.name(0, 1)
-    lab.produce(STATE_RECORDS, keys=500)
-    hold = Hold(probes.REPLAYED)
-    with lab.local("a", records=records) as active:
-        active.want(0, Role.ACTIVE, 1)
-        active.await_processed()
-        net.give("a", active.replicas.offer)
-        records.placed, records.in_sync = {0: "a", 1: "b"}, (0,)
-        # Its changelog is below the default from which on peers are asked: it replays.
-        with lab.local("b", hold, records, peers=net.peers_of("b")) as standby:
-            standby.want(1, Role.STANDBY, 1)
-            hold.await_reached()
-            lab.produce(STATE_RECORDS, keys=500)
-            active.await_processed()
-            ends = {each.replica.task.partition: each.applied for each in active.statuses().values()}
-            cut = TopicPartition(lab.definition.changelog, 0, ends[0] or 0)
-            for future in lab.admin.delete_records([cut]).values():
-                future.result(PATIENCE_SECONDS)
-            # Its reader may have fetched ahead; what it has in hand is no cut.
-            lost = next(each for each in standby.replicas.held() if each.replica.id.task.partition == 0)
-            lost._reporting(lost._run)(Signal.STATE_LOST, "the changelog was cut off")
-            hold.let_go()
-            standby.await_all(lambda each: bool(sources(standby).get("active")))
-            follow(standby, active)
-            assert sources(standby) == {"changelog": lab.tasks, "active": 1}
-    lab.assert_local_state("b")
-
-
-def test_state_older_than_the_tombstones_is_replaced(lab: Lab, records: PlacedRecords, start: Start) -> None:
-    """The rule `old-state`, with a clock that is two days ahead."""
-    lab.name(0, 1)
-    records.placed, records.in_sync = {0: "a", 1: "b"}, (0,)
-    lab.produce(STATE_RECORDS, keys=500)
-    active, standby = start("a"), start("b")
-    active.want(0, Role.ACTIVE, 1)
-    active.await_processed()
-    standby.want(1, Role.STANDBY, 1)
-    follow(standby, active)
-    standby.close()
-    # Keys are deleted while it is away.
-    lab.produce(500, keys=500)
-    active.await_processed()
-
-    def later() -> int:
-        return time.time_ns() // 1_000_000 + 2 * 86_400_000
-
-    marks = [lab.state_of("b", task) / "not-wiped" for task in lab.task_ids]
-    for each in marks:
-        each.touch()
-    with lab.local("b", records=records, clock=later) as again:
-        again.want(1, Role.STANDBY, 1)
-        follow(again, active)
-        assert sources(again) == {"changelog": lab.tasks}
-        assert not any(each.exists() for each in marks)
     lab.assert_local_state("b")
