@@ -254,30 +254,6 @@ def test_what_keeps_it_from_starting_is_reported(stage: Stage) -> None:
         assert "Traceback" not in process.text()
 
 
-# ---- orders ----
-
-
-def test_orders_are_obeyed_and_reported_and_deposed_leaders_refused(stage: Stage) -> None:
-    with stage.leader(epoch=2) as leader:
-        process = stage.container()
-        session = leader.session()
-        report = assign(session, wanted(), epoch=2)
-        assert [(each.role, each.phase, each.epoch) for each in report.replicas] == [
-            (Role.ACTIVE, Phase.ACTIVE, 1)
-        ]
-        assert report.warm
-        assert metric(session.hello, 'standfast_replica_applied_offset{copy="0",job="flights"') == 10
-
-        session.assign(2, epoch=1)
-        session.assign(3, epoch=2, incarnation=session.hello.incarnation - 1)
-        session.exit(epoch=1)
-        soon(lambda: metric(session.hello, "standfast_refused_orders_total") == 3, "all three are refused")
-        assert process.popen.poll() is None
-        seen = len(session.received)
-        last = session.wait_for(Report, after=seen)
-        assert (last.number, last.replicas[0].phase) == (1, Phase.ACTIVE)
-
-
 def test_heartbeats_come_while_user_code_keeps_the_interpreter_busy(stage: Stage) -> None:
     """It does so for as long as the process lives."""
     with stage.leader() as leader:
@@ -302,38 +278,6 @@ def test_a_cut_stream_is_opened_again_to_the_successor_with_everything_held(stag
         assert again.hello.incarnation == session.hello.incarnation
         assert [each.phase for each in again.hello.replicas] == [Phase.ACTIVE]
         assert again.wait_for(Report).number == 0, "numbers are the new leader's"
-
-
-def test_a_stream_that_only_broke_is_opened_again_to_the_same_leader(stage: Stage) -> None:
-    with stage.leader() as leader:
-        stage.container()
-        session = leader.session()
-        for _ in range(3):
-            session.assign(1)
-            session.wait_for(Report, lambda each: each.number == 1)
-            session.end()
-            session = leader.session()
-
-
-def test_a_successor_is_gone_to_while_the_old_stream_still_stands(stage: Stage) -> None:
-    with ScriptedLeader(keys_of(PeerRole.MASTER), epoch=1) as old:
-        stage.announce(old)
-        stage.container()
-        session = old.session()
-        with stage.leader(epoch=2) as new:
-            again = new.session()
-            assert session.is_over.wait(PATIENCE_SECONDS), "the deposed leader's stream is dropped"
-            assign(again, wanted(), epoch=2)
-
-
-def test_without_a_leader_it_ends_as_an_orphan(stage: Stage) -> None:
-    with stage.leader() as leader:
-        process = stage.container(orphan_ms=1_500)
-        session = leader.session()
-        assign(session, wanted())
-    assert process.ends() == exits.ORPHANED
-    assert stage.czxid() is None
-    assert not accepts(session.hello)
 
 
 # ---- the end ----
