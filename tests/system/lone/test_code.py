@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,7 +17,6 @@ from appmaster.adapters.zookeeper.code import tombstone
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
 from appmaster.cli.launch.code import deliver
-from appmaster.code.activation import effective
 from appmaster.records import JobRecord, encode
 from standby.adapters.peers.code import PeerCode
 from standby.adapters.peers.code_reader import CodeReader
@@ -98,11 +96,9 @@ def make(server: LoneZooKeeper, zookeeper: ZooKeeper, name: str, tmp_path: Path)
         each.close()
 
 
-def put(
-    zookeeper: ZooKeeper, job: str, code: str, revision: int = 1, activated: int = 0, **keys: object
-) -> None:
-    config = {**CONFIG, "job.name": job, **{name: str(value) for name, value in keys.items()}}
-    definition = JobDefinition(job, "run1", config, "changelog", "group", 1, revision=revision, code=code)
+def put(zookeeper: ZooKeeper, job: str, code: str, activated: int = 0) -> None:
+    config = {**CONFIG, "job.name": job}
+    definition = JobDefinition(job, "run1", config, "changelog", "group", 1, code=code)
     record_job(zookeeper, JobRecord(definition, activated=activated))
 
 
@@ -149,37 +145,6 @@ def test_a_candidate_with_an_empty_disk_fetches_everything_first_and_deletes_not
     put(zookeeper, "j2", bundle("three ")[0], activated=1)
     lacked = new.service.may_lead()
     assert lacked == (bundle("three ")[0],), "a job that was activated just now is counted"
-
-
-def test_with_a_minimum_and_no_time_limit_a_job_waits_for_the_second_holder(
-    make: Make, zookeeper: ZooKeeper
-) -> None:
-    """Without a time limit a revision becomes active only when enough candidates hold its code."""
-    keys = {"code.min.replication.count": 2, "code.max.replication.wait.seconds": -1}
-    a = make("a", ONE)
-    assert a.stand() == 1
-    put(zookeeper, "j1", ONE[0], **keys)
-    soon(lambda: "j1" in a.service.waiting(), "it is seen")
-    assert a.service.waiting()["j1"].why == "waiting until 2 candidates hold its code; 1 do"
-    assert effective(recorded(zookeeper, "j1")) is None
-    make("b")
-    soon(lambda: recorded(zookeeper, "j1").activated == 1, "a second source activates it")
-    soon(lambda: a.service.waiting() == {}, "it waits no more")
-
-
-def test_with_a_time_limit_a_job_is_activated_after_it_and_says_how_many_hold_it(
-    make: Make, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The time limit wins over the minimum: a job does not wait for ever."""
-    keys = {"code.min.replication.count": 2, "code.max.replication.wait.seconds": 1}
-    a = make("a", ONE)
-    assert a.stand() == 1
-    caplog.set_level("INFO")
-    put(zookeeper, "j1", ONE[0], **keys)
-    soon(lambda: recorded(zookeeper, "j1").activated == 1, "the time limit activates it")
-    # It says so after it has written it, with the time that has passed.
-    told = r"revision 1 of j1 is active: 1 of 2 candidates hold its code after \d+ s"
-    soon(lambda: re.search(told, caplog.text), "it says so")
 
 
 def test_a_job_whose_code_is_nowhere_does_not_keep_candidates_from_leading_for_ever(
