@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from kazoo.client import KazooClient
 
+from appmaster.adapters.zookeeper.session import ZooKeeper
 from embedded.cluster import LocalCluster
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.kernel_lab import Child
@@ -25,6 +28,29 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
     """A ZooKeeper server that no test damages: each has a cluster of its own name there."""
     with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+@pytest.fixture
+def name() -> str:
+    """The name of a cluster that no other test uses."""
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def zookeeper(server: LoneZooKeeper, name: str) -> Iterator[ZooKeeper]:
+    """A session with the tree of the test's cluster."""
+    with ZooKeeper(server.connect, name) as zookeeper:
+        zookeeper.tree.prepare()
+        yield zookeeper
+
+
+@pytest.fixture
+def client(server: LoneZooKeeper) -> Iterator[KazooClient]:
+    """A client of the server that belongs to nobody."""
+    client = server.client()
+    yield client
+    client.stop()
+    client.close()
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,29 +47,9 @@ def bundle(text: str, size: int = 700_000) -> tuple[str, bytes]:
     return bundles.digest_of(data), data
 
 
-@contextmanager
-def zookeeper_client(server: LoneZooKeeper) -> Iterator[KazooClient]:
-    client = server.client()
-    yield client
-    client.stop()
-    client.close()
-
-
 ONE, TWO = bundle("one "), bundle("two ")
 
 Make = Callable[..., CodeCandidate]
-
-
-@pytest.fixture
-def name() -> str:
-    return f"t{uuid.uuid4().hex[:10]}"
-
-
-@pytest.fixture
-def zookeeper(server: LoneZooKeeper, name: str) -> Iterator[ZooKeeper]:
-    with ZooKeeper(server.connect, name) as zookeeper:
-        zookeeper.tree.prepare()
-        yield zookeeper
 
 
 @pytest.fixture
@@ -131,7 +109,7 @@ def test_survivors_with_different_halves_decline_exchange_and_one_leads(
 
 
 def test_a_candidate_with_an_empty_disk_fetches_everything_first_and_deletes_nothing(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
+    make: Make, zookeeper: ZooKeeper
 ) -> None:
     """It may lead only with the code of every active revision, and deletes none that a job may name."""
     put(zookeeper, "j1", ONE[0], activated=1)
@@ -264,31 +242,30 @@ def test_what_a_submit_left_in_zookeeper_is_fetched_and_damage_is_mended(
 
 
 def test_a_container_reads_code_from_any_holder_and_else_what_a_submit_left(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
+    make: Make, zookeeper: ZooKeeper, client: KazooClient, name: str
 ) -> None:
-    with zookeeper_client(server) as client:
-        reader = CodeReader(
-            ZooKeeperReader(client, name, ANSWER_SECONDS), keys_of(PeerRole.CONTAINER).client_context
-        )
-        with pytest.raises(BadConfiguration, match="submit the job's code again"):
-            reader.read_code(ONE[0])
-        a, b = make("a", ONE), make("b")
-        soon(lambda: ONE[0] in b.service.view.held, "both hold it")
-        soon(lambda: len(client.get_children(code_path(name, ONE[0]))) == 2, "both say so")
+    reader = CodeReader(
+        ZooKeeperReader(client, name, ANSWER_SECONDS), keys_of(PeerRole.CONTAINER).client_context
+    )
+    with pytest.raises(BadConfiguration, match="submit the job's code again"):
+        reader.read_code(ONE[0])
+    a, b = make("a", ONE), make("b")
+    soon(lambda: ONE[0] in b.service.view.held, "both hold it")
+    soon(lambda: len(client.get_children(code_path(name, ONE[0]))) == 2, "both say so")
+    assert reader.read_code(ONE[0]) == ONE[1]
+    # One whose disk has gone bad, and one whose process is gone but not yet its registration.
+    (a.disk / ONE[0]).write_bytes(b"rotten")
+    for _ in range(6):
         assert reader.read_code(ONE[0]) == ONE[1]
-        # One whose disk has gone bad, and one whose process is gone but not yet its registration.
-        (a.disk / ONE[0]).write_bytes(b"rotten")
-        for _ in range(6):
-            assert reader.read_code(ONE[0]) == ONE[1]
-        b.peers.close()
-        with pytest.raises(Transient, match="refused"):
-            reader.read_code(ONE[0])
-        zookeeper.code.put(*ONE)
-        assert reader.read_code(ONE[0]) == ONE[1]
+    b.peers.close()
+    with pytest.raises(Transient, match="refused"):
+        reader.read_code(ONE[0])
+    zookeeper.code.put(*ONE)
+    assert reader.read_code(ONE[0]) == ONE[1]
 
 
 def test_code_that_no_job_has_named_for_long_is_marked_then_goes_and_comes_back_when_it_is_asked_for_again(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
+    make: Make, zookeeper: ZooKeeper, client: KazooClient, name: str
 ) -> None:
     a, b = make("a", ONE, TWO), make("b", ONE, TWO)
     zookeeper.code.put(*ONE)
@@ -297,9 +274,8 @@ def test_code_that_no_job_has_named_for_long_is_marked_then_goes_and_comes_back_
     assert a.stand() == 1
     soon(lambda: ONE[0] in a.service.view.deleted_since, "after the delay it is marked")
     assert a.store.has(ONE[0])
-    with zookeeper_client(server) as client:
-        # A job names this one: the tombstone is a mistake, and stays without effect.
-        client.set(code_path(name, TWO[0]), encode(tombstone()))
+    # A job names this one: the tombstone is a mistake, and stays without effect.
+    client.set(code_path(name, TWO[0]), encode(tombstone()))
     soon(lambda: not a.store.has(ONE[0]) and not b.store.has(ONE[0]), "after the delay again it goes")
     soon(lambda: not zookeeper.code.has(ONE[0]), "and with it what was left in ZooKeeper")
     assert a.store.has(TWO[0])
@@ -311,7 +287,7 @@ def test_code_that_no_job_has_named_for_long_is_marked_then_goes_and_comes_back_
 
 
 def test_no_candidate_condemns_what_a_job_names_now_or_under_an_old_epoch(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
+    make: Make, zookeeper: ZooKeeper, client: KazooClient, name: str
 ) -> None:
     a = make("a", ONE)
     assert a.stand() == 1
@@ -321,11 +297,10 @@ def test_no_candidate_condemns_what_a_job_names_now_or_under_an_old_epoch(
     put(zookeeper, "j1", ONE[0])
     directory.condemn(ONE[0], 1)
     assert ONE[0] in zookeeper.code.names()
-    with zookeeper_client(server) as client:
-        client.set(job_path(name, "j1"), b"of a later version")
-        with pytest.raises(BadConfiguration):
-            directory.condemn(ONE[0], 1)
-        client.delete(job_path(name, "j1"), recursive=True)
+    client.set(job_path(name, "j1"), b"of a later version")
+    with pytest.raises(BadConfiguration):
+        directory.condemn(ONE[0], 1)
+    client.delete(job_path(name, "j1"), recursive=True)
     with pytest.raises(Fenced):
         directory.condemn(ONE[0], 0)
     assert ONE[0] in zookeeper.code.names()
@@ -349,7 +324,7 @@ def test_a_deposed_leader_activates_nothing_and_hears_of_it(make: Make, zookeepe
 
 
 def test_a_bundle_is_announced_again_after_the_session_was_lost(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
+    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, client: KazooClient, name: str
 ) -> None:
     a = make("a", ONE)
     soon(lambda: ONE[0] in zookeeper.code.names(), "it is announced")
@@ -360,10 +335,9 @@ def test_a_bundle_is_announced_again_after_the_session_was_lost(
     thief.stop()
     thief.close()
     path = code_source_path(name, ONE[0], "a")
-    with zookeeper_client(server) as client:
 
-        def is_announced() -> bool:
-            stat = client.exists(path)
-            return stat is not None and stat.ephemeralOwner not in (0, before[0])
+    def is_announced() -> bool:
+        stat = client.exists(path)
+        return stat is not None and stat.ephemeralOwner not in (0, before[0])
 
-        soon(is_announced, "announced by the new session")
+    soon(is_announced, "announced by the new session")

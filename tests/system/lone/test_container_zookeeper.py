@@ -54,8 +54,6 @@ RECORD = ContainerRecord(
 )
 TASK = TaskId("flights", "main", 0)
 
-#: More often than a client would show that it lives if there was nothing to ask.
-
 _Kind = TypeVar("_Kind", bound=ControlEvent)
 _Read = TypeVar("_Read")
 
@@ -89,14 +87,6 @@ class Member:
 def name(request: pytest.FixtureRequest) -> str:
     """A cluster of the test's own."""
     return str(request.node.name).replace("[", "-").replace("]", "")
-
-
-@pytest.fixture
-def client(server: LoneZooKeeper) -> Iterator[Any]:
-    client = server.client()
-    yield client
-    client.stop()
-    client.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import urllib.error
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -53,18 +52,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
     """A server of the module's own: one test stops it, and another one counts its connections."""
     with LoneZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
-
-
-@pytest.fixture
-def name() -> str:
-    return f"t{uuid.uuid4().hex[:10]}"
-
-
-@pytest.fixture
-def zookeeper(server: LoneZooKeeper, name: str) -> Iterator[ZooKeeper]:
-    with ZooKeeper(server.connect, name) as zookeeper:
-        zookeeper.tree.prepare()
-        yield zookeeper
 
 
 @pytest.fixture
@@ -321,7 +308,7 @@ def test_the_command_line_lists_candidates_and_queues_changes(
 
 
 def test_a_change_is_made_once_whatever_is_repeated_and_never_by_a_deposed_leader(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
+    make: Make, zookeeper: ZooKeeper, client: KazooClient, name: str
 ) -> None:
     a, b = make("a"), make("b")
     arguments = {"definition": msgspec.to_builtins(DEFINITION)}
@@ -342,7 +329,6 @@ def test_a_change_is_made_once_whatever_is_repeated_and_never_by_a_deposed_leade
     leader = zookeeper.election.controller()
     assert leader is not None
     assert b.zookeeper.election.lead(leader, depose=leader) == 2
-    client = server.client()
     requests = ZooKeeperChanges(client, name)
     requests.put("r-2", ChangeRecord("deploy", {"job": "j1"}))
     with pytest.raises(Fenced):
@@ -354,8 +340,6 @@ def test_a_change_is_made_once_whatever_is_repeated_and_never_by_a_deposed_leade
     b.changes.lead(2)
     assert b.changes.result("r-2", PATIENCE_SECONDS).state == "done"
     assert zookeeper.jobs.read("j1") == JobRecord(DEFINITION)
-    client.stop()
-    client.close()
 
 
 def test_a_candidate_that_is_cut_off_is_passed_over_even_if_it_led(
@@ -427,12 +411,9 @@ def test_without_zookeeper_the_last_picture_is_given_and_says_that_it_is_old(
             a.close()
 
 
-def test_nothing_is_queued_in_a_cluster_that_is_not_there(server: LoneZooKeeper, name: str) -> None:
-    client = server.client()
+def test_nothing_is_queued_in_a_cluster_that_is_not_there(client: KazooClient, name: str) -> None:
     with pytest.raises(BadConfiguration, match=f"no cluster {name}"):
         ZooKeeperChanges(client, name).put("r-1", ChangeRecord("deploy", {"job": "j1"}))
-    client.stop()
-    client.close()
 
 
 def test_what_keeps_a_change_from_being_made_is_said_in_it_while_it_is_queued(
@@ -547,11 +528,10 @@ def test_a_rollback_is_judged_by_the_task_records_and_a_job_is_deleted_with_all_
 
 
 def test_naming_a_bundle_takes_its_tombstone_away(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
+    make: Make, zookeeper: ZooKeeper, client: KazooClient, name: str
 ) -> None:
     a = make("a")
     a.lead()
-    client = server.client()
     marked, unknown = "1" * 64, "2" * 64
     client.create(code_path(name, marked), encode(tombstone()))
     record_job(zookeeper, JobRecord(DEFINITION))
@@ -561,19 +541,14 @@ def test_naming_a_bundle_takes_its_tombstone_away(
         assert a.changes.result(request, PATIENCE_SECONDS).revision == revision + 1
     assert client.get(code_path(name, marked))[0] == b""
     assert client.get(code_path(name, unknown))[0] == b""
-    client.stop()
-    client.close()
 
 
 def test_what_was_queued_for_a_cluster_that_has_ended_is_refused_when_it_is_started_anew(
-    make: Make, zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
+    make: Make, zookeeper: ZooKeeper, client: KazooClient, name: str
 ) -> None:
     record_job(zookeeper, JobRecord(DEFINITION))
     make("a").changes.queue("undeploy", {"job": "j1"}, change="r-1")
-    client = server.client()
     ZooKeeperChanges(client, name).refuse_left("its cluster ended")
-    client.stop()
-    client.close()
     b = make("b")
     b.lead()
     found = b.changes.result("r-1", PATIENCE_SECONDS)
@@ -582,7 +557,7 @@ def test_what_was_queued_for_a_cluster_that_has_ended_is_refused_when_it_is_star
 
 
 def test_a_job_that_cannot_be_read_does_not_keep_others_out_of_its_cluster(
-    zookeeper: ZooKeeper, server: LoneZooKeeper, name: str
+    zookeeper: ZooKeeper, client: KazooClient, name: str
 ) -> None:
     class Yarn:
         """Runs whatever it is asked about."""
@@ -592,10 +567,7 @@ def test_a_job_that_cannot_be_read_does_not_keep_others_out_of_its_cluster(
 
     record_job(zookeeper, JobRecord(DEFINITION))
     assert zookeeper.cells.claim(1, CellRecord("application_1", settings={"yarn.queue": "q"}))
-    client = server.client()
     client.set(job_path(name, "j1"), b"of a later version")
-    client.stop()
-    client.close()
     config = parse({**CONFIG, "job.name": "j2", "cluster.name": name})
     found = inspect_cluster(config, zookeeper, Yarn())
     assert found == TargetCluster(("application_1",), None, has_others=True, settings={"yarn.queue": "q"})
@@ -671,7 +643,7 @@ def test_hosts_are_drained_and_admitted_through_any_candidate(
 def test_a_key_is_looked_up_without_a_session_with_zookeeper(
     make: Make,
     zookeeper: ZooKeeper,
-    server: LoneZooKeeper,
+    client: KazooClient,
     name: str,
     where: list[str],
     ring: Keyring,
@@ -680,7 +652,6 @@ def test_a_key_is_looked_up_without_a_session_with_zookeeper(
     record_job(
         zookeeper, JobRecord(msgspec.structs.replace(DEFINITION, config={**CONFIG, "task.stores": "counts"}))
     )
-    client = server.client()
     registered = ContainerRecord("container_9", "s", 1, "127.0.0.2", 5, 6, 7, 1, "0.1", peer_port=1)
     client.create(container_path(name, "container_9"), encode_container(registered), ephemeral=True)
     a = make("a")
@@ -695,8 +666,6 @@ def test_a_key_is_looked_up_without_a_session_with_zookeeper(
     asked = ["get", "j1", "counts", "key", "--partition", "0", "--timeout", "0", *where[:-1], "127.0.0.1:1"]
     assert main(asked) == 1
     assert "task 0: container_9 at 127.0.0.2:1: ConnectionRefusedError" in capsys.readouterr().err
-    client.stop()
-    client.close()
 
 
 def test_an_update_that_changes_nothing_brings_code_that_the_candidates_lack(

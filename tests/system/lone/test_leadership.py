@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,12 +29,6 @@ from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
 
 TASK = TaskId("job", "main", 0)
 RECORD = TaskRecord(TASK, active=0, epoch=1, placed={0: "c1"}, hosts={0: "h1"}, in_sync=(0,), decision="1-1")
-
-
-@pytest.fixture
-def name() -> str:
-    """Return the name of a cluster that no other test uses."""
-    return f"t{uuid.uuid4().hex[:10]}"
 
 
 @pytest.fixture

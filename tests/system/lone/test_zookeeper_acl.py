@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, NoAuthError
 from kazoo.security import Permissions, make_digest_acl
 
@@ -68,11 +69,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneZooKeeper]:
 
 
 @pytest.fixture
-def stranger(server: LoneZooKeeper) -> Iterator[Any]:
-    client = server.client()
-    yield client
-    client.stop()
-    client.close()
+def stranger(client: KazooClient) -> Any:
+    return client
 
 
 @pytest.fixture
