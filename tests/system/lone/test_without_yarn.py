@@ -22,10 +22,3 @@ def test_there_are_two_servers_and_no_host(cluster: LocalCluster, capsys: pytest
         cluster.log(RESOURCE_MANAGER)
     with pytest.raises(BadConfiguration, match=r"there is no host '127\.0\.0\.11'"):
         cluster.kill_host("127.0.0.11")
-
-
-def test_a_number_of_hosts_that_cannot_be_is_refused() -> None:
-    with pytest.raises(
-        BadConfiguration, match=r"nodes is -1; it can be 1 to \d+, or 0 for ZooKeeper and Kafka"
-    ):
-        LocalCluster.start("refused", nodes=-1)
