@@ -106,16 +106,17 @@ def end_session(server: LoneZooKeeper, member: KazooClient) -> None:
     twin.close()
 
 
-def test_the_registration_says_where_the_container_is(member: Member, client: Any, name: str) -> None:
+def test_the_registration_says_where_the_container_is_until_it_leaves(
+    member: Member, client: Any, name: str
+) -> None:
     incarnation = member.registered()
     data, stat = client.get(container_path(name, RECORD.container))
     assert decoded(data, "", ContainerRecord) == RECORD
     assert stat.czxid == incarnation
     assert stat.ephemeralOwner == member.client.client_id[0]
-
-
-def test_registering_twice_is_one_incarnation(member: Member) -> None:
-    assert member.registered() == member.registered()
+    assert member.registered() == incarnation, "registered twice it is the same one"
+    member.membership.leave(PATIENCE_SECONDS)
+    assert client.exists(container_path(name, RECORD.container)) is None
 
 
 def test_what_a_former_session_left_is_replaced(
@@ -124,14 +125,6 @@ def test_what_a_former_session_left_is_replaced(
     client.create(container_path(name, RECORD.container), b"old", ephemeral=True, makepath=True)
     old = client.exists(container_path(name, RECORD.container))
     assert member.registered() > old.czxid
-
-
-def test_leaving_deletes_the_registration(
-    server: LoneZooKeeper, member: Member, client: Any, name: str
-) -> None:
-    member.registered()
-    member.membership.leave(PATIENCE_SECONDS)
-    assert client.exists(container_path(name, RECORD.container)) is None
 
 
 def test_an_ended_session_is_reported_and_the_next_registration_is_a_new_incarnation(
@@ -190,22 +183,6 @@ def test_a_task_record_is_read_as_it_is_now(server: LoneZooKeeper, client: Any, 
     assert records.known([TASK]) == []
     own.stop()
     own.close()
-
-
-def test_a_record_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> None:
-    with LoneZooKeeper(tmp_path) as server:
-        client = make_client(server.connect, 2_000)
-        client.start(timeout=PATIENCE_SECONDS)
-        records = ZooKeeperReader(client, "c", timeout_seconds=A_MOMENT_SECONDS)
-        assert records.read(TASK) is None
-        server.kill()
-        for ask in (records.read, lambda task: records.known([task])):
-            with pytest.raises(Transient):
-                ask(TASK)
-        server.start()
-        assert retried(lambda: records.read(TASK)) is None
-        client.stop()
-        client.close()
 
 
 def test_a_registered_container_is_found_by_its_peers(
@@ -304,16 +281,25 @@ def retried(read: Callable[[], _Read]) -> _Read:
     raise AssertionError("the reader did not come back")
 
 
-def test_a_bundle_that_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> None:
+def test_what_cannot_be_read_now_is_worth_a_retry(tmp_path: Path) -> None:
     with LoneZooKeeper(tmp_path) as server:
         client = make_client(server.connect, 2_000)
         client.start(timeout=PATIENCE_SECONDS)
+        reader = ZooKeeperReader(client, "c", timeout_seconds=A_MOMENT_SECONDS)
+        asked: tuple[Callable[[], object], ...] = (
+            lambda: reader.read(TASK),
+            lambda: reader.known([TASK]),
+            lambda: reader.read_code("0" * 64),
+        )
+        assert reader.read(TASK) is None
         server.kill()
-        with pytest.raises(Transient):
-            ZooKeeperReader(client, "c", timeout_seconds=A_MOMENT_SECONDS).read_code("0" * 64)
+        for ask in asked:
+            with pytest.raises(Transient):
+                ask()
         server.start()
+        assert retried(lambda: reader.read(TASK)) is None
         with pytest.raises(BadConfiguration):
-            retried(lambda: ZooKeeperReader(client, "c").read_code("0" * 64))
+            retried(lambda: reader.read_code("0" * 64))
         client.stop()
         client.close()
 
