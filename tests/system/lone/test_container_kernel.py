@@ -18,7 +18,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +180,7 @@ class Container:
 class Play:
     """A leader, a job, and containers by copy number."""
 
-    def __init__(self, cluster: LocalCluster, directory: Path, feed: str = "plain") -> None:
+    def __init__(self, cluster: LocalCluster, directory: Path, feed: str) -> None:
         self.embedded = cluster
         self.directory = directory
         self.job = Job(cluster, directory / "state", feed)
@@ -273,13 +273,25 @@ class Play:
         self.zookeeper.close()
 
 
-@pytest.fixture
-def play(cluster: LocalCluster, tmp_path: Path) -> Iterator[Play]:
-    play = Play(cluster, tmp_path)
+@contextmanager
+def playing(cluster: LocalCluster, directory: Path, feed: str) -> Iterator[Play]:
+    play = Play(cluster, directory, feed)
     yield play
     play.close()
     for each in play.containers:
         print(f"==> {each.id}\n{each.log.read_text()}")
+
+
+@pytest.fixture
+def play(cluster: LocalCluster, tmp_path: Path) -> Iterator[Play]:
+    with playing(cluster, tmp_path, "plain") as play:
+        yield play
+
+
+@pytest.fixture
+def spark_play(cluster: LocalCluster, tmp_path: Path) -> Iterator[Play]:
+    with playing(cluster, tmp_path, "spark") as play:
+        yield play
 
 
 def pair(play: Play) -> None:
@@ -364,7 +376,8 @@ def test_an_active_that_stood_still_past_its_successors_claim_writes_nothing_mor
     play.job.assert_exact()
 
 
-def test_state_left_by_an_ended_container_is_reported_and_used_by_the_next(play: Play) -> None:
+def test_who_ends_in_order_leaves_its_state_to_the_next_one_and_loses_nothing(play: Play) -> None:
+    """The standby first; then the active, while it processes."""
     pair(play)
     play.containers[1].send(signal.SIGTERM)
     assert play.containers[1].popen.wait(PATIENCE_SECONDS) == exits.ORDERLY
@@ -377,10 +390,6 @@ def test_state_left_by_an_ended_container_is_reported_and_used_by_the_next(play:
     first = play.wait(1, lambda each: each.applied is not None)
     assert all((each.applied or 0) > 0 for each in first), "no restore from the start"
     play.wait(1, lambda each: each.phase is Phase.TAILING and each.lag_records == 0)
-
-
-def test_the_process_ends_in_order_while_it_processes(play: Play) -> None:
-    pair(play)
     play.job.send(5_000)
     play.containers[0].send(signal.SIGTERM)
     assert play.containers[0].popen.wait(PATIENCE_SECONDS) == exits.ORDERLY
@@ -391,15 +400,6 @@ def test_the_process_ends_in_order_while_it_processes(play: Play) -> None:
 
 
 # ---- with Spark ----
-
-
-@pytest.fixture
-def spark_play(cluster: LocalCluster, tmp_path: Path) -> Iterator[Play]:
-    play = Play(cluster, tmp_path, "spark")
-    yield play
-    play.close()
-    for each in play.containers:
-        print(f"==> {each.id}\n{each.log.read_text()}")
 
 
 def java_of(container: Container) -> psutil.Process:
