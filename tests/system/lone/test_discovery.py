@@ -368,7 +368,7 @@ def test_a_candidate_that_is_cut_off_is_passed_over_even_if_it_led(
 
 
 @pytest.mark.acceptance
-def test_calls_that_wait_for_zookeeper_do_not_keep_cluster_info_from_being_answered(
+def test_without_zookeeper_the_last_picture_is_given_at_once_and_says_that_it_is_old(
     tmp_path: Path, name: str, ring: Keyring
 ) -> None:
     with LoneZooKeeper(tmp_path) as own:
@@ -379,32 +379,15 @@ def test_calls_that_wait_for_zookeeper_do_not_keep_cluster_info_from_being_answe
             a.changes.tree.fresh(PATIENCE_SECONDS)
             own.kill()
             soon(lambda: not a.changes.info()["is_fresh"], "it notices")
+            assert [each["candidate"] for each in a.changes.info()["candidates"]] == ["a"]
             with ClusterClient(name, own.connect, ring, [a.address]) as client:
                 queued = {"operation": "queue", "change": "undeploy", "arguments": {"job": "j1"}}
                 for number in range(12):
                     with pytest.raises(grpc.RpcError):
                         client._ask(a.address, {**queued, "id": f"r-{number}"}, A_MOMENT_SECONDS)
-                assert client.info()["answered_by"] == "a"
+                assert client.info()["answered_by"] == "a", "calls that wait for ZooKeeper keep no other one"
                 with pytest.raises(Unavailable, match="ZooKeeper did not answer while queueing"):
                     client.queue("undeploy", job="j1")
-        finally:
-            own.start()
-            a.close()
-
-
-@pytest.mark.acceptance
-def test_without_zookeeper_the_last_picture_is_given_and_says_that_it_is_old(
-    tmp_path: Path, name: str
-) -> None:
-    with LoneZooKeeper(tmp_path) as own:
-        with ZooKeeper(own.connect, name) as zookeeper:
-            zookeeper.tree.prepare()
-        a = DeskCandidate("a", own.connect, name)
-        try:
-            a.changes.tree.fresh(PATIENCE_SECONDS)
-            own.kill()
-            soon(lambda: not a.changes.info()["is_fresh"], "it notices")
-            assert [each["candidate"] for each in a.changes.info()["candidates"]] == ["a"]
             own.start()
             soon(lambda: a.changes.info()["is_fresh"], "it has read it again")
         finally:
