@@ -1,7 +1,6 @@
 """Jobs that share a pool: they come, go and come again, and each is placed, counts and fails over for itself.
 
-One runs on Spark. What fails again and again in one of them, a record or a process, and a changelog that was made
-again.
+What fails again and again in one of them, a record or a process, and a changelog that was made again.
 """
 
 from __future__ import annotations
@@ -141,19 +140,6 @@ def state_directories(job: JobOnPool) -> set[Path]:
 def statuses(each: JobOnPool) -> dict[str, str]:
     """Return the cluster's jobs, and how they are."""
     return {found["job"]: found["status"] for found in json.loads(each.standfast("jobs", "--json"))}
-
-
-@pytest.mark.spark
-def test_a_job_on_spark_is_exact_over_a_kill(pool: PoolOnLoopback) -> None:
-    settings = {"task.feed": "spark", "task.transform": "counting_job:unchanged", "job.container.count": "1"}
-    with closing(JobOnPool(pool, "spark", 1, **settings)) as job:
-        job.deploy()
-        job.produce(0, some(100, 7))
-        job.assert_exact()
-        job.wait_whole()
-        fail_over(job, 0)
-        job.produce(0, some(100, 7, 100))
-        job.assert_exact()
 
 
 # ---- what fails again and again ----
