@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
@@ -33,8 +33,9 @@ from embedded.state import ServerStatus
 from standby.errors import BadConfiguration, Unavailable
 from tests.patience import PATIENCE_SECONDS, soon
 
-#: One that stays in its session, one that leaves it, one that leaves its environment, too.
 STATES = ("WAITING", "REQUESTED", "RUNNING", "SUCCEEDED", "FAILED", "KILLED")
+
+#: One that stays in its session, one that leaves it, one that leaves its environment, too.
 SCRIPT = "setsid sleep 1001 & setsid env -i sleep 1002 & exec sleep 1003"
 
 
@@ -135,25 +136,6 @@ def test_every_server_serves_and_the_commands_say_so(
         ["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
     )
     assert cluster.additional_environment()["HADOOP_CONF_DIR"] in done.stdout
-
-
-def test_topics_with_broker_time_and_transactions(cluster: LocalCluster) -> None:
-    topic = f"t-{uuid.uuid4()}"
-    admin = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap})
-    config = {"message.timestamp.type": "LogAppendTime"}
-    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(PATIENCE_SECONDS)
-    producer = Producer({"bootstrap.servers": cluster.kafka_bootstrap, "transactional.id": topic})
-    producer.init_transactions(PATIENCE_SECONDS)
-    producer.begin_transaction()
-    producer.produce(topic, b"value")
-    producer.commit_transaction(PATIENCE_SECONDS)
-    consumer = Consumer({"bootstrap.servers": cluster.kafka_bootstrap, "group.id": topic})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    message = consumer.poll(PATIENCE_SECONDS)
-    consumer.close()
-    assert message is not None
-    assert message.value() == b"value"
-    assert message.timestamp()[0] == 2  # LogAppendTime
 
 
 def test_hosts_die_as_hosts_do_and_come_back_with_their_disks(cluster: LocalCluster, client: Any) -> None:
