@@ -84,28 +84,6 @@ def test_copies_of_every_task_are_in_different_cells(job: CountingJob) -> None:
     job.assert_exact()
 
 
-def test_dead_leader_s_process_is_followed_at_once_and_no_task_notices(
-    job: CountingJob, zookeeper: ZooKeeper
-) -> None:
-    before, was = job.epochs, leader(zookeeper)
-    job.produce(0, pairs(0, 1_000))
-    process, begun = master(job, was.container, CANDIDATE), now_ms()
-    process.send(signal.SIGKILL)
-    elected = job.wait_for_event("leader_elected", begun)
-    assert (elected.data or {})["candidate"] != was.candidate
-    print(f"another leads after {elected.at_ms - begun} ms")
-    assert (elected.data or {})["deposed"] == was.candidate, (
-        "by its closed port, long before its session's end"
-    )
-    job.produce(1, pairs(1, 1_000))
-    job.wait(is_whole(job))
-    assert job.epochs == before
-    assert not job.kinds(begun) & {"container_lost", "failover_started", "cell_lost"}
-    job.assert_exact()
-    # What follows takes the leader away again, which only a candidate can notice that stands.
-    soon(lambda: has_rejoined(zookeeper, was), "the candidate that was killed, as another one")
-
-
 def test_dead_am_takes_its_cell_which_fails_over_and_returns_as_a_follower(
     job: CountingJob, zookeeper: ZooKeeper
 ) -> None:
