@@ -91,25 +91,6 @@ def test_a_zombie_writes_nothing_and_steps_down_by_itself(lab: Lab) -> None:
     lab.assert_local_state("host-b")
 
 
-def test_a_stopped_process_wakes_up_fenced(lab: Lab, start_child: StartChild) -> None:
-    zombie = start_child(lab, "host-a")
-    lab.promote(zombie, 0, 1)
-    with lab.local("host-b") as successor:
-        successor.want(1, Role.STANDBY, 1)
-        lab.produce(500)
-        zombie.await_phase(Phase.ACTIVE)
-        successor.await_phase(Phase.TAILING)
-        zombie.send(signal.SIGSTOP)
-        lab.promote(successor, 1, 2)
-        lab.produce(500)
-        successor.await_processed()
-        zombie.send(signal.SIGCONT)
-        lab.produce(100)
-        zombie.await_phase(Phase.FENCED)
-        successor.await_processed()
-    lab.assert_exact()
-
-
 @pytest.mark.parametrize("step", [probes.RECORD_READ, probes.DRAINED])
 def test_a_stalled_promotee_stops_at_the_newer_claim(lab: Lab, step: str) -> None:
     """Its view of the records is stale for good: only the epoch in offsets and changelog can stop it."""
