@@ -175,10 +175,11 @@ def lab(ways: Mapping[str, Way], tmp_path: Path) -> Lab:
     return lab
 
 
-@pytest.mark.parametrize("name", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER", "mutual TLS"])
+@pytest.mark.parametrize("name", ["SCRAM-SHA-512", "OAUTHBEARER", "mutual TLS"])
 def test_kernel_gets_through_everywhere_with_the_documented_rights(
     ways: Mapping[str, Way], name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """By PLAIN a whole job does in test_pool_secured.py."""
     caplog.set_level(logging.DEBUG)
     lab = lab_of(ways[name], tmp_path)
     allow(lab, ways[name].principal, of_containers(lab).values())
