@@ -12,8 +12,6 @@ import json
 import os
 import signal
 import ssl
-import subprocess
-import sys
 import threading
 import uuid
 from collections import Counter
@@ -32,7 +30,7 @@ from kazoo.client import KazooClient
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from demo.topics import read_committed
 from embedded.cluster import LocalCluster
-from standby.cluster import ClusterConfig, dump
+from standby.cluster import ClusterConfig
 from standby.code import bundles
 from standby.shared import exits, naming
 from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, TaskId, TaskRecord, Wanted
@@ -42,9 +40,9 @@ from standby.shared.wire import JobDefinition, Report
 from tests.fakes.certificates import keys_of, write_credentials
 from tests.fakes.leader import ScriptedLeader, Session
 from tests.patience import PATIENCE_SECONDS
+from tests.system.lone.test_container_process import Process
 from tests.topics import make_topics
 
-ROOT = Path(__file__).parents[3]
 HOSTS = ("127.0.0.11", "127.0.0.12")
 TASKS = 2
 KEYS = 50
@@ -132,14 +130,13 @@ class Job:
         assert self.outputs() == {key: list(range(1, count + 1)) for key, count in self.sent.items()}
 
 
-class Container:
+class Container(Process):
     """One container's process."""
 
     def __init__(
         self, job: Job, cluster: LocalCluster, host: str, copy: int, directory: Path, localised: str = MODULE
     ) -> None:
         self.id = f"container_1_0001_01_00000{copy + 2}"
-        self.copy = copy
         directory.mkdir()
         (directory / "code").mkdir()
         (directory / "code" / "counting.py").write_text(localised)
@@ -151,30 +148,12 @@ class Container:
             heartbeat_interval_ms=200,
             state_dirs=(job.definition.config["job.state.dir"],),
         )
-        (directory / "cluster.json").write_bytes(dump(config))
         write_credentials(directory)
-        self.log = directory / "container.log"
-        with self.log.open("wb") as log:
-            self.popen = subprocess.Popen(
-                [sys.executable, "-m", "standby"],
-                cwd=directory,
-                env={
-                    **{name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ},
-                    "PYTHONPATH": str(ROOT),
-                    "CONTAINER_ID": self.id,
-                    "NM_HOST": host,
-                    # Spark sees that this is YARN, and asks for its disks.
-                    "LOCAL_DIRS": str(directory),
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-
-    def send(self, number: signal.Signals) -> None:
-        # What was started is its witness.
-        (process,) = psutil.Process(self.popen.pid).children()
-        process.send_signal(number)
+        # Spark sees that this is YARN, and asks for its disks.
+        environment = {"CONTAINER_ID": self.id, "NM_HOST": host, "LOCAL_DIRS": str(directory)}
+        if "JAVA_HOME" in os.environ:
+            environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
+        super().__init__(directory, config, environment, "standby")
 
 
 class Play:
@@ -265,9 +244,7 @@ class Play:
     def close(self) -> None:
         self.leader.cut()
         for each in self.containers:
-            if each.popen.poll() is None:
-                each.popen.kill()
-                each.popen.wait()
+            each.kill()
         self.zookeeper.delete(naming.cluster_path(self.job.cluster), recursive=True)
         self.zookeeper.stop()
         self.zookeeper.close()
@@ -279,7 +256,7 @@ def playing(cluster: LocalCluster, directory: Path, feed: str) -> Iterator[Play]
     yield play
     play.close()
     for each in play.containers:
-        print(f"==> {each.id}\n{each.log.read_text()}")
+        print(f"==> {each.id}\n{each.text()}")
 
 
 @pytest.fixture
@@ -380,7 +357,7 @@ def test_who_ends_in_order_leaves_its_state_to_the_next_one_and_loses_nothing(pl
     """The standby first; then the active, while it processes."""
     pair(play)
     play.containers[1].send(signal.SIGTERM)
-    assert play.containers[1].popen.wait(PATIENCE_SECONDS) == exits.ORDERLY
+    assert play.containers[1].ends() == exits.ORDERLY
     hello = play.start(1).hello
     assert [(each.task.partition, each.run) for each in hello.leftovers] == [
         (number, play.job.definition.run) for number in range(TASKS)
@@ -392,7 +369,7 @@ def test_who_ends_in_order_leaves_its_state_to_the_next_one_and_loses_nothing(pl
     play.wait(1, lambda each: each.phase is Phase.TAILING and each.lag_records == 0)
     play.job.send(5_000)
     play.containers[0].send(signal.SIGTERM)
-    assert play.containers[0].popen.wait(PATIENCE_SECONDS) == exits.ORDERLY
+    assert play.containers[0].ends() == exits.ORDERLY
     play.record(1, 2, claimed=True)
     play.order(1, Role.ACTIVE, 2)
     play.processed(1)
@@ -553,5 +530,5 @@ def test_a_container_and_its_jvm_die_together(spark_play: Play) -> None:
     play.processed(0)
     java = java_of(play.containers[1])
     java.kill()
-    assert play.containers[1].popen.wait(PATIENCE_SECONDS) == exits.BROKEN
+    assert play.containers[1].ends() == exits.BROKEN
     play.job.assert_exact()

@@ -74,13 +74,19 @@ def assign(session: Session, replica: Wanted, *, epoch: int = 1, number: int = 1
 class Process:
     """A container's process and what it leaves behind."""
 
-    def __init__(self, directory: Path, config: ClusterConfig, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: ClusterConfig,
+        environment: Mapping[str, str],
+        module: str = "tests.fakes.container",
+    ) -> None:
         (directory / "cluster.json").write_bytes(dump(config))
         self.config = config
         self.log = directory / "container.log"
         with self.log.open("wb") as log:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "tests.fakes.container"],
+                [sys.executable, "-m", module],
                 cwd=directory,
                 env={
                     "PATH": os.environ["PATH"],
@@ -108,6 +114,12 @@ class Process:
 
     def text(self) -> str:
         return self.log.read_text()
+
+    def kill(self) -> None:
+        """End what still runs of it."""
+        if self.popen.poll() is None:
+            self.popen.kill()
+            self.popen.wait()
 
 
 class Stage:
@@ -170,9 +182,7 @@ class Stage:
 
     def close(self) -> None:
         for each in self.processes:
-            if each.popen.poll() is None:
-                each.popen.kill()
-                each.popen.wait()
+            each.kill()
         self.client.stop()
         self.client.close()
 
