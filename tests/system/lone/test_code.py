@@ -21,25 +21,15 @@ from standby.adapters.peers.code_reader import CodeReader
 from standby.adapters.zookeeper.reader import ANSWER_SECONDS, ZooKeeperReader
 from standby.code import bundles
 from standby.code.bundles import LEFT_BYTES, Bundle
-from standby.config import parse
 from standby.errors import BadConfiguration, CorruptState, Fenced, Transient, Unavailable
 from standby.shared.naming import code_path, code_source_path, job_path
 from standby.shared.roles import PeerRole
 from standby.shared.wire import JobDefinition
 from tests.fakes.candidates import CodeCandidate
 from tests.fakes.certificates import keys_of, user_directory
+from tests.fakes.jobs import JOB, job_config
 from tests.fakes.zookeeper import LoneZooKeeper, record_job
 from tests.patience import PATIENCE_SECONDS, soon
-
-CONFIG = {
-    "task.inputs": "in",
-    "task.outputs": "out",
-    "task.transform": "m:t",
-    "task.step": "m:s",
-    "job.state.dir": "/var/state",
-    "zookeeper.connect": "z:1",
-    "kafka.bootstrap.servers": "k:1",
-}
 
 
 def bundle(text: str, size: int = 700_000) -> tuple[str, bytes]:
@@ -75,7 +65,7 @@ def make(server: LoneZooKeeper, zookeeper: ZooKeeper, name: str, tmp_path: Path)
 
 
 def put(zookeeper: ZooKeeper, job: str, code: str, activated: int = 0) -> None:
-    config = {**CONFIG, "job.name": job}
+    config = {**JOB, "job.name": job}
     definition = JobDefinition(job, "run1", config, "changelog", "group", 1, code=code)
     record_job(zookeeper, JobRecord(definition, activated=activated))
 
@@ -189,7 +179,7 @@ def test_code_is_delivered_to_the_leader_else_to_another_candidate_and_small_cod
     make: Make, zookeeper: ZooKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(user_directory(tmp_path / "credentials", "j1")))
-    config = parse({**CONFIG, "job.name": "j1"})
+    config = job_config(job__name="j1")
     # Neither fetches from the other, so it shows which was given what.
     a, b = (make(each, gate=threading.Event()) for each in ("a", "b"))
     said: list[str] = []

@@ -36,6 +36,7 @@ from standby.shared.records import ContainerRecord, decoded, encode
 from standby.shared.roles import PeerRole
 from standby.shared.wire import Heartbeat, Hello, JobDefinition, Report, decode_end
 from tests.fakes.certificates import keys_of, write_credentials
+from tests.fakes.jobs import JOB
 from tests.fakes.leader import ScriptedLeader, Session
 from tests.fakes.replicas import BREAKS, SPINS
 from tests.fakes.zookeeper import SESSION_MS, LoneZooKeeper
@@ -45,20 +46,7 @@ from tests.servers.ensemble import Ensemble
 ROOT = Path(__file__).parents[3]
 HEARTBEAT_MS = 100
 CONTAINER = "container_1700000000000_0001_01_000002"
-JOB = JobDefinition(
-    "flights",
-    "r1",
-    {
-        "job.name": "flights",
-        "task.inputs": "in",
-        "task.step": "flights:totals",
-        "kafka.bootstrap.servers": "k:1",
-        "zookeeper.connect": "z:1",
-    },
-    "changelog",
-    "group",
-    1,
-)
+FLIGHTS = JobDefinition("flights", "r1", {**JOB, "job.name": "flights"}, "changelog", "group", 1)
 
 
 def wanted(partition: int = 0, role: Role = Role.ACTIVE, epoch: int = 1) -> Wanted:
@@ -67,7 +55,7 @@ def wanted(partition: int = 0, role: Role = Role.ACTIVE, epoch: int = 1) -> Want
 
 def assign(session: Session, replica: Wanted, *, epoch: int = 1, number: int = 1) -> Report:
     """Assign a replica to a container; return its report of that."""
-    session.assign(number, epoch=epoch, replicas=(replica,), jobs=(JOB,))
+    session.assign(number, epoch=epoch, replicas=(replica,), jobs=(FLIGHTS,))
     return session.wait_for(Report, lambda each: each.number == number)
 
 
@@ -314,7 +302,7 @@ def test_a_broken_kernel_ends_it_at_once(stage: Stage) -> None:
     with stage.leader() as leader:
         process = stage.container()
         session = leader.session()
-        session.assign(1, replicas=(wanted(BREAKS),), jobs=(JOB,))
+        session.assign(1, replicas=(wanted(BREAKS),), jobs=(FLIGHTS,))
         end = told_end(session.hello) if session.is_over.wait(PATIENCE_SECONDS) else None
         assert end is not None
         assert (end.status, end.ran) == (exits.BROKEN, ())
