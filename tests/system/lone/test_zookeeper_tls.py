@@ -55,23 +55,19 @@ def test_a_session_leads_closes_its_tree_and_is_found_closed(server: SecuredZooK
         ZooKeeper(server.connect, "one", access=replace(AS_IT_IS, tls=tls)).connect()
 
 
-def test_who_shows_no_certificate_or_another_authority_s_is_refused(
+def test_client_or_server_without_a_certificate_of_the_authority_is_refused(
     server: SecuredZooKeeper, tls: Tls, tmp_path: Path
 ) -> None:
-    other = str(write_certificate(tmp_path, "other"))
-    for stranger in (None, Tls(tls.ca), Tls(tls.ca, other, other)):
-        session = ZooKeeper(server.connect, "two", access=replace(AS_IT_IS, tls=stranger))
-        with pytest.raises(Unavailable, match="no ZooKeeper server answers"):
+    other = write_certificate(tmp_path, "other")
+    for unfit, said in (
+        (None, ""),
+        (Tls(tls.ca), ""),
+        (Tls(tls.ca, str(other), str(other)), ""),
+        (replace(tls, ca=str(certificate_in(other))), ".*CERTIFICATE_VERIFY_FAILED"),
+    ):
+        session = ZooKeeper(server.connect, "two", access=replace(AS_IT_IS, tls=unfit))
+        with pytest.raises(Unavailable, match=f"no ZooKeeper server answers{said}"):
             session.connect(1.5)
-
-
-def test_a_server_of_another_authority_is_not_talked_to(
-    server: SecuredZooKeeper, tls: Tls, tmp_path: Path
-) -> None:
-    other = certificate_in(write_certificate(tmp_path, "other"))
-    session = ZooKeeper(server.connect, "three", access=replace(AS_IT_IS, tls=replace(tls, ca=str(other))))
-    with pytest.raises(Unavailable, match=r"no ZooKeeper server answers.*CERTIFICATE_VERIFY_FAILED"):
-        session.connect(1.5)
 
 
 def test_a_server_whose_certificate_is_for_another_host_is_not_talked_to(tls: Tls, tmp_path: Path) -> None:
