@@ -32,6 +32,14 @@ CLUSTER = {"zookeeper.session.timeout.ms": "6000", "cluster.leader.timeout.ms": 
 #: The same, for a test in which no process falls silent.
 STEADY_CLUSTER = {name: STEADY[name] for name in CLUSTER}
 
+#: Keys of a job that runs on Spark, in JVMs as small as they may be.
+SPARK: dict[str, Any] = {
+    "task.feed": "spark",
+    "task.transform": "counting_job:unchanged",
+    "spark.driver.memory": "512m",
+    "cluster-manager.container.memory.mb": 1024,
+}
+
 
 class JobOnPool(CountingJob):
     """A counting job whose commands know nothing of YARN."""

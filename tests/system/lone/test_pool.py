@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,26 +12,21 @@ import pytest
 from demo.scenario import now_ms
 from embedded.cluster import LocalCluster
 from tests.patience import PATIENCE_SECONDS, soon
-from tests.system.lone.pool_job import CLUSTER, MASTERS, JobOnPool, waiting
-from tests.system.lone.pool_lab import PoolOnLoopback, host, pool_on_loopback
+from tests.system.lone.pool_job import CLUSTER, MASTERS, JobOnPool, pool_of, waiting
+from tests.system.lone.pool_lab import PoolOnLoopback, host
 from tests.system.yarn.counting import some
 
-NODES = (1, 2, 3)
+#: One on each of three hosts.
+NODES = {number: number for number in (1, 2, 3)}
 
 
 @pytest.fixture
 def pool(cluster: LocalCluster, tmp_path: Path) -> Iterator[PoolOnLoopback]:
-    with pool_on_loopback(cluster, f"pool-{os.getpid()}", tmp_path / "pool") as pool:
-        pool.init(**CLUSTER)
-        for each in MASTERS:
-            pool.master(each)
-        for each in NODES:
-            pool.node(each)
+    with pool_of(cluster, tmp_path, NODES, **CLUSTER) as pool:
         yield pool
 
 
 def test_a_job_runs_fails_over_and_is_handed_over_and_its_pool_stays(pool: PoolOnLoopback) -> None:
-    soon(lambda: len(waiting(pool)) == len(NODES), "every node has a process that waits")
     second_node_with_a_state_directory_in_use_is_refused(pool)
     first_ids = set(waiting(pool))
     with closing(JobOnPool(pool, "first")) as job:

@@ -13,7 +13,7 @@ from demo.standing import is_warm
 from embedded.cluster import LocalCluster
 from embedded.java import find_java
 from tests.patience import PATIENCE_SECONDS, soon
-from tests.system.lone.pool_job import JobOnPool, pool_of
+from tests.system.lone.pool_job import SPARK, JobOnPool, pool_of
 from tests.system.lone.pool_lab import host
 
 #: An active and a standby of each of two processors.
@@ -22,13 +22,7 @@ NODES = {0: 0, 1: 1, 2: 2, 3: 3}
 #: The node whose Java waits.
 COLD = 4
 
-SETTINGS: dict[str, Any] = {
-    "job.container.count": "2",
-    "task.feed": "spark",
-    "task.transform": "counting_job:unchanged",
-    "spark.driver.memory": "512m",
-    "cluster-manager.container.memory.mb": 1024,
-}
+SETTINGS = {**SPARK, "job.container.count": "2"}
 
 JAVA = """#!/bin/sh
 touch {reached}

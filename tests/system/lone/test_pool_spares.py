@@ -5,25 +5,17 @@ from __future__ import annotations
 import signal
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from demo.scenario import now_ms
 from demo.standing import Status
 from embedded.cluster import LocalCluster
 from tests.patience import PATIENCE_SECONDS
-from tests.system.lone.pool_job import JobOnPool, pool_of
+from tests.system.lone.pool_job import SPARK, JobOnPool, pool_of
 
 #: One on each of four hosts: for the active, its standby, the spare container, and the one after it.
 NODES = {0: 0, 1: 1, 2: 2, 3: 3}
 
-SETTINGS: dict[str, Any] = {
-    "job.container.count": "1",
-    "job.container.spare.count": "1",
-    "task.feed": "spark",
-    "task.transform": "counting_job:unchanged",
-    "spark.driver.memory": "512m",
-    "cluster-manager.container.memory.mb": 1024,
-}
+SETTINGS = {**SPARK, "job.container.count": "1", "job.container.spare.count": "1"}
 
 
 def is_ready(status: Status) -> bool:
