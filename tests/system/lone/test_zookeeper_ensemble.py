@@ -221,15 +221,6 @@ def lose_leader(play: Play) -> None:
     play.ensemble.kill(play.ensemble.leader())
 
 
-def hold_server_of_who_waits(play: Play) -> None:
-    """Hold the server of the candidate that does not lead, until all have gone to others, with their sessions."""
-    _, other = play.part()
-    number = play.server_of(other)
-    play.ensemble.pause(number)
-    play.leave(number)
-    play.ensemble.resume(number)
-
-
 def hold_all_briefly(play: Play) -> None:
     play.ensemble.pause()
     time.sleep(SESSION_MS / 3000)
@@ -239,15 +230,12 @@ def hold_all_briefly(play: Play) -> None:
 TROUBLES: dict[str, Callable[[Play], None]] = {
     "a follower is lost": lose_follower,
     "its leader is lost": lose_leader,
-    "a server is slow": hold_server_of_who_waits,
     "away for less than the session": hold_all_briefly,
 }
 
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
 def test_trouble_that_changes_nothing(play: Play, trouble: Callable[[Play], None]) -> None:
-    if trouble is hold_server_of_who_waits:
-        play.part()  # This may start a candidate anew.
     before, registered = play.standing(), play.stage.czxid()
     trouble(play)
     play.assert_leads()
