@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import fields, replace
 from typing import Final
@@ -42,25 +41,10 @@ def test_the_rows_story_comes_out(row: Scenario, under: Under) -> None:
     assert paragraph(found) == paragraph(row), "if that is meant: python -m tests.scenarios.rewrite"
 
 
-@pytest.mark.parametrize("flight", Flight)
-def test_the_files_are_as_they_would_be_written(flight: Flight) -> None:
-    text = path(flight).read_text(encoding="utf-8")
-    assert text == render(flight, parse(text, flight))
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("Something\n", "nothing.txt:1: 'Something' where 'Nothing' belongs"),
-        ("Nothing\n\nwhen the leader is replaced\n----\nlost\n", "nothing.txt:3: not `when TRIGGER"),
-        ("Nothing\n\nwhen it rains [both]\n----\nlost\n", "nothing.txt:3: 'it rains' is not a valid Trigger"),
-        ("Nothing\n\nwhen the leader is replaced [both]\n----\nlots\n", "nothing.txt:3: no such step: lots;"),
-        ("Nothing\n\nwhen the leader is replaced [both]\nlost\n", "nothing.txt:3: not enough values"),
-    ],
-)
-def test_a_file_that_cannot_be_read_is_named_with_the_line(text: str, says: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(says)):
-        list(parse(text, Flight.NOTHING))
+def test_the_files_are_as_they_would_be_written() -> None:
+    for flight in Flight:
+        text = path(flight).read_text(encoding="utf-8")
+        assert text == render(flight, parse(text, flight))
 
 
 def test_every_combination_has_one_row_or_is_left_out_with_a_reason() -> None:
