@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,26 +156,20 @@ class Lab:
         self._named = dict.fromkeys(range(self.tasks), (copy, epoch, claimed))
         self.records.write(self._named, failures)
 
-    def wanted(
-        self, copy: int, role: Role, epoch: int, tasks: Collection[int] | None = None
-    ) -> tuple[Wanted, ...]:
-        """Return the assignment of this copy of every task, or only of those in ``tasks``."""
-        return tuple(
-            Wanted(ReplicaId(task, copy), role, epoch)
-            for task in self.task_ids
-            if tasks is None or task.partition in tasks
-        )
+    def wanted(self, copy: int, role: Role, epoch: int) -> tuple[Wanted, ...]:
+        """Return the assignment of this copy of every task."""
+        return tuple(Wanted(ReplicaId(task, copy), role, epoch) for task in self.task_ids)
 
     @property
     def jobs(self) -> Mapping[str, JobDefinition]:
         return {self.definition.name: self.definition}
 
-    def promote(self, container: Container | Child, copy: int, epoch: int) -> None:
+    def promote(self, container: Holder, copy: int, epoch: int) -> None:
         """Make the copies in ``container`` the actives at ``epoch``, which is 1 for the first ones of a run."""
         self.name(copy, epoch, claimed=epoch > 1)
         container.want(copy, Role.ACTIVE, epoch)
 
-    def settle(self, active: Container | Child, standby: Container | Child) -> None:
+    def settle(self, active: Holder, standby: Holder) -> None:
         """Wait until ``active``, with copies 0 at epoch 1, has processed some input, and copies 1 tail it."""
         self.promote(active, 0, 1)
         standby.want(1, Role.STANDBY, 1)
@@ -392,8 +387,51 @@ class LabOfTwo(Lab):
     INPUTS = ("in", "also")
 
 
+class Holder(ABC):
+    """A kernel that holds the lab's replicas, seen from outside."""
+
+    lab: Lab
+
+    @abstractmethod
+    def want(self, copy: int, role: Role, epoch: int) -> None:
+        """Order this copy of every task."""
+
+    @abstractmethod
+    def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
+        """Return what the replicas last reported."""
+
+    @abstractmethod
+    def assert_alive(self) -> None:
+        """Fail if nothing will be reported any more."""
+
+    def await_all(self, is_so: Callable[[ReplicaStatus], bool], seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until every replica meets the condition, which is polled from outside."""
+        deadline = time.monotonic() + seconds
+        while True:
+            statuses = self.statuses()
+            if statuses and all(is_so(each) for each in statuses.values()):
+                return
+            self.assert_alive()
+            assert time.monotonic() < deadline, f"not within {seconds} s: {list(statuses.values())}"
+            # Even after a long wait: the caller acts at this very moment, or counts what it sees.
+            time.sleep(LOOK_SECONDS)
+
+    def await_phase(self, phase: Phase, seconds: float = PATIENCE_SECONDS) -> None:
+        self.await_all(lambda each: each.phase is phase, seconds)
+
+    def await_processed(self, seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until every task has committed all of its input."""
+        ends = [self.lab.position(each) for each in range(self.lab.tasks)]
+        self.await_all(
+            lambda each: (
+                each.phase is Phase.ACTIVE and each.input_committed == ends[each.replica.task.partition]
+            ),
+            seconds,
+        )
+
+
 @dataclass
-class Container:
+class Container(Holder):
     """A kernel in this process."""
 
     lab: Lab
@@ -401,8 +439,8 @@ class Container:
     host: str
     restores: RestoreCounters
 
-    def want(self, copy: int, role: Role, epoch: int, tasks: Collection[int] | None = None) -> None:
-        self.replicas.obey(self.lab.wanted(copy, role, epoch, tasks), self.lab.jobs)
+    def want(self, copy: int, role: Role, epoch: int) -> None:
+        self.replicas.obey(self.lab.wanted(copy, role, epoch), self.lab.jobs)
 
     def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
         statuses = self.replicas.statuses()
@@ -412,15 +450,6 @@ class Container:
 
     def assert_alive(self) -> None:
         """Do nothing: it is alive as long as this process is."""
-
-    def await_all(self, is_so: Callable[[ReplicaStatus], bool], seconds: float = PATIENCE_SECONDS) -> None:
-        await_all(self, is_so, seconds)
-
-    def await_phase(self, phase: Phase, seconds: float = PATIENCE_SECONDS) -> None:
-        await_all(self, lambda each: each.phase is phase, seconds)
-
-    def await_processed(self, seconds: float = PATIENCE_SECONDS) -> None:
-        await_processed(self, self.lab, seconds)
 
     def close(self) -> None:
         assert self.replicas.close(PATIENCE_SECONDS), (self.statuses(), self.replicas.broken)
@@ -436,7 +465,7 @@ class Container:
             self.replicas.close(PATIENCE_SECONDS)
 
 
-class Child:
+class Child(Holder):
     """A kernel in a separate process, on the lab's records file."""
 
     def __init__(
@@ -473,22 +502,13 @@ class Child:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def want(self, copy: int, role: Role, epoch: int, tasks: Collection[int] | None = None) -> None:
+    def want(self, copy: int, role: Role, epoch: int) -> None:
         assert self.process.stdin is not None
-        wanted = self.lab.wanted(copy, role, epoch, tasks)
+        wanted = self.lab.wanted(copy, role, epoch)
         self.process.stdin.write(msgspec.json.encode(wanted).decode() + "\n")
 
     def statuses(self) -> Mapping[ReplicaId, ReplicaStatus]:
         return self._statuses
-
-    def await_phase(self, phase: Phase, seconds: float = PATIENCE_SECONDS) -> None:
-        await_all(self, lambda each: each.phase is phase, seconds)
-
-    def await_all(self, is_so: Callable[[ReplicaStatus], bool], seconds: float = PATIENCE_SECONDS) -> None:
-        await_all(self, is_so, seconds)
-
-    def await_processed(self, seconds: float = PATIENCE_SECONDS) -> None:
-        await_processed(self, self.lab, seconds)
 
     def assert_alive(self) -> None:
         """Fail if the process is dead: its last report will never change to the awaited one."""
@@ -528,26 +548,3 @@ class Child:
             for line in lines:
                 found = msgspec.json.decode(line, type=list[ReplicaStatus])
                 self._statuses = {each.replica: each for each in found}
-
-
-def await_all(container: Container | Child, is_so: Callable[[ReplicaStatus], bool], seconds: float) -> None:
-    """Wait until every replica of the container meets the condition, which is polled from outside."""
-    deadline = time.monotonic() + seconds
-    while True:
-        statuses = container.statuses()
-        if statuses and all(is_so(each) for each in statuses.values()):
-            return
-        container.assert_alive()
-        assert time.monotonic() < deadline, f"not within {seconds} s: {list(statuses.values())}"
-        # Even after a long wait: the caller acts at this very moment, or counts what it sees.
-        time.sleep(LOOK_SECONDS)
-
-
-def await_processed(container: Container | Child, lab: Lab, seconds: float) -> None:
-    """Wait until every task has committed all of its input."""
-    ends = [lab.position(each) for each in range(lab.tasks)]
-    await_all(
-        container,
-        lambda each: each.phase is Phase.ACTIVE and each.input_committed == ends[each.replica.task.partition],
-        seconds,
-    )
