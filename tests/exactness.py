@@ -11,8 +11,6 @@ Typical use, with the flights job (or any job with its step and stores) on a clu
 
 from __future__ import annotations
 
-from itertools import islice
-
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -34,6 +32,8 @@ __all__ = [
     "wait_until_processed",
 ]
 
+_STAGE = "main"
+
 
 def fresh_topics(bootstrap: str, partitions: int = 4) -> None:
     """Create the job's topics, empty: an earlier test's are deleted first."""
@@ -50,24 +50,23 @@ def fresh_topics(bootstrap: str, partitions: int = 4) -> None:
     create_topics(bootstrap, partitions)
 
 
-def stream(bootstrap: str, *, rows: int, rate: float, skip: int = 0) -> Traffic:
-    """Start producing ``rows`` flights, after the first ``skip``, at ``rate`` per second; stop it in the end."""
-    records = list(islice(flights(skip + rows), skip, None))
-    traffic = Traffic(bootstrap, records, rate)
+def stream(bootstrap: str, *, rows: int, rate: float) -> Traffic:
+    """Start producing ``rows`` flights at ``rate`` per second; stop it in the end."""
+    traffic = Traffic(bootstrap, list(flights(rows)), rate)
     traffic.start()
     return traffic
 
 
-def produce(bootstrap: str, *, rows: int, skip: int = 0) -> None:
-    """Produce ``rows`` flights, after the first ``skip``, as fast as possible, and wait for the broker."""
-    traffic = stream(bootstrap, rows=rows, rate=100_000, skip=skip)
+def produce(bootstrap: str, *, rows: int) -> None:
+    """Produce ``rows`` flights as fast as possible, and wait for the broker."""
+    traffic = stream(bootstrap, rows=rows, rate=100_000)
     assert traffic.join(PATIENCE_SECONDS), f"the input could not be produced within {PATIENCE_SECONDS:g} s"
 
 
-def wait_until_processed(bootstrap: str, *, cluster: str, job: str, run: str, stage: str = "main") -> None:
+def wait_until_processed(bootstrap: str, *, cluster: str, job: str, run: str) -> None:
     """Wait until the job's committed offsets are at the end of the input; otherwise fail with what is left."""
     ends = {partition: end for partition, end in end_offsets(bootstrap, INPUT_TOPIC).items() if end}
-    group = naming.consumer_group(cluster, job, stage, run)
+    group = naming.consumer_group(cluster, job, _STAGE, run)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     left = ends
     try:
@@ -91,9 +90,9 @@ def wait_until_processed(bootstrap: str, *, cluster: str, job: str, run: str, st
     assert not left, f"not processed within {PATIENCE_SECONDS:g} s: {left} records per partition"
 
 
-def assert_exact(bootstrap: str, *, cluster: str, job: str, run: str, stage: str = "main") -> Verification:
+def assert_exact(bootstrap: str, *, cluster: str, job: str, run: str) -> Verification:
     """Compare outputs and state, record for record, with the batch model; fail with the differences."""
-    found = verify(bootstrap, naming.changelog_topic(cluster, job, stage, run))
+    found = verify(bootstrap, naming.changelog_topic(cluster, job, _STAGE, run))
     assert found.is_exact, found.findings()
     assert found.outputs.expected == found.records_in > 0
     return found

@@ -32,7 +32,7 @@ from standby.shared.clock import REAL
 from standby.shared.naming import cluster_path
 from standby.shared.peers import CODE_ROUTE, BundleSource
 from standby.shared.records import ControllerRecord
-from standby.shared.roles import Caller, PeerRole
+from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
 from tests.fakes.zookeeper import SESSION_MS
 from tests.patience import PATIENCE_SECONDS
@@ -85,7 +85,6 @@ class CodeCandidate:
         self.me = BundleSource(name, HOST, self.peers.port)
         self.store = BundleStore(disk)
         self.resigned: list[str] = []
-        self.uploads: list[tuple[Caller, str, bool]] = []
         ways = code_distributor(ClusterConfig(cluster, connect), self.client, keys.client_context, disk)
         self.service = CodeService(
             self.me,
@@ -97,7 +96,7 @@ class CodeCandidate:
             delete_delay_ms=1_000,
             fenced=self.resigned.append,
         )
-        self.peers.start({CODE_ROUTE: code_route(self.store, self.service.received, self._uploaded)})
+        self.peers.start({CODE_ROUTE: code_route(self.store, self.service.received, lambda *_: None)})
         self.service.start()
         self.record = CandidateRecord(
             name, HOST, 1, 0, 1, 7, f"container-{name}", 0, "0.1", peer_port=self.peers.port
@@ -109,9 +108,6 @@ class CodeCandidate:
             makepath=True,
         )
         self._is_closed = False
-
-    def _uploaded(self, caller: Caller, bundle: str, is_refused: bool) -> None:
-        self.uploads.append((caller, bundle, is_refused))
 
     def stand(self) -> int | None:
         """Return the epoch under which this candidate leads, or None when it may not, or another was quicker."""

@@ -39,18 +39,16 @@ def keys_of(role: PeerRole, ring: Keyring | None = None) -> TlsCredentials:
     return TlsCredentials((ring or shared_keyring()).credentials(role))
 
 
-def write_credentials(
-    directory: Path, role: PeerRole = PeerRole.CONTAINER, ring: Keyring | None = None
-) -> None:
+def write_credentials(directory: Path, role: PeerRole = PeerRole.CONTAINER) -> None:
     """Put what a process of a role begins with where YARN puts it, into its working directory."""
     directory.mkdir(parents=True, exist_ok=True)
-    bootstrap = (ring or shared_keyring()).bootstrap(role)
+    bootstrap = shared_keyring().bootstrap(role)
     (directory / credentials.FILE).write_bytes(credentials.encode(bootstrap))
 
 
-def user_directory(directory: Path, cluster: str, ring: Keyring | None = None) -> Path:
+def user_directory(directory: Path, cluster: str) -> Path:
     """Return ``directory`` as STANDFAST_CREDENTIALS of a user who has submitted ``cluster`` before."""
-    shutil.copytree((ring or shared_keyring()).directory, directory / cluster)
+    shutil.copytree(shared_keyring().directory, directory / cluster)
     return directory
 
 

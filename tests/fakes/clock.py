@@ -41,9 +41,9 @@ class HandClock:
     early.
     """
 
-    def __init__(self, began_ms: int = 1_700_000_000_000, rate: float = 1.0) -> None:
+    def __init__(self, rate: float = 1.0) -> None:
         """``rate``: how many seconds pass in a real one, until it is held."""
-        self.began_ms = began_ms
+        self.began_ms = 1_700_000_000_000
         self._rate = rate
         self._held_at: float | None = None
         self._waiting: tuple[str, ...] = ()
@@ -90,10 +90,10 @@ class HandClock:
             for each in threads:
                 self.await_looks(each)
 
-    def await_looks(self, thread: str, looks: int = 2) -> None:
+    def await_looks(self, thread: str) -> None:
         """Return when a thread with such a name has gone round since: it has seen what the time is."""
         before = self._looks[thread]
-        soon(lambda: self._looks[thread] >= before + looks, f"{thread} does not look")
+        soon(lambda: self._looks[thread] >= before + 2, f"{thread} does not look")
 
     # ---- the port ----
 

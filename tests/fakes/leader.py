@@ -28,6 +28,8 @@ from standby.shared.wire import (
 )
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
+_HOST = "127.0.0.1"
+
 _Message = TypeVar("_Message", Hello, Heartbeat, Report)
 
 
@@ -56,8 +58,8 @@ class Session:
         self.send(message)
         return message
 
-    def exit(self, epoch: int = 1, reason: str = "told by the test") -> None:
-        self.send(Exit(epoch, reason))
+    def exit(self, epoch: int = 1) -> None:
+        self.send(Exit(epoch, "told by the test"))
 
     def end(self) -> None:
         self._outgoing.put(None)
@@ -67,11 +69,10 @@ class Session:
         kind: type[_Message],
         condition: Callable[[_Message], bool] = lambda _: True,
         *,
-        timeout: float = PATIENCE_SECONDS,
         after: int = 0,
     ) -> _Message:
         """Return the first message of that kind, from number ``after`` on, that fulfils the condition."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + PATIENCE_SECONDS
         with self._news:
             while True:
                 for message in self.received[after:]:
@@ -98,15 +99,7 @@ class Session:
 class ScriptedLeader:
     """Serves on a port; each container that introduces itself becomes a `Session`."""
 
-    def __init__(
-        self,
-        keys: TlsCredentials,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        epoch: int = 1,
-        candidate: str = "a",
-    ) -> None:
+    def __init__(self, keys: TlsCredentials, *, port: int = 0, epoch: int = 1, candidate: str = "a") -> None:
         """``port``: 0 for any free one."""
         self._sessions: queue.SimpleQueue[Session] = queue.SimpleQueue()
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=16))
@@ -115,8 +108,8 @@ class ScriptedLeader:
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(service, {name: handler}),)
         )
-        port = self._server.add_secure_port(f"{host}:{port}", keys.server_credentials())
-        self.record = ControllerRecord(candidate, host, port, epoch)
+        port = self._server.add_secure_port(f"{_HOST}:{port}", keys.server_credentials())
+        self.record = ControllerRecord(candidate, _HOST, port, epoch)
         """What its znode says."""
         self._server.start()
 
@@ -126,14 +119,6 @@ class ScriptedLeader:
             return self._sessions.get(timeout=PATIENCE_SECONDS)
         except queue.Empty:
             raise AssertionError(f"no container introduced itself within {PATIENCE_SECONDS:g} s") from None
-
-    def is_quiet(self, seconds: float) -> bool:
-        """Return whether no container registers for that time."""
-        try:
-            self._sessions.get(timeout=seconds)
-        except queue.Empty:
-            return True
-        return False
 
     def cut(self) -> None:
         """Break every stream and refuse connections from now on."""

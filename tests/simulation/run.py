@@ -36,12 +36,7 @@ class Failure:
 
 
 def run_seed(
-    seed: int,
-    lines: int = LINES,
-    only: Sequence[str] = (),
-    *,
-    is_pool: bool = False,
-    has_spares: bool = False,
+    seed: int, only: Sequence[str] = (), *, is_pool: bool = False, has_spares: bool = False
 ) -> Failure | None:
     """Return what broke in the story of ``seed``; None when every invariant held and the job was whole at the end."""
     world = World(seed, is_pool=is_pool, has_spares=has_spares)
@@ -50,15 +45,15 @@ def run_seed(
         suffer(world, only)
         world.settle()
 
-    return told(world, tell, lines)
+    return told(world, tell)
 
 
-def told(world: World, tell: Callable[[], object], lines: int = LINES) -> Failure | None:
+def told(world: World, tell: Callable[[], object]) -> Failure | None:
     """Return what broke while ``tell`` played a story of ``world``; None when nothing did."""
     try:
         tell()
     except Exception as error:  # noqa: BLE001 - whatever a story ends with is a finding
-        return Failure(world.clock.seed, _first_line(error), world.clock.story(lines))
+        return Failure(world.clock.seed, _first_line(error), world.clock.story(LINES))
     return None
 
 
