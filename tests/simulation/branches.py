@@ -103,7 +103,7 @@ def _process() -> ProcessPoolExecutor:
 
 
 def _branches(name: str, strikes: Strikes, mutation: str) -> list[Branch]:
-    with MUTATIONS[mutation]() if mutation else nullcontext():
+    with MUTATIONS[mutation].plant() if mutation else nullcontext():
         return _told(name, strikes)
 
 

@@ -1,11 +1,14 @@
-"""Planted bugs: each breaks one rule while its context lasts, to show that an invariant detects it."""
+"""Planted bugs: each breaks one rule while its context lasts, to show that an invariant detects it.
+
+Each is with the invariants that may detect it, and with the faults that it takes.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from appmaster import driver
@@ -45,7 +48,33 @@ from tests.simulation.leader import Candidate
 from tests.simulation.replica import Active, HeldReplica
 from tests.simulation.zookeeper import SESSION_MS, ZooKeeper
 
-Mutation = Callable[[], AbstractContextManager[None]]
+Plant = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A planted bug."""
+
+    plant: Plant
+    """Returns the context in which it is there."""
+    invariants: tuple[str, ...]
+    """Those that may detect it."""
+    faults: tuple[str, ...]
+    """The only ones of the stories in which one of them must; (): any."""
+
+
+#: Every planted bug by its name.
+MUTATIONS: Final[dict[str, Mutation]] = {}
+
+
+def planted(*invariants: str, faults: tuple[str, ...] = ()) -> Callable[[Plant], Plant]:
+    """Return what adds a function to the planted bugs, by its name with dashes."""
+
+    def add(plant: Plant) -> Plant:
+        MUTATIONS[plant.__name__.replace("_", "-")] = Mutation(plant, invariants, faults)
+        return plant
+
+    return add
 
 
 @contextmanager
@@ -69,11 +98,13 @@ def swapped_everywhere(original: object, name: str, value: object) -> Iterator[N
         yield
 
 
-def _no_epoch_check() -> AbstractContextManager[None]:
+@planted("no_write_of_a_deposed_leader", faults=("stop before a write", "kill a container"))
+def no_epoch_check() -> AbstractContextManager[None]:
     return swapped(ZooKeeper, "is_current", lambda self, epoch: True)
 
 
-def _order_before_record() -> AbstractContextManager[None]:
+@planted("orders_only_from_acknowledged_records")
+def order_before_record() -> AbstractContextManager[None]:
     original = Candidate._carry_out
 
     def carry_out(self: Candidate, action: Action, view: ClusterView) -> None:
@@ -88,8 +119,9 @@ def _order_before_record() -> AbstractContextManager[None]:
     return swapped(Candidate, "_carry_out", carry_out)
 
 
+@planted("silence_is_the_others_fault", faults=("stop the leader", "kill a container"))
 @contextmanager
-def _own_pause_is_their_silence() -> Iterator[None]:
+def own_pause_is_their_silence() -> Iterator[None]:
     """With a long `cluster.leader.timeout.ms`: by default a lease ends in such a pause, which hides the bug."""
     with (
         swapped(leaders, "LEADER_TIMEOUT_MS", SESSION_MS),
@@ -99,8 +131,9 @@ def _own_pause_is_their_silence() -> Iterator[None]:
         yield
 
 
+@planted("planned_stops_are_no_failures", faults=("lose a NodeManager", "upgrade"))
 @contextmanager
-def _planned_stop_is_a_failure() -> Iterator[None]:
+def planned_stop_is_a_failure() -> Iterator[None]:
     given_back: dict[str, Container] = {}
     mistaken: dict[int, ClusterView] = {}
 
@@ -121,24 +154,34 @@ def _planned_stop_is_a_failure() -> Iterator[None]:
         yield
 
 
-def _no_check_of_committed_epoch() -> AbstractContextManager[None]:
+@planted(
+    "no_older_epoch_after_a_newer_claim",
+    faults=("stop before the fence", "stop before the fence", "kill a container"),
+)
+def no_check_of_committed_epoch() -> AbstractContextManager[None]:
     return swapped(claim, "check_committed", lambda committed, task, epoch: None)
 
 
-def _drain_to_stable_end() -> AbstractContextManager[None]:
+@planted("state_has_all_before", faults=("hang a transaction", "kill a container"))
+def drain_to_stable_end() -> AbstractContextManager[None]:
     return swapped(replicas, "drain_target", lambda ends: ends[1])
 
 
-def _no_same_host_check() -> AbstractContextManager[None]:
+@planted("copies_on_different_hosts")
+def no_same_host_check() -> AbstractContextManager[None]:
     return swapped(Turn, "_copies_on", lambda self, cohort, but: {})
 
 
-def _start_before_stop() -> AbstractContextManager[None]:
+@planted(
+    "an_active_starts_after_the_standby_there_has_stopped", faults=("lose a host", "stop before closing")
+)
+def start_before_stop() -> AbstractContextManager[None]:
     """Policy ``restart``: the active is started although the standby there has not said that it stopped."""
     return swapped_everywhere(failover.has_stopped, "has_stopped", lambda *_: True)
 
 
-def _no_resend() -> AbstractContextManager[None]:
+@planted("whole_at_the_end", faults=("break streams", "cut a host off"))
+def no_resend() -> AbstractContextManager[None]:
     original = Candidate._send
 
     def send(self: Candidate, container: str, incarnation: int, message: wire.Down) -> None:
@@ -152,7 +195,8 @@ def _no_resend() -> AbstractContextManager[None]:
     return swapped(Candidate, "_send", send)
 
 
-def _promotion_keeps_epoch() -> AbstractContextManager[None]:
+@planted("new_active_new_epoch", faults=("kill a container",))
+def promotion_keeps_epoch() -> AbstractContextManager[None]:
     original = plan
 
     def mutated(view: ClusterView) -> tuple[Action, ...]:
@@ -173,7 +217,8 @@ def _with_old_epoch(view: ClusterView, change: todo.RecordWrite) -> todo.RecordW
     return replace(change, record=replace(change.record, epoch=old.record.epoch))
 
 
-def _store_before_commit() -> AbstractContextManager[None]:
+@planted("state_has_all_before", faults=("lose answers of Kafka",))
+def store_before_commit() -> AbstractContextManager[None]:
     original = HeldReplica._produce
 
     def produce(self: HeldReplica, active: Active, changes: list[int]) -> object:
@@ -184,11 +229,18 @@ def _store_before_commit() -> AbstractContextManager[None]:
     return swapped(HeldReplica, "_produce", produce)
 
 
-def _no_fence() -> AbstractContextManager[None]:
+@planted(
+    "no_older_epoch_after_a_newer_claim",
+    "every_record_once",
+    "state_has_all_before",
+    faults=("stop a container", "cut a host off"),
+)
+def no_fence() -> AbstractContextManager[None]:
     return swapped(Log, "_check_producer", lambda self, producer: None)
 
 
-def _input_from_memory() -> AbstractContextManager[None]:
+@planted("every_record_once", "state_has_all_before", faults=("kill a container",))
+def input_from_memory() -> AbstractContextManager[None]:
     """The input goes on where this process left it, not where the committed offset says."""
 
     def first_offsets(committed: list[claim.Committed | None], *_: object) -> Offsets:
@@ -197,7 +249,8 @@ def _input_from_memory() -> AbstractContextManager[None]:
     return swapped(claim, "first_offsets", first_offsets)
 
 
-def _feed_from_memory() -> AbstractContextManager[None]:
+@planted("every_record_once", "state_has_all_before", faults=("kill a container",))
+def feed_from_memory() -> AbstractContextManager[None]:
     """A feed begins where its tasks stood when they joined."""
 
     def observed(state: FeedingState, event: Observed) -> FeedingState:
@@ -211,7 +264,8 @@ def _feed_from_memory() -> AbstractContextManager[None]:
     return swapped(feeding_core, "observed", observed)
 
 
-def _everybody_is_blamed() -> AbstractContextManager[None]:
+@planted("only_what_ran_alone_is_blamed", faults=("fault of the job's code", "kill a process"))
+def everybody_is_blamed() -> AbstractContextManager[None]:
     """An end of a process counts for each active that it held, whatever it ran and whatever ended it."""
 
     def crashed(view: ClusterView, container: Container, _: object, actives: Sequence[TaskId]) -> ClusterView:
@@ -225,7 +279,8 @@ def _everybody_is_blamed() -> AbstractContextManager[None]:
     return swapped(changes, "_crashed", crashed)
 
 
-def _nothing_is_stuck() -> AbstractContextManager[None]:
+@planted("a_promotion_that_hangs_is_given_up", faults=("hang a promotion", "kill a container"))
+def nothing_is_stuck() -> AbstractContextManager[None]:
     stages = tuple(each for each in table.STAGES if each.name != "active stuck")
     return swapped(table, "STAGES", stages)
 
@@ -236,7 +291,8 @@ def _could_move(view: ClusterView, job: Job, known: Rebalancing) -> bool:
     return is_led and bool(spread.next_steps(spread.stands_of(view, job)))
 
 
-def _moves_to_any_copy() -> AbstractContextManager[None]:
+@planted("moves_between_copies_in_sync", faults=("kill a container",))
+def moves_to_any_copy() -> AbstractContextManager[None]:
     """Actives are handed over to copies that are not in sync or not warm to spread them."""
 
     def options(
@@ -261,7 +317,8 @@ def _moves_to_any_copy() -> AbstractContextManager[None]:
     return planted()
 
 
-def _moves_together() -> AbstractContextManager[None]:
+@planted("one_move_at_a_time", faults=("kill a container",))
+def moves_together() -> AbstractContextManager[None]:
     """Several actives are handed over at the same time to spread them."""
 
     original = rebalance.due
@@ -278,26 +335,34 @@ def _moves_together() -> AbstractContextManager[None]:
     return swapped(rebalance, "due", due)
 
 
-def _never_moves() -> AbstractContextManager[None]:
+@planted("whole_at_the_end: actives are at", faults=("kill a container",))
+def never_moves() -> AbstractContextManager[None]:
     stages = tuple(each for each in table.STAGES if each.name != "spread")
     return swapped(table, "STAGES", stages)
 
 
-def _no_lease() -> AbstractContextManager[None]:
+@planted(
+    "no_leader_acts_on_a_lease_that_is_over",
+    faults=("stop the leader for long", "stop the leader for long", "kill a container"),
+)
+def no_lease() -> AbstractContextManager[None]:
     return swapped(Lease, "is_valid", property(lambda self: True))
 
 
-def _lease_of_a_session() -> AbstractContextManager[None]:
+@planted("acts_end_before_another_leads", faults=("cut the leader off",))
+def lease_of_a_session() -> AbstractContextManager[None]:
     """A leader acts until its session could end, although another may lead long before."""
     return swapped(leaders, "LEASE_MS", lease_ms(SESSION_MS))
 
 
-def _disks_are_not_waited_for() -> AbstractContextManager[None]:
+@planted("a_disk_is_waited_for", faults=("slow a disk",))
+def disks_are_not_waited_for() -> AbstractContextManager[None]:
     """A process that waits for its disk is lost as soon as one that is short of processor time."""
     return swapped(detect, "_DISK_TIMES", 1)
 
 
-def _spares_anywhere() -> AbstractContextManager[None]:
+@planted("spares_stand_in_on_other_hosts", faults=("kill a container", "lose a host"))
+def spares_anywhere() -> AbstractContextManager[None]:
     """A slot takes a spare container wherever it is."""
 
     def chosen(turn: Turn, need: Need) -> Container | None:
@@ -307,7 +372,8 @@ def _spares_anywhere() -> AbstractContextManager[None]:
     return swapped(spares, "_best", chosen)
 
 
-def _spares_first() -> AbstractContextManager[None]:
+@planted("spares_delay_no_other_request", faults=("kill a container", "lose a host"))
+def spares_first() -> AbstractContextManager[None]:
     """Spare containers are requested whatever else lacks a container."""
     original = spares.share
 
@@ -318,7 +384,8 @@ def _spares_first() -> AbstractContextManager[None]:
     return swapped(spares, "share", share)
 
 
-def _spares_filled_unsaid() -> AbstractContextManager[None]:
+@planted("replacements_by_spares_are_counted", "spares_hold_nothing", faults=("kill two containers",))
+def spares_filled_unsaid() -> AbstractContextManager[None]:
     """Spare containers are given copies like any other that is free."""
 
     def all_free(self: Turn) -> list[Container]:
@@ -332,7 +399,8 @@ def _spares_filled_unsaid() -> AbstractContextManager[None]:
     return planted()
 
 
-def _spares_not_made_up_for() -> AbstractContextManager[None]:
+@planted("whole_at_the_end", faults=("kill a container",))
+def spares_not_made_up_for() -> AbstractContextManager[None]:
     """No spare container is requested once the job has had one."""
     original = spares._vacant
 
@@ -340,34 +408,3 @@ def _spares_not_made_up_for() -> AbstractContextManager[None]:
         return original(turn, job, count) if turn.view.decisions < 40 else []
 
     return swapped(spares, "_vacant", vacant)
-
-
-#: Every planted bug by its name.
-MUTATIONS: Final[dict[str, Mutation]] = {
-    "no-epoch-check": _no_epoch_check,
-    "order-before-record": _order_before_record,
-    "own-pause-is-their-silence": _own_pause_is_their_silence,
-    "planned-stop-is-a-failure": _planned_stop_is_a_failure,
-    "no-check-of-committed-epoch": _no_check_of_committed_epoch,
-    "drain-to-stable-end": _drain_to_stable_end,
-    "start-before-stop": _start_before_stop,
-    "no-same-host-check": _no_same_host_check,
-    "no-resend": _no_resend,
-    "promotion-keeps-epoch": _promotion_keeps_epoch,
-    "store-before-commit": _store_before_commit,
-    "no-fence": _no_fence,
-    "input-from-memory": _input_from_memory,
-    "feed-from-memory": _feed_from_memory,
-    "no-lease": _no_lease,
-    "lease-of-a-session": _lease_of_a_session,
-    "nothing-is-stuck": _nothing_is_stuck,
-    "disks-are-not-waited-for": _disks_are_not_waited_for,
-    "everybody-is-blamed": _everybody_is_blamed,
-    "moves-to-any-copy": _moves_to_any_copy,
-    "moves-together": _moves_together,
-    "never-moves": _never_moves,
-    "spares-anywhere": _spares_anywhere,
-    "spares-first": _spares_first,
-    "spares-filled-unsaid": _spares_filled_unsaid,
-    "spares-not-made-up-for": _spares_not_made_up_for,
-}

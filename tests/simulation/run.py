@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = parse_seeds(options.seeds)
     with ExitStack() as planted:
         if options.mutate:
-            planted.enter_context(MUTATIONS[options.mutate]())
+            planted.enter_context(MUTATIONS[options.mutate].plant())
         if options.story:
             for seed in seeds:
                 story = story_of(seed, options.story, is_pool=options.pool, has_spares=options.spares)

@@ -134,7 +134,7 @@ def test_a_branch_is_the_story_that_is_told_with_its_strikes() -> None:
     plot = PLOTS[name]
     found = branches(name, late, "no-fence")
     broken = next(each for each in found if each.failure is not None)
-    with MUTATIONS["no-fence"]():
+    with MUTATIONS["no-fence"].plant():
         world = World(SEED, plot.shape)
         assert told(world, partial(act, world, plot, *broken.strikes)) == broken.failure
     steps = tell(plot).steps.taken
