@@ -28,8 +28,8 @@ from tests.simulation.world import World
 FOLDER: Final = Path(__file__).parent / "eventlogs"
 
 #: Of the first 400, those that tell most: between them almost every kind of entry, with almost every kind of reason,
-#: outcome and rule, that those 400 have. Each but 343 has one that no other of them has.
-SEEDS: Final = (57, 60, 116, 138, 149, 161, 168, 190, 322, 324, 341, 343)
+#: outcome and rule, that those 400 have. Each has one that no other of them has.
+SEEDS: Final = (57, 60, 116, 138, 149, 161, 168, 190, 322, 324, 341)
 
 
 def path(seed: int) -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from standby.control.events import Terminated
+from tests.simulation.container import Container
 from tests.simulation.job import NAME
 from tests.simulation.pool import ProcessPool
 from tests.simulation.process import Host, Process
@@ -51,11 +52,11 @@ def _end(world: World, name: str, end: Callable[[], None]) -> None:
 End = Callable[[], None] | None
 
 
-def _containers(world: World) -> list[Process]:
+def _containers(world: World) -> list[Container]:
     return [each for each in world.containers.values() if each.is_alive]
 
 
-def _some_container(world: World) -> Process | None:
+def _some_container(world: World) -> Container | None:
     found = _containers(world)
     return world.clock.chance.choice(found) if found else None
 
@@ -69,19 +70,24 @@ def _leader(world: World) -> Process | None:
     return leader or (world.candidates[0] if world.candidates else None)
 
 
-def _kill_container(world: World) -> End:
-    process = _some_container(world)
-    if process is not None:
-        process.kill()
-    return None
+def _of_one(act: Callable[[Container], object]) -> Callable[[World], End]:
+    """Return the fault that happens to one container, and needs no end."""
+
+    def fault(world: World) -> End:
+        container = _some_container(world)
+        if container is not None:
+            act(container)
+        return None
+
+    return fault
 
 
-def _kill_process(world: World) -> End:
+_kill_container: Final = _of_one(Container.kill)
+
+
+def _kill_process(container: Container) -> None:
     """Have somebody, or the kernel for want of memory, kill a container's process and not its witness."""
-    process = _some_container(world)
-    if process is not None:
-        world.containers[process.name].end_by(signal.SIGKILL, oom_kills=world.clock.between(0, 1))
-    return None
+    container.end_by(signal.SIGKILL, oom_kills=container.clock.between(0, 1))
 
 
 def _fault_of_code(world: World) -> End:
@@ -89,7 +95,7 @@ def _fault_of_code(world: World) -> End:
     running = [each for each in world.containers.values() if each.is_alive and each.kernel.running()]
     process = world.clock.chance.choice(running) if running else _some_container(world)
     if process is not None:
-        world.containers[process.name].end_by(signal.SIGSEGV)
+        process.end_by(signal.SIGSEGV)
     return None
 
 
@@ -122,25 +128,16 @@ def _cut_from_kafka(world: World) -> End:
     return end
 
 
-def _terminate_container(world: World) -> End:
-    process = _some_container(world)
-    if process is not None:
-        world.containers[process.name].post(Terminated("SIGTERM"))
-    return None
+def _terminate(container: Container) -> None:
+    container.post(Terminated("SIGTERM"))
 
 
-def _break_kernel(world: World) -> End:
-    process = _some_container(world)
-    if process is not None:
-        world.containers[process.name].kernel.broken = "child process 7 is dead"
-    return None
+def _break_kernel(container: Container) -> None:
+    container.kernel.broken = "child process 7 is dead"
 
 
-def _fail_store(world: World) -> End:
-    process = _some_container(world)
-    if process is not None:
-        world.containers[process.name].kernel.store_writes_fail = True
-    return None
+def _fail_store(container: Container) -> None:
+    container.kernel.store_writes_fail = True
 
 
 def _kill_leader(world: World) -> End:
@@ -289,25 +286,21 @@ def _expire_session(world: World) -> End:
 
 
 def _lose_kafka(world: World) -> End:
-    for log in world.logs.values():
-        log.is_away = True
-
-    def end() -> None:
+    def be_away(is_away: bool) -> None:
         for log in world.logs.values():
-            log.is_away = False
+            log.is_away = is_away
 
-    return end
+    be_away(True)
+    return lambda: be_away(False)
 
 
 def _shake_kafka(world: World) -> End:
-    for log in world.logs.values():
-        log.is_flaky = True
-
-    def end() -> None:
+    def be_flaky(is_flaky: bool) -> None:
         for log in world.logs.values():
-            log.is_flaky = False
+            log.is_flaky = is_flaky
 
-    return end
+    be_flaky(True)
+    return lambda: be_flaky(False)
 
 
 def _hang_transaction(world: World) -> End:
@@ -478,7 +471,7 @@ def _soon(world: World, within_ms: int, fault: Callable[[World], End]) -> None:
     world.faults_until(world.clock.now_ms + delay_ms + 50)
 
 
-def _nodes(world: World, hosts: Sequence[Host], end_one: Callable[[Process], None]) -> End:
+def _nodes(world: World, hosts: Sequence[Host], end_one: Callable[[Container], None]) -> End:
     """Stop the nodes of some hosts at once, and end what they run; they are started again together."""
     pool = world.yarn
     assert isinstance(pool, ProcessPool)
@@ -497,18 +490,14 @@ def _nodes(world: World, hosts: Sequence[Host], end_one: Callable[[Process], Non
 def _stop_nodes(world: World) -> End:
     """Stop nodes of some hosts as systemd does; others may start at the same moment."""
     hosts = [each for each in world.hosts.values() if world.clock.happens(0.5)]
-
-    def end_one(process: Process) -> None:
-        world.containers[process.name].post(Terminated("SIGTERM"))
-
-    return _nodes(world, hosts, end_one)
+    return _nodes(world, hosts, _terminate)
 
 
 def _lose_pool(world: World) -> End:
     """Kill every process of the pool, and a while later, by chance, every master."""
     if world.clock.happens(0.5):
         _soon(world, 3_000, _lose_masters)
-    return _nodes(world, list(world.hosts.values()), lambda process: process.kill())
+    return _nodes(world, list(world.hosts.values()), Container.kill)
 
 
 def _lose_masters(world: World) -> End:
@@ -553,13 +542,13 @@ FAULTS: Final[dict[str, Callable[[World], End]]] = {
     "fault at a step": _at_a_step,
     "fault at another step": _at_a_step,
     "fault at a third step": _at_a_step,
-    "kill a process": _kill_process,
+    "kill a process": _of_one(_kill_process),
     "fault of the job's code": _fault_of_code,
     "hang a promotion": _hang_promotion,
     "cut a container off from Kafka": _cut_from_kafka,
-    "terminate a container": _terminate_container,
-    "break a kernel": _break_kernel,
-    "fail a store": _fail_store,
+    "terminate a container": _of_one(_terminate),
+    "break a kernel": _of_one(_break_kernel),
+    "fail a store": _of_one(_fail_store),
     "kill the leader": _kill_leader,
     "stop a container": lambda world: _stop(_some_container(world)),
     "lose a cell": _lose_cell,

@@ -25,12 +25,6 @@ from tests.simulation.zookeeper import SESSION_MS
 pytestmark = pytest.mark.simulation
 
 
-def test_a_plot_is_told_the_same_way_each_time() -> None:
-    once, again = (tell(PLOTS["process lost"]) for _ in range(2))
-    assert once.steps.taken == again.steps.taken
-    assert once.clock.story(100) == again.clock.story(100)
-
-
 def test_the_plots_have_every_kind_of_step() -> None:
     taken = {step.partition(":")[0] for plot in PLOTS.values() for step in tell(plot).steps.taken}
     assert taken == {"epoch", "model", "records", "assign", "exit", "request", "release"}
