@@ -8,7 +8,6 @@ from typing import Final
 import pytest
 
 from appmaster.planning.placement.turn import Cohort, Turn
-from appmaster.planning.requests.needs import needs
 from appmaster.planning.rules.placing import drop, fill, start
 from appmaster.planning.state.actions import FailoverPolicy, WriteRecords
 from appmaster.planning.state.reasons import DecisionBasis, NoStandbyReason
@@ -20,7 +19,6 @@ from tests.unit.appmaster.planning.views import (
     PROCESSOR,
     RESTART,
     SECOND,
-    UNSETTLED,
     Change,
     drained,
     free,
@@ -33,7 +31,7 @@ from tests.unit.appmaster.planning.views import (
     parts,
     placed,
     seen,
-    turned,
+    taking,
     without_container,
 )
 
@@ -100,6 +98,11 @@ FAILED: Final = of_records(SECOND, failures=InputFailures(7, 99))
 
 BOUND: Mapping[str, tuple[int | None, Decide, tuple[Change, ...]]] = {
     "a standby": (1, fill, (without_container(1), free_for(1))),
+    "not in one that takes fewer tasks": (
+        None,
+        fill,
+        (without_container(1), free_for(1), *taking(c9=1)),
+    ),
     "a standby while the active is lost": (2, fill, (LOST, without_container(2), free_for(2))),
     "a standby while another waits": (2, fill, (without_container(1), without_container(2), free_for(2))),
     "no displaced standby": (
@@ -141,20 +144,6 @@ def test_which_slot_gets_an_empty_container(
     turn, cohort = seen(whole, *changes)
     decision = decide(turn, (cohort,), cohort)
     assert (decision and decision.copy) == copy
-
-
-@pytest.mark.parametrize(
-    ("copies", "changes"),
-    [
-        pytest.param({0, 1, 2}, (), id="all that are lost"),
-        pytest.param(set(), (FAILED,), id="none that would fail again"),
-    ],
-)
-def test_for_which_copies_containers_are_needed(
-    whole: ClusterView, copies: set[int], changes: tuple[Change, ...]
-) -> None:
-    turn = turned(whole, ALL_LOST, UNSETTLED, *changes)
-    assert set(needs(turn)) == {SlotId(PROCESSOR, each) for each in copies}
 
 
 EMPTY: Final = DecisionBasis.EMPTY_SLOT

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import permutations
 
 import pytest
 
-from appmaster.eventlog.entries import EntryKind, FinishedData
 from appmaster.planning.plan import MOST_ACTIONS, plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import JobState
 from appmaster.planning.state.model import SpareSlotId
 from appmaster.planning.state.view import ClusterView, Command, Operation, Presence
-from standby.shared.model import Phase, ProcessorId, SlotId
+from standby.shared.model import Phase
 from tests.fakes.yarn import FakeCluster, deployed
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
@@ -36,131 +34,6 @@ def cluster() -> FakeCluster:
     return deployed()
 
 
-def test_the_steps_of_a_failover_that_were_reported_are_recorded(cluster: FakeCluster) -> None:
-    cluster.kill(cluster.active_process(0).skein_id)
-    cluster.run(4_000)
-    (finished,) = (each for each in cluster.entries if each.kind is EntryKind.FAILOVER_FINISHED)
-    assert isinstance(finished.details, FinishedData)
-    times = finished.details.tasks["0"]
-    assert times["joined_ms"] == times["active_ms"]
-    assert "started_ms" not in times
-
-
-@pytest.mark.parametrize("order", [*permutations(("h1", "h2", "h3"))], ids="-".join)
-def test_two_standbys_carry_a_job_through_the_loss_of_its_hosts_in_any_order(order: tuple[str, ...]) -> None:
-    cluster = deployed(tasks=1, containers=1, standbys=2)
-    for lost, host in enumerate(order[:2], 1):
-        cluster.lose_host(host, silent=False)
-        cluster.run(2_000)
-        assert cluster.active_process(0).host not in order[:lost]
-        assert len(cluster.record(0).in_sync) == 3 - lost
-    assert all(each.data["to_in_sync"] for each in cluster.news("failover_started"))
-    cluster.lose_host(order[2], silent=False)
-    cluster.run(2_000)
-    assert not cluster.processes
-    for host in order:
-        cluster.return_host(host)
-        cluster.run(2_000)
-    cluster.settle(60_000)
-
-
-def test_what_is_silent_is_lost_after_the_time_that_what_answers_still_gives_it() -> None:
-    for what, not_yet_ms, lost_ms, why in (
-        ("host", 800, 1_300, "its host does not answer"),
-        ("process", 1_700, 2_300, "its host answers"),
-        ("process that its witness sees", 950, 1_300, "its process stands still"),
-        ("disk", 3_900, 4_300, "its process waits for its disk"),
-    ):
-        cluster = deployed()
-        victim = cluster.active_process(0)
-        if what == "host":
-            cluster.lose_host(victim.host, silent=True)
-        else:
-            victim.is_frozen, victim.is_still = True, what == "process that its witness sees"
-            victim.waits_for_disk = what == "disk"
-        cluster.run(not_yet_ms)
-        assert "container_lost" not in cluster.kinds(), f"{what}: it may only stand still for a moment"
-        cluster.run(lost_ms - not_yet_ms)
-        lost = [str(each.reason) for each in cluster.news("container_lost")]
-        assert lost, what
-        assert all(each.startswith("silent: ") and each.endswith(why) for each in lost), lost
-
-
-def test_a_process_that_stood_still_for_less_than_a_second_is_not_lost(cluster: FakeCluster) -> None:
-    """Also if it is not heard for a while after that: what it was seen to do counts, not only its silence."""
-    frozen = cluster.active_process(0)
-    for before, still, after in (
-        *[(100, 700, each) for each in range(0, 200, 50)],
-        (700, 700, 0),
-        (0, 600, 1_000),
-    ):
-        frozen.is_frozen = True
-        cluster.run(before)
-        frozen.is_still = True
-        cluster.run(still)
-        frozen.is_still = False
-        cluster.run(after)
-        frozen.is_frozen = False
-        cluster.run(1_000)
-        assert "container_lost" not in cluster.kinds()
-
-
-def test_a_live_container_whose_port_refuses_is_dead_before_its_stream_breaks(cluster: FakeCluster) -> None:
-    process = cluster.active_process(0)
-    process.is_frozen = True
-    cluster.run(500)
-    cluster.tell(happened.PortProbed(process.container, process.incarnation, False, cluster.now_ms))
-    lost = cluster.news("container_lost")[0]
-    assert str(lost.reason) == "port-refused"
-
-
-def test_any_host_grant_beside_a_sibling_is_released_and_asked_for_again(cluster: FakeCluster) -> None:
-    record = cluster.record(0)
-    active_host = record.hosts[0]
-    slot = SlotId(ProcessorId("job", "main", 0), 1)
-    standby = cluster.process(record.placed[1])
-    # All other hosts are avoided, so the request is for any host; YARN answers with the active's own.
-    cluster.up = {active_host}
-    cluster.kill(standby.skein_id)
-    cluster.run(12_000)
-    released = [each for each in cluster.did(todo.ReleaseContainer) if each.outcome is todo.Outcome.SAME_HOST]
-    assert released
-    assert "same_host_refused" in cluster.kinds()
-    requests = [each for each in cluster.did(todo.RequestContainer) if each.slot == slot]
-    assert len(requests) < 12, "backed off, no busy loop"
-    reasons = {str(each.reason) for each in cluster.entries if each.kind is EntryKind.JOB_STATUS}
-    said = f"copy 1: requested again soon; the same-host check released its container: {active_host} holds"
-    assert any(said in each for each in reasons), reasons
-
-
-def look_in_vain(cluster: FakeCluster) -> None:
-    """Have every look at a port that the leader wants come to its end without an answer of the host."""
-    looks = [each for each in plan(cluster.view) if isinstance(each, todo.ProbePort)]
-    assert looks
-    for each in looks:
-        cluster.tell(happened.Started(each, cluster.now_ms))
-        cluster.tell(
-            happened.PortProbed(
-                each.container,
-                each.incarnation,
-                True,
-                cluster.now_ms,
-                None,
-                is_answered=False,
-                is_running=False,
-            )
-        )
-
-
-def test_leader_suspects_itself_first_when_most_fall_silent_at_once(cluster: FakeCluster) -> None:
-    cluster.now_ms += 2_600
-    cluster.tell(happened.Ticked(cluster.now_ms))
-    look_in_vain(cluster)
-    assert [type(each) for each in plan(cluster.view)] == [todo.DoubtSelf]
-    cluster.run(5_000)
-    assert "container_lost" not in cluster.kinds()
-
-
 def test_undeploy_takes_the_active_away_then_fences_then_stops(cluster: FakeCluster) -> None:
     job = cluster.view.jobs["job"]
     cluster.tell(happened.JobLoaded("job", "run1", job.spec, job.model, job.policy, is_wanted=False))
@@ -170,11 +43,6 @@ def test_undeploy_takes_the_active_away_then_fences_then_stops(cluster: FakeClus
     assert not cluster.processes
     assert cluster.view.jobs["job"].state is JobState.UNDEPLOYED
     assert all(each.record.active is None for each in cluster.versions.values())
-
-
-def test_container_that_no_leader_requested_is_told_to_exit(cluster: FakeCluster) -> None:
-    cluster.tell(happened.ContainerRegistered("orphan", "s_98", 98, "h1", 1, 0, (), (), cluster.now_ms))
-    assert any(isinstance(each, todo.SendExit) and each.container == "orphan" for each in plan(cluster.view))
 
 
 def test_standby_that_lags_leaves_the_in_sync_set_and_returns(cluster: FakeCluster) -> None:
@@ -205,22 +73,6 @@ def test_refused_write_is_read_back_before_anything_else_touches_those_tasks(clu
     cluster.kill(cluster.active_process(0).skein_id)
     cluster.settle(5_000)
     assert "decision_refused" in cluster.kinds()
-
-
-def test_process_that_speaks_although_yarn_has_ended_it_is_told_to_exit(cluster: FakeCluster) -> None:
-    # Its NodeManager was lost: it runs on, its stream stands, and its stores are open.
-    orphan = cluster.active_process(0)
-    spoke = happened.HeartbeatReceived(orphan.container, orphan.incarnation, cluster.now_ms)
-    cluster.tell(
-        happened.ContainerCompleted(orphan.skein_id, "Container released on a *lost* node", cluster.now_ms)
-    )
-    assert orphan.container not in cluster.view.containers
-    cluster.tell(spoke)
-    cluster.turn()
-    told = [each.container for each in cluster.did(todo.SendExit)]
-    assert told == [orphan.container]
-    cluster.tell(happened.ContainerStreamBroken(orphan.container, orphan.incarnation, cluster.now_ms))
-    assert orphan.container not in cluster.view.containers
 
 
 # ---- single rules ----

@@ -46,38 +46,6 @@ def test_copies_are_parted_again_when_a_rack_returns(standbys: int, cells: tuple
     assert plan(cluster.view) == ()
 
 
-def test_the_only_process_of_another_rack_of_a_pool_is_claimed_once() -> None:
-    """Its host has no room from then on, and is still where the copy is to go."""
-    cluster = FakeCluster(containers=1, cells=(1,), is_pool=True, capacity=1, hosts=("h1", "h2"), racks=RACKS)
-    cluster.settle(10_000)
-    cluster.add_hosts("h3")
-    cluster.tell_hosts()
-    cluster.actions.clear()
-    cluster.run(60_000)
-    assert not in_one_rack(cluster)
-    assert [each.host for each in cluster.did(todo.RequestContainer)] == ["h3"]
-    assert not cluster.view.unsettled
-
-
-def test_a_warm_standby_takes_over_while_the_one_that_is_to_replace_it_is_not_warm() -> None:
-    cluster = in_two_racks(tasks=1, containers=1)
-    cluster.lose_host("h3", silent=False)
-    cluster.settle(60_000)
-    active = cluster.active_process(0)
-    (standby,) = (each for each in cluster.processes.values() if each is not active)
-    cluster.cold_hosts = {"h3"}
-    cluster.return_host("h3")
-    cluster.entries.clear()
-    cluster.run(60_000)
-    assert "decided_move" in cluster.kinds()
-    assert "decided_moved" not in cluster.kinds()
-    cluster.kill(active.skein_id)
-    cluster.run(1_000)
-    assert cluster.active_process(0) is standby
-    cluster.run(30_000)
-    assert cluster.active_process(0) is standby, "an active is not handed over to a cold one either"
-
-
 @pytest.mark.acceptance
 def test_a_rack_that_is_away_is_asked_with_a_back_off_and_nothing_else_suffers() -> None:
     cluster = in_two_racks()

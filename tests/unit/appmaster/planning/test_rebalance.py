@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -23,7 +22,6 @@ from appmaster.planning.state.view import (
     ClusterView,
     Failover,
     Handover,
-    Operation,
     Rebalancing,
     Recorded,
 )
@@ -55,17 +53,6 @@ def evenly_spread(**more: object) -> FakeCluster:
     cluster.actions.clear()
     cluster.entries.clear()
     return cluster
-
-
-def per_host(cluster: FakeCluster) -> list[int]:
-    """Return how many processors are active on each host of the cluster, the fewest first."""
-    actives = {
-        cluster.view.processor_of(task): cluster.active_process(task.partition).host
-        for task in cluster.versions
-    }
-    counts = Counter(dict.fromkeys(cluster.hosts, 0))
-    counts.update(actives.values())
-    return sorted(counts.values())
 
 
 def crowded(**more: object) -> FakeCluster:
@@ -107,43 +94,6 @@ def test_one_hand_over_after_the_other_with_a_pause_between() -> None:
     assert cluster.kinds().count("handover_finished") == len(moves(cluster))
     assert "failover_started" not in cluster.kinds(), "a hand-over is no failover"
     assert plan(cluster.view) == ()
-
-
-def test_nothing_moves_to_a_copy_that_is_not_in_sync_or_not_warm() -> None:
-    cluster = crowded()
-    cluster.lag_ms = cluster.policy.lag_time_ms + 1
-    cluster.run(60_000)
-    assert not moves(cluster)
-    cluster.lag_ms = 0
-    cluster.is_warm = False
-    cluster.run(60_000)
-    assert not moves(cluster)
-    assert "in sync and warm" in spread_of(cluster.view, cluster.view.jobs["job"]).why
-    cluster.is_warm = True
-    cluster.run(10_000)
-    assert per_host(cluster) == [1, 1, 1]
-
-
-def test_the_command_waits_for_copies_that_are_being_restored() -> None:
-    cluster = evenly_spread(
-        policy=PlannerPolicy(rebalance="manual"), hosts=("h1", "h2"), containers=2, tasks=2
-    )
-    host = cluster.active_process(0).host
-    cluster.lose_host(host, silent=False)
-    cluster.run(3_000)
-    cluster.restore_ms, usual_ms = 20_000, cluster.restore_ms
-    cluster.return_host(host)
-    cluster.run(8_000)
-    cluster.restore_ms = usual_ms
-    assert not cluster.view.failovers
-    assert [sorted(each.record.placed) for each in cluster.versions.values()] == [[0, 1], [0, 1]]
-    assert [len(each.record.in_sync) for each in cluster.versions.values()] == [1, 1]
-    cluster.command(Operation.REBALANCE, job="job")
-    cluster.run(100)
-    assert "spreading actives" in cluster.said[-1].said
-    cluster.run(30_000)
-    assert per_host(cluster) == [1, 1]
-    assert not spread_of(cluster.view, cluster.view.jobs["job"]).is_asked
 
 
 # ---- the single steps ----

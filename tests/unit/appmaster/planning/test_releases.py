@@ -89,7 +89,7 @@ def over(
     """Return the end of a request after the changes, if its slot needs a container and ``more``."""
     turn = turned(view, policy(any_timeout_ms=500, launch_timeout_ms=600, **TIMED), *changes)
     turn.touched |= touched
-    found = ended(turn, need(turn.view, **more))
+    found = ended(turn, need(view, **more))
     assert all(isinstance(each, CancelRequest) for each in found)
     return found[0] if found else None
 
@@ -134,12 +134,7 @@ STANDS: Mapping[str, tuple[bool, dict[str, Any], tuple[Change, ...]]] = {
 def test_when_a_request_stands(
     whole: ClusterView, is_so: bool, needed: dict[str, Any], changes: tuple[Change, ...]
 ) -> None:
-    jobs = whole.jobs
-    turn = turned(whole, policy(any_timeout_ms=500, launch_timeout_ms=600, **TIMED), *changes)
-    job = turn.view.jobs.get("job", jobs["job"])
-    slot = needed.get("slot", SLOT)
-    found = ended(turn, {slot: Need(job=job, is_active=False, **{"slot": SLOT, **needed})})
-    assert (not found) is is_so
+    assert (over(whole, *changes, **needed) is None) is is_so
 
 
 def test_a_request_stands_while_a_record_is_about_to_be_written(whole: ClusterView) -> None:
@@ -298,6 +293,7 @@ UNNEEDED: Mapping[str, tuple[Outcome | None, tuple[Change, ...]]] = {
     "it serves something": (None, (of_records(FIRST, placed={0: "c4", 1: "c5", 2: "c6", 3: "c9"}),)),
     "it is being given something": (None, (of_c9(binding="1-9"),)),
     "it runs an older revision": (Outcome.REPLACED, (of_job(revision=2),)),
+    "it is a spare one of an older revision": (Outcome.REPLACED, (of_job(revision=2), of_c9(slot=SPARE))),
     "its host is drained": (Outcome.DRAINED, (drained("h4"),)),
     "another host is drained": (Outcome.SURPLUS, (drained("h3"),)),
     "its cell is lost": (Outcome.REPLACED, (LOST_CELL,)),

@@ -37,7 +37,6 @@ from tests.unit.appmaster.planning.views import (
     a_pool,
     changed,
     free,
-    of_container,
     of_holder,
     of_job,
     of_model,
@@ -46,6 +45,7 @@ from tests.unit.appmaster.planning.views import (
     of_view,
     parted,
     requested,
+    taking,
     turned,
     unchanged,
     without_container,
@@ -382,10 +382,6 @@ LACKS: Mapping[str, tuple[list[str], tuple[Change, ...]]] = {
         ],
         (LOST_1, a_pool(PoolProcess("h4", NodeOffer(tasks=1)))),
     ),
-    "none waits": (
-        ["copy 1: no process waits"],
-        (LOST_1, a_pool(PoolProcess("h4", NodeOffer(), is_free=False))),
-    ),
     "one waits beside another copy": (
         [f"copy 1: no process waits on another host: h1 holds {P}#0, a copy of the same tasks"],
         (LOST_1, a_pool(PoolProcess("h1", NodeOffer()))),
@@ -478,13 +474,6 @@ def test_tasks_that_are_placed_apart_need_a_process_that_takes_all(
     assert (said in short(whole, a_pool(PoolProcess("h4", NodeOffer(tasks=1))), *changes)) is is_so
 
 
-def takes(**most: int) -> Change:
-    """Have containers take so many tasks."""
-    return lambda view: changed(
-        view, *(of_container(name, offer=NodeOffer(tasks=each)) for name, each in most.items())
-    )
-
-
 FULL: Final = "its containers take no more tasks (--tasks, job.container.count)"
 BESIDE: Final = (
     "no container on another host has room (--tasks): h2 holds job/main:1#0, a copy of the same tasks"
@@ -496,14 +485,13 @@ THREE: Final = of_model(containers=3)
 @pytest.mark.parametrize(
     ("why", "changes"),
     [
-        pytest.param(FULL, (takes(c3=1, c4=2),), id="all are full"),
-        pytest.param(BESIDE, (takes(c3=1, c4=3),), id="one beside another copy has room"),
-        pytest.param(SOON, (takes(c3=2, c4=2),), id="another has room"),
-        pytest.param(SOON, (takes(c3=2, c4=3),), id="another has room, as the one beside another copy has"),
-        pytest.param("no process waits", (takes(c3=1, c4=2), THREE), id="one is missing"),
+        pytest.param(FULL, taking(c3=1, c4=2), id="all are full"),
+        pytest.param(BESIDE, taking(c3=1, c4=3), id="one beside another copy has room"),
+        pytest.param(SOON, taking(c3=2, c4=3), id="another has room, as the one beside another copy has"),
+        pytest.param("no process waits", (*taking(c3=1, c4=2), THREE), id="one is missing"),
         pytest.param(
             SOON,
-            (takes(c3=1, c4=2), THREE, a_pool(PoolProcess("h4", NodeOffer()))),
+            (*taking(c3=1, c4=2), THREE, a_pool(PoolProcess("h4", NodeOffer()))),
             id="one is missing, and one waits",
         ),
         pytest.param(
@@ -512,7 +500,7 @@ THREE: Final = of_model(containers=3)
             id="none will ever do",
         ),
         pytest.param("no process waits", (of_view(containers={}),), id="none is there"),
-        pytest.param(SOON, (takes(c3=1, c4=2), of_view(cells={})), id="on YARN"),
+        pytest.param(SOON, (*taking(c3=1, c4=2), of_view(cells={})), id="on YARN"),
     ],
 )
 def test_why_a_copy_of_a_mixed_job_has_no_place(
@@ -526,6 +514,13 @@ def test_why_a_copy_of_a_mixed_job_has_no_place(
         *changes,
     )
     assert short(view, of_view(unsettled=frozenset({second})))[-1] == f"copy 1: {why}"
+
+
+def test_a_mixed_job_says_why_it_keeps_more_containers_than_it_asks_for(mixed: ClusterView) -> None:
+    kept = (of_model(containers=2), a_pool(PoolProcess("h1", NodeOffer())), *taking(c5=2))
+    (found,) = statuses(turned(mixed, *kept))
+    assert isinstance(found, WriteStatus)
+    assert "3 containers are kept" in " ".join(found.reasons)
 
 
 def test_a_processor_that_lacks_nothing_or_is_parked_hides_no_other(three: ClusterView) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -12,9 +12,6 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.job import PlannerPolicy
-from appmaster.planning.state.view import (
-    ClusterView,
-)
 from standby.shared.model import TaskId
 from standby.threads.inbox import Inbox
 from tests.fakes.yarn import FakeCluster, deployed
@@ -156,57 +153,3 @@ def test_what_a_leader_dates_follows_the_clock_that_was_set() -> None:
     now_ms, wall_ms = now_ms + 50, wall_ms + 3_600_050
     driver.turn([])
     assert driver.view.wall(now_ms) == wall_ms
-
-
-def looked_at(answers: Callable[[str], tuple[bool, bool, bool]], lasts_ms: int) -> dict[str, tuple[int, str]]:
-    """Return which container of each host is lost to a new leader, after how long and why, if none connects to it.
-
-    ``answers`` tells of a host whether it answers at the container's port, whether the process does, and whether its
-    witness sees it standing still.
-    """
-    hosts = ("h1", "h2", "h3", "h4")
-    now_ms = begun = 3_600_000
-    lost: dict[str, tuple[int, str]] = {}
-    probed: list[todo.ProbePort] = []
-
-    def carry_out(action: todo.Action, view: ClusterView) -> None:
-        if isinstance(action, todo.DeclareLost):
-            lost.setdefault(action.container, (now_ms - begun, str(action.reason)))
-        elif isinstance(action, todo.ProbePort):
-            probed.append(action)
-
-    driver = Driver(Inbox[Event](), carry_out, lambda entry, view: None, clock=lambda: now_ms)
-    driver.turn(
-        [
-            happened.Elected(2, now_ms),
-            happened.CellFound(1, "a1", hosts, now_ms),
-            *(happened.ContainerExpected(each, f"a1/s_{each}", now_ms, 1, "a1", each, 40) for each in hosts),
-        ]
-    )
-    while now_ms < begun + lasts_ms:
-        now_ms += 50
-        asked, probed[:] = list(probed), []
-        driver.turn(
-            [
-                happened.PortProbed(each.container, 40, True, now_ms, None, *answers(each.container))
-                for each in asked
-            ]
-        )
-    return lost
-
-
-def test_new_leader_waits_for_a_silent_host_no_longer_than_a_leader_of_long_standing() -> None:
-    """Nor for a container whose process answers, and which does not come, for as long as it was a follower."""
-    policy = PlannerPolicy()
-    lost = looked_at(
-        lambda host: (host != "h1", host == "h3", host == "h4"), lasts_ms=policy.takeover_grace_ms + 500
-    )
-    for host, patience, why in (
-        ("h1", policy.host_timeout_ms, "its host does not answer"),
-        ("h2", policy.heartbeat_timeout_ms, "its host answers"),
-        ("h4", policy.host_timeout_ms, "its process stands still"),
-    ):
-        after, reason = lost[host]
-        assert patience < after <= patience + 500
-        assert reason == f"silent: since the new leader took over, {why}"
-    assert policy.takeover_grace_ms < lost["h3"][0], "its process runs, and has yet to come"

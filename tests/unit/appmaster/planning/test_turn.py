@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from appmaster.planning.placement.fault_domains import Relocation
 from appmaster.planning.placement.turn import Cohort, Turn, activated, is_current, may_become_warm
 from appmaster.planning.state.actions import DecisionKind, WriteRecords
 from appmaster.planning.state.model import Slot, SpareSlotId
@@ -120,6 +121,13 @@ def test_what_the_models_do_not_have_is_not_unsettled(whole: ClusterView) -> Non
     unsettled = {PROCESSOR, ANOTHER.processor, OF_OTHER.processor}
     turn = turned(whole, of_view(unsettled=frozenset(unsettled)))
     assert [(job.name, processor) for job, processor in turn.unsettled()] == [("job", PROCESSOR)]
+
+
+def test_a_processor_that_makes_room_for_another_is_not_settled(whole: ClusterView) -> None:
+    turn = turned(whole)
+    assert [*turn.unsettled()] == []
+    turn.make_room({PROCESSOR: Relocation(1, frozenset(), "")})
+    assert [processor for _, processor in turn.unsettled()] == [PROCESSOR]
 
 
 # ---- what is known of a container ----
