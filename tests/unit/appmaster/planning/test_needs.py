@@ -18,6 +18,7 @@ from locality.question import Sibling
 from standby.shared.model import InputFailures, ProcessorId, SlotId
 from tests.unit.appmaster.planning.views import (
     FIRST,
+    ON,
     ONE,
     PARKED,
     PROCESSOR,
@@ -32,6 +33,7 @@ from tests.unit.appmaster.planning.views import (
     crowded,
     drained,
     free,
+    gone,
     of_container,
     of_holder,
     of_job,
@@ -117,17 +119,10 @@ def test_a_processor_for_which_something_was_decided_waits(whole: ClusterView) -
     assert needs(turn) == {}
 
 
-def without(host: str) -> Change:
-    """Have the container on a host be gone."""
-    return lambda view: replace(
-        view, containers={each: found for each, found in view.containers.items() if found.host != host}
-    )
-
-
 def test_actives_come_first_and_one_processor_hides_no_other(three: ClusterView) -> None:
     turn = turned(
         three,
-        *(without("h4"), without("h3"), without("h6"), of_view(unsettled=frozenset(PROCESSORS))),
+        *(gone(ON["h3"], ON["h4"], ON["h6"]), of_view(unsettled=frozenset(PROCESSORS))),
         of_records(*TASKS[2], active=0),
     )
     assert [(each.slot, each.is_active) for each in needs(turn).values()] == [
@@ -139,7 +134,7 @@ def test_actives_come_first_and_one_processor_hides_no_other(three: ClusterView)
 
 @pytest.mark.parametrize("change", [PARKED, of_view(writing={TASKS[0][0]: "1-9"})])
 def test_a_processor_that_has_to_wait_hides_no_other(three: ClusterView, change: Change) -> None:
-    lost = (without("h4"), without("h5"), of_view(unsettled=frozenset(PROCESSORS)))
+    lost = (gone(ON["h4"], ON["h5"]), of_view(unsettled=frozenset(PROCESSORS)))
     assert [*needs(turned(three, *lost, change))] == [SlotId(PROCESSORS[1], 1)]
 
 
@@ -324,19 +319,13 @@ def slots(view: ClusterView, *changes: Change) -> list[int]:
     return [each.number for each in needs(turned(view, *changes)) if isinstance(each, SharedSlotId)]
 
 
-def gone(name: str) -> Change:
-    return lambda view: replace(
-        view, containers={each: found for each, found in view.containers.items() if each != name}
-    )
-
-
 FOUR: Final = of_model(containers=4)
 
 MISSING: Mapping[str, tuple[list[int], tuple[Change, ...]]] = {
     "none": ([], ()),
     "one is lost": ([1], (gone("c4"),)),
     "the first one is": ([0], (gone("c3"),)),
-    "all are": ([0, 1], (gone("c3"), gone("c4"))),
+    "all are": ([0, 1], (gone("c3", "c4"),)),
     "it is to have more": ([2, 3], (FOUR,)),
     "it is to have more, and others are numbered so": ([0, 3], (FOUR, of_c9(), gone("c3"))),
     "one is requested": ([1], (gone("c4"), requested(SharedSlotId("job", 1), "h2"))),
@@ -365,12 +354,8 @@ def of_mixed(view: ClusterView, *changes: Change) -> list[Need]:
     ("is_active", "change"),
     [
         pytest.param(False, gone("c4"), id="others serve"),
-        pytest.param(True, lambda view: changed(view, gone("c3"), gone("c4")), id="none is there"),
-        pytest.param(
-            True,
-            lambda view: changed(view, of_c9(), gone("c3"), gone("c4")),
-            id="none serves",
-        ),
+        pytest.param(True, gone("c3", "c4"), id="none is there"),
+        pytest.param(True, lambda view: changed(view, of_c9(), gone("c3", "c4")), id="none serves"),
     ],
 )
 def test_a_mixed_jobs_containers_are_urgent_until_it_has_begun(
@@ -398,7 +383,7 @@ ALL: Final = of_view(unsettled=frozenset(PROCESSORS))
     ("hosts", "changes"),
     [
         pytest.param(["h2", None, None], (gone("c4"), ALL), id="where copies were"),
-        pytest.param(["h1", "h2", None, None], (gone("c3"), gone("c4"), ALL), id="one for each host"),
+        pytest.param(["h1", "h2", None, None], (gone("c3", "c4"), ALL), id="one for each host"),
         pytest.param([None, None], (ALL,), id="where none is lacking"),
         pytest.param(
             [None, None, None],

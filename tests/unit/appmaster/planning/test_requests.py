@@ -27,12 +27,10 @@ from appmaster.planning.state.view import (
     Cell,
     CellState,
     ClusterView,
-    ContainerRequest,
     Failover,
     LostActive,
     Presence,
     RequestKind,
-    RequestState,
 )
 from locality.fit import PoolProcess
 from locality.hosts import HostInfo
@@ -49,6 +47,8 @@ from tests.unit.appmaster.planning.views import (
     TWO,
     Change,
     a_pool,
+    asked_for,
+    beside,
     changed,
     drained,
     free,
@@ -229,10 +229,6 @@ FULL: Final = of_view(offers=())
 NOWHERE: Final = of_view(offers=(), hosts={})
 
 
-def beside(*hosts: str) -> dict[str, Any]:
-    return {"siblings": tuple(Sibling(f"job/main:0#{each}", HostInfo(each)) for each in hosts)}
-
-
 def at(*hosts: str) -> dict[str, Any]:
     return {"locations": frozenset((each, 1) for each in hosts)}
 
@@ -378,14 +374,6 @@ def test_a_host_is_asked_of_a_cell_that_has_it(
     assert (request.host, request.cell) == ("h4", cell)
 
 
-def asked_for(number: int, slot: Slot, host: str | None, cell: int = 1) -> Change:
-    def change(view: ClusterView) -> ClusterView:
-        request = ContainerRequest(number, slot, host, NAMED, RequestState.WAITING, 0, cell=cell)
-        return replace(view, requests={**view.requests, number: request})
-
-    return change
-
-
 TWICE: Final = (asked_for(1, ANOTHER, "h1"), asked_for(2, ANOTHER, "h5"), asked_for(3, ANOTHER, None))
 
 
@@ -422,7 +410,7 @@ def test_the_load_of_a_cell_is_what_is_there_and_requested_there(whole: ClusterV
         whole,
         of_view(cells=cells),
         *(of_container("c5", cell=2), of_container("c6", presence=Presence.LEAVING)),
-        *(asked_for(1, ANOTHER, "h1", 2), asked_for(2, ANOTHER, "h1", 3)),
+        *(asked_for(1, ANOTHER, "h1", cell=2), asked_for(2, ANOTHER, "h1", cell=3)),
     )
     assert cell_loads(turn) == {1: 1, 2: 2}
     assert cell_loads(turn, "c4") == {1: 0, 2: 2}

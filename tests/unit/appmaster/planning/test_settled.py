@@ -48,12 +48,6 @@ def settled(view: ClusterView) -> bool:
     return is_settled(turn, job, PROCESSOR, cohorts)
 
 
-@pytest.fixture(scope="module")
-def whole() -> ClusterView:
-    """A processor of two tasks, copy 0 of which is active."""
-    return deployed(tasks=2, containers=1, hosts=("h1", "h2", "h3")).view
-
-
 def without_status(view: ClusterView) -> ClusterView:
     statuses: Mapping[Any, Any] = holder_of(view, 1).statuses
     return of_holder(1, statuses={each: found for each, found in statuses.items() if each.task != SECOND})(
@@ -63,22 +57,22 @@ def without_status(view: ClusterView) -> ClusterView:
 
 UNSETTLED: Mapping[str, Change] = {
     "the job is over soon": of_job(is_wanted=False),
-    "its tasks are placed apart": of_records(SECOND, placed={0: "c1"}),
+    "its tasks are placed apart": of_records(SECOND, placed={0: "c4"}),
     "a hand-over is prepared": of_view(
-        handovers={PROCESSOR: Handover(1, "c2", 0, Reason(HandoverMotive.UPGRADE))}
+        handovers={PROCESSOR: Handover(1, "c5", 0, Reason(HandoverMotive.UPGRADE))}
     ),
-    "an active was lost": of_view(lost_actives={PROCESSOR: LostActive("c1", Loss.SILENT, 0)}),
+    "an active was lost": of_view(lost_actives={PROCESSOR: LostActive("c4", Loss.SILENT, 0)}),
     "a copy moves": of_records(FIRST, SECOND, moving={1: "c9"}),
     "a standby is displaced": of_records(FIRST, SECOND, displaced=1),
     "a copy is not placed": placed({}, without=1),
-    "a copy is placed that there should not be": placed({2: "c9"}),
+    "a copy is placed that there should not be": placed({3: "c9"}),
     "a container is requested for it": requested(SlotId(PROCESSOR, 1), "h3"),
     "its container is gone": without_container(1),
     "its container is suspected": of_holder(1, presence=Presence.SUSPECT),
     "a replica there has ended": of_holder(1, has_ended=True),
     "an assignment is not applied": of_holder(1, sent=9, applied=8),
     "a container has an older revision": of_holder(1, revisions={"job": 0}),
-    "its copies share a rack, and need not": in_racks(h1="/a", h2="/a", h3="/b"),
+    "its copies share a rack, and need not": in_racks(h1="/a", h2="/a", h3="/a", h4="/b"),
     "a host is drained": lambda view: drained(holder_of(view, 0).host)(view),
     "a task is not reported": without_status,
     "the active is a standby yet": of_status(0, SECOND, role=Role.STANDBY, phase=Phase.TAILING),
@@ -86,7 +80,7 @@ UNSETTLED: Mapping[str, Change] = {
     "the standby is active still": of_status(1, SECOND, role=Role.ACTIVE, phase=Phase.ACTIVE),
     "the standby restores": of_status(1, SECOND, phase=Phase.RESTORING),
     "a task was never claimed": of_records(SECOND, claimed=False),
-    "a copy is not in sync": of_records(SECOND, in_sync=(0,)),
+    "a copy is not in sync": of_records(SECOND, in_sync=(0, 2)),
     "a task's code has failed": of_records(SECOND, failures=InputFailures(7, 1)),
 }
 

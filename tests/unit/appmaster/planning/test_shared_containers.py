@@ -37,6 +37,7 @@ from tests.unit.appmaster.planning.views import (
     a_pool,
     drained,
     free,
+    gone,
     of_container,
     of_job,
     of_model,
@@ -54,13 +55,6 @@ from tests.unit.appmaster.planning.views import (
 
 SHARED: Final = SharedSlotId("job", 3)
 FOUR: Final = (of_model(containers=4), MORE)
-
-
-def gone(*names: str) -> Change:
-    """Have containers be gone."""
-    return lambda view: replace(
-        view, containers={each: found for each, found in view.containers.items() if each not in names}
-    )
 
 
 def has(task: TaskId, *containers: str) -> Change:

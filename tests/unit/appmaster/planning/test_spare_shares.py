@@ -17,14 +17,10 @@ from appmaster.planning.state.reasons import Setback, SetbackKind
 from appmaster.planning.state.view import (
     Attempts,
     ClusterView,
-    ContainerRequest,
     Presence,
-    RequestKind,
     RequestState,
 )
 from locality.fit import PoolProcess
-from locality.hosts import HostInfo
-from locality.question import Sibling
 from standby.shared.model import NodeOffer, ProcessorId
 from tests.unit.appmaster.planning.views import (
     ONE,
@@ -33,6 +29,8 @@ from tests.unit.appmaster.planning.views import (
     UNSETTLED,
     Change,
     a_pool,
+    asked_for,
+    beside,
     changed,
     drained,
     free,
@@ -54,10 +52,6 @@ def spare(name: str, host: str, number: int = 0, **more: Any) -> Change:
 
 def wants(count: int) -> Change:
     return of_job(policy=PlannerPolicy(spare_count=count))
-
-
-def beside(*hosts: str) -> dict[str, Any]:
-    return {"siblings": tuple(Sibling(f"job/main:0#{each}", HostInfo(each)) for each in hosts)}
 
 
 def at(host: str, cell: int = 1) -> dict[str, Any]:
@@ -175,16 +169,8 @@ def slots(found: SpareShare) -> list[int]:
     return [each.number for each in found.needs if isinstance(each, SpareSlotId)]
 
 
-def asked_for(number: int, slot: Slot, state: RequestState = RequestState.WAITING) -> Change:
-    def change(view: ClusterView) -> ClusterView:
-        request = ContainerRequest(number, slot, "h5", RequestKind.NAMED, state, 0)
-        return replace(view, requests={**view.requests, number: request})
-
-    return change
-
-
 def of_spare(number: int, state: RequestState = RequestState.WAITING) -> Change:
-    return asked_for(number, SpareSlotId("job", number), state)
+    return asked_for(number, SpareSlotId("job", number), state=state)
 
 
 GRANTED: Final = RequestState.GRANTED

@@ -25,6 +25,7 @@ from appmaster.planning.state.view import (
 )
 from locality.fit import PoolProcess
 from locality.hosts import HostInfo
+from locality.question import Sibling
 from standby.shared.model import NodeOffer, ProcessorId, ReplicaId, SlotId, TaskId, TaskRecord
 from tests.fakes.yarn import deployed
 
@@ -241,9 +242,38 @@ def without_container(copy: int) -> Change:
     return change
 
 
+def gone(*names: str) -> Change:
+    """Have containers be gone."""
+    return lambda view: replace(
+        view, containers={each: found for each, found in view.containers.items() if each not in names}
+    )
+
+
 def requested(slot: Slot, host: str | None, state: RequestState = RequestState.WAITING) -> Change:
     request = ContainerRequest(1, slot, host, RequestKind.NAMED, state, 0)
     return of_view(requests={1: request})
+
+
+def asked_for(
+    number: int,
+    slot: Slot,
+    host: str | None = "h5",
+    *,
+    cell: int = 1,
+    state: RequestState = RequestState.WAITING,
+) -> Change:
+    """Have a container be requested in addition to others."""
+
+    def change(view: ClusterView) -> ClusterView:
+        request = ContainerRequest(number, slot, host, RequestKind.NAMED, state, 0, cell=cell)
+        return replace(view, requests={**view.requests, number: request})
+
+    return change
+
+
+def beside(*hosts: str) -> dict[str, Any]:
+    """Return what a need says of other copies on these hosts."""
+    return {"siblings": tuple(Sibling(f"job/main:0#{each}", HostInfo(each)) for each in hosts)}
 
 
 def a_pool(*processes: PoolProcess) -> Change:
