@@ -16,14 +16,12 @@ from appmaster.planning.state.view import (
     Container,
     ContainerRequest,
     Presence,
-    Rebalancing,
     RequestKind,
     RequestState,
-    places,
 )
 from locality.fit import PoolProcess
 from standby.shared.exits import ProcessEnd
-from standby.shared.model import NodeOffer, ProcessorId, SlotId, TaskId, TaskRecord
+from standby.shared.model import NodeOffer, ProcessorId, SlotId, TaskId
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
     FIRST,
@@ -38,7 +36,6 @@ from tests.unit.appmaster.planning.views import (
     of_processor,
     of_records,
     of_view,
-    placed,
     turned,
     unchanged,
 )
@@ -62,19 +59,6 @@ def of_cells(*cells: Cell) -> Change:
 
 
 # ---- one container ----
-
-
-@pytest.mark.parametrize(
-    ("slot", "expected"),
-    [(None, False), (SLOT, False), (SharedSlotId("job", 0), False), (SpareSlotId("job", 0), True)],
-)
-def test_a_container_is_spare_while_its_slot_is_a_spare_one(slot: Slot | None, expected: bool) -> None:
-    assert replace(CONTAINER, slot=slot).is_spare is expected
-
-
-def test_only_a_process_of_a_pool_may_limit_its_tasks() -> None:
-    assert CONTAINER.most_tasks == 0
-    assert replace(CONTAINER, offer=NodeOffer(tasks=3)).most_tasks == 3
 
 
 @pytest.mark.parametrize(
@@ -116,11 +100,6 @@ def test_a_failure_is_its_own_if_its_replica_or_its_process_ended_by_itself(
     assert replace(CONTAINER, **changes).is_own_failure is expected
 
 
-@pytest.mark.parametrize(("pid", "expected"), [(0, False), (1, True)])
-def test_a_container_has_said_hello_once_its_pid_is_known(pid: int, expected: bool) -> None:
-    assert replace(CONTAINER, pid=pid).has_said_hello is expected
-
-
 @pytest.mark.parametrize(
     ("presence", "expected"),
     [
@@ -135,8 +114,8 @@ def test_a_container_has_said_hello_once_its_pid_is_known(pid: int, expected: bo
 def test_a_container_may_hold_roles_until_it_is_suspected_or_leaves(
     whole: ClusterView, presence: Presence, expected: bool
 ) -> None:
-    view = changed(whole, of_container("c4", presence=presence), free("c7", "h4", SpareSlotId("job", 0)))
-    view = of_container("c7", presence=presence)(view)
+    spares = (free("c7", "h4", SpareSlotId("job", 0)), free("c8", "h4", SpareSlotId("other", 0)))
+    view = changed(whole, *spares, *(of_container(each, presence=presence) for each in ("c4", "c7")))
     assert view.holder("c4") == (view.containers["c4"] if expected else None)
     assert view.spares_of("job") == ([view.containers["c7"]] if expected else [])
 
@@ -146,38 +125,12 @@ def test_there_is_no_holder_without_a_container(whole: ClusterView) -> None:
     assert whole.holder("c9") is None
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (unchanged, True),
-        (of_container("c7", presence=Presence.BROKEN), False),
-        (of_container("c7", binding="1-8"), False),
-        (placed({2: "c7"}), False),
-        (of_records(FIRST, moving={2: "c7"}), False),
-    ],
-)
-def test_a_live_container_is_free_while_nothing_is_or_is_about_to_be_placed_there(
-    whole: ClusterView, change: Change, expected: bool
-) -> None:
-    view = turned(whole, free("c7", "h4"), change).view
-    assert view.is_free(view.containers["c7"]) is expected
-
-
 def test_a_container_is_found_by_its_grant(whole: ClusterView) -> None:
     assert whole.container_of(whole.containers["c5"].skein_id) is whole.containers["c5"]
     assert whole.container_of("unknown") is None
 
 
 # ---- tasks and processors ----
-
-
-def test_a_copy_is_where_it_is_placed_and_where_it_moves() -> None:
-    record = TaskRecord(FIRST, 0, 1, placed={0: "a", 1: "b"}, moving={1: "c"})
-    assert places(record) == {"a": 0, "b": 1, "c": 1}
-
-
-def test_unix_time_is_the_leaders_clock_and_an_offset(whole: ClusterView) -> None:
-    assert replace(whole, wall_offset_ms=1_000).wall(5) == 1_005
 
 
 def test_a_processor_and_its_tasks_are_found_by_each_other(whole: ClusterView) -> None:
@@ -278,12 +231,6 @@ def test_requests_of_a_job_are_for_its_slots_or_for_its_spare_containers(whole: 
     assert [each.slot for each in view.requests_of("job", are_spare=True)] == [slots[1]]
 
 
-def test_spare_containers_of_a_job_are_in_its_spare_slots(whole: ClusterView) -> None:
-    spare, others = SpareSlotId("job", 0), SpareSlotId("other", 0)
-    view = changed(whole, free("c7", "h4", spare), free("c8", "h4", others), free("c9", "h4"))
-    assert [each.id for each in view.spares_of("job")] == ["c7"]
-
-
 # ---- cells ----
 
 
@@ -316,16 +263,6 @@ def test_a_host_may_end_another_cell_too(whole: ClusterView, host: str, number: 
 
 
 @pytest.mark.parametrize(
-    ("number", "host", "expected"), [(1, "h1", True), (1, "h2", False), (2, "h1", False), (3, "h1", False)]
-)
-def test_a_container_falls_with_the_host_of_the_master_of_its_cell(
-    whole: ClusterView, number: int, host: str, expected: bool
-) -> None:
-    view = changed(whole, of_cells(cell(1, am_host="h1"), cell(2)))
-    assert view.falls_with(replace(CONTAINER, cell=number), host) is expected
-
-
-@pytest.mark.parametrize(
     ("change", "expected"),
     [
         (unchanged, ""),
@@ -346,11 +283,3 @@ def test_the_processes_of_a_pool_are_those_of_the_cell_that_has_some(whole: Clus
     waiting = (PoolProcess("h1", NodeOffer()),)
     assert changed(whole, of_cells(cell(1), cell(2))).processes == ()
     assert changed(whole, of_cells(cell(1), cell(2, processes=waiting))).processes == waiting
-
-
-# ---- spreading of actives ----
-
-
-@pytest.mark.parametrize(("moves", "expected"), [(5, False), (6, True), (7, True)])
-def test_hand_overs_are_used_up_after_two_of_each_processor(moves: int, expected: bool) -> None:
-    assert Rebalancing(moves=moves).is_spent(3) is expected
