@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from appmaster.planning.placement.fault_domains import Relocation
-from appmaster.planning.placement.turn import Cohort, Turn, activated, is_current, may_become_warm
+from appmaster.planning.placement.turn import Cohort, Turn, activated, may_become_warm
 from appmaster.planning.state.actions import DecisionKind, WriteRecords
 from appmaster.planning.state.model import Slot, SpareSlotId
 from appmaster.planning.state.reasons import DecisionBasis, HandoverMotive, Reason
@@ -27,7 +27,6 @@ from standby.shared.model import (
     TaskRecord,
 )
 from tests.unit.appmaster.planning.views import (
-    ANOTHER,
     FIRST,
     PROCESSOR,
     RESTART,
@@ -90,12 +89,6 @@ def test_by_what_tasks_of_a_processor_are_parted(
     assert turn.only_cohort(turn.view.jobs["job"], PROCESSOR) is (None if is_so else cohorts[0])
 
 
-def test_there_are_no_parts_while_a_record_is_written(whole: ClusterView) -> None:
-    turn = turned(whole, of_view(writing={SECOND: "1-9"}))
-    assert turn.cohorts(turn.view.jobs["job"], PROCESSOR) is None
-    assert turn.only_cohort(turn.view.jobs["job"], PROCESSOR) is None
-
-
 def test_a_task_without_a_record_is_nowhere(whole: ClusterView) -> None:
     _, cohort = seen(whole, of_view(records={}))
     assert cohort.record == TaskRecord(FIRST, None, 0)
@@ -117,12 +110,6 @@ def test_when_a_lost_active_is_started_again(
     assert cohort.restarts is is_so
 
 
-def test_what_the_models_do_not_have_is_not_unsettled(whole: ClusterView) -> None:
-    unsettled = {PROCESSOR, ANOTHER.processor, OF_OTHER.processor}
-    turn = turned(whole, of_view(unsettled=frozenset(unsettled)))
-    assert [(job.name, processor) for job, processor in turn.unsettled()] == [("job", PROCESSOR)]
-
-
 def test_a_processor_that_makes_room_for_another_is_not_settled(whole: ClusterView) -> None:
     turn = turned(whole)
     assert [*turn.unsettled()] == []
@@ -131,14 +118,6 @@ def test_a_processor_that_makes_room_for_another_is_not_settled(whole: ClusterVi
 
 
 # ---- what is known of a container ----
-
-
-@pytest.mark.parametrize(("revisions", "is_so"), [({}, True), ({"job": 1}, True), ({"job": 2}, False)])
-def test_a_container_of_the_present_revision_or_without_code_is_current(
-    whole: ClusterView, revisions: Mapping[str, int], is_so: bool
-) -> None:
-    container = replace(whole.containers["c5"], revisions=revisions)
-    assert is_current(whole.jobs["job"], container) is is_so
 
 
 @pytest.mark.parametrize(
@@ -176,24 +155,6 @@ def test_when_a_job_waits_for_one_of_its_containers_to_become_warm(
 ) -> None:
     turn = turned(whole, *changes)
     assert turn.is_warming_up(turn.view.jobs["job"]) is is_so
-
-
-@pytest.mark.parametrize(
-    ("is_kept", "change"),
-    [
-        pytest.param(False, of_view(), id="it is live"),
-        pytest.param(True, of_holder(1, presence=Presence.SUSPECT), id="it is suspected"),
-        pytest.param(False, without_container(1), id="it is gone"),
-    ],
-)
-def test_a_slot_is_kept_for_a_suspect(whole: ClusterView, is_kept: bool, change: Change) -> None:
-    assert Turn.is_kept(*seen(whole, change), 1) is is_kept
-
-
-def test_only_a_status_under_the_present_epoch_counts(whole: ClusterView) -> None:
-    turn, cohort = seen(whole, of_status(1, SECOND, epoch=0))
-    found = list(turn.statuses(cohort, 1, turn.view.containers["c5"]))
-    assert [each and each.replica.task for each in found] == [FIRST, None]
 
 
 LAG_MS: Final = 10_000
