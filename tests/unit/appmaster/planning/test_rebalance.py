@@ -1,17 +1,14 @@
-"""Actives are spread over hosts again: when, between which copies, one at a time, and what `status` says about it."""
+"""Actives are spread over hosts again: when, between which copies, and one at a time."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
-from appmaster.planning.jobs.spreading import spread_of
 from appmaster.planning.placement.turn import Turn
-from appmaster.planning.plan import plan
 from appmaster.planning.rules.deploy import writes
 from appmaster.planning.rules.rebalance import LOOK_MS, begin, due, is_busy, look
 from appmaster.planning.state import actions as todo
@@ -27,7 +24,6 @@ from appmaster.planning.state.view import (
 )
 from standby.shared.model import ProcessorId, TaskId, TaskRecord
 from tests.fakes.yarn import FakeCluster
-from tests.scenarios.flights import until
 from tests.unit.appmaster.planning.views import (
     Change,
     free,
@@ -44,65 +40,12 @@ SPREAD = HandoverMotive.REBALANCE
 PAUSE_MS = PlannerPolicy().rebalance_pause_ms
 
 
-def evenly_spread(**more: object) -> FakeCluster:
-    """Return a whole cluster with an even spread; earlier actions and entries are cleared."""
-    cluster = FakeCluster(**{"hosts": ("h1", "h2", "h3"), "containers": 3, "tasks": 6, **more})  # type: ignore[arg-type]
-    cluster.settle(60_000)
-    assert plan(cluster.view) == ()
-    assert not cluster.view.rebalancing or cluster.policy.rebalance == "manual"
-    cluster.actions.clear()
-    cluster.entries.clear()
-    return cluster
-
-
-def crowded(**more: object) -> FakeCluster:
-    """Return a cluster that is whole again after a host with an active was lost and has returned."""
-    cluster = evenly_spread(**more)
-    host = cluster.active_process(0).host
-    cluster.lose_host(host, silent=False)
-    cluster.run(1_000)
-    cluster.return_host(host)
-    until(cluster, lambda: not cluster.view.unsettled and cluster.is_whole())
-    return cluster
-
-
-def moves(cluster: FakeCluster) -> list[todo.PrepareHandover]:
-    """Return the hand-overs that were begun to spread actives."""
-    return [
-        each for each in cluster.did(todo.PrepareHandover) if each.reason.kind is HandoverMotive.REBALANCE
-    ]
-
-
-def test_one_hand_over_after_the_other_with_a_pause_between() -> None:
-    cluster = crowded(containers=6)
-    assert not moves(cluster), "lost copies are replaced first"
-    begun, at_once = [cluster.now_ms - 500], 0
-    cluster.entries.clear()
-    while cluster.view.rebalancing:
-        before = len(moves(cluster))
-        cluster.run(100)
-        begun += [cluster.now_ms] * (len(moves(cluster)) - before)
-        under_way = [
-            each for each in cluster.view.failovers.values() if each.reason is HandoverMotive.REBALANCE
-        ]
-        at_once = max(at_once, len(cluster.view.handovers) + len(under_way))
-    assert spread_of(cluster.view, cluster.view.jobs["job"]).is_even
-    assert at_once == 1
-    assert len(moves(cluster)) >= 2
-    assert all(str(each.reason).startswith("rebalance: ") for each in moves(cluster))
-    assert all(later - earlier > PAUSE_MS for earlier, later in itertools.pairwise(begun))
-    assert cluster.kinds().count("handover_finished") == len(moves(cluster))
-    assert "failover_started" not in cluster.kinds(), "a hand-over is no failover"
-    assert plan(cluster.view) == ()
-
-
-# ---- the single steps ----
-
-
 @pytest.fixture(scope="module")
 def whole() -> ClusterView:
     """Three processors of two tasks: each is active on a host of its own, and has a standby on the two others."""
-    view = evenly_spread(standbys=2).view
+    cluster = FakeCluster(hosts=("h1", "h2", "h3"), containers=3, tasks=6, standbys=2)
+    cluster.settle(60_000)
+    view = cluster.view
     assert [[*view.records[view.job_tasks(each)[0]].record.placed.values()] for each in PROCESSORS] == PLACED
     return view
 

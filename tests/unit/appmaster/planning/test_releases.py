@@ -107,11 +107,6 @@ STANDS: Mapping[str, tuple[bool, dict[str, Any], tuple[Change, ...]]] = {
         {"is_reservation": True},
         (policy(**LONG), asked(400, kind=RESERVED)),
     ),
-    "on a standby's host, for longer than for any other": (
-        False,
-        {"is_reservation": True},
-        (policy(**LONG), asked(401, kind=RESERVED)),
-    ),
     "for any host": (True, {}, (asked(500, None, kind=ANY),)),
     "for any host, for longer": (False, {}, (asked(501, None, kind=ANY),)),
     "its container starts": (True, {}, (asked(600, state=GRANTED),)),

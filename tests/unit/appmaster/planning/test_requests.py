@@ -245,7 +245,6 @@ WAS_THERE: Final = {FIRST: (Held("h3", 9, 9),), SECOND: (Held("h3", 9, 9),)}
 WHERE: Mapping[str, tuple[tuple[str | None, RequestKind, str] | None, dict[str, Any], tuple[Change, ...]]] = {
     "the best of the hosts": (EMPTY, {}, ()),
     "its last host": (("h2", PREFERRED, "is its last host"), {"preferred": "h2"}, ()),
-    "its last host is drained": (EMPTY, {"preferred": "h2"}, (drained("h2"),)),
     "a host with its state": (("h3", PREFERRED, "holds its state"), {"histories": WAS_THERE}, ()),
     "a host where its state was found": (
         ("h3", PREFERRED, "(seen on its disk)"),
@@ -254,11 +253,6 @@ WHERE: Mapping[str, tuple[tuple[str | None, RequestKind, str] | None, dict[str, 
     ),
     "not beside another copy": (("h3", NAMED, "carries 1 copy"), beside("h1", "h2", "h4"), ()),
     "no host but those of other copies": (UNFIT, beside("h1", "h2", "h3", "h4"), ()),
-    "no host but some that are avoided": (
-        UNFIT,
-        {},
-        (now(9), of_view(avoided=dict.fromkeys(("h1", "h2", "h3", "h4"), (10, "it is down")))),
-    ),
     "the hosts are full": ((None, ANY, "every host that is known by name is full"), {}, (FULL,)),
     "no host is known": ((None, ANY, "no host is known by name"), {}, (NOWHERE,)),
     "after a failure": (EMPTY, {}, (in_row(1),)),
@@ -469,7 +463,6 @@ CLAIMS: Mapping[str, tuple[str | None, RequestKind, dict[str, Any], tuple[Change
     "its last host": ("h1", PREFERRED, {"preferred": "h1"}, (pool("h1", "h4"),)),
     "not beside another copy": ("h1", NAMED, beside("h4"), (pool("h1", "h4"),)),
     "nothing else": (None, NAMED, beside("h1", "h4"), (pool("h1", "h4"),)),
-    "not on a drained host": (None, NAMED, {}, (pool("h4"), drained("h4"))),
     "what is large enough": (None, NAMED, {}, (pool("h4", tasks=1),)),
     "not what is requested for another": (None, NAMED, {}, (pool("h4"), requested(ANOTHER, "h4"))),
     "where it is of use": ("h1", NAMED, at("h1"), (pool("h1", "h4"),)),
