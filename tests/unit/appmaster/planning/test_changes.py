@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Mapping
 
 import pytest
 
 from appmaster.planning.plan import plan
 from appmaster.planning.state import actions as todo
-from appmaster.planning.state import events as happened
 from appmaster.planning.state.actions import DecisionKind
 from appmaster.planning.state.job import JobState, OnExhausted, PlannerPolicy
-from appmaster.planning.state.model import JobSpec, propose
-from appmaster.planning.state.view import Operation, Recorded
+from appmaster.planning.state.view import Operation
 from standby.shared.exits import ProcessEnd, Ran
-from standby.shared.model import Fault, InputFailures, Phase, Role, TaskId, TaskRecord
+from standby.shared.model import Fault, InputFailures, Phase, Role, TaskId
 from tests.fakes.yarn import FakeCluster, Process, deployed, in_time
 
 
@@ -75,19 +72,6 @@ def test_more_containers_take_tasks_over_without_a_restart_of_any() -> None:
     assert "container_lost" not in cluster.kinds()
 
 
-@pytest.mark.parametrize(("standbys", "hosts"), [(1, ("h1", "h2")), (2, ("h1", "h2", "h3"))])
-def test_more_containers_on_no_more_hosts_than_a_task_has_copies(
-    standbys: int, hosts: tuple[str, ...]
-) -> None:
-    cluster = deployed(tasks=2, containers=1, standbys=standbys, hosts=hosts)
-    cluster.load(containers=2)
-    settles(cluster, 60_000)
-    assert len(cluster.processes) == 2 * (1 + standbys)
-    assert len(set(actives(cluster).values())) == 2
-    assert not cluster.view.unsettled
-    assert DecisionKind.FAILOVER not in decided(cluster)
-
-
 @pytest.mark.parametrize(
     ("tasks", "containers", "standbys", "killed", "handed_over"),
     [(2, 2, 2, [], [1]), (2, 2, 2, [0], [1]), (4, 3, 2, [1], []), (4, 4, 1, [1], []), (4, 4, 1, [1], [2])],
@@ -110,83 +94,6 @@ def test_tasks_that_come_together_with_different_actives_get_one(
     for processor in cluster.view.jobs["job"].model.processors.values():
         assert len({owners[each.partition] for each in processor.tasks}) == 1
     assert DecisionKind.FAILOVER not in decided(cluster)
-
-
-def test_only_copy_opens_next_door_when_it_is_closed_for_certain_and_a_broken_stream_is_no_proof() -> None:
-    cluster = deployed(hosts=("h1",), standbys=0, containers=1)
-    old = cluster.active_process(0)
-    cluster.never_stops.add(old.container)
-    cluster.load(containers=2)
-    cluster.run(5_000)
-    moved = [task for task, each in cluster.versions.items() if not each.record.placed]
-    assert len(moved) == 2, "stopped where they were, and waiting for that to be confirmed"
-    # It stands still while it closes their state, on the host and in the directory of their successor.
-    old.is_frozen = True
-    cluster.tell(happened.ContainerStreamBroken(old.container, old.incarnation, cluster.now_ms))
-    cluster.run(2_000)
-    assert old.skein_id in cluster.processes
-    assert not any(cluster.versions[each].record.placed for each in moved)
-    settles(cluster)
-    assert old.skein_id not in cluster.processes
-
-
-def as_found(
-    cluster: FakeCluster, placed: Mapping[int, Mapping[int, str]], actives: Mapping[int, int]
-) -> None:
-    """Let a new leader find each task's copies on these hosts, each in a container of its own.
-
-    ``placed`` is task → copy → host, ``actives`` task → copy.
-    """
-    spec = JobSpec("main", cluster.tasks, cluster.containers, cluster.standbys)
-    cluster.model = propose("job", spec, None)
-    for partition, hosts in placed.items():
-        task, held = TaskId("job", "main", partition), {}
-        for copy, host in hosts.items():
-            cluster.serial += 1
-            number = cluster.serial
-            held[copy] = f"c{number}"
-            cluster.processes[f"s_{number}"] = Process(
-                f"s_{number}", held[copy], host, number, 1_000 + number
-            )
-        record = TaskRecord(task, actives[partition], 1, held, hosts, in_sync=tuple(hosts), claimed=True)
-        cluster.versions[task] = Recorded(record, 0)
-    cluster.elect(2)
-    cluster.run(500)
-
-
-def test_active_in_the_way_of_its_standby_moves_first() -> None:
-    cluster = FakeCluster(tasks=2, standbys=2, hosts=("h1", "h2", "h3", "h4"))
-    # Once they are one processor, copy 1 of task 1 belongs on h1, where its active is, and that belongs on h3.
-    cluster.grants_nothing = True
-    as_found(cluster, {0: {0: "h4", 1: "h1", 2: "h3"}, 1: {1: "h4", 2: "h1"}}, {0: 0, 1: 2})
-    cluster.load(containers=1)
-    cluster.run(1_000)
-    cluster.grants_nothing = False
-    settles(cluster, 60_000)
-    assert len({tuple(sorted(each.record.hosts.items())) for each in cluster.versions.values()}) == 1
-
-
-def test_last_standby_goes_before_an_active_that_starts_again_next_door() -> None:
-    cluster = FakeCluster(tasks=2, standbys=2)
-    cluster.grants_nothing = True
-    as_found(cluster, {0: {0: "h1"}, 1: {1: "h1", 2: "h3"}}, {0: 0, 1: 1})
-    cluster.load(containers=1, standbys=0)
-    cluster.run(1_000)
-    cluster.grants_nothing = False
-    settles(cluster)
-    assert {each.record.active for each in cluster.versions.values()} == {0}
-    assert len(cluster.processes) == 1
-
-
-def test_new_partitions_become_tasks_and_disturb_no_other() -> None:
-    cluster = deployed(tasks=4)
-    owners = actives(cluster)
-    cluster.load(tasks=6)
-    settles(cluster)
-    now = actives(cluster)
-    assert {task: now[task] for task in owners} == owners
-    assert set(now) == set(range(6))
-    assert len(cluster.processes) == 4
 
 
 # ---- planned hand-over, drain ----
@@ -285,119 +192,42 @@ def test_poison_parks_its_processor_and_the_rest_runs_on() -> None:
     assert cluster.said[-1].said == "job/main:0 runs again"
 
 
-def ran(*partitions: int, position: int | None = 10) -> ProcessEnd:
-    """Return the end of a process that ran tasks of these partitions."""
-    return ProcessEnd(
-        -signal.SIGSEGV, tuple(Ran(TaskId("job", "main", each), position) for each in partitions)
-    )
-
-
-def known_failures(cluster: FakeCluster, partition: int = 0) -> InputFailures:
-    """Return what a task's record says of its failures, which it says something of."""
-    known = cluster.view.records[TaskId("job", "main", partition)].record.failures
-    assert known is not None
-    return known
-
-
-def crash_at_ten(cluster: FakeCluster, end: ProcessEnd) -> None:
-    """End the process of task 0's active while input waits at offset 10."""
-    process = cluster.active_process(0)
-    process.report(input_committed=10, input_end=20)
-    cluster.run(200)
-    cluster.crash(process.skein_id, end)
-    cluster.run(12_000)
-
-
-def test_process_that_dies_at_one_offset_again_and_again_is_not_given_to_the_next_replica() -> None:
-    cluster = deployed(policy=PlannerPolicy(retry_count=-1))
-    for count in (1, 2):
-        crash_at_ten(cluster, ran(0))
-        known = known_failures(cluster)
-        assert (known.offset, known.count, known.is_apart) == (10, count, True)
-    crash_at_ten(cluster, ran(0))
-    job = cluster.view.jobs["job"]
-    assert job.state is JobState.FAILED
-    assert "poison" in job.reasons[0]
-    assert "input offset 10" in job.reasons[0]
-    assert "SIGSEGV" in job.reasons[0]
-
-
 @pytest.mark.parametrize("on_exhausted", OnExhausted)
-def test_what_its_process_died_of_is_forgotten_when_it_is_to_run_again(on_exhausted: OnExhausted) -> None:
+def test_process_that_dies_at_one_offset_again_and_again_is_not_given_to_the_next_replica(
+    on_exhausted: OnExhausted,
+) -> None:
+    """What it died of is forgotten when it is to run again."""
     cluster = deployed(policy=PlannerPolicy(on_exhausted=on_exhausted, retry_count=-1))
-    for _ in range(3):
-        crash_at_ten(cluster, ran(0))
+    task = TaskId("job", "main", 0)
+    for count in (1, 2, 3):
+        process = cluster.active_process(0)
+        process.report(input_committed=10, input_end=20)
+        cluster.run(200)
+        cluster.crash(process.skein_id, ProcessEnd(-signal.SIGSEGV, (Ran(task, 10),)))
+        cluster.run(12_000)
+        known = cluster.view.records[task].record.failures
+        if count < 3:
+            assert known is not None
+            assert (known.offset, known.count, known.is_apart) == (10, count, True)
+    job = cluster.view.jobs["job"]
     if on_exhausted is OnExhausted.PARK:
-        assert cluster.view.jobs["job"].model.parked
+        assert job.model.parked
         cluster.command(Operation.UNPARK, 0)
     else:
-        assert cluster.view.jobs["job"].state is JobState.FAILED
+        assert job.state is JobState.FAILED
+        for part in ("poison", "input offset 10", "SIGSEGV"):
+            assert part in job.reasons[0]
         cluster.load(revision=2)
     settles(cluster)
-    assert cluster.view.records[TaskId("job", "main", 0)].record.failures is None
+    assert cluster.view.records[task].record.failures is None
 
 
-def test_end_of_a_process_that_ran_several_tasks_is_no_failure_of_one_and_parts_them() -> None:
-    cluster = mixed(policy=PlannerPolicy(retry_count=-1))
-    together = [
-        task.partition
-        for task, copy in cluster.view.assigned[cluster.active_process(0).container].items()
-        if cluster.view.records[task].record.active == copy
-    ]
-    assert len(together) > 1
-    for _ in range(4):
-        crash_at_ten(cluster, ran(*together, position=None))
-        for each in together:
-            known = known_failures(cluster, each)
-            assert (known.offset, known.count, known.is_apart) == (10, 0, True)
-    assert cluster.view.jobs["job"].state is JobState.DEPLOYED
-    crash_at_ten(cluster, ran(0))
-    counts = {each: known_failures(cluster, each).count for each in together}
-    assert counts == {each: int(each == 0) for each in together}, "its neighbours did not run"
-
-
-# ---- mixed containers ----
-
-
-def mixed(**more: object) -> FakeCluster:
-    return deployed(**{"is_mixed": True, "tasks": 6, "containers": 3, "standbys": 1, **more})
-
-
-def load(cluster: FakeCluster) -> dict[str, tuple[int, int]]:
-    """Return container → its actives and all its replicas."""
-    found = {}
-    for each in cluster.processes.values():
-        roles = [status.role.value for status in each.replicas.values()]
-        found[each.container] = (roles.count("active"), len(roles))
-    return found
-
-
-def test_lost_mixed_container_gives_its_actives_to_the_holders_of_their_standbys() -> None:
-    cluster = mixed(tasks=8, containers=4, hosts=("h1", "h2", "h3", "h4"))
-    assert set(load(cluster).values()) == {(2, 4)}, "actives and standbys are shared evenly"
-    lost = cluster.active_process(0)
-    others = {each.container for each in cluster.processes.values()} - {lost.container}
-    cluster.kill(lost.skein_id)
-    cluster.run(1_000)
-    assert "failover_without_standby" not in cluster.kinds()
-    assert set(actives(cluster).values()) == others
-    settles(cluster, 40_000)
-    for numbers in zip(*load(cluster).values(), strict=True):
-        assert max(numbers) - min(numbers) <= 1
-
-
-def test_mixed_job_with_containers_too_many_on_hosts_too_few_asks_for_one_on_another_host() -> None:
-    cluster = deployed(is_mixed=True, containers=4, hosts=("h1", "h2"))
-    cluster.add_hosts("h3")
-    cluster.tell_hosts()
-    cluster.load(containers=3, standbys=2)
-    settles(cluster, 60_000)
-    assert sorted(each.host for each in cluster.processes.values()) == ["h1", "h2", "h3"]
+# ---- what ends although something else waits for it ----
 
 
 def test_mixed_job_gives_up_its_surplus_container_although_the_copies_there_have_long_settled() -> None:
     """It has to wait for a copy in another container."""
-    cluster = mixed(tasks=4, containers=4, hosts=("h1", "h2", "h3", "h4"))
+    cluster = deployed(is_mixed=True, containers=4, hosts=("h1", "h2", "h3", "h4"))
     held = {each: set(tasks) for each, tasks in cluster.view.assigned.items()}
     other = next(each for each, tasks in held.items() if not tasks & held[min(held)])
     cluster.phase_of = lambda process, wanted: (
@@ -411,22 +241,6 @@ def test_mixed_job_gives_up_its_surplus_container_although_the_copies_there_have
     cluster.phase_of = in_time
     settles(cluster)
     assert len(cluster.processes) == 3
-
-
-def test_a_job_that_is_killed_during_a_failover_is_upgraded_when_it_runs_again() -> None:
-    cluster = deployed()
-    cluster.kill(cluster.active_process(0).skein_id)
-    while not cluster.view.failovers:
-        cluster.run(100)
-    cluster.undeploy()
-    cluster.run(20_000)
-    assert not cluster.view.failovers
-    cluster.is_wanted = True
-    cluster.load()
-    settles(cluster)
-    cluster.load(revision=2)
-    cluster.run(60_000)
-    assert {each.revisions["job"] for each in cluster.processes.values()} == {2}
 
 
 def test_a_hand_over_that_is_prepared_ends_when_its_tasks_are_withdrawn() -> None:

@@ -36,11 +36,6 @@ def test_labels_are_those_that_dashboards_and_alerts_know() -> None:
     ) == known.DECISIONS
 
 
-def test_counters_and_histograms_are_listed_apart() -> None:
-    assert {type(each) for each in known.COUNTERS} == {Counter}
-    assert {type(each) for each in known.HISTOGRAMS} == {Histogram}
-
-
 @pytest.mark.parametrize(
     ("counter", "expected"),
     [

@@ -12,9 +12,8 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import Job, JobState, PlannerPolicy
 from appmaster.planning.state.model import JobModel, JobSpec, job_of
-from standby.shared.model import Fault, Phase, ReplicaStatus, Role, TaskRecord, Wanted
-from tests.fakes.yarn import FakeCluster, Process
-from tests.scenarios.flights import until
+from standby.shared.model import TaskRecord
+from tests.fakes.yarn import FakeCluster
 
 SPEC = JobSpec("main", 2, 2, 1)
 
@@ -24,8 +23,6 @@ class Jobs(FakeCluster):
 
     def __post_init__(self) -> None:
         self.models: dict[str, JobModel] = {}
-        #: Revisions of the job `other` that Spark refuses.
-        self.refused: set[int] = set()
         super().__post_init__()
 
     def ask(self, name: str, run: str = "run1", revision: int = 1, **more: object) -> None:
@@ -43,14 +40,6 @@ class Jobs(FakeCluster):
         znode = self.models[of].znode if of in self.models else -1
         self.models[of] = replace(action.model, znode=znode + 1)
         self.tell(happened.ModelWritten(action.job, self.models[of]))
-
-    def _status(self, process: Process, wanted: Wanted) -> ReplicaStatus:
-        status = super()._status(process, wanted)
-        if wanted.role is not Role.ACTIVE or wanted.replica.task.job != "other":
-            return status
-        if process.revisions["other"] in self.refused:
-            return replace(status, phase=Phase.FAILED, detail="Spark refuses it", fault=Fault.REFUSED)
-        return replace(status, first_commit_ms=1)
 
     def job(self, name: str) -> Job:
         return self.view.jobs[name]
@@ -129,39 +118,6 @@ def test_each_end_of_a_job_fences_its_tasks_and_the_other_job_goes_on() -> None:
     assert not cluster.job("other").is_fenced
 
 
-def test_a_fence_that_ends_after_the_next_one_has_begun_is_not_the_end_of_that_one() -> None:
-    cluster = two()
-    cluster.fences_nothing = True
-    cluster.brings(JobState.UNDEPLOYING, is_wanted=False)
-    cluster.brings(JobState.DEPLOYED)
-    cluster.brings(JobState.UNDEPLOYING, is_wanted=False)
-    first, second = (each.number for each in cluster.did(todo.FenceTasks))
-    cluster.tell(happened.FencingFailed(first, "other", "no broker"))
-    cluster.tell(happened.TasksFenced(first, "other"))
-    cluster.run(2_000)
-    assert cluster.job("other").state is JobState.UNDEPLOYING
-    assert cluster.fenced("other") == 2, "and it is not begun again beside the one that is under way"
-    cluster.tell(happened.TasksFenced(second, "other"))
-    cluster.run(2_000)
-    assert cluster.job("other").state is JobState.UNDEPLOYED
-
-
-def test_a_deleted_job_is_forgotten_and_one_of_its_name_begins_from_nothing() -> None:
-    cluster = two()
-    cluster.ask("other", is_wanted=False, purge=True)
-    cluster.run(4_000)
-    cluster.versions = {task: each for task, each in cluster.versions.items() if task.job != "other"}
-    cluster.tell(happened.JobForgotten("other"))
-    assert "other" not in cluster.view.jobs
-    assert not any(task.job == "other" for task in cluster.view.records)
-    cluster.tell(happened.TasksFenced(1, "other"))
-    cluster.tell(happened.JobForgotten("other"))
-    cluster.run(2_000)
-    cluster.brings(JobState.DEPLOYED, run="run2")
-    assert {each.epoch for each in cluster.records_of("other")} == {1}
-    assert cluster.job("job").state is JobState.DEPLOYED
-
-
 def test_containers_with_the_code_of_a_deleted_run_are_replaced_by_a_leader_that_does_not_know_it() -> None:
     """Deleted unfenced and submitted again, the job has the same revision in its new run."""
     cluster = two()
@@ -183,74 +139,6 @@ def test_containers_with_the_code_of_a_deleted_run_are_replaced_by_a_leader_that
                 cluster.kill(process.skein_id)
     assert cluster.job("other").state is JobState.DEPLOYED
     assert not cluster.containers_of("other") & former.keys()
-
-
-def test_nothing_is_asked_for_while_a_jobs_code_cannot_be_had_and_what_runs_goes_on() -> None:
-    cluster = two()
-    asked, why = cluster.requested("other"), "no live candidate holds its code b1, since a moment ago"
-    cluster.ask("other", quarantined=why)
-    cluster.run(1_000)
-    assert (cluster.job("other").state, cluster.job("other").reasons) == (JobState.DEPLOYED, (why,))
-    record = cluster.records_of("other")[0]
-    assert record.active is not None
-    process = cluster.process(record.placed[record.active])
-    cluster.kill(process.skein_id)
-    cluster.run(20_000)
-    after = cluster.records_of("other")[0]
-    assert after.epoch == record.epoch + 1, "its standby has taken over"
-    assert cluster.requested("other") == asked
-    state, reasons = cluster.job("other").state, cluster.job("other").reasons
-    assert state is JobState.INCOMPLETE
-    assert reasons[-1] == why
-    assert "not requested while its code is unavailable" in reasons[0]
-    assert cluster.job("job").reasons == ()
-    cluster.brings(JobState.DEPLOYED)
-    assert cluster.requested("other") > asked
-
-
-def test_nothing_is_left_when_both_jobs_end_under_a_leader_that_does_not_know_whose_a_container_is() -> None:
-    """Another leader died before it gave anything to a container that it had asked for."""
-    cluster = two()
-    like = cluster.active_process(0)
-    cluster.processes["s_stray"] = Process("s_stray", "c_stray", like.host, 999, 999)
-    cluster.is_wanted = False
-    cluster.elect(epoch=2)
-    cluster.ask("other", is_wanted=False)
-    cluster.run(15_000)
-    assert {each.state for each in cluster.view.jobs.values()} == {JobState.UNDEPLOYED}
-    assert not cluster.view.containers
-    assert not cluster.processes
-
-
-def test_a_job_whose_code_is_refused_wherever_it_is_active_is_given_up_until_it_is_mended() -> None:
-    """Failing over to a copy that must fail in the same way is of no use, whatever the retry budget."""
-    cluster = two(policy=PlannerPolicy(retry_count=-1))
-    cluster.refused = {1}
-    cluster.run(10_000)
-    reason = "its code or configuration was refused in 2 containers in a row; the last time: Spark refuses it"
-    assert (cluster.job("other").state, cluster.job("other").reasons) == (JobState.FAILED, (reason,))
-    assert cluster.containers_of("other") == set()
-    assert cluster.job("job").state is JobState.DEPLOYED
-    # What was reported of the former revision is over.
-    cluster.brings(JobState.DEPLOYED, revision=2)
-
-
-def test_an_update_that_is_refused_stops_where_it_is_until_the_next_one() -> None:
-    cluster = two(policy=PlannerPolicy(retry_count=-1))
-    cluster.refused = {2}
-    cluster.ask("other", revision=2)
-    cluster.run(60_000)
-    assert cluster.job("other").state is JobState.DEPLOYED
-    assert cluster.kinds().count("failover_started") == 2
-    assert any("revision 2" in each for each in cluster.job("other").reasons)
-    entries = len(cluster.entries)
-    cluster.run(60_000)
-    assert [each.kind for each in cluster.entries[entries:]] == [], "it does not go on"
-    cluster.brings(JobState.DEPLOYED, revision=3)
-    until(
-        cluster,
-        lambda: {cluster.process(each).revisions["other"] for each in cluster.containers_of("other")} == {3},
-    )
 
 
 @pytest.mark.parametrize(("is_changed", "kind"), [(True, "topic_changed"), (False, "topic_recorded")])
