@@ -73,23 +73,21 @@ def test_a_candidate_that_is_elected_leads(whole: ClusterView) -> None:
     assert apply(whole, happened.Elected(7, AT_MS)) == replace(whole, epoch=7, now_ms=AT_MS)
 
 
-@pytest.mark.parametrize(("told", "known"), [(None, 700), (800, 800), (0, 0)])
-def test_time_passes(whole: ClusterView, told: int | None, known: int) -> None:
+def test_time_passes(whole: ClusterView) -> None:
     view = of_view(wall_offset_ms=700)(whole)
-    ticked = apply(view, happened.Ticked(AT_MS, wall_offset_ms=told))
-    assert ticked == replace(view, now_ms=AT_MS, wall_offset_ms=known)
+    for told, known in ((None, 700), (800, 800), (0, 0)):
+        ticked = apply(view, happened.Ticked(AT_MS, wall_offset_ms=told))
+        assert ticked == replace(view, now_ms=AT_MS, wall_offset_ms=known), told
 
 
-@pytest.mark.parametrize(("until_ms", "is_dead"), [(AT_MS, True), (AT_MS + 1, False)])
-def test_a_container_that_was_given_back_is_dead_after_a_while(
-    whole: ClusterView, until_ms: int, is_dead: bool
-) -> None:
-    ending = EndingContainer(5, 500, until_ms)
+def test_a_container_that_was_given_back_is_dead_after_a_while(whole: ClusterView) -> None:
     later = EndingContainer(6, 500, AT_MS + 700)
-    view = changed(whole, without_container(1), of_view(ending={"c5": ending, "c6": later}))
-    ticked = apply(view, happened.Ticked(AT_MS))
-    assert ticked.ending == {**({} if is_dead else {"c5": ending}), "c6": later}
-    assert ticked.unsettled == ({PROCESSOR} if is_dead else set())
+    for until_ms, is_dead in ((AT_MS, True), (AT_MS + 1, False)):
+        ending = EndingContainer(5, 500, until_ms)
+        view = changed(whole, without_container(1), of_view(ending={"c5": ending, "c6": later}))
+        ticked = apply(view, happened.Ticked(AT_MS))
+        assert ticked.ending == {**({} if is_dead else {"c5": ending}), "c6": later}, until_ms
+        assert ticked.unsettled == ({PROCESSOR} if is_dead else set()), until_ms
 
 
 #: When a wait began, and when it is taken to have begun after a stall of 300 ms.
@@ -143,12 +141,9 @@ def test_a_stall_of_the_leader_shortens_every_wait(whole: ClusterView, began_ms:
     assert apply(view, happened.Ticked(AT_MS, stalled_ms=300)) == excused
 
 
-@pytest.mark.parametrize(("stalled_ms", "listens"), [(0, False), (1, True)])
-def test_a_leader_that_stalled_listens_and_does_not_doubt_itself(
-    whole: ClusterView, stalled_ms: int, listens: bool
-) -> None:
-    ticked = apply(whole, happened.Ticked(AT_MS, stalled_ms))
-    assert ticked.listening_until_ms == (AT_MS + 500 if listens else 0)
+def test_a_leader_that_stalled_does_not_begin_to_doubt_itself(whole: ClusterView) -> None:
+    ticked = apply(whole, happened.Ticked(AT_MS, stalled_ms=1))
+    assert ticked.listening_until_ms == AT_MS + 500
     assert ticked.self_doubt_until_ms == 0
 
 
@@ -230,28 +225,25 @@ def test_another_revision_of_a_job_was_not_refused_yet(whole: ClusterView) -> No
     assert after.jobs == {"job": replace(view.jobs["job"], revision=2, refused=0, refusal="")}
 
 
-@pytest.mark.parametrize(
-    ("znode", "is_modelling", "is_taken", "still"),
-    [(6, True, False, True), (7, True, True, False), (8, True, True, False), (6, False, False, False)],
-    ids=[
-        "read before the last write",
-        "the last write",
-        "a further write",
-        "an old one, and none is written",
-    ],
-)
-def test_a_model_that_was_read_replaces_no_newer_one(
-    whole: ClusterView, znode: int, is_modelling: bool, is_taken: bool, still: bool
-) -> None:
-    known = replace(whole.jobs["job"].model, znode=7)
-    view = of_job(model=known, is_modelling=is_modelling)(whole)
-    read = replace(with_another(view).jobs["job"].model, znode=znode)
-    job = apply(view, loaded(view, model=read)).jobs["job"]
-    assert job.model == (read if is_taken else known)
-    assert job.is_modelling is still
+def test_a_model_that_was_read_replaces_no_newer_one(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[int, bool, bool, bool]] = {
+        "read before the last write": (6, True, False, True),
+        "the last write": (7, True, True, False),
+        "a further write": (8, True, True, False),
+        "an old one, and none is written": (6, False, False, False),
+    }
+    for case, (znode, is_modelling, is_taken, still) in cases.items():
+        known = replace(whole.jobs["job"].model, znode=7)
+        view = of_job(model=known, is_modelling=is_modelling)(whole)
+        read = replace(with_another(view).jobs["job"].model, znode=znode)
+        job = apply(view, loaded(view, model=read)).jobs["job"]
+        assert job.model == (read if is_taken else known), case
+        assert job.is_modelling is still, case
 
 
-#: What is left of a job's last deployment, and the job without it.
+NEW = Job("job", "run1", SPEC, JobModel("job", {}), PlannerPolicy())
+
+#: What is left of a job's last deployment.
 LEFT: Mapping[str, Any] = {
     "state": JobState.FAILED,
     "reasons": ("it failed",),
@@ -266,21 +258,8 @@ LEFT: Mapping[str, Any] = {
     "refusal": "no module x",
     "last_traceback": "Traceback",
 }
-FRESH: Mapping[str, Any] = {
-    "state": JobState.DEPLOYING,
-    "reasons": (),
-    "was_deployed": False,
-    "fence": 0,
-    "is_fenced": False,
-    "fencing_failures": 0,
-    "fencing_error": "",
-    "fence_again_ms": 0,
-    "faults": {},
-    "refused": 0,
-    "refusal": "",
-    "failure": None,
-    "last_traceback": "",
-}
+#: As of a new job.
+FRESH: Mapping[str, Any] = {each: getattr(NEW, each) for each in ("failure", *LEFT)}
 
 #: Whether it begins anew, the job as it was, and the news of it.
 ANEW: Mapping[str, tuple[bool, Mapping[str, Any], Mapping[str, Any]]] = {
@@ -294,15 +273,15 @@ ANEW: Mapping[str, tuple[bool, Mapping[str, Any], Mapping[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("is_so", "known", "news"), ANEW.values(), ids=ANEW)
-def test_when_a_job_begins_anew(
-    whole: ClusterView, is_so: bool, known: Mapping[str, Any], news: Mapping[str, Any]
-) -> None:
-    theirs = {SharedSlotId("theirs", 0): Attempts(in_row=2)}
-    view = changed(whole, of_job(**{**LEFT, **known}), of_view(attempts={SLOT: Attempts(in_row=2), **theirs}))
-    after = apply(view, loaded(view, **news))
-    assert after.jobs == {"job": replace(view.jobs["job"], **(FRESH if is_so else {}), **news)}
-    assert after.attempts == (theirs if is_so else view.attempts)
+def test_when_a_job_begins_anew(whole: ClusterView) -> None:
+    for case, (is_so, known, news) in ANEW.items():
+        theirs = {SharedSlotId("theirs", 0): Attempts(in_row=2)}
+        view = changed(
+            whole, of_job(**{**LEFT, **known}), of_view(attempts={SLOT: Attempts(in_row=2), **theirs})
+        )
+        after = apply(view, loaded(view, **news))
+        assert after.jobs == {"job": replace(view.jobs["job"], **(FRESH if is_so else {}), **news)}, case
+        assert after.attempts == (theirs if is_so else view.attempts), case
 
 
 def test_a_job_that_is_deleted_is_forgotten_and_no_other(whole: ClusterView) -> None:
@@ -367,14 +346,15 @@ def of_new(view: ClusterView, *tasks: TaskId) -> tuple[Recorded, ...]:
     return tuple(replace(view.records[each], version=view.records[each].version + 1) for each in tasks)
 
 
+WRITING = {FIRST: "1-9", SECOND: "1-9", THIRD: "1-8"}
+BINDINGS = {"1-9": "c5", "1-8": "c6"}
+
+
 def written_to(*bound: str) -> Change:
     """Have the decision 1-9 about both tasks, which gives some to c5, and 1-8 about another be written."""
     return lambda view: changed(
         view,
-        of_view(
-            writing={FIRST: "1-9", SECOND: "1-9", THIRD: "1-8"},
-            bindings={"1-9": "c5", "1-8": "c6"},
-        ),
+        of_view(writing=WRITING, bindings=BINDINGS),
         *(of_container(each, binding="1-9" if each == "c5" else "1-8") for each in bound),
     )
 
@@ -384,63 +364,54 @@ def bound(view: ClusterView) -> dict[str, str]:
 
 
 def test_a_container_is_bound_until_the_records_are_written(whole: ClusterView) -> None:
-    view = written_to("c5", "c6")(whole)
+    """Those of an earlier decision leave a later one under way, and the container may be gone."""
     records = of_new(whole, FIRST, SECOND)
-    after = apply(view, happened.RecordsWritten("1-9", records, AT_MS))
-    assert after.records == {each.record.task: each for each in records}
-    assert after.writing == {THIRD: "1-8"}
-    assert after.bindings == {"1-8": "c6"}
-    assert bound(after) == {"c6": "1-8"}
-
-
-def test_records_of_an_earlier_decision_leave_a_later_one_under_way(whole: ClusterView) -> None:
-    view = written_to("c5", "c6")(whole)
-    after = apply(view, happened.RecordsWritten("1-7", of_new(whole, FIRST, SECOND), AT_MS))
-    assert after.writing == view.writing
-    assert after.bindings == view.bindings
-    assert bound(after) == bound(view)
-
-
-def test_a_container_that_is_gone_is_not_bound(whole: ClusterView) -> None:
-    view = changed(whole, written_to("c6"), without_container(1))
-    after = apply(view, happened.RecordsWritten("1-9", of_new(whole, FIRST, SECOND), AT_MS))
-    assert after.bindings == {"1-8": "c6"}
-    assert "c5" not in after.containers
-
-
-@pytest.mark.parametrize(
-    ("tasks", "writing", "bindings"),
-    [
-        pytest.param((FIRST, SECOND), {THIRD: "1-8"}, {"1-8": "c6"}, id="all that it was to write"),
-        pytest.param(
-            (FIRST,), {SECOND: "1-9", THIRD: "1-8"}, {"1-9": "c5", "1-8": "c6"}, id="a part of that"
+    cases: Mapping[str, tuple[str, ClusterView, Mapping[TaskId, str], Mapping[str, str]]] = {
+        "they are": ("1-9", written_to("c5", "c6")(whole), {THIRD: "1-8"}, {"1-8": "c6"}),
+        "earlier ones are": ("1-7", written_to("c5", "c6")(whole), WRITING, BINDINGS),
+        "they are, and it is gone": (
+            "1-9",
+            changed(whole, written_to("c6"), without_container(1)),
+            {THIRD: "1-8"},
+            {"1-8": "c6"},
         ),
-    ],
-)
-def test_a_decision_that_was_refused_is_over_once_its_records_are_read(
-    whole: ClusterView, tasks: tuple[TaskId, ...], writing: Mapping[TaskId, str], bindings: Mapping[str, str]
-) -> None:
-    view = written_to("c5", "c6")(whole)
-    records = of_new(whole, *tasks)
-    after = apply(view, happened.RecordsLoaded(records))
-    assert after.records == {**whole.records, **{each.record.task: each for each in records}}
-    assert after.writing == writing
-    assert after.bindings == bindings
-    assert bound(after) == {container: decision for decision, container in bindings.items()}
+    }
+    for case, (number, view, writing, bindings) in cases.items():
+        after = apply(view, happened.RecordsWritten(number, records, AT_MS))
+        assert after.records == {each.record.task: each for each in records}, case
+        assert (after.writing, after.bindings) == (writing, bindings), case
+        assert bound(after) == {container: each for each, container in bindings.items()}, case
+        assert after.containers.keys() == view.containers.keys(), case
 
 
-@pytest.mark.parametrize(
-    ("tasks", "before_ms", "recorded_ms"),
-    [((FIRST, SECOND), 0, AT_MS), ((FIRST,), 0, 0), ((FIRST, SECOND), 700, 700)],
-    ids=["all its records", "one of its records", "they were recorded before"],
-)
-def test_when_a_failover_is_recorded(
-    whole: ClusterView, tasks: tuple[TaskId, ...], before_ms: int, recorded_ms: int
-) -> None:
-    failover = Failover(PROCESSOR, "gone", Loss.SILENT, 1, "c5", 500, (FIRST, SECOND), recorded_ms=before_ms)
-    view = of_view(failovers={PROCESSOR: failover})(whole)
-    after = apply(view, happened.RecordsWritten("1-9", of_new(whole, *tasks), AT_MS))
-    assert after.failovers == {PROCESSOR: replace(failover, recorded_ms=recorded_ms)}
+def test_a_decision_that_was_refused_is_over_once_its_records_are_read(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[tuple[TaskId, ...], Mapping[TaskId, str], Mapping[str, str]]] = {
+        "all that it was to write": ((FIRST, SECOND), {THIRD: "1-8"}, {"1-8": "c6"}),
+        "a part of that": ((FIRST,), {SECOND: "1-9", THIRD: "1-8"}, {"1-9": "c5", "1-8": "c6"}),
+    }
+    for case, (tasks, writing, bindings) in cases.items():
+        view = written_to("c5", "c6")(whole)
+        records = of_new(whole, *tasks)
+        after = apply(view, happened.RecordsLoaded(records))
+        assert after.records == {**whole.records, **{each.record.task: each for each in records}}, case
+        assert after.writing == writing, case
+        assert after.bindings == bindings, case
+        assert bound(after) == {container: decision for decision, container in bindings.items()}, case
+
+
+def test_when_a_failover_is_recorded(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[tuple[TaskId, ...], int, int]] = {
+        "all its records": ((FIRST, SECOND), 0, AT_MS),
+        "one of its records": ((FIRST,), 0, 0),
+        "they were recorded before": ((FIRST, SECOND), 700, 700),
+    }
+    for case, (tasks, before_ms, recorded_ms) in cases.items():
+        failover = Failover(
+            PROCESSOR, "gone", Loss.SILENT, 1, "c5", 500, (FIRST, SECOND), recorded_ms=before_ms
+        )
+        view = of_view(failovers={PROCESSOR: failover})(whole)
+        after = apply(view, happened.RecordsWritten("1-9", of_new(whole, *tasks), AT_MS))
+        assert after.failovers == {PROCESSOR: replace(failover, recorded_ms=recorded_ms)}, case
 
 
 # ---- hosts ----
@@ -456,10 +427,11 @@ def test_hosts_that_are_described_anew_are_offered_and_unsettle_all(whole: Clust
 
 
 def test_hosts_that_are_drained_unsettle_all(whole: ClusterView) -> None:
-    after = apply(whole, happened.HostsDrained({"h1": "a new disk"}, is_taken_over=False))
+    event = happened.HostsDrained({"h1": "a new disk"}, is_taken_over=False)
+    after = apply(whole, event)
     assert after.drained == {"h1": "a new disk"}
     assert after.unsettled == {PROCESSOR}
-    assert apply(after, happened.HostsDrained({"h1": "a new disk"}, is_taken_over=False)) is after
+    assert apply(after, event) is after
 
 
 # ---- commands, fences, effects ----
@@ -473,6 +445,10 @@ def test_commands_wait_until_they_are_withdrawn(whole: ClusterView) -> None:
 
 
 FENCING: Mapping[str, Any] = {"fence": 3, "fencing_failures": 2, "fencing_error": "no broker"}
+
+#: Effects that fail, and why.
+WRITES, GIVES = {EffectKind.WRITE_STATUS: "x"}, {EffectKind.GIVE_BACK: "y"}
+WRITE_FAILS = happened.EffectFailed("job", EffectKind.WRITE_STATUS, "x")
 
 #: The job before and after the news.
 ENDS: Mapping[str, tuple[happened.Event, Mapping[str, Any], Mapping[str, Any]]] = {
@@ -493,30 +469,20 @@ ENDS: Mapping[str, tuple[happened.Event, Mapping[str, Any], Mapping[str, Any]]] 
     ),
     "an earlier fence of them ends": (happened.TasksFenced(2, "job"), FENCING, {}),
     "an earlier fence of them fails": (happened.FencingFailed(2, "job", "no controller"), FENCING, {}),
-    "a first effect fails": (
-        happened.EffectFailed("job", EffectKind.WRITE_STATUS, "x"),
-        {"faults": {EffectKind.GIVE_BACK: "y"}},
-        {"faults": {EffectKind.GIVE_BACK: "y", EffectKind.WRITE_STATUS: "x"}},
-    ),
-    "an effect fails in another way": (
-        happened.EffectFailed("job", EffectKind.WRITE_STATUS, "x"),
-        {"faults": {EffectKind.WRITE_STATUS: "y"}},
-        {},
-    ),
+    "a first effect fails": (WRITE_FAILS, {"faults": GIVES}, {"faults": {**GIVES, **WRITES}}),
+    "an effect fails in another way": (WRITE_FAILS, {"faults": {EffectKind.WRITE_STATUS: "y"}}, {}),
     "an effect succeeds": (
         happened.EffectDone("job", EffectKind.WRITE_STATUS),
-        {"faults": {EffectKind.WRITE_STATUS: "x", EffectKind.GIVE_BACK: "y"}},
-        {"faults": {EffectKind.GIVE_BACK: "y"}},
+        {"faults": {**WRITES, **GIVES}},
+        {"faults": GIVES},
     ),
 }
 
 
-@pytest.mark.parametrize(("event", "before", "after"), ENDS.values(), ids=ENDS)
-def test_what_becomes_known_of_what_is_done_for_a_job(
-    whole: ClusterView, event: happened.Event, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> None:
-    view = changed(whole, of_job(**before), of_view(now_ms=AT_MS))
-    assert apply(view, event) == of_job(**after)(view)
+def test_what_becomes_known_of_what_is_done_for_a_job(whole: ClusterView) -> None:
+    for case, (event, before, after) in ENDS.items():
+        view = changed(whole, of_job(**before), of_view(now_ms=AT_MS))
+        assert apply(view, event) == of_job(**after)(view), case
 
 
 @pytest.mark.parametrize(

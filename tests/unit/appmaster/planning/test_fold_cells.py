@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
-from appmaster.planning.fold.cells import cell_awaited, cell_found, cell_lost, is_of_silent_cell, with_offers
+from appmaster.planning.fold.apply import apply
+from appmaster.planning.fold.cells import is_of_silent_cell, with_offers
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.view import (
     Cell,
@@ -55,15 +54,13 @@ FOUND: Mapping[str, tuple[tuple[Cell, ...], bool, int, set[int]]] = {
 }
 
 
-@pytest.mark.parametrize(("before", "unsettles", "since_ms", "requests"), FOUND.values(), ids=FOUND)
-def test_what_a_cell_that_answers_changes(
-    whole: ClusterView, before: tuple[Cell, ...], unsettles: bool, since_ms: int, requests: set[int]
-) -> None:
-    view = cell_found(known(whole, *before), happened.CellFound(1, "first", ("h1",), NOW_MS))
-    assert view.cells[1] == Cell(1, "first", ("h1",), CellState.UP, since_ms)
-    assert view.requests.keys() == requests
-    assert view.unsettled == ({PROCESSOR} if unsettles else set())
-    assert [each.name for each in view.offers] == ["h1"]
+def test_what_a_cell_that_answers_changes(whole: ClusterView) -> None:
+    for case, (before, unsettles, since_ms, requests) in FOUND.items():
+        view = apply(known(whole, *before), happened.CellFound(1, "first", ("h1",), NOW_MS))
+        assert view.cells[1] == Cell(1, "first", ("h1",), CellState.UP, since_ms), case
+        assert view.requests.keys() == requests, case
+        assert view.unsettled == ({PROCESSOR} if unsettles else set()), case
+        assert [each.name for each in view.offers] == ["h1"], case
 
 
 def test_a_cell_is_known_as_it_describes_itself(whole: ClusterView) -> None:
@@ -73,18 +70,18 @@ def test_a_cell_is_known_as_it_describes_itself(whole: ClusterView) -> None:
         "note": "h4: another version",
         "processes": (PoolProcess("h1", NodeOffer()),),
     }
-    view = cell_found(whole, happened.CellFound(1, "first", ("h1", "h2"), NOW_MS, **more))
+    view = apply(whole, happened.CellFound(1, "first", ("h1", "h2"), NOW_MS, **more))
     assert view.cells == {1: Cell(1, "first", ("h1", "h2"), CellState.UP, NOW_MS, **more)}
 
 
 def test_a_cell_is_awaited_only_until_it_is_known(whole: ClusterView) -> None:
     event = happened.CellAwaited(2, "first", NOW_MS, am_host="h1")
-    view = cell_awaited(known(whole, cell()), event)
+    view = apply(known(whole, cell()), event)
     assert view.cells[2] == Cell(2, "first", (), CellState.AWAITED, NOW_MS, am_host="h1")
     assert view.offers == (HostInfo("h1", 1, master_of=2),)
     assert view.requests.keys() == {1, 2}
     assert not view.unsettled
-    assert cell_awaited(view, event) is view
+    assert apply(view, event) is view
 
 
 LOST: Mapping[str, tuple[tuple[Cell, ...], tuple[str, ...] | None]] = {
@@ -96,19 +93,17 @@ LOST: Mapping[str, tuple[tuple[Cell, ...], tuple[str, ...] | None]] = {
 }
 
 
-@pytest.mark.parametrize(("before", "hosts"), LOST.values(), ids=LOST)
-def test_what_a_lost_cell_changes(
-    whole: ClusterView, before: tuple[Cell, ...], hosts: tuple[str, ...] | None
-) -> None:
-    view = known(whole, *before)
-    after = cell_lost(view, happened.CellLost(1, "first", "silent", NOW_MS))
-    if hosts is None:
-        assert after is view
-        return
-    assert after.cells[1] == Cell(1, "first", hosts, CellState.LOST, NOW_MS, "silent")
-    assert after.requests.keys() == {2}
-    assert after.unsettled == {PROCESSOR}
-    assert (tuple(after.hosts), after.offers) == (hosts, ())
+def test_what_a_lost_cell_changes(whole: ClusterView) -> None:
+    for case, (before, hosts) in LOST.items():
+        view = known(whole, *before)
+        after = apply(view, happened.CellLost(1, "first", "silent", NOW_MS))
+        if hosts is None:
+            assert after is view, case
+            continue
+        assert after.cells[1] == Cell(1, "first", hosts, CellState.LOST, NOW_MS, "silent"), case
+        assert after.requests.keys() == {2}, case
+        assert after.unsettled == {PROCESSOR}, case
+        assert (tuple(after.hosts), after.offers) == (hosts, ()), case
 
 
 SILENT: Mapping[str, tuple[bool, tuple[Cell, ...], str]] = {
@@ -121,12 +116,10 @@ SILENT: Mapping[str, tuple[bool, tuple[Cell, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize(("is_so", "cells", "attempt"), SILENT.values(), ids=SILENT)
-def test_which_container_is_of_a_silent_cell(
-    whole: ClusterView, is_so: bool, cells: tuple[Cell, ...], attempt: str
-) -> None:
-    event = happened.ContainerRegistered("c9", "s_c9", 9, "h1", 9, 0, (), (), NOW_MS, attempt=attempt)
-    assert is_of_silent_cell(known(whole, *cells), event) is is_so
+def test_which_container_is_of_a_silent_cell(whole: ClusterView) -> None:
+    for case, (is_so, cells, attempt) in SILENT.items():
+        event = happened.ContainerRegistered("c9", "s_c9", 9, "h1", 9, 0, (), (), NOW_MS, attempt=attempt)
+        assert is_of_silent_cell(known(whole, *cells), event) is is_so, case
 
 
 # ---- hosts ----
@@ -152,11 +145,7 @@ def test_a_host_is_offered_once_for_each_cell_that_can_be_asked_for_it() -> None
         )
     )
     assert list(view.hosts) == ["h1", "h2", "h3", "h4"]
-    assert view.offers == (
-        HostInfo("h2", 1),
-        HostInfo("h1", 1, "/a"),
-        HostInfo("h1", 2, "/a"),
-    )
+    assert view.offers == (HostInfo("h2", 1), HostInfo("h1", 1, "/a"), HostInfo("h1", 2, "/a"))
 
 
 def test_what_a_job_says_of_a_host_comes_before_what_its_first_process_says() -> None:

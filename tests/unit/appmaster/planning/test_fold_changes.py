@@ -41,6 +41,7 @@ from tests.unit.appmaster.planning.views import (
     ANOTHER,
     FIRST,
     MIXED,
+    ONE,
     PROCESSOR,
     SECOND,
     SLOT,
@@ -56,6 +57,7 @@ from tests.unit.appmaster.planning.views import (
     of_view,
     placed,
     policy,
+    suspected,
     turned,
     unchanged,
     with_another,
@@ -69,35 +71,27 @@ UNKNOWN = ProcessorId("job", "main", 9)
 # ---- unsettled processors ----
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        pytest.param({}, Rebalancing(), id="its spread was not to be checked"),
-        pytest.param({"job": Rebalancing(700, moves=1)}, Rebalancing(moves=1), id="it was whole"),
-        pytest.param({"job": Rebalancing(moves=1)}, Rebalancing(moves=1), id="it was not whole"),
-    ],
-)
-def test_a_job_with_an_unsettled_processor_is_not_whole(
-    whole: ClusterView, before: Mapping[str, Rebalancing], after: Rebalancing
-) -> None:
-    view = unsettle(of_view(rebalancing=before)(whole), (UNKNOWN, PROCESSOR))
-    assert view.unsettled == {PROCESSOR}
-    assert view.rebalancing == {"job": after}
+def test_a_job_with_an_unsettled_processor_is_not_whole(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[Mapping[str, Rebalancing], Rebalancing]] = {
+        "its spread was not to be checked": ({}, Rebalancing()),
+        "it was whole": ({"job": Rebalancing(700, moves=1)}, Rebalancing(moves=1)),
+        "it was not whole": ({"job": Rebalancing(moves=1)}, Rebalancing(moves=1)),
+    }
+    for case, (before, after) in cases.items():
+        view = unsettle(of_view(rebalancing=before)(whole), (UNKNOWN, PROCESSOR))
+        assert view.unsettled == {PROCESSOR}, case
+        assert view.rebalancing == {"job": after}, case
 
 
-@pytest.mark.parametrize(
-    ("processor", "change"),
-    [
-        pytest.param(PROCESSOR, of_view(unsettled=frozenset({PROCESSOR})), id="it is unsettled already"),
-        pytest.param(UNKNOWN, unchanged, id="the model has no such processor"),
-        pytest.param(ProcessorId("gone", "main", 0), unchanged, id="there is no such job"),
-    ],
-)
-def test_a_processor_that_is_not_unsettled_by_it_leaves_its_job_whole(
-    whole: ClusterView, processor: ProcessorId, change: Change
-) -> None:
-    view = change(whole)
-    assert unsettle(view, (processor,)) is view
+def test_a_processor_that_is_not_unsettled_by_it_leaves_its_job_whole(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[ProcessorId, Change]] = {
+        "it is unsettled already": (PROCESSOR, of_view(unsettled=frozenset({PROCESSOR}))),
+        "the model has no such processor": (UNKNOWN, unchanged),
+        "there is no such job": (ProcessorId("gone", "main", 0), unchanged),
+    }
+    for case, (processor, change) in cases.items():
+        view = change(whole)
+        assert unsettle(view, (processor,)) is view, case
 
 
 @pytest.mark.parametrize("change", [unsettle_all, lambda view: unsettle_job(view, "job")])
@@ -105,20 +99,16 @@ def test_all_processors_of_a_job_can_be_unsettled(whole: ClusterView, change: Ch
     assert changed(whole, with_another, change).unsettled == {PROCESSOR, OTHER}
 
 
-@pytest.mark.parametrize(
-    ("container", "change", "unsettled"),
-    [
-        pytest.param("c4", unchanged, {PROCESSOR}, id="those that have a copy there"),
-        pytest.param("c9", unchanged, set(), id="none if it is empty"),
-        pytest.param("c9", MIXED, {PROCESSOR, OTHER}, id="all of a mixed job"),
-        pytest.param("c8", MIXED, set(), id="none if it is of no known job"),
-    ],
-)
-def test_what_the_coming_or_going_of_a_container_unsettles(
-    whole: ClusterView, container: str, change: Change, unsettled: set[ProcessorId]
-) -> None:
-    view = changed(whole, with_another, free("c8", "h4", None), free("c9", "h4"), change)
-    assert unsettle_around(view, view.containers[container]).unsettled == unsettled
+def test_what_the_coming_or_going_of_a_container_unsettles(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[str, Change, set[ProcessorId]]] = {
+        "those that have a copy there": ("c4", unchanged, {PROCESSOR}),
+        "none if it is empty": ("c9", unchanged, set()),
+        "all of a mixed job": ("c9", MIXED, {PROCESSOR, OTHER}),
+        "none if it is of no known job": ("c8", MIXED, set()),
+    }
+    for case, (container, change, unsettled) in cases.items():
+        view = changed(whole, with_another, free("c8", "h4", None), free("c9", "h4"), change)
+        assert unsettle_around(view, view.containers[container]).unsettled == unsettled, case
 
 
 BOUNDED: Mapping[str, tuple[Rebalancing | None, Rebalancing | None]] = {
@@ -133,16 +123,14 @@ BOUNDED: Mapping[str, tuple[Rebalancing | None, Rebalancing | None]] = {
 }
 
 
-@pytest.mark.parametrize(("before", "after"), BOUNDED.values(), ids=BOUNDED)
-def test_how_the_count_of_hand_overs_that_spread_actives_starts_again(
-    whole: ClusterView, before: Rebalancing | None, after: Rebalancing | None
-) -> None:
-    view = of_view(rebalancing={} if before is None else {"job": before})(whole)
-    bounded = bounded_anew(view, "job")
-    if after is None:
-        assert bounded is view
-    else:
-        assert bounded.rebalancing == {"job": after}
+def test_how_the_count_of_hand_overs_that_spread_actives_starts_again(whole: ClusterView) -> None:
+    for case, (before, after) in BOUNDED.items():
+        view = of_view(rebalancing={} if before is None else {"job": before})(whole)
+        bounded = bounded_anew(view, "job")
+        if after is None:
+            assert bounded is view, case
+        else:
+            assert bounded.rebalancing == {"job": after}, case
 
 
 def test_nothing_is_counted_again_for_a_job_that_is_gone(whole: ClusterView) -> None:
@@ -175,15 +163,13 @@ INDEX: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Mapping[TaskId, int]]]
 }
 
 
-@pytest.mark.parametrize(("record", "index"), INDEX.values(), ids=INDEX)
-def test_the_index_of_the_records_follows_them(
-    whole: ClusterView, record: Mapping[str, Any], index: Mapping[str, Mapping[TaskId, int]]
-) -> None:
-    written = records(whole, FIRST, **record)
-    view = with_records(whole, written)
-    assert view.records == {**whole.records, FIRST: written[0]}
-    assert view.assigned == {**whole.assigned, **index}
-    assert view.unsettled == {PROCESSOR}
+def test_the_index_of_the_records_follows_them(whole: ClusterView) -> None:
+    for case, (record, index) in INDEX.items():
+        written = records(whole, FIRST, **record)
+        view = with_records(whole, written)
+        assert view.records == {**whole.records, FIRST: written[0]}, case
+        assert view.assigned == {**whole.assigned, **index}, case
+        assert view.unsettled == {PROCESSOR}, case
 
 
 def test_a_container_without_copies_is_not_in_the_index(whole: ClusterView) -> None:
@@ -231,13 +217,11 @@ STILL_MISSED: Mapping[str, tuple[bool, ProcessorId, Change]] = {
 }
 
 
-@pytest.mark.parametrize(("is_so", "processor", "change"), STILL_MISSED.values(), ids=STILL_MISSED)
-def test_when_an_active_is_missed_after_records_were_written(
-    whole: ClusterView, is_so: bool, processor: ProcessorId, change: Change
-) -> None:
-    view = changed(whole, change, of_view(lost_actives={processor: MISSED}))
-    after = with_records(view, records(view, FIRST, in_sync=(0,)))
-    assert after.lost_actives == ({processor: MISSED} if is_so else {})
+def test_when_an_active_is_missed_after_records_were_written(whole: ClusterView) -> None:
+    for case, (is_so, processor, change) in STILL_MISSED.items():
+        view = changed(whole, change, of_view(lost_actives={processor: MISSED}))
+        after = with_records(view, records(view, FIRST, in_sync=(0,)))
+        assert after.lost_actives == ({processor: MISSED} if is_so else {}), case
 
 
 INVENTORY: Mapping[str, tuple[Mapping[TaskId, int], Mapping[TaskId, int], int, Change]] = {
@@ -249,17 +233,11 @@ INVENTORY: Mapping[str, tuple[Mapping[TaskId, int], Mapping[TaskId, int], int, C
 }
 
 
-@pytest.mark.parametrize(("after", "before", "epoch", "change"), INVENTORY.values(), ids=INVENTORY)
-def test_which_epochs_that_a_container_has_seen_are_ahead(
-    whole: ClusterView,
-    after: Mapping[TaskId, int],
-    before: Mapping[TaskId, int],
-    epoch: int,
-    change: Change,
-) -> None:
-    replicas = [replace(each, epoch=epoch) for each in whole.containers["c4"].statuses.values()]
-    view = changed(whole, change, of_view(ahead=before))
-    assert with_inventory(view, replicas).ahead == after
+def test_which_epochs_that_a_container_has_seen_are_ahead(whole: ClusterView) -> None:
+    for case, (after, before, epoch, change) in INVENTORY.items():
+        replicas = [replace(each, epoch=epoch) for each in whole.containers["c4"].statuses.values()]
+        view = changed(whole, change, of_view(ahead=before))
+        assert with_inventory(view, replicas).ahead == after, case
 
 
 NOT_HEARD = of_holder(1, host="")
@@ -278,12 +256,10 @@ HOSTS: Mapping[str, tuple[str, tuple[Change, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("host", "changes"), HOSTS.values(), ids=HOSTS)
-def test_on_which_host_a_container_is_taken_to_be(
-    whole: ClusterView, host: str, changes: tuple[Change, ...]
-) -> None:
-    view = turned(whole, *changes).view
-    assert with_known_hosts(view, ("gone", "c4", "c5")).containers["c5"].host == host
+def test_on_which_host_a_container_is_taken_to_be(whole: ClusterView) -> None:
+    for case, (host, changes) in HOSTS.items():
+        view = turned(whole, *changes).view
+        assert with_known_hosts(view, ("gone", "c4", "c5")).containers["c5"].host == host, case
 
 
 def test_records_tell_the_host_of_a_container_that_was_not_heard(whole: ClusterView) -> None:
@@ -308,12 +284,10 @@ SLOTS: Mapping[str, tuple[Slot | None, str, tuple[Change, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("slot", "container", "changes"), SLOTS.values(), ids=SLOTS)
-def test_against_which_slot_a_failure_of_a_container_counts(
-    whole: ClusterView, slot: Slot | None, container: str, changes: tuple[Change, ...]
-) -> None:
-    view = changed(whole, *changes)
-    assert slot_of(view, view.containers[container]) == slot
+def test_against_which_slot_a_failure_of_a_container_counts(whole: ClusterView) -> None:
+    for case, (slot, container, changes) in SLOTS.items():
+        view = changed(whole, *changes)
+        assert slot_of(view, view.containers[container]) == slot, case
 
 
 SILENT = Reason(Loss.SILENT, "no message")
@@ -349,8 +323,6 @@ def test_a_container_that_holds_no_roles_is_not_lost(whole: ClusterView, presenc
 
 
 FAULT = -signal.SIGSEGV
-#: Ended by the kernel for lack of memory, whatever used it.
-KILLED = {"status": -signal.SIGKILL, "oom_kills": 1}
 
 
 def ended(*ran: Ran, status: int = FAULT, oom_kills: int | None = None) -> Change:
@@ -363,6 +335,10 @@ def ended(*ran: Ran, status: int = FAULT, oom_kills: int | None = None) -> Chang
     )
 
 
+#: Ended by the kernel for lack of memory, whatever used it.
+KILLED = ended(Ran(FIRST, 7), status=-signal.SIGKILL, oom_kills=1)
+
+
 def counted(task: TaskId, offset: int, count: int, topic: str = "") -> Change:
     """Have failures of a task be recorded."""
     return of_records(task, failures=InputFailures(offset, count, topic=topic))
@@ -372,11 +348,8 @@ CRASHES: Mapping[str, tuple[Mapping[TaskId, tuple[int, int, str]], tuple[Change,
     "its code ran alone": ({FIRST: (7, 1, "")}, (ended(Ran(FIRST, 7)),)),
     "no code ran": ({}, (ended(),)),
     "something else ended it": ({}, (ended(Ran(FIRST, 7), status=-signal.SIGKILL, oom_kills=0),)),
-    "something else may have ended it": ({FIRST: (7, 0, "")}, (ended(Ran(FIRST, 7), **KILLED),)),
-    "so it may have, but not for the first time": (
-        {FIRST: (7, 1, "")},
-        (ended(Ran(FIRST, 7), **KILLED), counted(FIRST, 7, 0)),
-    ),
+    "something else may have ended it": ({FIRST: (7, 0, "")}, (KILLED,)),
+    "so it may have, but not for the first time": ({FIRST: (7, 1, "")}, (KILLED, counted(FIRST, 7, 0))),
     "the code of two ran": (
         {FIRST: (7, 0, ""), SECOND: (8, 2, "")},
         (ended(Ran(FIRST, 7), Ran(SECOND, 8)), counted(SECOND, 8, 2)),
@@ -411,18 +384,16 @@ CRASHES: Mapping[str, tuple[Mapping[TaskId, tuple[int, int, str]], tuple[Change,
 }
 
 
-@pytest.mark.parametrize(("crashes", "changes"), CRASHES.values(), ids=CRASHES)
-def test_the_end_of_a_process_counts_against_the_active_tasks_whose_code_it_ran(
-    whole: ClusterView, crashes: Mapping[TaskId, tuple[int, int, str]], changes: tuple[Change, ...]
-) -> None:
-    before = {THIRD: InputFailures(1, 1)}
-    view = changed(whole, of_view(crashes=before), *changes)
-    container = view.containers["c4"]
-    why = f"the process died: {container.end}"
-    assert lost(view, container, SILENT, AT_MS).crashes == before | {
-        task: InputFailures(offset, count, why, topic, is_apart=True)
-        for task, (offset, count, topic) in crashes.items()
-    }
+def test_the_end_of_a_process_counts_against_the_active_tasks_whose_code_it_ran(whole: ClusterView) -> None:
+    for case, (crashes, changes) in CRASHES.items():
+        before = {THIRD: InputFailures(1, 1)}
+        view = changed(whole, of_view(crashes=before), *changes)
+        container = view.containers["c4"]
+        why = f"the process died: {container.end}"
+        assert lost(view, container, SILENT, AT_MS).crashes == before | {
+            task: InputFailures(offset, count, why, topic, is_apart=True)
+            for task, (offset, count, topic) in crashes.items()
+        }, case
 
 
 # ---- failed attempts ----
@@ -432,57 +403,38 @@ LAST = Setback(SetbackKind.REFUSED, "h1")
 #: It has no container.
 VACANT = SlotId(PROCESSOR, 3)
 
-Attempt = tuple[tuple[int, ...], int, int]
-
-ATTEMPTS: Mapping[str, tuple[Attempt, Attempt, Slot, Mapping[str, bool], tuple[Change, ...]]] = {
-    "the first one": (((), 0, 0), ((AT_MS,), 500, 1), VACANT, {}, ()),
-    "a further one": (((8_000,), 0, 2), ((8_000, AT_MS), 2_000, 3), VACANT, {}, ()),
-    "the first one is followed at once": (((), 0, 0), ((AT_MS,), 0, 1), VACANT, {"waits": False}, ()),
-    "a further one is not": (((), 0, 1), ((AT_MS,), 1_000, 2), VACANT, {"waits": False}, ()),
-    "it is no failure of the job": (((8_000,), 0, 0), ((8_000,), 500, 1), VACANT, {"counts": False}, ()),
-    "earlier ones are long ago": (
-        ((AT_MS - WINDOW_MS, AT_MS - WINDOW_MS + 1), 0, 0),
-        ((AT_MS - WINDOW_MS + 1, AT_MS), 500, 1),
-        VACANT,
-        {},
-        (),
-    ),
-    "the copy is in its container": (((), 0, 0), ((), 500, 1), SLOT, {}, ()),
-    "its container is lost": (
-        ((), 0, 0),
-        ((AT_MS,), 500, 1),
-        SLOT,
-        {},
-        (of_holder(0, presence=Presence.SUSPECT),),
-    ),
-    "the copy of one task is in no container": (
-        ((), 0, 0),
-        ((AT_MS,), 500, 1),
-        SLOT,
-        {},
-        (placed({0: "gone"}, of=(SECOND,)),),
-    ),
-    "its tasks have no records": (((), 0, 0), ((AT_MS,), 500, 1), SLOT, {}, (of_view(records={}),)),
-    "of a mixed job": (((), 0, 0), ((AT_MS,), 500, 1), MIXED_SLOT, {}, ()),
+#: Earlier failures and how many were in a row, the options, and then the failures and how long the next request waits.
+WAITS: Mapping[str, tuple[tuple[int, ...], int, Mapping[str, bool], tuple[int, ...], int]] = {
+    "the first one": ((), 0, {}, (AT_MS,), 500),
+    "a further one": ((8_000,), 2, {}, (8_000, AT_MS), 2_000),
+    "the first one is followed at once": ((), 0, {"waits": False}, (AT_MS,), 0),
+    "a further one is not": ((), 1, {"waits": False}, (AT_MS,), 1_000),
+    "it is no failure of the job": ((8_000,), 0, {"counts": False}, (8_000,), 500),
+    "one is long ago": ((AT_MS - WINDOW_MS, AT_MS - 3_999), 0, {}, (AT_MS - 3_999, AT_MS), 500),
 }
 
 
-@pytest.mark.parametrize(("before", "after", "slot", "options", "changes"), ATTEMPTS.values(), ids=ATTEMPTS)
-def test_how_the_next_request_for_a_slot_waits_after_a_failure(
-    whole: ClusterView,
-    before: Attempt,
-    after: Attempt,
-    slot: Slot,
-    options: Mapping[str, bool],
-    changes: tuple[Change, ...],
-) -> None:
-    known = {slot: Attempts(*before), ANOTHER: Attempts(in_row=5)}
-    view = changed(whole, policy(retry_window_ms=WINDOW_MS), of_view(attempts=known), *changes)
-    failures, wait_ms, in_row = after
-    assert failed_attempt(view, slot, AT_MS, LAST, **options).attempts == {
-        **known,
-        slot: Attempts(failures, AT_MS + wait_ms, in_row, LAST),
-    }
+def test_how_the_next_request_for_a_slot_waits_after_a_failure(whole: ClusterView) -> None:
+    for case, (before, in_row, options, failures, wait_ms) in WAITS.items():
+        known = {VACANT: Attempts(before, 0, in_row), ANOTHER: Attempts(in_row=5)}
+        view = changed(whole, policy(retry_window_ms=WINDOW_MS), of_view(attempts=known))
+        after = Attempts(failures, AT_MS + wait_ms, in_row + 1, LAST)
+        assert failed_attempt(view, VACANT, AT_MS, LAST, **options).attempts == {**known, VACANT: after}, case
+
+
+COUNTS: Mapping[str, tuple[bool, Slot, Change]] = {
+    "the copy is in its container": (False, SLOT, unchanged),
+    "its container is lost": (True, SLOT, of_holder(0, presence=Presence.SUSPECT)),
+    "the copy of one task is in no container": (True, SLOT, placed({0: "gone"}, of=(SECOND,))),
+    "its tasks have no records": (True, SLOT, of_view(records={})),
+    "of a mixed job": (True, MIXED_SLOT, unchanged),
+}
+
+
+def test_a_failure_for_a_slot_that_has_its_container_spends_no_budget(whole: ClusterView) -> None:
+    for case, (is_so, slot, change) in COUNTS.items():
+        attempts = failed_attempt(change(whole), slot, AT_MS, LAST).attempts[slot]
+        assert attempts == Attempts((AT_MS,) if is_so else (), AT_MS + 500, 1, LAST), case
 
 
 def test_a_host_is_avoided_for_a_while(whole: ClusterView) -> None:
@@ -508,76 +460,48 @@ def test_a_failure_of_a_slot_of_a_job_that_is_gone_changes_nothing(
 # ---- the end of a container ----
 
 SPARE = SpareSlotId("job", 0)
+LOST = Setback(SetbackKind.LOST, "h2", detail="lost")
 
-#: The container, the slot that has failed, how often, and why.
-GONE: Mapping[str, tuple[str, tuple[Slot, tuple[int, ...], Setback] | None, tuple[Change, ...]]] = {
-    "it served": ("c5", (SlotId(PROCESSOR, 1), (), Setback(SetbackKind.LOST, "h2", detail="lost")), ()),
-    "it was lost": (
-        "c5",
-        (SlotId(PROCESSOR, 1), (), Setback(SetbackKind.LOST, "h2", detail="silent: no message")),
-        (of_container("c5", presence=Presence.SUSPECT, loss=SILENT),),
-    ),
-    "its own code failed": (
-        "c5",
-        (SlotId(PROCESSOR, 1), (AT_MS,), Setback(SetbackKind.LOST, "h2", detail="lost")),
-        (of_container("c5", has_ended=True),),
-    ),
-    "it was told to exit": ("c5", None, (of_container("c5", presence=Presence.LEAVING),)),
-    "no leader had requested it": ("c5", None, (of_container("c5", presence=Presence.ORPHAN),)),
-    "it was empty": ("c9", None, (free("c9", "h4"),)),
-    "it was a spare one": (
-        "c9",
-        (SPARE, (), Setback(SetbackKind.LOST, "h4", detail="lost")),
-        (free("c9", "h4", SPARE),),
-    ),
-    "nothing is known of its job": (
-        "c5",
-        None,
-        (of_view(assigned={"c5": {}}), of_container("c5", slot=None)),
-    ),
-    "its tasks are in no model": (
-        "c5",
-        None,
-        (of_model(processors={}), of_container("c5", slot=None)),
-    ),
+
+def once(last: Setback, *failures: int) -> Attempts:
+    return Attempts(failures, AT_MS, 1, last)
+
+
+#: The container, and the failed attempts afterwards.
+GONE: Mapping[str, tuple[str, Mapping[Slot, Attempts], tuple[Change, ...]]] = {
+    "it served": ("c5", {ONE: once(LOST)}, ()),
+    "it was lost": ("c5", {ONE: once(replace(LOST, detail="silent"))}, (suspected(1),)),
+    "its own code failed": ("c5", {ONE: once(LOST, AT_MS)}, (of_container("c5", has_ended=True),)),
+    "it was told to exit": ("c5", {}, (of_container("c5", presence=Presence.LEAVING),)),
+    "no leader had requested it": ("c5", {}, (of_container("c5", presence=Presence.ORPHAN),)),
+    "it was empty": ("c9", {}, (free("c9", "h4"),)),
+    "it was a spare one": ("c9", {SPARE: once(replace(LOST, host="h4"))}, (free("c9", "h4", SPARE),)),
+    "nothing is known of its job": ("c5", {}, (of_view(assigned={"c5": {}}), of_container("c5", slot=None))),
+    "its tasks are in no model": ("c5", {}, (of_model(processors={}), of_container("c5", slot=None))),
 }
 
 
-@pytest.mark.parametrize(("container", "failed", "changes"), GONE.values(), ids=GONE)
-def test_when_the_end_of_a_container_is_a_failure_of_its_slot(
-    whole: ClusterView,
-    container: str,
-    failed: tuple[Slot, tuple[int, ...], Setback] | None,
-    changes: tuple[Change, ...],
-) -> None:
-    after = gone(changed(whole, *changes), container, AT_MS)
-    assert container not in after.containers
-    if failed is None:
-        assert not after.attempts
-    else:
-        slot, failures, last = failed
-        assert after.attempts == {slot: Attempts(failures, AT_MS, 1, last)}
+def test_when_the_end_of_a_container_is_a_failure_of_its_slot(whole: ClusterView) -> None:
+    for case, (container, attempts, changes) in GONE.items():
+        after = gone(changed(whole, *changes), container, AT_MS)
+        assert container not in after.containers, case
+        assert after.attempts == attempts, case
 
 
-@pytest.mark.parametrize(
-    ("changes", "unsettled", "arrived"),
-    [
-        pytest.param((free("c9", "h4"),), set(), {"job": AT_MS}, id="it was empty"),
-        pytest.param(
+def test_what_the_end_of_an_empty_container_unsettles(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[tuple[Change, ...], set[ProcessorId], Mapping[str, int]]] = {
+        "it was empty": ((free("c9", "h4"),), set(), {"job": AT_MS}),
+        "it was being given tasks": (
             (free("c9", "h4"), of_container("c9", binding="1-9")),
             {PROCESSOR, OTHER},
             {"job": AT_MS},
-            id="it was being given tasks",
         ),
-        pytest.param((free("c9", "h4", None),), set(), {}, id="of no known job"),
-    ],
-)
-def test_what_the_end_of_an_empty_container_unsettles(
-    whole: ClusterView, changes: tuple[Change, ...], unsettled: set[ProcessorId], arrived: Mapping[str, int]
-) -> None:
-    after = gone(changed(whole, with_another, of_view(arrived_ms={}), *changes), "c9", AT_MS)
-    assert after.unsettled == unsettled
-    assert after.arrived_ms == arrived
+        "of no known job": ((free("c9", "h4", None),), set(), {}),
+    }
+    for case, (changes, unsettled, arrived) in cases.items():
+        after = gone(changed(whole, with_another, of_view(arrived_ms={}), *changes), "c9", AT_MS)
+        assert after.unsettled == unsettled, case
+        assert after.arrived_ms == arrived, case
 
 
 def test_the_end_of_a_container_unsettles_what_has_a_copy_there(whole: ClusterView) -> None:

@@ -6,18 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from appmaster.planning.fold.failovers import begun, followed
 from appmaster.planning.state.actions import DecisionKind
 from appmaster.planning.state.reasons import DecisionBasis, HandoverMotive, Loss, Reason
-from appmaster.planning.state.view import (
-    ClusterView,
-    Failover,
-    Handover,
-    LostActive,
-    Rebalancing,
-)
+from appmaster.planning.state.view import ClusterView, Failover, Handover, LostActive, Rebalancing
 from standby.shared.model import Phase, ProcessorId, TaskId
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
@@ -79,26 +71,19 @@ BEGINNING: Mapping[
 }
 
 
-@pytest.mark.parametrize(("then", "kind", "reason", "record", "change"), BEGINNING.values(), ids=BEGINNING)
-def test_what_a_decision_begins(
-    whole: ClusterView,
-    then: tuple[str, Loss | HandoverMotive, int] | None,
-    kind: DecisionKind,
-    reason: Reason[DecisionBasis] | Reason[HandoverMotive],
-    record: Mapping[str, Any],
-    change: Change,
-) -> None:
-    view = change(whole)
-    after = begun(view, decision(whole, kind, reason, **{**PROMOTED, **record}), AT_MS)
-    if then is None:
-        assert after is view
-        return
-    lost, why, detected_ms = then
-    failover = Failover(
-        PROCESSOR, lost, why, 1, "c5", detected_ms, (FIRST, SECOND), is_planned=kind is HANDOVER
-    )
-    assert after.failovers == {PROCESSOR: failover}
-    assert after.rebalancing == whole.rebalancing
+def test_what_a_decision_begins(whole: ClusterView) -> None:
+    for case, (then, kind, reason, record, change) in BEGINNING.items():
+        view = change(whole)
+        after = begun(view, decision(whole, kind, reason, **{**PROMOTED, **record}), AT_MS)
+        if then is None:
+            assert after is view, case
+            continue
+        lost, why, detected_ms = then
+        failover = Failover(
+            PROCESSOR, lost, why, 1, "c5", detected_ms, (FIRST, SECOND), is_planned=kind is HANDOVER
+        )
+        assert after.failovers == {PROCESSOR: failover}, case
+        assert after.rebalancing == whole.rebalancing, case
 
 
 def test_what_begins_ends_the_wait_for_the_active_and_the_preparation_of_its_processor_only(
@@ -109,8 +94,7 @@ def test_what_begins_ends_the_wait_for_the_active_and_the_preparation_of_its_pro
     view = changed(
         whole,
         of_view(
-            lost_actives={PROCESSOR: missed, OTHER: missed},
-            handovers={PROCESSOR: prepared, OTHER: prepared},
+            lost_actives={PROCESSOR: missed, OTHER: missed}, handovers={PROCESSOR: prepared, OTHER: prepared}
         ),
     )
     after = begun(view, decision(view, FAILOVER, **PROMOTED), AT_MS)
@@ -128,23 +112,18 @@ def test_nobody_takes_over_once_no_copy_is_to_be_active(whole: ClusterView) -> N
     assert after == replace(view, failovers={OTHER: failover}, handovers={OTHER: prepared})
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        pytest.param({}, Rebalancing(moves=1), id="the first one"),
-        pytest.param(
+def test_hand_overs_that_spread_actives_are_counted(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[Mapping[str, Rebalancing], Rebalancing]] = {
+        "the first one": ({}, Rebalancing(moves=1)),
+        "a further one, after some in vain": (
             {"job": Rebalancing(700, 800, moves=1, in_vain=2, is_asked=True)},
             Rebalancing(700, 800, moves=2, is_asked=True),
-            id="a further one, after some in vain",
         ),
-    ],
-)
-def test_hand_overs_that_spread_actives_are_counted(
-    whole: ClusterView, before: Mapping[str, Rebalancing], after: Rebalancing
-) -> None:
-    view = of_view(rebalancing=before)(whole)
-    spread = decision(view, HANDOVER, Reason(HandoverMotive.REBALANCE), (FIRST,), **PROMOTED)
-    assert begun(view, spread, AT_MS).rebalancing == {"job": after}
+    }
+    for case, (before, after) in cases.items():
+        view = of_view(rebalancing=before)(whole)
+        spread = decision(view, HANDOVER, Reason(HandoverMotive.REBALANCE), (FIRST,), **PROMOTED)
+        assert begun(view, spread, AT_MS).rebalancing == {"job": after}, case
 
 
 # ---- the end ----
@@ -168,20 +147,17 @@ FOLLOWING: Mapping[str, tuple[Mapping[tuple[TaskId, Phase], int] | None, bool, C
 }
 
 
-@pytest.mark.parametrize(("phases", "unsettles", "change"), FOLLOWING.values(), ids=FOLLOWING)
 def test_a_report_of_a_new_active_shows_how_each_failover_to_its_container_goes_on(
     whole: ClusterView,
-    phases: Mapping[tuple[TaskId, Phase], int] | None,
-    unsettles: bool,
-    change: Change,
 ) -> None:
     """Another failover to the same container is over in any case."""
-    failovers = {PROCESSOR: under_way(PROCESSOR, SECOND), OTHER: under_way(OTHER, FIRST)}
-    view = changed(whole, change, of_view(failovers=failovers))
-    after = followed(view, view.containers["c4"])
-    going_on = {} if phases is None else {PROCESSOR: replace(failovers[PROCESSOR], phases=phases)}
-    assert after.failovers == going_on
-    assert after.unsettled == ({PROCESSOR} if unsettles else set())
+    for case, (phases, unsettles, change) in FOLLOWING.items():
+        failovers = {PROCESSOR: under_way(PROCESSOR, SECOND), OTHER: under_way(OTHER, FIRST)}
+        view = changed(whole, change, of_view(failovers=failovers))
+        after = followed(view, view.containers["c4"])
+        going_on = {} if phases is None else {PROCESSOR: replace(failovers[PROCESSOR], phases=phases)}
+        assert after.failovers == going_on, case
+        assert after.unsettled == ({PROCESSOR} if unsettles else set()), case
 
 
 def test_a_report_ends_no_failover_to_another_container(whole: ClusterView) -> None:

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from appmaster.planning.fold.apply import apply
-from appmaster.planning.fold.from_cluster import (
-    container_completed,
-    container_expected,
-    container_granted,
-    container_registered,
-    container_unregistered,
-    port_probed,
-    request_placed,
-    request_refused,
-    stream_broken,
-)
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.model import Slot, SpareSlotId
 from appmaster.planning.state.reasons import Loss, Setback, SetbackKind
@@ -86,12 +75,20 @@ def awaited(**changes: Any) -> Change:
     return of_view(requests={4: replace(request, **changes), 5: rest})
 
 
+def registers(container: str = "c9", **changes: Any) -> happened.ContainerRegistered:
+    """Return the first message of a container without replicas."""
+    event = happened.ContainerRegistered(
+        container, f"s_{container}", 9, "h4", 77, 88, (), (), AT_MS, {"job": 1}, 2, "first"
+    )
+    return replace(event, **changes)
+
+
 # ---- requests ----
 
 
 def test_a_request_that_was_accepted_waits_under_its_id(whole: ClusterView) -> None:
     view = awaited(skein_id="", state=RequestState.ASKING)(whole)
-    after = request_placed(view, happened.RequestPlaced(4, "s_7"))
+    after = apply(view, happened.RequestPlaced(4, "s_7"))
     assert after.requests == {
         **view.requests,
         4: replace(view.requests[4], skein_id="s_7", state=RequestState.WAITING),
@@ -99,44 +96,36 @@ def test_a_request_that_was_accepted_waits_under_its_id(whole: ClusterView) -> N
 
 
 def test_a_slot_waits_after_a_request_that_was_refused_and_spends_no_budget(whole: ClusterView) -> None:
-    after = request_refused(awaited()(whole), happened.RequestRefused(4, "queue full", AT_MS))
+    after = apply(awaited()(whole), happened.RequestRefused(4, "queue full", AT_MS))
     assert after.requests.keys() == {5}
     last = Setback(SetbackKind.REFUSED, "h4", detail="queue full")
     assert after.attempts == {VACANT: Attempts((), AT_MS + 500, 1, last)}
 
 
-ENDED: Mapping[str, Callable[[ClusterView], ClusterView]] = {
-    "refused": lambda view: request_refused(view, happened.RequestRefused(4, "no such host", AT_MS)),
-    "ended at launch": lambda view: container_completed(
-        view, happened.ContainerCompleted("s_c9", "exit 1", AT_MS)
-    ),
-    "ended before it connected": lambda view: container_unregistered(
-        view, happened.ContainerUnregistered("c9", AT_MS, "s_c9")
-    ),
-}
-
-
-@pytest.mark.parametrize("ended", ENDED.values(), ids=ENDED)
-def test_no_standby_is_displaced_after_a_reservation_in_vain(
-    whole: ClusterView, ended: Callable[[ClusterView], ClusterView]
-) -> None:
+def test_no_standby_is_displaced_after_a_reservation_in_vain(whole: ClusterView) -> None:
     """Nor does the displaced one wait for it any more."""
     view = changed(whole, policy(samehost_timeout_ms=600), awaited(kind=RequestKind.RESERVATION))
-    after = ended(view)
-    assert after.requests.keys() == {5}
-    assert after.no_displacing == {VACANT.processor: AT_MS + 2_400}
+    cases: Mapping[str, happened.Event] = {
+        "refused": happened.RequestRefused(4, "no such host", AT_MS),
+        "ended at launch": happened.ContainerCompleted("s_c9", "exit 1", AT_MS),
+        "ended before it connected": happened.ContainerUnregistered("c9", AT_MS, "s_c9"),
+    }
+    for case, event in cases.items():
+        after = apply(view, event)
+        assert after.requests.keys() == {5}, case
+        assert after.no_displacing == {VACANT.processor: AT_MS + 2_400}, case
 
 
 def test_a_granted_request_waits_for_its_container_from_then_on(whole: ClusterView) -> None:
     view = awaited(offer=None)(whole)
-    after = container_granted(view, happened.ContainerGranted("s_c9", AT_MS, OFFER))
+    after = apply(view, happened.ContainerGranted("s_c9", AT_MS, OFFER))
     granted = replace(view.requests[4], state=RequestState.GRANTED, since_ms=AT_MS, offer=OFFER)
     assert after.requests == {**view.requests, 4: granted}
 
 
 def test_a_container_that_came_before_its_grant_is_given_its_offer(whole: ClusterView) -> None:
     view = free("c9", "h4")(whole)
-    after = container_granted(view, happened.ContainerGranted("s_c9", AT_MS, OFFER))
+    after = apply(view, happened.ContainerGranted("s_c9", AT_MS, OFFER))
     assert after.containers == {**view.containers, "c9": replace(view.containers["c9"], offer=OFFER)}
 
 
@@ -146,27 +135,18 @@ LATE: Mapping[str, tuple[Change, happened.Event]] = {
     "refused, but withdrawn": (unchanged, happened.RequestRefused(4, "queue full", AT_MS)),
     "granted, but withdrawn": (unchanged, happened.ContainerGranted("s_c9", AT_MS, OFFER)),
     "granted, and has connected": (free("c9", "h4"), happened.ContainerGranted("s_c9", AT_MS)),
-    "granted again": (
-        awaited(state=RequestState.GRANTED),
-        happened.ContainerGranted("s_c9", AT_MS),
-    ),
+    "granted again": (awaited(state=RequestState.GRANTED), happened.ContainerGranted("s_c9", AT_MS)),
     "completed, and gone": (unchanged, happened.ContainerCompleted("s_c9", "exit 1", AT_MS)),
     "unregistered, and gone": (unchanged, happened.ContainerUnregistered("c9", AT_MS, "s_c9")),
     "expected, and has connected": (unchanged, happened.ContainerExpected("c5", "s_c5", AT_MS)),
-    "registered, of an earlier incarnation": (
-        unchanged,
-        happened.ContainerRegistered("c5", "s_c5", 4, "h2", 77, 88, (), (), AT_MS),
-    ),
+    "registered, of an earlier incarnation": (unchanged, registers("c5", incarnation=4)),
     "a heartbeat of an earlier incarnation": (unchanged, happened.HeartbeatReceived("c5", 4, AT_MS)),
     "a report of an earlier incarnation": (
         unchanged,
         happened.ReportReceived("c5", 4, 7, (), True, 0, AT_MS),
     ),
     "a report, but gone": (unchanged, happened.ReportReceived("c9", 9, 7, (), True, 0, AT_MS)),
-    "a broken stream of an earlier incarnation": (
-        unchanged,
-        happened.ContainerStreamBroken("c5", 4, AT_MS),
-    ),
+    "a broken stream of an earlier incarnation": (unchanged, happened.ContainerStreamBroken("c5", 4, AT_MS)),
     "a broken stream, but gone": (unchanged, happened.ContainerStreamBroken("c9", 9, AT_MS)),
     "a broken stream, but lost": (suspected(1), happened.ContainerStreamBroken("c5", 5, AT_MS)),
     "a probe of an earlier incarnation": (unchanged, happened.PortProbed("c5", 4, False, AT_MS)),
@@ -181,29 +161,24 @@ def test_late_news_changes_nothing(whole: ClusterView, change: Change, event: ha
     assert apply(view, event) is view
 
 
-@pytest.mark.parametrize(
-    ("host", "is_from_outside", "failures", "avoided"),
-    [("h4", False, (AT_MS,), {"h4"}), ("h4", True, (), {"h4"}), (None, False, (AT_MS,), set())],
-    ids=["by itself", "from outside", "on any host"],
-)
-def test_a_container_that_ended_at_launch(
-    whole: ClusterView,
-    host: str | None,
-    is_from_outside: bool,
-    failures: tuple[int, ...],
-    avoided: set[str],
-) -> None:
-    event = happened.ContainerCompleted("s_c9", "exit 1", AT_MS, is_from_outside)
-    after = container_completed(awaited(host=host)(whole), event)
-    assert after.requests.keys() == {5}
-    last = Setback(SetbackKind.AT_LAUNCH, host, detail="exit 1")
-    assert after.attempts == {VACANT: Attempts(failures, AT_MS + 500, 1, last)}
-    assert after.avoided.keys() == avoided
+def test_a_container_that_ended_at_launch(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[str | None, bool, tuple[int, ...], set[str]]] = {
+        "by itself": ("h4", False, (AT_MS,), {"h4"}),
+        "from outside": ("h4", True, (), {"h4"}),
+        "on any host": (None, False, (AT_MS,), set()),
+    }
+    for case, (host, is_from_outside, failures, avoided) in cases.items():
+        event = happened.ContainerCompleted("s_c9", "exit 1", AT_MS, is_from_outside)
+        after = apply(awaited(host=host)(whole), event)
+        assert after.requests.keys() == {5}, case
+        last = Setback(SetbackKind.AT_LAUNCH, host, detail="exit 1")
+        assert after.attempts == {VACANT: Attempts(failures, AT_MS + 500, 1, last)}, case
+        assert after.avoided.keys() == avoided, case
 
 
 def test_a_container_that_yarn_says_has_ended_is_lost_and_gone(whole: ClusterView) -> None:
     skein_id = whole.containers["c4"].skein_id
-    after = container_completed(whole, happened.ContainerCompleted(skein_id, "exit 137", AT_MS))
+    after = apply(whole, happened.ContainerCompleted(skein_id, "exit 137", AT_MS))
     assert after.containers.keys() == {"c5", "c6"}
     assert after.lost_actives == {PROCESSOR: LostActive("c4", Loss.YARN_COMPLETED, AT_MS, 1)}
 
@@ -221,20 +196,16 @@ UNREGISTERED: Mapping[str, tuple[bool, bool, str, Change]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("stays", "is_missed", "skein_id", "change"), UNREGISTERED.values(), ids=UNREGISTERED
-)
-def test_when_the_end_of_its_session_ends_a_container(
-    whole: ClusterView, stays: bool, is_missed: bool, skein_id: str, change: Change
-) -> None:
-    after = container_unregistered(change(whole), happened.ContainerUnregistered("c4", AT_MS, skein_id))
-    assert ("c4" in after.containers) is stays
-    missed = LostActive("c4", Loss.UNREGISTERED, AT_MS, 1)
-    assert after.lost_actives == ({PROCESSOR: missed} if is_missed else {})
+def test_when_the_end_of_its_session_ends_a_container(whole: ClusterView) -> None:
+    for case, (stays, is_missed, skein_id, change) in UNREGISTERED.items():
+        after = apply(change(whole), happened.ContainerUnregistered("c4", AT_MS, skein_id))
+        assert ("c4" in after.containers) is stays, case
+        missed = LostActive("c4", Loss.UNREGISTERED, AT_MS, 1)
+        assert after.lost_actives == ({PROCESSOR: missed} if is_missed else {}), case
 
 
 def test_a_process_whose_session_ends_before_it_connects_spends_no_budget(whole: ClusterView) -> None:
-    after = container_unregistered(awaited()(whole), happened.ContainerUnregistered("c9", AT_MS, "s_c9"))
+    after = apply(awaited()(whole), happened.ContainerUnregistered("c9", AT_MS, "s_c9"))
     assert after.requests.keys() == {5}
     last = Setback(SetbackKind.AT_LAUNCH, detail="the session of c9 ended")
     assert after.attempts == {VACANT: Attempts((), AT_MS + 500, 1, last)}
@@ -257,13 +228,13 @@ def test_a_container_of_a_former_leader_is_expected(whole: ClusterView) -> None:
         heard_ms=AT_MS,
         offer=OFFER,
     )
-    view = container_expected(whole, event)
+    view = apply(whole, event)
     assert view.containers == {**whole.containers, "c9": expected}
     assert not view.unsettled
 
 
 def test_an_expected_container_is_where_its_tasks_are_recorded(whole: ClusterView) -> None:
-    view = container_expected(without_container(1)(whole), happened.ContainerExpected("c5", "s_c5", AT_MS))
+    view = apply(without_container(1)(whole), happened.ContainerExpected("c5", "s_c5", AT_MS))
     assert view.containers["c5"].host == "h2"
     assert view.unsettled == {PROCESSOR}
 
@@ -271,19 +242,11 @@ def test_an_expected_container_is_where_its_tasks_are_recorded(whole: ClusterVie
 # ---- a container connects ----
 
 
-def registers(container: str = "c9", **changes: Any) -> happened.ContainerRegistered:
-    """Return the first message of a container without replicas."""
-    event = happened.ContainerRegistered(
-        container, f"s_{container}", 9, "h4", 77, 88, (), (), AT_MS, {"job": 1}, 2, "first"
-    )
-    return replace(event, **changes)
-
-
 def test_a_requested_container_is_known_as_it_describes_itself(whole: ClusterView) -> None:
     status = ReplicaStatus(ReplicaId(FIRST, 3), Role.STANDBY, Phase.TAILING, 7, lag_ms=0, input_lag_ms=60_000)
     left = Leftover(SECOND, "run1", 8, 700)
     view = awaited()(whole)
-    after = container_registered(view, registers(replicas=(status,), leftovers=(left,)))
+    after = apply(view, registers(replicas=(status,), leftovers=(left,)))
     known = Container(
         "c9",
         "s_c9",
@@ -316,7 +279,7 @@ def test_a_container_whose_replica_failed_has_ended(
     whole: ClusterView, phase: Phase, has_ended: bool
 ) -> None:
     status = ReplicaStatus(ReplicaId(FIRST, 3), Role.ACTIVE, phase, 1)
-    after = container_registered(whole, registers(replicas=(status,)))
+    after = apply(whole, registers(replicas=(status,)))
     assert after.containers["c9"].has_ended is has_ended
 
 
@@ -332,7 +295,7 @@ def test_a_container_that_connects_again_keeps_what_it_does_not_tell(whole: Clus
     view = of_holder(1, **before)(whole)
     status = replace(view.containers["c5"].statuses[ReplicaId(FIRST, 1)], input_lag_ms=20_000)
     again = registers("c5", incarnation=view.containers["c5"].incarnation, replicas=(status,))
-    after = container_registered(view, again)
+    after = apply(view, again)
     assert {key: getattr(after.containers["c5"], key) for key in before} == before
     assert after.arrived_ms == whole.arrived_ms
 
@@ -357,39 +320,29 @@ PRESENCES: Mapping[str, tuple[Presence, tuple[Change, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("presence", "changes"), PRESENCES.values(), ids=PRESENCES)
-def test_whether_a_container_that_connects_is_used(
-    whole: ClusterView, presence: Presence, changes: tuple[Change, ...]
-) -> None:
+def test_whether_a_container_that_connects_is_used(whole: ClusterView) -> None:
     """What was lost with a container that is used is not missed any more."""
-    missed, other = LostActive("c9", Loss.SILENT, 500), LostActive("c8", Loss.SILENT, 500)
-    view = changed(whole, of_view(lost_actives={PROCESSOR: missed, OTHER: other}), *changes)
-    after = container_registered(view, registers())
-    assert after.containers["c9"].presence is presence
-    still = {} if presence is Presence.LIVE else {PROCESSOR: missed}
-    assert after.lost_actives == {**still, OTHER: other}
+    for case, (presence, changes) in PRESENCES.items():
+        missed, other = LostActive("c9", Loss.SILENT, 500), LostActive("c8", Loss.SILENT, 500)
+        view = changed(whole, of_view(lost_actives={PROCESSOR: missed, OTHER: other}), *changes)
+        after = apply(view, registers())
+        assert after.containers["c9"].presence is presence, case
+        still = {} if presence is Presence.LIVE else {PROCESSOR: missed}
+        assert after.lost_actives == {**still, OTHER: other}, case
 
 
-@pytest.mark.parametrize(
-    ("revisions", "changes", "arrived", "unsettled"),
-    [
-        pytest.param({"job": 1}, (), {"job": AT_MS}, set(), id="a new one"),
-        pytest.param({"job": 1}, (MIXED,), {"job": AT_MS}, {PROCESSOR}, id="a new one of a mixed job"),
-        pytest.param({}, (), {}, set(), id="of no known job"),
-        pytest.param({"job": 1}, (free("c9", "h4"),), {}, set(), id="a known one"),
-    ],
-)
-def test_when_a_container_of_a_job_has_arrived(
-    whole: ClusterView,
-    revisions: Mapping[str, int],
-    changes: tuple[Change, ...],
-    arrived: Mapping[str, int],
-    unsettled: set[ProcessorId],
-) -> None:
-    view = changed(whole, of_view(arrived_ms={}), *changes)
-    after = container_registered(view, registers(revisions=revisions))
-    assert after.arrived_ms == arrived
-    assert after.unsettled == unsettled
+def test_when_a_container_of_a_job_has_arrived(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[Mapping[str, int], tuple[Change, ...], Mapping[str, int], set[ProcessorId]]] = {
+        "a new one": ({"job": 1}, (), {"job": AT_MS}, set()),
+        "a new one of a mixed job": ({"job": 1}, (MIXED,), {"job": AT_MS}, {PROCESSOR}),
+        "of no known job": ({}, (), {}, set()),
+        "a known one": ({"job": 1}, (free("c9", "h4"),), {}, set()),
+    }
+    for case, (revisions, changes, arrived, unsettled) in cases.items():
+        view = changed(whole, of_view(arrived_ms={}), *changes)
+        after = apply(view, registers(revisions=revisions))
+        assert after.arrived_ms == arrived, case
+        assert after.unsettled == unsettled, case
 
 
 #: A container of an earlier leader, which requested it for a slot that is not known.
@@ -400,12 +353,7 @@ SPARES: Mapping[str, tuple[Slot | None, int, Mapping[str, Any], tuple[Change, ..
     "the job has a spare one": (SPARE, 1, {}, (EXPECTED,)),
     "the job has none": (None, 0, {}, (EXPECTED,)),
     "another is the spare one": (None, 1, {}, (EXPECTED, free("c8", "h4", SPARE))),
-    "another was requested as the spare one": (
-        None,
-        1,
-        {},
-        (EXPECTED, awaited(slot=SPARE, skein_id="s_8")),
-    ),
+    "another was requested as the spare one": (None, 1, {}, (EXPECTED, awaited(slot=SPARE, skein_id="s_8"))),
     "there may be two": (
         SpareSlotId("job", 2),
         3,
@@ -422,12 +370,10 @@ SPARES: Mapping[str, tuple[Slot | None, int, Mapping[str, Any], tuple[Change, ..
 }
 
 
-@pytest.mark.parametrize(("slot", "count", "told", "changes"), SPARES.values(), ids=SPARES)
-def test_whether_an_empty_container_of_a_former_leader_is_a_spare_one(
-    whole: ClusterView, slot: Slot | None, count: int, told: Mapping[str, Any], changes: tuple[Change, ...]
-) -> None:
-    view = changed(whole, policy(spare_count=count), *changes)
-    assert container_registered(view, registers(**told)).containers["c9"].slot == slot
+def test_whether_an_empty_container_of_a_former_leader_is_a_spare_one(whole: ClusterView) -> None:
+    for case, (slot, count, told, changes) in SPARES.items():
+        view = changed(whole, policy(spare_count=count), *changes)
+        assert apply(view, registers(**told)).containers["c9"].slot == slot, case
 
 
 # ---- connections ----
@@ -435,7 +381,7 @@ def test_whether_an_empty_container_of_a_former_leader_is_a_spare_one(
 
 def test_the_port_of_a_container_is_probed_anew_once_its_stream_broke(whole: ClusterView) -> None:
     view = of_holder(1, is_probing=True, probed_ms=700)(whole)
-    after = stream_broken(view, happened.ContainerStreamBroken("c5", 5, AT_MS))
+    after = apply(view, happened.ContainerStreamBroken("c5", 5, AT_MS))
     assert after.containers["c5"] == replace(
         view.containers["c5"], presence=Presence.BROKEN, since_ms=AT_MS, is_probing=False, probed_ms=0
     )
@@ -445,7 +391,7 @@ def test_the_port_of_a_container_is_probed_anew_once_its_stream_broke(whole: Clu
 def test_an_orphan_is_gone_with_its_stream(whole: ClusterView) -> None:
     """Nothing else would report its end: this leader knows of no grant for it."""
     view = changed(whole, free("c9", "h4", presence=Presence.ORPHAN), of_container("c9", skein_id=""))
-    after = stream_broken(view, happened.ContainerStreamBroken("c9", 9, AT_MS))
+    after = apply(view, happened.ContainerStreamBroken("c9", 9, AT_MS))
     assert after.containers == whole.containers
 
 
@@ -458,16 +404,14 @@ REFUSING: Mapping[str, tuple[ProcessEnd | None, Loss, int, Change]] = {
 }
 
 
-@pytest.mark.parametrize(("end", "loss", "lost_ms", "change"), REFUSING.values(), ids=REFUSING)
-def test_a_container_whose_port_refuses_is_dead(
-    whole: ClusterView, end: ProcessEnd | None, loss: Loss, lost_ms: int, change: Change
-) -> None:
-    view = changed(whole, of_holder(0, since_ms=700, heard_ms=800), change)
-    after = port_probed(view, happened.PortProbed("c4", 4, accepts=False, at_ms=AT_MS, end=end))
-    assert after.containers.keys() == {"c5", "c6"}
-    assert after.lost_actives == {PROCESSOR: LostActive("c4", loss, lost_ms, 1)}
-    failures = () if end is None else (AT_MS,)
-    assert after.attempts[SLOT].failures_ms == failures
+def test_a_container_whose_port_refuses_is_dead(whole: ClusterView) -> None:
+    for case, (end, loss, lost_ms, change) in REFUSING.items():
+        view = changed(whole, of_holder(0, since_ms=700, heard_ms=800), change)
+        after = apply(view, happened.PortProbed("c4", 4, accepts=False, at_ms=AT_MS, end=end))
+        assert after.containers.keys() == {"c5", "c6"}, case
+        assert after.lost_actives == {PROCESSOR: LostActive("c4", loss, lost_ms, 1)}, case
+        failures = () if end is None else (AT_MS,)
+        assert after.attempts[SLOT].failures_ms == failures, case
 
 
 #: What is known, what the probe shows, and what is known then. The container was last heard at 1000.
@@ -515,24 +459,18 @@ LOOKS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any
 }
 
 
-@pytest.mark.parametrize(("before", "probe", "after"), LOOKS.values(), ids=LOOKS)
-def test_what_a_probe_of_an_open_port_shows(
-    whole: ClusterView, before: Mapping[str, Any], probe: Mapping[str, Any], after: Mapping[str, Any]
-) -> None:
-    known = {"heard_ms": 1_000, "probed_ms": 1_500, "is_probing": True, **before}
-    view = of_holder(1, **known)(whole)
-    seen = port_probed(view, happened.PortProbed("c5", 5, accepts=True, at_ms=AT_MS, **probe))
-    assert seen.containers["c5"] == replace(view.containers["c5"], is_probing=False, **after)
+def test_what_a_probe_of_an_open_port_shows(whole: ClusterView) -> None:
+    for case, (before, probe, after) in LOOKS.items():
+        known = {"heard_ms": 1_000, "probed_ms": 1_500, "is_probing": True, **before}
+        view = of_holder(1, **known)(whole)
+        seen = apply(view, happened.PortProbed("c5", 5, accepts=True, at_ms=AT_MS, **probe))
+        assert seen.containers["c5"] == replace(view.containers["c5"], is_probing=False, **after), case
 
 
-@pytest.mark.parametrize(
-    ("container", "accepts", "is_dead"), [("c5", False, True), ("c5", True, False), ("c8", False, False)]
-)
-def test_a_container_that_was_given_back_is_dead_once_its_port_refuses(
-    whole: ClusterView, container: str, accepts: bool, is_dead: bool
-) -> None:
+def test_a_container_that_was_given_back_is_dead_once_its_port_refuses(whole: ClusterView) -> None:
     ending = {"c5": EndingContainer(5, 500, 20_000)}
     view = changed(whole, without_container(1), of_view(ending=ending))
-    after = port_probed(view, happened.PortProbed(container, 5, accepts, AT_MS))
-    assert after.ending == ({} if is_dead else ending)
-    assert after.unsettled == ({PROCESSOR} if is_dead else set())
+    for container, accepts, is_dead in (("c5", False, True), ("c5", True, False), ("c8", False, False)):
+        after = apply(view, happened.PortProbed(container, 5, accepts, AT_MS))
+        assert after.ending == ({} if is_dead else ending), (container, accepts)
+        assert after.unsettled == ({PROCESSOR} if is_dead else set()), (container, accepts)

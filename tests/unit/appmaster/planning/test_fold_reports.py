@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from appmaster.planning.fold.from_cluster import (
-    heartbeat_received,
-    report_received,
-)
+from appmaster.planning.fold.apply import apply
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.model import Slot, SpareSlotId
 from appmaster.planning.state.reasons import Loss, Setback, SetbackKind
@@ -26,16 +23,7 @@ from appmaster.planning.state.view import (
     Trouble,
     TroubleKind,
 )
-from standby.shared.model import (
-    Fault,
-    InputFailures,
-    Phase,
-    ReplicaId,
-    ReplicaStatus,
-    Role,
-    SlotId,
-    TaskId,
-)
+from standby.shared.model import Fault, InputFailures, Phase, ReplicaId, ReplicaStatus, Role, SlotId, TaskId
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
     FIRST,
@@ -73,34 +61,32 @@ HEARD: Mapping[str, tuple[Presence, Change]] = {
 }
 
 
-@pytest.mark.parametrize(("presence", "change"), HEARD.values(), ids=HEARD)
-def test_a_heartbeat_ends_the_silence_of_a_container(
-    whole: ClusterView, presence: Presence, change: Change
-) -> None:
+def test_a_heartbeat_ends_the_silence_of_a_container(whole: ClusterView) -> None:
     """One that comes back by it has the actives again that were not replaced, and is looked at again."""
-    silent = {"looks": 3, "unanswered": 2, "still_since_ms": 700, "still_ms": 800, "at_disk_ms": 900}
-    missed = {PROCESSOR: LostActive("c4", Loss.SILENT, 500), OTHER: LostActive("c8", Loss.SILENT, 500)}
-    view = changed(whole, change, of_holder(0, **silent), of_view(lost_actives=missed))
-    known = view.containers["c4"]
-    after = heartbeat_received(view, happened.HeartbeatReceived("c4", known.incarnation, AT_MS))
-    comes_back = known.presence is not presence
-    assert after.containers["c4"] == replace(
-        known,
-        presence=presence,
-        since_ms=AT_MS if comes_back else known.since_ms,
-        heard_ms=AT_MS,
-        looks=0,
-        unanswered=0,
-        still_since_ms=0,
-        still_ms=0,
-        at_disk_ms=0,
-    )
-    assert after.lost_actives.keys() == ({OTHER} if comes_back else {PROCESSOR, OTHER})
-    assert after.unsettled == ({PROCESSOR} if comes_back else set())
+    for case, (presence, change) in HEARD.items():
+        silent = {"looks": 3, "unanswered": 2, "still_since_ms": 700, "still_ms": 800, "at_disk_ms": 900}
+        missed = {PROCESSOR: LostActive("c4", Loss.SILENT, 500), OTHER: LostActive("c8", Loss.SILENT, 500)}
+        view = changed(whole, change, of_holder(0, **silent), of_view(lost_actives=missed))
+        known = view.containers["c4"]
+        after = apply(view, happened.HeartbeatReceived("c4", known.incarnation, AT_MS))
+        comes_back = known.presence is not presence
+        assert after.containers["c4"] == replace(
+            known,
+            presence=presence,
+            since_ms=AT_MS if comes_back else known.since_ms,
+            heard_ms=AT_MS,
+            looks=0,
+            unanswered=0,
+            still_since_ms=0,
+            still_ms=0,
+            at_disk_ms=0,
+        ), case
+        assert after.lost_actives.keys() == ({OTHER} if comes_back else {PROCESSOR, OTHER}), case
+        assert after.unsettled == ({PROCESSOR} if comes_back else set()), case
 
 
 def test_a_process_that_speaks_although_it_was_given_up_is_an_orphan(whole: ClusterView) -> None:
-    after = heartbeat_received(whole, happened.HeartbeatReceived("c9", 9, AT_MS))
+    after = apply(whole, happened.HeartbeatReceived("c9", 9, AT_MS))
     orphan = Container("c9", "", Presence.ORPHAN, AT_MS, incarnation=9, heard_ms=AT_MS)
     assert after.containers == {**whole.containers, "c9": orphan}
 
@@ -142,7 +128,7 @@ def test_a_container_is_as_it_reports(whole: ClusterView) -> None:
         revisions={"job": 2},
         is_leaving=True,
     )
-    after = report_received(whole, event)
+    after = apply(whole, event)
     assert after.containers["c5"] == replace(
         whole.containers["c5"],
         heard_ms=AT_MS,
@@ -174,27 +160,21 @@ REPORTED: Mapping[str, tuple[bool, Change, Change]] = {
     "an earlier one is": (False, of_holder(1, applied=5, sent=7), of_holder(1, applied=6)),
     "its process is asked to end": (True, unchanged, of_holder(1, is_leaving=True)),
     "it has loaded a revision": (True, unchanged, of_holder(1, revisions={"job": 2})),
-    "it makes no progress": (
-        True,
-        of_status(1, FIRST, role=Role.ACTIVE, phase=Phase.FENCING),
-        unchanged,
-    ),
+    "it makes no progress": (True, of_status(1, FIRST, role=Role.ACTIVE, phase=Phase.FENCING), unchanged),
 }
 
 
-@pytest.mark.parametrize(("unsettles", "before", "now"), REPORTED.values(), ids=REPORTED)
-def test_which_reports_call_for_a_decision(
-    whole: ClusterView, unsettles: bool, before: Change, now: Change
-) -> None:
-    view = changed(whole, policy(lag_time_ms=500), before)
-    after = report_received(view, report(now(view)))
-    assert after.unsettled == ({PROCESSOR} if unsettles else set())
+def test_which_reports_call_for_a_decision(whole: ClusterView) -> None:
+    for case, (unsettles, before, now) in REPORTED.items():
+        view = changed(whole, policy(lag_time_ms=500), before)
+        after = apply(view, report(now(view)))
+        assert after.unsettled == ({PROCESSOR} if unsettles else set()), case
 
 
 def test_a_report_shows_how_a_failover_goes_on(whole: ClusterView) -> None:
     failover = Failover(PROCESSOR, "gone", Loss.SILENT, 0, "c4", 500, (FIRST,), recorded_ms=600)
     view = of_view(failovers={PROCESSOR: failover})(whole)
-    assert not report_received(view, report(view, "c4")).failovers
+    assert not apply(view, report(view, "c4")).failovers
 
 
 CAN = ReplicaProgress(True, 0, (), AT_MS)
@@ -227,71 +207,59 @@ def test_since_when_a_replica_has_been_in_its_condition(
 ) -> None:
     replica = ReplicaId(FIRST, 1)
     view = of_holder(1, standing={} if before is None else {replica: before})(whole)
-    after = report_received(view, report(of_status(1, FIRST, **status)(view)))
+    after = apply(view, report(of_status(1, FIRST, **status)(view)))
     is_as_before = progress == CAN and before is not None
     assert after.containers["c5"].standing.get(replica) == (before if is_as_before else progress)
 
 
-@pytest.mark.parametrize(
-    ("since_ms", "before"),
-    [
-        pytest.param(700, ReplicaProgress(False, 2, (8, 9), 700), id="nothing"),
-        pytest.param(AT_MS, ReplicaProgress(False, 2, (7, 9), 700), id="it replays"),
-        pytest.param(AT_MS, ReplicaProgress(False, 2, (8, 8), 700), id="it commits"),
-        pytest.param(AT_MS, ReplicaProgress(False, 1, (8, 9), 700), id="its epoch"),
-    ],
-)
-def test_an_active_stands_still_since_anything_of_it_changed(
-    whole: ClusterView, since_ms: int, before: ReplicaProgress
-) -> None:
-    view = of_holder(1, standing={ReplicaId(FIRST, 1): before})(whole)
-    status = {"role": Role.ACTIVE, "phase": Phase.DRAINING, "epoch": 2, "applied": 8, "input_committed": 9}
-    after = report_received(view, report(of_status(1, FIRST, **status)(view)))
-    assert after.containers["c5"].standing[ReplicaId(FIRST, 1)].since_ms == since_ms
+def test_an_active_stands_still_since_anything_of_it_changed(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[int, ReplicaProgress]] = {
+        "nothing": (700, ReplicaProgress(False, 2, (8, 9), 700)),
+        "it replays": (AT_MS, ReplicaProgress(False, 2, (7, 9), 700)),
+        "it commits": (AT_MS, ReplicaProgress(False, 2, (8, 8), 700)),
+        "its epoch": (AT_MS, ReplicaProgress(False, 1, (8, 9), 700)),
+    }
+    for case, (since_ms, before) in cases.items():
+        view = of_holder(1, standing={ReplicaId(FIRST, 1): before})(whole)
+        status = {
+            "role": Role.ACTIVE,
+            "phase": Phase.DRAINING,
+            "epoch": 2,
+            "applied": 8,
+            "input_committed": 9,
+        }
+        after = apply(view, report(of_status(1, FIRST, **status)(view)))
+        assert after.containers["c5"].standing[ReplicaId(FIRST, 1)].since_ms == since_ms, case
 
 
 # ---- failed requests for its slot ----
 
 IN_ROW = Attempts((700,), 800, 3, Setback(SetbackKind.REFUSED))
 
+SPARE_ONE, WARM = free("c9", "h4", SPARE), of_container("c9", is_warm=True)
+RESTORE = tuple(of_status(1, each, phase=Phase.RESTORING) for each in (FIRST, SECOND))
+
 #: The container that reports, its slot, and whether its slot has a container that works.
 SERVING: Mapping[str, tuple[bool, str, Slot, tuple[Change, ...]]] = {
     "a standby in sync": (True, "c5", SlotId(PROCESSOR, 1), ()),
     "an active": (True, "c4", SLOT, ()),
-    "a standby that restores": (
-        False,
-        "c5",
-        SlotId(PROCESSOR, 1),
-        tuple(of_status(1, each, phase=Phase.RESTORING) for each in (FIRST, SECOND)),
-    ),
-    "a warm container without replicas": (
-        False,
-        "c9",
-        SLOT,
-        (free("c9", "h4"), of_container("c9", is_warm=True)),
-    ),
-    "a spare container that starts": (False, "c9", SPARE, (free("c9", "h4", SPARE),)),
-    "a warm spare container": (
-        True,
-        "c9",
-        SPARE,
-        (free("c9", "h4", SPARE), of_container("c9", is_warm=True)),
-    ),
+    "a standby that restores": (False, "c5", SlotId(PROCESSOR, 1), RESTORE),
+    "a warm container without replicas": (False, "c9", SLOT, (free("c9", "h4"), WARM)),
+    "a spare container that starts": (False, "c9", SPARE, (SPARE_ONE,)),
+    "a warm spare container": (True, "c9", SPARE, (SPARE_ONE, WARM)),
 }
 
 
-@pytest.mark.parametrize(("serves", "container", "slot", "changes"), SERVING.values(), ids=SERVING)
-def test_failures_in_a_row_end_with_a_container_that_works(
-    whole: ClusterView, serves: bool, container: str, slot: Slot, changes: tuple[Change, ...]
-) -> None:
-    view = changed(whole, of_view(attempts={slot: IN_ROW, ANOTHER: IN_ROW}), *changes)
-    after = report_received(view, report(view, container)).attempts
-    assert after == {slot: replace(IN_ROW, in_row=0) if serves else IN_ROW, ANOTHER: IN_ROW}
+def test_failures_in_a_row_end_with_a_container_that_works(whole: ClusterView) -> None:
+    for case, (serves, container, slot, changes) in SERVING.items():
+        view = changed(whole, of_view(attempts={slot: IN_ROW, ANOTHER: IN_ROW}), *changes)
+        after = apply(view, report(view, container)).attempts
+        assert after == {slot: replace(IN_ROW, in_row=0) if serves else IN_ROW, ANOTHER: IN_ROW}, case
 
 
 def test_a_container_of_no_known_slot_ends_no_failures(whole: ClusterView) -> None:
     view = changed(whole, free("c9", "h4", None), of_view(attempts={ANOTHER: IN_ROW}))
-    assert report_received(view, report(view, "c9", warm=True)).attempts == {ANOTHER: IN_ROW}
+    assert apply(view, report(view, "c9", warm=True)).attempts == {ANOTHER: IN_ROW}
 
 
 # ---- code that cannot be used, and tracebacks ----
@@ -301,67 +269,44 @@ COMMITS = of_status(1, SECOND, phase=Phase.ACTIVE, first_commit_ms=900)
 #: Its first replica is of a job that is gone.
 STRANGE = of_status(1, FIRST, replica=ReplicaId(TaskId("gone", "main", 0), 1))
 
+OTHER_FAULT = of_status(1, SECOND, phase=Phase.FAILED, fault=Fault.OTHER, detail="x")
+NONE, ONCE, TWICE = (0, ""), (1, "no module w"), (2, "no module w")
+
 #: How many containers in a row could not use the code, and what the last one said.
 REFUSALS: Mapping[str, tuple[tuple[int, str], tuple[int, str], Change, tuple[Change, ...]]] = {
-    "it cannot": ((0, ""), (1, "no module x"), unchanged, (REFUSED,)),
-    "it cannot, nor could another": ((1, "no module w"), (2, "no module x"), unchanged, (REFUSED,)),
-    "it said so before": ((1, "no module x"), (1, "no module x"), REFUSED, ()),
-    "it could not use an earlier revision": ((0, ""), (0, ""), of_job(revision=2), (REFUSED,)),
-    "it failed of something else": (
-        (0, ""),
-        (0, ""),
-        unchanged,
-        (of_status(1, SECOND, phase=Phase.FAILED, fault=Fault.OTHER, detail="x"),),
-    ),
-    "it tries again": (
-        (1, "no module w"),
-        (1, "no module w"),
-        unchanged,
-        (of_status(1, SECOND, fault=Fault.REFUSED, detail="x"),),
-    ),
-    "it commits": ((2, "no module w"), (0, ""), unchanged, (COMMITS, STRANGE)),
+    "it cannot": (NONE, (1, "no module x"), unchanged, (REFUSED,)),
+    "it cannot, nor could another": (ONCE, (2, "no module x"), unchanged, (REFUSED,)),
+    "it said so before": (ONCE, ONCE, REFUSED, ()),
+    "it could not use an earlier revision": (NONE, NONE, of_job(revision=2), (REFUSED,)),
+    "it failed of something else": (NONE, NONE, unchanged, (OTHER_FAULT,)),
+    "it tries again": (ONCE, ONCE, unchanged, (of_status(1, SECOND, fault=Fault.REFUSED, detail="x"),)),
+    "it commits": (TWICE, NONE, unchanged, (COMMITS, STRANGE)),
     "it is active, and has not committed": (
-        (2, "no module w"),
-        (2, "no module w"),
+        TWICE,
+        TWICE,
         unchanged,
         (of_status(1, SECOND, phase=Phase.ACTIVE),),
     ),
-    "it had committed": (
-        (2, "no module w"),
-        (2, "no module w"),
-        unchanged,
-        (of_status(1, SECOND, first_commit_ms=900),),
-    ),
-    "it commits with an earlier revision": (
-        (2, "no module w"),
-        (2, "no module w"),
-        of_job(revision=2),
-        (COMMITS,),
-    ),
+    "it had committed": (TWICE, TWICE, unchanged, (of_status(1, SECOND, first_commit_ms=900),)),
+    "it commits with an earlier revision": (TWICE, TWICE, of_job(revision=2), (COMMITS,)),
 }
 
 
-@pytest.mark.parametrize(("before", "after", "change", "now"), REFUSALS.values(), ids=REFUSALS)
-def test_how_many_containers_in_a_row_cannot_use_the_code_of_a_job(
-    whole: ClusterView,
-    before: tuple[int, str],
-    after: tuple[int, str],
-    change: Change,
-    now: tuple[Change, ...],
-) -> None:
-    refused, refusal = before
-    view = changed(
-        whole, of_job(refused=refused, refusal=refusal), of_holder(1, revisions={"job": 1}), change
-    )
-    job = report_received(view, report(changed(view, *now))).jobs["job"]
-    assert (job.refused, job.refusal) == after
+def test_how_many_containers_in_a_row_cannot_use_the_code_of_a_job(whole: ClusterView) -> None:
+    for case, (before, after, change, now) in REFUSALS.items():
+        refused, refusal = before
+        view = changed(
+            whole, of_job(refused=refused, refusal=refusal), of_holder(1, revisions={"job": 1}), change
+        )
+        job = apply(view, report(changed(view, *now))).jobs["job"]
+        assert (job.refused, job.refusal) == after, case
 
 
 def test_what_a_job_that_is_gone_refuses_is_not_counted(whole: ClusterView) -> None:
     now = report(changed(whole, STRANGE))
     refusing = tuple(replace(each, phase=Phase.FAILED, fault=Fault.REFUSED) for each in now.replicas)
     view = of_holder(1, revisions={"job": 1, "gone": 1})(whole)
-    after = report_received(view, report(view, replicas=refusing))
+    after = apply(view, report(view, replicas=refusing))
     assert {name: job.refused for name, job in after.jobs.items()} == {"job": 1}
 
 
@@ -382,17 +327,10 @@ TRACEBACKS: Mapping[str, tuple[str, str | None, str, Mapping[str, Any], tuple[Ch
 }
 
 
-@pytest.mark.parametrize(("before", "had", "after", "status", "changes"), TRACEBACKS.values(), ids=TRACEBACKS)
-def test_a_job_has_the_last_traceback_of_its_code_until_it_is_overcome(
-    whole: ClusterView,
-    before: str,
-    had: str | None,
-    after: str,
-    status: Mapping[str, Any],
-    changes: tuple[Change, ...],
-) -> None:
-    view = changed(whole, of_job(last_traceback=before), of_status(1, SECOND, traceback=had or ""))
-    now = report(changed(view, of_status(1, SECOND, **{"traceback": "", **status}), *changes))
-    if had is None:
-        view = of_holder(1, statuses={})(view)
-    assert report_received(view, now).jobs["job"].last_traceback == after
+def test_a_job_has_the_last_traceback_of_its_code_until_it_is_overcome(whole: ClusterView) -> None:
+    for case, (before, had, after, status, changes) in TRACEBACKS.items():
+        view = changed(whole, of_job(last_traceback=before), of_status(1, SECOND, traceback=had or ""))
+        now = report(changed(view, of_status(1, SECOND, **{"traceback": "", **status}), *changes))
+        if had is None:
+            view = of_holder(1, statuses={})(view)
+        assert apply(view, now).jobs["job"].last_traceback == after, case

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pytest
-
 from appmaster.planning.rules.follow_reports import follow, raise_epochs
 from appmaster.planning.state.view import ClusterView
 from standby.shared.model import InputFailures, Phase
@@ -28,45 +26,37 @@ from tests.unit.appmaster.planning.views import (
 LAG_MS = 1_000
 
 
-@pytest.mark.parametrize(
-    ("epoch", "ahead", "then"),
-    [
-        pytest.param(2, 3, 4, id="above a higher one"),
-        pytest.param(2, 2, 2, id="not above the same"),
-        pytest.param(0, None, 0, id="nor where none was seen"),
-    ],
-)
-def test_an_epoch_is_raised_above_one_that_a_container_has_seen(
-    whole: ClusterView, epoch: int, ahead: int | None, then: int
-) -> None:
-    known = {FIRST: 9} if ahead is None else {FIRST: 9, SECOND: ahead}
-    decision = raise_epochs(*seen(whole, of_records(SECOND, epoch=epoch), of_view(ahead=known)))
-    assert decision is not None
-    written = {each.record.task: each.record.epoch for each in decision.changes}
-    assert written == {FIRST: 10} | ({SECOND: then} if then != epoch else {})
+def test_an_epoch_is_raised_above_one_that_a_container_has_seen(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[int, int | None, int]] = {
+        "above a higher one": (2, 3, 4),
+        "not above the same": (2, 2, 2),
+        "nor where none was seen": (0, None, 0),
+    }
+    for case, (epoch, ahead, then) in cases.items():
+        known = {FIRST: 9} if ahead is None else {FIRST: 9, SECOND: ahead}
+        decision = raise_epochs(*seen(whole, of_records(SECOND, epoch=epoch), of_view(ahead=known)))
+        assert decision is not None, case
+        written = {each.record.task: each.record.epoch for each in decision.changes}
+        assert written == {FIRST: 10} | ({SECOND: then} if then != epoch else {}), case
 
 
-@pytest.mark.parametrize(
-    ("now_ms", "last_ms", "is_due"),
-    [
-        pytest.param(0, None, True, id="none was written yet"),
-        pytest.param(1_500, 1_001, False, id="one was written just now"),
-        pytest.param(1_500, 1_000, True, id="one was written long enough ago"),
-    ],
-)
-def test_when_a_change_of_in_sync_sets_is_due(
-    whole: ClusterView, now_ms: int, last_ms: int | None, is_due: bool
-) -> None:
-    written = {PROCESSOR: last_ms} if last_ms is not None else {}
-    turn, cohort = seen(
-        whole,
-        policy(in_sync_interval_ms=500),
-        of_records(FIRST, in_sync=(0,)),
-        of_view(now_ms=now_ms, in_sync_ms=written),
-    )
-    decision = follow(turn, cohort)
-    assert bool(decision) is is_due
-    assert decision is None or str([0, 1, 2]) in decision.reason.detail
+def test_when_a_change_of_in_sync_sets_is_due(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[int, int | None, bool]] = {
+        "none was written yet": (0, None, True),
+        "one was written just now": (1_500, 1_001, False),
+        "one was written long enough ago": (1_500, 1_000, True),
+    }
+    for case, (now_ms, last_ms, is_due) in cases.items():
+        written = {PROCESSOR: last_ms} if last_ms is not None else {}
+        turn, cohort = seen(
+            whole,
+            policy(in_sync_interval_ms=500),
+            of_records(FIRST, in_sync=(0,)),
+            of_view(now_ms=now_ms, in_sync_ms=written),
+        )
+        decision = follow(turn, cohort)
+        assert bool(decision) is is_due, case
+        assert decision is None or str([0, 1, 2]) in decision.reason.detail, case
 
 
 ONCE, TWICE, ELSEWHERE = InputFailures(7, 1), InputFailures(7, 2), InputFailures(8, 1)
@@ -88,22 +78,16 @@ FAILURES: Mapping[
 }
 
 
-@pytest.mark.parametrize(("known", "reported", "committed", "then"), FAILURES.values(), ids=FAILURES)
-def test_the_failures_at_the_committed_offset_are_recorded(
-    whole: ClusterView,
-    known: InputFailures | None,
-    reported: InputFailures | None,
-    committed: int | None,
-    then: InputFailures | None,
-) -> None:
-    decision = follow(
-        *seen(
-            whole,
-            of_records(FIRST, failures=known),
-            of_status(0, FIRST, failures=reported, input_committed=committed),
+def test_the_failures_at_the_committed_offset_are_recorded(whole: ClusterView) -> None:
+    for case, (known, reported, committed, then) in FAILURES.items():
+        decision = follow(
+            *seen(
+                whole,
+                of_records(FIRST, failures=known),
+                of_status(0, FIRST, failures=reported, input_committed=committed),
+            )
         )
-    )
-    assert (recorded(decision).failures if decision is not None else known) == then
+        assert (recorded(decision).failures if decision is not None else known) == then, case
 
 
 def test_a_decision_about_failures_tells_of_those_of_the_task_that_failed_most_often(
@@ -139,9 +123,9 @@ IN_SYNC: Mapping[str, tuple[tuple[int, ...], tuple[Change, ...], tuple[int, ...]
 }
 
 
-@pytest.mark.parametrize(("before", "changes", "then"), IN_SYNC.values(), ids=IN_SYNC)
-def test_whether_copy_1_is_in_sync(
-    whole: ClusterView, before: tuple[int, ...], changes: tuple[Change, ...], then: tuple[int, ...]
-) -> None:
-    decision = follow(*seen(whole, policy(lag_time_ms=LAG_MS), of_records(FIRST, in_sync=before), *changes))
-    assert (recorded(decision).in_sync if decision is not None else before) == then
+def test_whether_copy_1_is_in_sync(whole: ClusterView) -> None:
+    for case, (before, changes, then) in IN_SYNC.items():
+        decision = follow(
+            *seen(whole, policy(lag_time_ms=LAG_MS), of_records(FIRST, in_sync=before), *changes)
+        )
+        assert (recorded(decision).in_sync if decision is not None else before) == then, case
