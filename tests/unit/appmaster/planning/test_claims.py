@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
@@ -69,25 +70,21 @@ GONE: Final = SlotId(ProcessorId("job", "main", 9), 0)
 OTHER: Final = SlotId(ProcessorId("other", "main", 0), 0)
 
 
-@pytest.mark.parametrize(
-    ("ones", "fours", "change"),
-    [
-        pytest.param("h1 h2", "h1 h2", under_way(SLOT, None), id="any host"),
-        pytest.param("h1 h2", "h2", under_way(SLOT, "h1"), id="of two tasks"),
-        pytest.param("h1", "h1", under_way(SLOT, "h2", RequestState.ASKING), id="just asked for"),
-        pytest.param("h1 h2", "h1 h2", under_way(SLOT, "h1", RequestState.GRANTED), id="granted"),
-        pytest.param("h1 h2", "h1 h2", under_way(SLOT, "h9"), id="none is there"),
-        pytest.param("h1 h2", "h1 h2", under_way(GONE, "h1"), id="of no tasks any more"),
-        pytest.param("h1 h2", "h1 h2", under_way(OTHER, "h1"), id="of a job that is gone"),
-        pytest.param("h1 h2", "h1 h2", under_way(A, "h1"), id="of a mixed job"),
-    ],
-)
-def test_what_is_requested_already_gets_the_process_that_fits_best(
-    whole: ClusterView, ones: str, fours: str, change: Change
-) -> None:
-    found = of_view_with(whole, change)
-    assert hosts_left(found) == {*ones.split()}
-    assert hosts_left(found, 4) == {*fours.split()}
+def test_what_is_requested_already_gets_the_process_that_fits_best(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[str, str, Change]] = {
+        "any host": ("h1 h2", "h1 h2", under_way(SLOT, None)),
+        "of two tasks": ("h1 h2", "h2", under_way(SLOT, "h1")),
+        "just asked for": ("h1", "h1", under_way(SLOT, "h2", RequestState.ASKING)),
+        "granted": ("h1 h2", "h1 h2", under_way(SLOT, "h1", RequestState.GRANTED)),
+        "none is there": ("h1 h2", "h1 h2", under_way(SLOT, "h9")),
+        "of no tasks any more": ("h1 h2", "h1 h2", under_way(GONE, "h1")),
+        "of a job that is gone": ("h1 h2", "h1 h2", under_way(OTHER, "h1")),
+        "of a mixed job": ("h1 h2", "h1 h2", under_way(A, "h1")),
+    }
+    for case, (ones, fours, change) in cases.items():
+        found = of_view_with(whole, change)
+        assert hosts_left(found) == {*ones.split()}, case
+        assert hosts_left(found, 4) == {*fours.split()}, case
 
 
 def test_what_is_requested_already_stays_where_it_is(whole: ClusterView) -> None:
@@ -137,17 +134,15 @@ def test_a_need_gets_only_what_fits_on_one_of_its_hosts() -> None:
 OWNED: Final[dict[str, Any]] = {"owner": PROCESSOR}
 
 
-@pytest.mark.parametrize(
-    ("owner", "is_placed"),
-    [
-        pytest.param(OWNED, False, id="of one processor"),
-        pytest.param({"owner": GONE.processor}, True, id="of another"),
-        pytest.param({}, True, id="of none"),
-    ],
-)
-def test_only_needs_of_one_owner_go_to_different_hosts(owner: dict[str, Any], *, is_placed: bool) -> None:
-    found = claims(process("h1"), process("h1"))
-    assert placed(found, claim(A, "h1", **OWNED), claim(B, "h1", **owner)) == [True, is_placed]
+def test_only_needs_of_one_owner_go_to_different_hosts() -> None:
+    cases: Mapping[str, tuple[dict[str, Any], bool]] = {
+        "of one processor": (OWNED, False),
+        "of another": ({"owner": GONE.processor}, True),
+        "of none": ({}, True),
+    }
+    for case, (owner, is_placed) in cases.items():
+        found = claims(process("h1"), process("h1"))
+        assert placed(found, claim(A, "h1", **OWNED), claim(B, "h1", **owner)) == [True, is_placed], case
 
 
 def test_another_need_gets_another_process_in_favour_of_one_that_finds_none() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -27,6 +26,7 @@ from tests.unit.appmaster.planning.views import (
     of_records,
     of_view,
     turned,
+    without_host,
 )
 
 GONE: Final = ProcessorId("job", "main", 9)
@@ -37,20 +37,6 @@ def told(view: ClusterView, operation: Operation, *changes: Change, **more: Any)
     """Return what a command begins after the changes, and its answer."""
     command = Command(7, operation, **more)
     return [*answers(turned(view, *changes, of_view(commands=(command,))))]
-
-
-def answer(actions: list[Action]) -> Answer:
-    found = actions[-1]
-    assert isinstance(found, Answer)
-    assert found.number == 7
-    return found
-
-
-def without(host: str) -> Change:
-    """Have the container on a host be gone."""
-    return lambda view: replace(
-        view, containers={each: found for each, found in view.containers.items() if found.host != host}
-    )
 
 
 # ---- hand-overs ----
@@ -67,43 +53,22 @@ def under_way(number: int, motive: HandoverMotive) -> Change:
 
 
 P0: Final = "job/main:0"
+BEGUN: Final = Answer(7, f"handing over {P0} to copy 1 in {ON['h4']}")
+BEING_PREPARED: Final = f"{P0}: a hand-over is being prepared already"
 NONE_IN_SYNC: Final = "is in sync, so nothing can take over as planned"
-
-REFUSED: Mapping[str, tuple[str, dict[str, Any], tuple[Change, ...]]] = {
-    "there is no such processor": ("there is no job/main:9", {"processor": GONE}, ()),
-    "there is no such job": ("there is no other/main:0", {"processor": OTHER}, ()),
-    "one is being prepared": (
-        f"{P0}: a hand-over is being prepared already",
-        {},
-        (under_way(0, HandoverMotive.UPGRADE),),
-    ),
-    "it was never active": (f"{P0}: it has no active now", {}, (of_records(*TASKS[0], active=None),)),
-    "its active is lost": (f"{P0}: it has no active now", {}, (without("h1"),)),
-    "that copy is active": (f"{P0}: copy 0 is active already", {"copy": 0}, ()),
-    "no standby is in sync": (f"{P0}: no standby {NONE_IN_SYNC}", {}, (without("h4"),)),
-    "that copy is no standby": (f"{P0}: copy 2 is no standby that {NONE_IN_SYNC}", {"copy": 2}, ()),
-}
-
-
-@pytest.mark.parametrize(("said", "asked", "changes"), REFUSED.values(), ids=REFUSED)
-def test_when_a_hand_over_of_a_processor_is_refused(
-    three: ClusterView, said: str, asked: dict[str, Any], changes: tuple[Change, ...]
-) -> None:
-    found = told(three, Operation.HAND_OVER, *changes, **{"processor": PROCESSORS[0], **asked})
-    assert found == [Answer(7, said, is_refused=True)]
 
 
 @pytest.mark.parametrize("copy", [None, 1])
 def test_a_processor_is_handed_over(three: ClusterView, copy: int | None) -> None:
     found = told(three, Operation.HAND_OVER, processor=PROCESSORS[0], copy=copy)
-    assert found == [begun(0), Answer(7, f"handing over {P0} to copy 1 in {ON['h4']}")]
+    assert found == [begun(0), BEGUN]
 
 
 def test_one_that_spreads_actives_gives_way(three: ClusterView) -> None:
     spreads = under_way(0, HandoverMotive.REBALANCE)
     found = told(three, Operation.HAND_OVER, spreads, processor=PROCESSORS[0])
     forgotten = ForgetHandover(PROCESSORS[0], "a command asks for another one")
-    assert found == [forgotten, begun(0), Answer(7, f"handing over {P0} to copy 1 in {ON['h4']}")]
+    assert found == [forgotten, begun(0), BEGUN]
 
 
 def test_two_commands_of_one_turn_begin_one_hand_over(three: ClusterView) -> None:
@@ -111,12 +76,7 @@ def test_two_commands_of_one_turn_begin_one_hand_over(three: ClusterView) -> Non
         Command(each, Operation.HAND_OVER, processor=PROCESSORS[0], job="job") for each in (7, 8)
     )
     turn = turned(three, of_view(commands=commands))
-    said = f"{P0}: a hand-over is being prepared already"
-    first, second = (
-        Answer(7, f"handing over {P0} to copy 1 in {ON['h4']}"),
-        Answer(8, said, is_refused=True),
-    )
-    assert list(answers(turn)) == [begun(0), first, second]
+    assert list(answers(turn)) == [begun(0), BEGUN, Answer(8, BEING_PREPARED, is_refused=True)]
     cohorts = turn.cohorts(three.jobs["job"], PROCESSORS[0])
     assert cohorts is not None
     assert (carry_on(turn, cohorts), prepare(turn, cohorts)) == (None, None)
@@ -147,20 +107,15 @@ IN_H1: Mapping[str, tuple[list[int], str, bool, tuple[Change, ...]]] = {
         [1],
         f"handing over job/main:1 to copy 1 in {ON['h5']}; {P0}: no standby {NONE_IN_SYNC}",
         True,
-        (without("h4"),),
+        (without_host("h4"),),
     ),
     "none of them can be": (
         [],
         f"{P0}: no standby {NONE_IN_SYNC}; job/main:1: no standby {NONE_IN_SYNC}",
         True,
-        (without("h4"), without("h5")),
+        (without_host("h4"), without_host("h5")),
     ),
-    "none is there": (
-        [],
-        "nothing to hand over",
-        False,
-        (of_records(*TASKS[0], *TASKS[1], active=1),),
-    ),
+    "none is there": ([], "nothing to hand over", False, (of_records(*TASKS[0], *TASKS[1], active=1),)),
     "none is active yet": (
         [],
         "nothing to hand over",
@@ -170,12 +125,10 @@ IN_H1: Mapping[str, tuple[list[int], str, bool, tuple[Change, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("numbers", "said", "is_refused", "changes"), IN_H1.values(), ids=IN_H1)
-def test_what_is_handed_over_from_a_container(
-    three: ClusterView, numbers: list[int], said: str, is_refused: bool, changes: tuple[Change, ...]
-) -> None:
-    found = told(three, Operation.HAND_OVER, crowded, *changes, container=ON["h1"])
-    assert found == [*(begun(each) for each in numbers), Answer(7, said, is_refused=is_refused)]
+def test_what_is_handed_over_from_a_container(three: ClusterView) -> None:
+    for case, (numbers, said, is_refused, changes) in IN_H1.items():
+        found = told(three, Operation.HAND_OVER, crowded, *changes, container=ON["h1"])
+        assert found == [*(begun(each) for each in numbers), Answer(7, said, is_refused=is_refused)], case
 
 
 def test_a_standby_in_a_container_hides_no_active(three: ClusterView) -> None:
@@ -189,11 +142,6 @@ def test_where_tasks_are_placed_apart_those_that_come_first_are_looked_at(three:
     assert told(three, Operation.HAND_OVER, apart, processor=PROCESSORS[0])[:-1] == [begun(0)]
 
 
-def test_a_container_that_is_not_known_is_refused(three: ClusterView) -> None:
-    found = told(three, Operation.HAND_OVER, container="c99")
-    assert found == [Answer(7, "no container c99 is known", is_refused=True)]
-
-
 # ---- an even spread ----
 
 EVENLY: Final = "actives are spread evenly: h1 1, h2 1, h3 1, h4 0, h5 0, h6 0"
@@ -201,40 +149,26 @@ SPREADING: Final = "spreading actives, one hand-over after the other: h1 1, h2 1
 NOT_IN_SYNC: Final = (of_records(*TASKS[0], in_sync=(0,)), of_view(unsettled=frozenset(PROCESSORS[:1])))
 
 
+CHOSEN: Final = of_records(*(task for each in TASKS for task in each), is_chosen=True)
+
+
 def uneven(view: ClusterView) -> ClusterView:
     """Have two actives be on h1."""
     return of_records(*TASKS[1], placed={0: ON["h1"], 1: ON["h5"]})(view)
 
 
-@pytest.mark.parametrize(
-    ("said", "begins", "changes"),
-    [
-        pytest.param(EVENLY, "", (), id="it is even"),
-        pytest.param(SPREADING.replace("h1 1, h2 1", "h1 2"), "job", (uneven,), id="it is not even"),
-        pytest.param(SPREADING, "job", (under_way(0, HandoverMotive.ASKED),), id="one is under way"),
-        pytest.param(SPREADING, "job", NOT_IN_SYNC, id="a copy is not in sync"),
-    ],
-)
-def test_what_an_even_spread_is_answered(
-    three: ClusterView, said: str, begins: str, changes: tuple[Change, ...]
-) -> None:
-    assert told(three, Operation.REBALANCE, *changes, job="job") == [Answer(7, said, rebalances=begins)]
-
-
-def test_an_even_spread_includes_actives_that_an_operator_chose(three: ClusterView) -> None:
-    chosen = of_records(*(task for each in TASKS for task in each), is_chosen=True)
-    assert answer(told(three, Operation.REBALANCE, uneven, chosen, job="job")).rebalances == "job"
-
-
-@pytest.mark.parametrize(
-    ("said", "name", "change"),
-    [
-        pytest.param("there is no job other", "other", of_view(), id="there is no such job"),
-        pytest.param("job is not running", "job", of_job(is_wanted=False), id="it has ended"),
-    ],
-)
-def test_when_an_even_spread_is_refused(three: ClusterView, said: str, name: str, change: Change) -> None:
-    assert told(three, Operation.REBALANCE, change, job=name) == [Answer(7, said, is_refused=True)]
+def test_what_an_even_spread_is_answered(three: ClusterView) -> None:
+    cases: Mapping[str, tuple[str, str, tuple[Change, ...]]] = {
+        "it is even": (EVENLY, "", ()),
+        "it is not even": (SPREADING.replace("h1 1, h2 1", "h1 2"), "job", (uneven,)),
+        "although an operator chose them": (SPREADING.replace("h1 1, h2 1", "h1 2"), "job", (uneven, CHOSEN)),
+        "one is under way": (SPREADING, "job", (under_way(0, HandoverMotive.ASKED),)),
+        "a copy is not in sync": (SPREADING, "job", NOT_IN_SYNC),
+    }
+    for case, (said, begins, changes) in cases.items():
+        assert told(three, Operation.REBALANCE, *changes, job="job") == [
+            Answer(7, said, rebalances=begins)
+        ], case
 
 
 # ---- parked processors ----
@@ -264,38 +198,70 @@ def test_the_second_of_two_parked_processors_waits_a_turn(three: ClusterView) ->
     model = three.jobs["job"].model
     for each in PROCESSORS[:2]:
         model = model.parking(each, Reason(FailureReason.POISON))
-    commands = tuple(
-        Command(number, Operation.UNPARK, processor=each)
-        for number, each in zip((7, 8), PROCESSORS, strict=False)
-    )
+    commands = tuple(Command(7 + each, Operation.UNPARK, processor=PROCESSORS[each]) for each in (0, 1))
     turn = turned(three, of_model(processors=model.processors), of_view(commands=commands))
     assert [type(each) for each in answers(turn)] == [WriteModel, Answer]
 
 
 def test_a_parked_processor_waits_while_the_turn_parks_another(three: ClusterView) -> None:
-    failing = of_view(attempts={SlotId(PROCESSORS[1], 0): Attempts((1,))})
     turn = turned(
-        changed(
-            three, parked, of_job(policy=PlannerPolicy(on_exhausted=OnExhausted.PARK, retry_count=0)), failing
-        ),
+        three,
+        parked,
+        of_job(policy=PlannerPolicy(on_exhausted=OnExhausted.PARK, retry_count=0)),
+        of_view(attempts={SlotId(PROCESSORS[1], 0): Attempts((1,))}),
         of_view(commands=(Command(7, Operation.UNPARK, processor=PROCESSORS[0]),)),
     )
     assert [type(each) for each in writes(turn)] == [WriteModel]
     assert list(answers(turn)) == []
 
 
-@pytest.mark.parametrize(
-    ("said", "processor"),
-    [
-        (f"{PROCESSORS[1]} is not parked", PROCESSORS[1]),
-        ("there is no job/main:9", GONE),
-        ("there is no other/main:0", OTHER),
-        ("there is no None", None),
-    ],
-)
-def test_when_unparking_is_refused(three: ClusterView, said: str, processor: ProcessorId | None) -> None:
-    found = told(three, Operation.UNPARK, parked, processor=processor)
-    assert found == [Answer(7, said, is_refused=True)]
+# ---- what is refused ----
+
+HANDS_OVER, UNPARKS, REBALANCES = Operation.HAND_OVER, Operation.UNPARK, Operation.REBALANCE
+ZERO: Final = {"processor": PROCESSORS[0]}
+
+REFUSED: Mapping[str, tuple[str, Operation, Mapping[str, Any], tuple[Change, ...]]] = {
+    "there is no such processor": ("there is no job/main:9", HANDS_OVER, {"processor": GONE}, ()),
+    "there is no such job": ("there is no other/main:0", HANDS_OVER, {"processor": OTHER}, ()),
+    "there is no such container": ("no container c99 is known", HANDS_OVER, {"container": "c99"}, ()),
+    "one is being prepared": (BEING_PREPARED, HANDS_OVER, ZERO, (under_way(0, HandoverMotive.UPGRADE),)),
+    "it was never active": (
+        f"{P0}: it has no active now",
+        HANDS_OVER,
+        ZERO,
+        (of_records(*TASKS[0], active=None),),
+    ),
+    "its active is lost": (f"{P0}: it has no active now", HANDS_OVER, ZERO, (without_host("h1"),)),
+    "that copy is active": (f"{P0}: copy 0 is active already", HANDS_OVER, {**ZERO, "copy": 0}, ()),
+    "no standby is in sync": (f"{P0}: no standby {NONE_IN_SYNC}", HANDS_OVER, ZERO, (without_host("h4"),)),
+    "that copy is no standby": (
+        f"{P0}: copy 2 is no standby that {NONE_IN_SYNC}",
+        HANDS_OVER,
+        {**ZERO, "copy": 2},
+        (),
+    ),
+    "there is no such job to spread": ("there is no job other", REBALANCES, {"job": "other"}, ()),
+    "the job to spread has ended": (
+        "job is not running",
+        REBALANCES,
+        {"job": "job"},
+        (of_job(is_wanted=False),),
+    ),
+    "it is not parked": (f"{PROCESSORS[1]} is not parked", UNPARKS, {"processor": PROCESSORS[1]}, (parked,)),
+    "there is no such processor to unpark": (
+        "there is no job/main:9",
+        UNPARKS,
+        {"processor": GONE},
+        (parked,),
+    ),
+    "there is no such job to unpark": ("there is no other/main:0", UNPARKS, {"processor": OTHER}, (parked,)),
+    "no processor is named": ("there is no None", UNPARKS, {}, (parked,)),
+}
+
+
+def test_when_a_command_is_refused(three: ClusterView) -> None:
+    for case, (said, operation, asked, changes) in REFUSED.items():
+        assert told(three, operation, *changes, **asked) == [Answer(7, said, is_refused=True)], case
 
 
 def test_each_command_is_answered(three: ClusterView) -> None:

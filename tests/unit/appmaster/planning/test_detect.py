@@ -105,36 +105,27 @@ def test_when_a_container_is_lost(whole: ClusterView, kind: Loss | None, changes
     assert lost(whole, *changes) == ({} if kind is None else {"c5": kind})
 
 
-@pytest.mark.parametrize(
-    ("is_said", "word", "changes"),
-    [
-        pytest.param(True, "2001 ms", {}, id="for how long"),
-        pytest.param(True, "not answer", {}, id="no answer"),
-        pytest.param(True, "not answer", {"answered_ms": NOW - 2_001}, id="no answer since it was heard"),
-        pytest.param(
-            True, "not answer", {"answered_ms": NOW - 9, "since_ms": NOW - 9}, id="nor since it came"
-        ),
-        pytest.param(False, "not answer", {"answered_ms": NOW - 2_000}, id="an answer"),
-        pytest.param(True, "still", {"still_ms": 1}, id="it stands still"),
-        pytest.param(False, "still", {}, id="it may not"),
-        pytest.param(
-            True, "disk", {"at_disk_ms": NOW - 1_500, "answered_ms": NOW - 1_500}, id="it waits for its disk"
-        ),
-        pytest.param(False, "disk", {"at_disk_ms": NOW - 1_500, "answered_ms": NOW}, id="it waited for it"),
-        pytest.param(
+def test_what_is_said_of_a_silent_container(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[bool, str, dict[str, Any]]] = {
+        "for how long": (True, "2001 ms", {}),
+        "no answer": (True, "not answer", {}),
+        "no answer since it was heard": (True, "not answer", {"answered_ms": NOW - 2_001}),
+        "nor since it came": (True, "not answer", {"answered_ms": NOW - 9, "since_ms": NOW - 9}),
+        "an answer": (False, "not answer", {"answered_ms": NOW - 2_000}),
+        "it stands still": (True, "still", {"still_ms": 1}),
+        "it may not": (False, "still", {}),
+        "it waits for its disk": (True, "disk", {"at_disk_ms": NOW - 1_500, "answered_ms": NOW - 1_500}),
+        "it waited for it": (False, "disk", {"at_disk_ms": NOW - 1_500, "answered_ms": NOW}),
+        "nobody says any more whether it waits for it": (
             False,
             "disk",
             {"at_disk_ms": NOW - 1_500, "answered_ms": NOW - 1_500, "unanswered": 1},
-            id="nobody says any more whether it waits for it",
         ),
-    ],
-)
-def test_what_is_said_of_a_silent_container(
-    whole: ClusterView, is_said: bool, word: str, changes: dict[str, Any]
-) -> None:
-    (action,) = losses(calm(whole, silent(2_001, **changes)))
-    assert isinstance(action, DeclareLost)
-    assert (word in str(action.reason)) is is_said
+    }
+    for case, (is_said, word, changes) in cases.items():
+        (action,) = losses(calm(whole, silent(2_001, **changes)))
+        assert isinstance(action, DeclareLost), case
+        assert (word in str(action.reason)) is is_said, case
 
 
 def without_first(view: ClusterView) -> ClusterView:
@@ -163,11 +154,9 @@ ENDED: Mapping[str, tuple[Loss | None, tuple[Change, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "changes"), ENDED.values(), ids=ENDED)
-def test_when_a_container_is_given_up(
-    whole: ClusterView, kind: Loss | None, changes: tuple[Change, ...]
-) -> None:
-    assert lost(whole, *changes) == ({} if kind is None else {"c5": kind})
+def test_when_a_container_is_given_up(whole: ClusterView) -> None:
+    for case, (kind, changes) in ENDED.items():
+        assert lost(whole, *changes) == ({} if kind is None else {"c5": kind}), case
 
 
 # ---- a new leader ----
@@ -206,11 +195,9 @@ EXPECTED: Mapping[str, tuple[dict[str, Loss], tuple[Change, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "changes"), EXPECTED.values(), ids=EXPECTED)
-def test_when_a_container_that_a_new_leader_expects_is_lost(
-    whole: ClusterView, found: dict[str, Loss], changes: tuple[Change, ...]
-) -> None:
-    assert lost(whole, *changes) == found
+def test_when_a_container_that_a_new_leader_expects_is_lost(whole: ClusterView) -> None:
+    for case, (found, changes) in EXPECTED.items():
+        assert lost(whole, *changes) == found, case
 
 
 # ---- the leader's doubt in itself ----
@@ -256,21 +243,19 @@ DOUBTS: Mapping[str, tuple[bool, int, tuple[Change, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("is_doubt", "count", "changes"), DOUBTS.values(), ids=DOUBTS)
-def test_the_leader_doubts_itself_if_most_containers_fall_silent(
-    whole: ClusterView, is_doubt: bool, count: int, changes: tuple[Change, ...]
-) -> None:
-    view = calm(whole, *changes)
-    found = list(losses(view))
-    if is_doubt:
-        assert found == [
-            DoubtSelf(3, sum(each.presence is Presence.LIVE for each in view.containers.values()))
-        ]
-    else:
-        assert [each.container for each in found if isinstance(each, DeclareLost)] == [
-            f"c{n}" for n in range(count)
-        ]
-        assert len(found) == count
+def test_the_leader_doubts_itself_if_most_containers_fall_silent(whole: ClusterView) -> None:
+    for case, (is_doubt, count, changes) in DOUBTS.items():
+        view = calm(whole, *changes)
+        found = list(losses(view))
+        if is_doubt:
+            assert found == [
+                DoubtSelf(3, sum(each.presence is Presence.LIVE for each in view.containers.values()))
+            ], case
+        else:
+            assert [each.container for each in found if isinstance(each, DeclareLost)] == [
+                f"c{n}" for n in range(count)
+            ], case
+            assert len(found) == count, case
 
 
 # ---- probes ----
@@ -326,16 +311,12 @@ def with_first(view: ClusterView) -> ClusterView:
     return replace(view, jobs={"first": replace(job, name="first", policy=OTHER), "job": job})
 
 
-@pytest.mark.parametrize(
-    ("timeout_ms", "name", "changes"),
-    [
-        pytest.param(2_000, "c5", with_first, id="its job's"),
-        pytest.param(7_000, "c9", with_first, id="the first job's"),
-        pytest.param(PlannerPolicy().heartbeat_timeout_ms, "c9", of_view(jobs={}), id="the usual one"),
-    ],
-)
-def test_the_policy_that_applies_to_a_container(
-    whole: ClusterView, timeout_ms: int, name: str, changes: Change
-) -> None:
-    view = calm(whole, free("c9", "h4", None), changes)
-    assert policy_of(view, view.containers[name]).heartbeat_timeout_ms == timeout_ms
+def test_the_policy_that_applies_to_a_container(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[int, str, Change]] = {
+        "its job's": (2_000, "c5", with_first),
+        "the first job's": (7_000, "c9", with_first),
+        "the usual one": (PlannerPolicy().heartbeat_timeout_ms, "c9", of_view(jobs={})),
+    }
+    for case, (timeout_ms, name, changes) in cases.items():
+        view = calm(whole, free("c9", "h4", None), changes)
+        assert policy_of(view, view.containers[name]).heartbeat_timeout_ms == timeout_ms, case

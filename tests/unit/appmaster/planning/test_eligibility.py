@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
-import pytest
-
 from appmaster.planning.placement.eligibility import free_for, is_clear
-from appmaster.planning.placement.turn import Turn
-from appmaster.planning.state.view import ClusterView, Container, Presence
+from appmaster.planning.state.view import Cell, CellState, ClusterView, Presence
 from standby.shared.model import Held, Phase, ProcessorId, ReplicaId, SlotId
-from tests.fakes.yarn import deployed
 from tests.unit.appmaster.planning.views import (
     FIRST,
+    ONE,
+    PROCESSORS,
     SECOND,
+    TASKS,
     THIRD,
     Change,
     free,
@@ -23,98 +21,58 @@ from tests.unit.appmaster.planning.views import (
     of_holder,
     of_records,
     of_status,
+    of_view,
     seen,
+    unchanged,
 )
 
-PROCESSOR = ProcessorId("job", "main", 0)
-BESIDE, APART = True, False
 
-
-@pytest.mark.parametrize("is_requested_for_it", [True, False])
-@pytest.mark.parametrize(
-    ("cells", "master_on", "state_on", "chosen"),
-    [
-        pytest.param((BESIDE, APART), 1, 0, "c8", id="another cell than the active's, before all else"),
-        pytest.param((APART, APART), 0, 0, "c8", id="no master of another cell on its host"),
-        pytest.param((APART, APART), None, 1, "c8", id="state of the task"),
-        pytest.param((APART, APART), None, None, "c7", id="by name"),
-    ],
-)
-def test_the_better_of_two_containers_is_chosen(
-    cells: tuple[bool, bool],
-    master_on: int | None,
-    state_on: int | None,
-    chosen: str,
-    is_requested_for_it: bool,
-) -> None:
-    """c7 and c8 are on two hosts without another copy, in the active's cell or in the other one."""
-    cluster = deployed(tasks=1, containers=1, cells=(1, 2), hosts=("h1", "h2", "h3", "h4"))
-    view, slot = cluster.view, SlotId(PROCESSOR, 1)
-    (recorded,) = view.records.values()
-    record = recorded.record
-    active = view.containers[record.placed[0]]
-    used = {each.host for each in view.containers.values()}
-    hosts = [each for each in cluster.hosts if each not in used][:2]
-    there = {}
-    for name, host, is_beside in zip(("c7", "c8"), hosts, cells, strict=True):
-        cell = active.cell if is_beside else 3 - active.cell
-        there[name] = Container(
-            *(name, f"s_{name}", Presence.LIVE, view.now_ms, cell, view.cells[cell].attempt),
-            host=host,
-            incarnation=90,
-            pid=9,
-            slot=slot if is_requested_for_it else None,
-        )
-    of_active = replace(view.cells[active.cell], am_host="" if master_on is None else hosts[master_on])
-    history = () if state_on is None else (Held(hosts[state_on], view.wall(view.now_ms), 100),)
-    view = replace(
-        view,
-        cells={**view.cells, active.cell: of_active},
-        records={record.task: replace(recorded, record=replace(record, history=history))},
+def in_cells(master: str) -> Change:
+    """Have the master of the active's cell be on this host, and that of cell 2 on one that is not known."""
+    return of_view(
+        cells={
+            each: Cell(each, "", (), CellState.UP, 0, am_host=host) for each, host in ((1, master), (2, ""))
+        }
     )
-    for names in (("c7", "c8"), ("c8", "c7")):
-        containers = {**view.containers, **{each: there[each] for each in names}}
-        turn = Turn(replace(view, containers=containers))
-        found = free_for(turn, turn.cohorts(view.jobs["job"], PROCESSOR) or (), slot)
-        assert found is not None
-        assert found.id == chosen
 
 
-OTHER = ProcessorId("job", "main", 1)
+def test_the_better_of_two_containers_is_chosen(whole: ClusterView) -> None:
+    """c7 on h7 and c8 on h8, where no other copy is, in the active's cell 1 or in the other one."""
+    cases: Mapping[str, tuple[tuple[int, int], str, str, str]] = {
+        "another cell than the active's, before all else": ((1, 2), "h8", "h7", "c8"),
+        "no master of another cell on its host": ((2, 2), "h7", "h7", "c8"),
+        "state of the task": ((2, 2), "", "h8", "c8"),
+        "by name": ((2, 2), "", "h9", "c7"),
+    }
+    for case, (cells, master, state, chosen) in cases.items():
+        history = (Held(state, whole.wall(whole.now_ms), 100),)
+        there = in_cells(master), of_records(FIRST, SECOND, history=history)
+        for slot in (ONE, None):
+            both = (free("c7", "h7", slot, cells[0]), free("c8", "h8", slot, cells[1]))
+            for order in (both, both[::-1]):
+                turn, cohort = seen(whole, *there, *order)
+                found = free_for(turn, (cohort,), ONE)
+                assert found is not None, case
+                assert found.id == chosen, (case, slot)
 
 
-@pytest.mark.parametrize(
-    ("asked", "change", "is_idle"),
-    [
-        pytest.param(SlotId(OTHER, 1), {}, True, id="the copy has a container"),
-        pytest.param(SlotId(OTHER, 2), {}, True, id="there is no such copy any more"),
-        pytest.param(SlotId(ProcessorId("job", "main", 2), 0), {}, True, id="nor such a processor"),
-        pytest.param(SlotId(ProcessorId("gone", "main", 0), 0), {}, True, id="nor such a job"),
-        pytest.param(SlotId(OTHER, 1), {"placed": {}}, False, id="the copy has none"),
-        pytest.param(SlotId(OTHER, 1), {"moving": {1: "c8"}}, False, id="the copy moves"),
-        pytest.param(SlotId(OTHER, 1), None, False, id="it is not known: a record is being written"),
-    ],
-)
 def test_a_container_that_was_requested_for_another_slot_is_free_once_that_does_not_need_it(
-    asked: SlotId, change: dict[str, Any] | None, is_idle: bool
+    three: ClusterView,
 ) -> None:
-    cluster = deployed(tasks=2, containers=2, hosts=("h1", "h2", "h3", "h4", "h5"))
-    view = cluster.view
-    (task,) = view.jobs["job"].model.processors[OTHER].tasks
-    used = {each.host for each in view.containers.values()}
-    host = next(each for each in cluster.hosts if each not in used)
-    empty = Container("c9", "s_c9", Presence.LIVE, view.now_ms, host=host, incarnation=90, pid=9, slot=asked)
-    recorded = view.records[task]
-    record = replace(recorded.record, **(change or {}))
-    view = replace(
-        view,
-        containers={**view.containers, empty.id: empty},
-        records={**view.records, task: replace(recorded, record=record)},
-        writing={} if change is not None else {task: ""},
-    )
-    turn = Turn(view)
-    found = free_for(turn, turn.cohorts(view.jobs["job"], PROCESSOR) or (), SlotId(PROCESSOR, 1))
-    assert found == (empty if is_idle else None)
+    standby = SlotId(PROCESSORS[1], 1)
+    cases: Mapping[str, tuple[bool, SlotId, Change]] = {
+        "the copy has a container": (True, standby, unchanged),
+        "there is no such copy any more": (True, SlotId(PROCESSORS[1], 2), unchanged),
+        "nor such a processor": (True, SlotId(ProcessorId("job", "main", 9), 0), unchanged),
+        "nor such a job": (True, SlotId(ProcessorId("gone", "main", 0), 0), unchanged),
+        "the copy has none": (False, standby, of_records(*TASKS[1], placed={})),
+        "the copy moves": (False, standby, of_records(*TASKS[1], moving={1: "c8"})),
+        "a record is being written: it is not known": (False, standby, of_view(writing={TASKS[1][0]: ""})),
+    }
+    for case, (is_idle, asked, change) in cases.items():
+        turn, cohort = seen(three, free("c20", "h9", asked), change)
+        found = free_for(turn, (cohort,), ONE)
+        assert (found and found.id) == ("c20" if is_idle else None), case
 
 
 # ---- what is open on a host ----
@@ -155,9 +113,7 @@ CLEAR: Mapping[str, tuple[bool, tuple[Change, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("is_so", "changes"), CLEAR.values(), ids=CLEAR)
-def test_when_no_other_process_on_a_host_has_the_tasks_open(
-    whole: ClusterView, is_so: bool, changes: tuple[Change, ...]
-) -> None:
-    turn, cohort = seen(whole, free("c9", "h4"), *changes)
-    assert is_clear(turn, cohort, turn.view.containers["c9"]) is is_so
+def test_when_no_other_process_on_a_host_has_the_tasks_open(whole: ClusterView) -> None:
+    for case, (is_so, changes) in CLEAR.items():
+        turn, cohort = seen(whole, free("c9", "h4"), *changes)
+        assert is_clear(turn, cohort, turn.view.containers["c9"]) is is_so, case

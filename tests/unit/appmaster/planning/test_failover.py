@@ -85,18 +85,16 @@ MISSED: Mapping[str, tuple[str | None, tuple[Change, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("container", "changes"), MISSED.values(), ids=MISSED)
-def test_when_an_active_is_missed_whose_loss_this_leader_did_not_see(
-    whole: ClusterView, container: str | None, changes: tuple[Change, ...]
-) -> None:
+def test_when_an_active_is_missed_whose_loss_this_leader_did_not_see(whole: ClusterView) -> None:
     """An only copy that is in no container was stopped, and is about to be started again."""
-    turn = turned(whole, UNSETTLED, *changes)
-    expected = [
-        MissActive(PROCESSOR, LostActive(each, Loss.GONE_BEFORE_TAKEOVER, turn.view.now_ms))
-        for each in [container]
-        if each is not None
-    ]
-    assert list(missed(turn)) == expected
+    for case, (container, changes) in MISSED.items():
+        turn = turned(whole, UNSETTLED, *changes)
+        expected = [
+            MissActive(PROCESSOR, LostActive(each, Loss.GONE_BEFORE_TAKEOVER, turn.view.now_ms))
+            for each in [container]
+            if each is not None
+        ]
+        assert list(missed(turn)) == expected, case
 
 
 def test_each_processor_whose_active_is_gone_is_missed_once() -> None:
@@ -126,44 +124,34 @@ def test_each_processor_whose_active_is_gone_is_missed_once() -> None:
 # ---- promotion ----
 
 
-@pytest.mark.parametrize(
-    ("counted", "crashed", "fails_on_error", "is_poison"),
-    [
-        pytest.param(2, None, True, False, id="it may be tried again"),
-        pytest.param(3, None, True, True, id="it failed as often as it may"),
-        pytest.param(4, None, True, True, id="or more often"),
-        pytest.param(None, 3, True, True, id="its process ended as often"),
-        pytest.param(3, 1, True, False, id="what is not recorded yet is newer"),
-        pytest.param(4, None, False, False, id="the job does not fail on errors"),
-    ],
-)
-def test_tasks_are_poison_once_one_of_them_has_failed_too_often_at_one_offset(
-    whole: ClusterView, counted: int | None, crashed: int | None, fails_on_error: bool, is_poison: bool
-) -> None:
-    turn, cohort = seen(
-        whole,
-        policy(error_attempts=3, fails_on_error=fails_on_error),
-        of_records(SECOND, failures=InputFailures(7, counted) if counted else None),
-        of_view(crashes={SECOND: InputFailures(9, crashed)} if crashed else {}),
-    )
-    assert bool(poison(cohort, turn)) is is_poison
+def test_tasks_are_poison_once_one_of_them_has_failed_too_often_at_one_offset(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[int | None, int | None, bool, bool]] = {
+        "it may be tried again": (2, None, True, False),
+        "it failed as often as it may": (3, None, True, True),
+        "or more often": (4, None, True, True),
+        "its process ended as often": (None, 3, True, True),
+        "what is not recorded yet is newer": (3, 1, True, False),
+        "the job does not fail on errors": (4, None, False, False),
+    }
+    for case, (counted, crashed, fails_on_error, is_poison) in cases.items():
+        turn, cohort = seen(
+            whole,
+            policy(error_attempts=3, fails_on_error=fails_on_error),
+            of_records(SECOND, failures=InputFailures(7, counted) if counted else None),
+            of_view(crashes={SECOND: InputFailures(9, crashed)} if crashed else {}),
+        )
+        assert bool(poison(cohort, turn)) is is_poison, case
 
 
-@pytest.mark.parametrize(
-    ("is_so", "changes"),
-    [
-        pytest.param(False, (), id="it lives"),
-        pytest.param(True, (IS_LOST,), id="it is gone"),
-        pytest.param(False, (IS_LOST, of_records(FIRST, SECOND, active=None)), id="there is none"),
-        pytest.param(
-            False, (IS_LOST, of_records(SECOND, failures=InputFailures(7, 3))), id="it would fail again"
-        ),
-    ],
-)
-def test_when_a_lost_active_is_to_be_replaced(
-    whole: ClusterView, is_so: bool, changes: tuple[Change, ...]
-) -> None:
-    assert is_lost(*seen(whole, *changes)) is is_so
+def test_when_a_lost_active_is_to_be_replaced(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[bool, tuple[Change, ...]]] = {
+        "it lives": (False, ()),
+        "it is gone": (True, (IS_LOST,)),
+        "there is none": (False, (IS_LOST, of_records(FIRST, SECOND, active=None))),
+        "it would fail again": (False, (IS_LOST, of_records(SECOND, failures=InputFailures(7, 3)))),
+    }
+    for case, (is_so, changes) in cases.items():
+        assert is_lost(*seen(whole, *changes)) is is_so, case
 
 
 @pytest.mark.parametrize(
@@ -248,11 +236,9 @@ STANDING: Mapping[str, tuple[bool, tuple[Change, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("is_so", "changes"), STANDING.values(), ids=STANDING)
-def test_an_active_is_stuck_if_a_task_of_it_stands_still(
-    whole: ClusterView, is_so: bool, changes: tuple[Change, ...]
-) -> None:
-    assert is_stuck(*seen(whole, policy(progress_timeout_ms=WAITED_MS), *changes)) is is_so
+def test_an_active_is_stuck_if_a_task_of_it_stands_still(whole: ClusterView) -> None:
+    for case, (is_so, changes) in STANDING.items():
+        assert is_stuck(*seen(whole, policy(progress_timeout_ms=WAITED_MS), *changes)) is is_so, case
 
 
 @pytest.mark.parametrize(("timeout_ms", "is_due"), [(WAITED_MS, False), (WAITED_MS - 1, True)])
@@ -306,47 +292,41 @@ def test_the_active_gets_the_host_of_the_displaced_standby_and_no_other_copy_los
     assert (record.displaced, record.hosts) == (1, {0: "h2", 2: "h3"})
 
 
-@pytest.mark.parametrize(
-    ("in_sync", "without"),
-    [((0, 1, 2), None), ((0, 2), NoStandbyReason.RESTORING)],
-    ids=["in sync", "behind"],
-)
 def test_a_start_on_a_reserved_host_tells_whether_the_displaced_standby_was_in_sync(
-    whole: ClusterView, in_sync: tuple[int, ...], without: NoStandbyReason | None
+    whole: ClusterView,
 ) -> None:
-    behind = of_records(FIRST, SECOND, in_sync=in_sync)
-    start = start_reserved(*seen(whole, lost, DISPLACED, behind, placed({1: "gone"}), free("c9", "h2")))
-    assert start is not None
-    assert recorded(start).epoch == 2
-    assert (start.facts.without and start.facts.without.kind) is without
+    cases: Mapping[str, tuple[tuple[int, ...], NoStandbyReason | None]] = {
+        "in sync": ((0, 1, 2), None),
+        "behind": ((0, 2), NoStandbyReason.RESTORING),
+    }
+    for case, (in_sync, without) in cases.items():
+        behind = of_records(FIRST, SECOND, in_sync=in_sync)
+        start = start_reserved(*seen(whole, lost, DISPLACED, behind, placed({1: "gone"}), free("c9", "h2")))
+        assert start is not None, case
+        assert recorded(start).epoch == 2, case
+        assert (start.facts.without and start.facts.without.kind) is without, case
 
 
-@pytest.mark.parametrize(
-    ("hosts", "change"),
-    [
-        pytest.param({0: "h1", 1: "h2", 2: "h3"}, unchanged, id="it has come back"),
-        pytest.param({1: "h2", 2: "h3"}, placed({0: "gone"}), id="it could not start there"),
-    ],
-)
 def test_a_displaced_standby_is_restored_on_its_host_and_that_of_the_active_is_known_if_it_is_back(
-    whole: ClusterView, hosts: Mapping[int, str], change: Change
+    whole: ClusterView,
 ) -> None:
-    record = recorded(restore_displaced(*seen(whole, lost, no_displacing(1), DISPLACED, change)))
-    assert (record.displaced, record.hosts) == (None, hosts)
+    cases: Mapping[str, tuple[Mapping[int, str], Change]] = {
+        "it has come back": ({0: "h1", 1: "h2", 2: "h3"}, unchanged),
+        "it could not start there": ({1: "h2", 2: "h3"}, placed({0: "gone"})),
+    }
+    for case, (hosts, change) in cases.items():
+        record = recorded(restore_displaced(*seen(whole, lost, no_displacing(1), DISPLACED, change)))
+        assert (record.displaced, record.hosts) == (None, hosts), case
 
 
-@pytest.mark.parametrize(
-    ("decide", "change"),
-    [
-        pytest.param(start_reserved, free("c9", "h2"), id="the standby has not stopped"),
-        pytest.param(start_reserved, without_container(1), id="its host is not reserved"),
-        pytest.param(restore_displaced, no_displacing(0), id="its host may still be reserved"),
-    ],
-)
-def test_a_displaced_standby_is_neither_replaced_nor_restored_before_it_is_time(
-    whole: ClusterView, decide: Callable[[Turn, Cohort], WriteRecords | None], change: Change
-) -> None:
-    assert decide(*seen(whole, lost, DISPLACED, placed({0: "gone"}), change)) is None
+def test_a_displaced_standby_is_neither_replaced_nor_restored_before_it_is_time(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[Callable[[Turn, Cohort], WriteRecords | None], Change]] = {
+        "the standby has not stopped": (start_reserved, free("c9", "h2")),
+        "its host is not reserved": (start_reserved, without_container(1)),
+        "its host may still be reserved": (restore_displaced, no_displacing(0)),
+    }
+    for case, (decide, change) in cases.items():
+        assert decide(*seen(whole, lost, DISPLACED, placed({0: "gone"}), change)) is None, case
 
 
 @pytest.mark.parametrize("decide", [start_reserved, restore_displaced])
@@ -356,23 +336,19 @@ def test_nothing_is_started_or_restored_while_no_standby_is_displaced(
     assert decide(*seen(whole, RESTART, free("c9", "h1"))) is None
 
 
-@pytest.mark.parametrize(
-    ("containers", "chosen"),
-    [
-        pytest.param([free("c8", "h4")], "c8", id="on the host"),
-        pytest.param([free("c8", "h1")], None, id="on another host"),
-        pytest.param([free("c8", "h4", cell=2)], None, id="of a lost cell"),
-        pytest.param([free("c8", "h4", ANOTHER), free("c9", "h4")], "c9", id="requested for it, before all"),
-        pytest.param([free("c9", "h4"), free("c8", "h4")], "c8", id="by name"),
-    ],
-)
-def test_an_empty_container_reserves_its_host(
-    whole: ClusterView, containers: list[Change], chosen: str | None
-) -> None:
-    gone = Cell(2, "", (), CellState.LOST, 0)
-    turn, cohort = seen(whole, *containers, of_view(cells={2: gone}))
-    found = reservation(turn, cohort.job, SLOT, "h4")
-    assert (found and found.id) == chosen
+def test_an_empty_container_reserves_its_host(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[list[Change], str | None]] = {
+        "on the host": ([free("c8", "h4")], "c8"),
+        "on another host": ([free("c8", "h1")], None),
+        "of a lost cell": ([free("c8", "h4", cell=2)], None),
+        "requested for it, before all": ([free("c8", "h4", ANOTHER), free("c9", "h4")], "c9"),
+        "by name": ([free("c9", "h4"), free("c8", "h4")], "c8"),
+    }
+    for case, (containers, chosen) in cases.items():
+        gone = Cell(2, "", (), CellState.LOST, 0)
+        turn, cohort = seen(whole, *containers, of_view(cells={2: gone}))
+        found = reservation(turn, cohort.job, SLOT, "h4")
+        assert (found and found.id) == chosen, case
 
 
 @pytest.mark.parametrize("ending", [{}, {"gone": EndingContainer(9, 0, 1_000_000)}], ids=["dead", "ending"])

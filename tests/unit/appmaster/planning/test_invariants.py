@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 
 from appmaster.planning.invariants import check, lawful, violations
-from appmaster.planning.state.actions import (
-    Action,
-    DecisionKind,
-    RecordWrite,
-    SendAssignment,
-    WriteRecords,
-)
+from appmaster.planning.state.actions import Action, DecisionKind, RecordWrite, SendAssignment, WriteRecords
 from appmaster.planning.state.reasons import DecisionBasis, Reason
 from appmaster.planning.state.view import Cell, CellState, ClusterView
 from standby.errors import BrokenInvariant

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import pytest
-
 from appmaster.planning.placement.left_state import histories, leftovers
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.view import ClusterView
@@ -74,13 +72,13 @@ REMEMBERED: Mapping[str, tuple[tuple[tuple[str, int | None], ...] | None, tuple[
 }
 
 
-@pytest.mark.parametrize(("hosts", "changes"), REMEMBERED.values(), ids=REMEMBERED)
-def test_which_hosts_are_remembered(
-    whole: ClusterView, hosts: tuple[tuple[str, int | None], ...] | None, changes: tuple[Change, ...]
-) -> None:
-    turn, cohort = seen(whole, remembers(*HISTORY), *changes)
-    history = histories(turn, (cohort,), 1).get(TASK)
-    assert (tuple((each.host, each.position) for each in history) if history is not None else None) == hosts
+def test_which_hosts_are_remembered(whole: ClusterView) -> None:
+    for case, (hosts, changes) in REMEMBERED.items():
+        turn, cohort = seen(whole, remembers(*HISTORY), *changes)
+        history = histories(turn, (cohort,), 1).get(TASK)
+        assert (
+            tuple((each.host, each.position) for each in history) if history is not None else None
+        ) == hosts, case
 
 
 EXPIRY_MS: Final = PlannerPolicy().locality_expiry_ms
@@ -95,22 +93,17 @@ FOUND: Mapping[str, tuple[Mapping[TaskId, dict[str, int]], tuple[Change, ...]]] 
     "not for too long, but later": ({OTHER: {"h2": 9}}, (found(1, ago_ms=EXPIRY_MS), found(1, task=OTHER))),
     "just not too long ago": ({TASK: {"h2": 9}}, (found(1, ago_ms=EXPIRY_MS - 1),)),
     "the later one of a host": ({TASK: {"h2": 3}}, (found(1, ago_ms=1), found(1, position=3))),
-    "the earlier one does not replace it": (
-        {TASK: {"h2": 3}},
-        (found(1, position=3), found(1, ago_ms=1)),
-    ),
+    "the earlier one does not replace it": ({TASK: {"h2": 3}}, (found(1, position=3), found(1, ago_ms=1))),
     "of one moment the higher position": ({TASK: {"h2": 9}}, (found(1), found(1, position=3))),
 }
 
 
-@pytest.mark.parametrize(("positions", "changes"), FOUND.values(), ids=FOUND)
-def test_what_was_found_on_disks_counts(
-    whole: ClusterView, positions: Mapping[TaskId, dict[str, int]], changes: tuple[Change, ...]
-) -> None:
-    on_disks = leftovers(turned(whole, *changes))
-    assert {
-        task: {each.host: each.position for each in there} for task, there in on_disks.items()
-    } == positions
+def test_what_was_found_on_disks_counts(whole: ClusterView) -> None:
+    for case, (positions, changes) in FOUND.items():
+        on_disks = leftovers(turned(whole, *changes))
+        assert {
+            task: {each.host: each.position for each in there} for task, there in on_disks.items()
+        } == positions, case
 
 
 def test_a_find_without_a_time_counts(whole: ClusterView) -> None:

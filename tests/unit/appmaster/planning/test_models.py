@@ -65,21 +65,19 @@ def test_the_first_model_is_what_the_job_asks_for(whole: ClusterView) -> None:
     assert (found.version, copies(found), why) == (1, [(0, 1, 2)], "the first model")
 
 
-@pytest.mark.parametrize(
-    ("kept", "changes"),
-    [
-        pytest.param(0, (), id="as it is"),
-        pytest.param(2, (of_records(FIRST, SECOND, active=2),), id="another one"),
-        pytest.param(2, (of_records(FIRST, active=2),), id="that of the first task"),
-        pytest.param(0, (of_records(FIRST, SECOND, active=None),), id="none"),
-        pytest.param(0, (of_view(records={}),), id="not known"),
-    ],
-)
-def test_the_active_copy_is_kept_by_a_changed_model(
-    whole: ClusterView, kept: int, changes: tuple[Change, ...]
-) -> None:
-    found, why = model(whole, grown, *changes)
-    assert (found.version, copies(found), why) == (2, [(kept,)], "the job's configuration has changed")
+def test_the_active_copy_is_kept_by_a_changed_model(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[int, tuple[Change, ...]]] = {
+        "as it is": (0, ()),
+        "another one": (2, (of_records(FIRST, SECOND, active=2),)),
+        "that of the first task": (2, (of_records(FIRST, active=2),)),
+        "none": (0, (of_records(FIRST, SECOND, active=None),)),
+        "not known": (0, (of_view(records={}),)),
+    }
+    for case, (kept, changes) in cases.items():
+        found, why = model(whole, grown, *changes)
+        assert (found.version, copies(found), why) == (2, [(kept,)], "the job's configuration has changed"), (
+            case
+        )
 
 
 def test_a_processor_without_tasks_has_no_active(three: ClusterView) -> None:
@@ -105,51 +103,34 @@ LIMIT: Final = of_job(policy=PlannerPolicy(retry_count=1, retry_window_ms=50))
 MAY_FAIL: Final = of_job(policy=PlannerPolicy(retry_count=2, retry_window_ms=50))
 OTHER: Final = SlotId(ProcessorId("other", "main", 0), 0)
 
+POISONED: Final = [FailureReason.POISON]
+NO_ACTIVE: Final = of_records(FIRST, SECOND, active=None)
+
 EXHAUSTED: Mapping[str, tuple[list[FailureReason], tuple[Change, ...]]] = {
     "nothing": ([], (UNSETTLED,)),
     "a slot failed too often": ([FailureReason.TOO_OFTEN], (LIMIT, failing(ONE))),
     "a slot may fail": ([], (MAY_FAIL, failing(ONE))),
     "a slot of another job failed": ([], (LIMIT, failing(OTHER))),
-    "tasks fail on their input, and the active is lost": (
-        [FailureReason.POISON],
-        (UNSETTLED, POISON, without_container(0)),
-    ),
-    "tasks fail on their input, and there is no active": (
-        [FailureReason.POISON],
-        (UNSETTLED, POISON, of_records(FIRST, SECOND, active=None)),
-    ),
-    "tasks fail on their input, and the active has ended": (
-        [FailureReason.POISON],
-        (UNSETTLED, POISON, ENDED),
-    ),
-    "tasks fail on their input, and the active runs still": ([], (UNSETTLED, POISON)),
+    "tasks fail on their input: the active is lost": (POISONED, (UNSETTLED, POISON, without_container(0))),
+    "tasks fail on their input: there is no active": (POISONED, (UNSETTLED, POISON, NO_ACTIVE)),
+    "tasks fail on their input: the active has ended": (POISONED, (UNSETTLED, POISON, ENDED)),
+    "tasks fail on their input: the active runs still": ([], (UNSETTLED, POISON)),
     "it is settled": ([], (POISON, ENDED)),
-    "a task failed on its input": ([FailureReason.POISON], (UNSETTLED, FAILED, ENDED)),
-    "a task failed otherwise": (
-        [],
-        (UNSETTLED, FAILED, ENDED, of_status(0, SECOND, fault=Fault.REFUSED)),
-    ),
-    "a task has failed on its input before": (
-        [],
-        (UNSETTLED, FAILED, ENDED, of_status(0, SECOND, phase=Phase.TAILING)),
-    ),
-    "a task failed on its input under another epoch": (
-        [],
-        (UNSETTLED, FAILED, ENDED, of_status(0, SECOND, epoch=0)),
-    ),
+    "a task failed on its input": (POISONED, (UNSETTLED, FAILED, ENDED)),
+    "a task failed otherwise": ([], (UNSETTLED, FAILED, ENDED, of_status(0, SECOND, fault=Fault.REFUSED))),
+    "a task failed before": ([], (UNSETTLED, FAILED, ENDED, of_status(0, SECOND, phase=Phase.TAILING))),
+    "a task failed under another epoch": ([], (UNSETTLED, FAILED, ENDED, of_status(0, SECOND, epoch=0))),
     "a record is being written": ([], (UNSETTLED, POISON, ENDED, of_view(writing={FIRST: "1-9"}))),
     "the model has no such processor": ([], (UNSETTLED, POISON, ENDED, of_model(processors={}))),
 }
 
 
-@pytest.mark.parametrize(("kinds", "changes"), EXHAUSTED.values(), ids=EXHAUSTED)
-def test_when_a_processor_cannot_succeed(
-    whole: ClusterView, kinds: list[FailureReason], changes: tuple[Change, ...]
-) -> None:
-    turn = turned(whole, *changes)
-    found = [*exhaustions(turn, turn.view.jobs["job"])]
-    assert found == [(PROCESSOR, why) for _, why in found]
-    assert [why.kind for _, why in found] == kinds
+def test_when_a_processor_cannot_succeed(whole: ClusterView) -> None:
+    for case, (kinds, changes) in EXHAUSTED.items():
+        turn = turned(whole, *changes)
+        found = [*exhaustions(turn, turn.view.jobs["job"])]
+        assert found == [(PROCESSOR, why) for _, why in found], case
+        assert [why.kind for _, why in found] == kinds, case
 
 
 def test_what_a_task_failed_on_is_told(whole: ClusterView) -> None:
@@ -195,32 +176,26 @@ def parks(view: ClusterView, *changes: Change) -> list[ProcessorId]:
     return [processor for each in models for processor in each.parked]
 
 
-@pytest.mark.parametrize(
-    ("is_so", "changes"),
-    [
-        pytest.param(False, (), id="it is right"),
-        pytest.param(True, (grown,), id="it is not"),
-        pytest.param(False, (grown, of_job(is_modelling=True)), id="it is being written"),
-        pytest.param(False, (grown, of_job(is_wanted=False)), id="its job is over soon"),
-    ],
-)
-def test_when_a_model_is_written(whole: ClusterView, is_so: bool, changes: tuple[Change, ...]) -> None:
-    assert [type(each) for each in written(whole, *changes)] == ([WriteModel] if is_so else [])
+def test_when_a_model_is_written(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[bool, tuple[Change, ...]]] = {
+        "it is right": (False, ()),
+        "it is not": (True, (grown,)),
+        "it is being written": (False, (grown, of_job(is_modelling=True))),
+        "its job is over soon": (False, (grown, of_job(is_wanted=False))),
+    }
+    for case, (is_so, changes) in cases.items():
+        assert [type(each) for each in written(whole, *changes)] == ([WriteModel] if is_so else []), case
 
 
-@pytest.mark.parametrize(
-    ("parked", "changes"),
-    [
-        pytest.param([PROCESSOR], (PARK, failing(ONE)), id="it failed too often"),
-        pytest.param([], (LIMIT, failing(ONE)), id="the job is to fail"),
-        pytest.param([], (PARK, failing(ONE), PARKED), id="it is parked"),
-        pytest.param([], (PARK, failing(ONE), grown), id="its job gets another model first"),
-    ],
-)
-def test_when_a_processor_is_parked(
-    whole: ClusterView, parked: list[ProcessorId], changes: tuple[Change, ...]
-) -> None:
-    assert parks(whole, *changes) == parked
+def test_when_a_processor_is_parked(whole: ClusterView) -> None:
+    cases: Mapping[str, tuple[list[ProcessorId], tuple[Change, ...]]] = {
+        "it failed too often": ([PROCESSOR], (PARK, failing(ONE))),
+        "the job is to fail": ([], (LIMIT, failing(ONE))),
+        "it is parked": ([], (PARK, failing(ONE), PARKED)),
+        "its job gets another model first": ([], (PARK, failing(ONE), grown)),
+    }
+    for case, (parked, changes) in cases.items():
+        assert parks(whole, *changes) == parked, case
 
 
 def test_the_reason_is_in_the_model_and_in_the_log(whole: ClusterView) -> None:

@@ -76,15 +76,10 @@ ENDING: Mapping[str, tuple[tuple[int, DecisionBasis] | None, Mapping[int, str], 
 }
 
 
-@pytest.mark.parametrize(("then", "moving", "changes"), ENDING.values(), ids=ENDING)
-def test_when_a_move_is_given_up(
-    whole: ClusterView,
-    then: tuple[int, DecisionBasis] | None,
-    moving: Mapping[int, str],
-    changes: tuple[Change, ...],
-) -> None:
-    given_up = end_move(*seen(whole, *changes, of_records(FIRST, SECOND, moving=moving)))
-    assert (given_up and (given_up.copy, given_up.reason.kind)) == then
+def test_when_a_move_is_given_up(whole: ClusterView) -> None:
+    for case, (then, moving, changes) in ENDING.items():
+        given_up = end_move(*seen(whole, *changes, of_records(FIRST, SECOND, moving=moving)))
+        assert (given_up and (given_up.copy, given_up.reason.kind)) == then, case
 
 
 WARMING: Mapping[str, tuple[bool, Change]] = {
@@ -98,12 +93,10 @@ WARMING: Mapping[str, tuple[bool, Change]] = {
 }
 
 
-@pytest.mark.parametrize(("is_so", "change"), WARMING.values(), ids=WARMING)
-def test_when_the_old_copy_is_kept_until_the_new_one_is_warm(
-    whole: ClusterView, is_so: bool, change: Change
-) -> None:
-    turn, cohort = seen(whole, free("c9", "h4"), change)
-    assert is_warming(turn, cohort, 1, turn.view.containers["c9"]) is is_so
+def test_when_the_old_copy_is_kept_until_the_new_one_is_warm(whole: ClusterView) -> None:
+    for case, (is_so, change) in WARMING.items():
+        turn, cohort = seen(whole, free("c9", "h4"), change)
+        assert is_warming(turn, cohort, 1, turn.view.containers["c9"]) is is_so, case
 
 
 def test_a_copy_that_may_be_open_on_the_other_host_holds_up_no_other(whole: ClusterView) -> None:
@@ -140,14 +133,12 @@ MOVING: Mapping[str, tuple[bool, int, tuple[Change, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("is_so", "copy", "changes"), MOVING.values(), ids=MOVING)
-def test_when_a_copy_is_to_move(
-    whole: ClusterView, is_so: bool, copy: int, changes: tuple[Change, ...]
-) -> None:
-    turn, cohorts, cohort = of_last(whole, *changes)
-    holder = turn.holder(cohort, copy)
-    assert holder is not None
-    assert bool(move_reason(turn, cohorts, cohort, copy, holder)) is is_so
+def test_when_a_copy_is_to_move(whole: ClusterView) -> None:
+    for case, (is_so, copy, changes) in MOVING.items():
+        turn, cohorts, cohort = of_last(whole, *changes)
+        holder = turn.holder(cohort, copy)
+        assert holder is not None, case
+        assert bool(move_reason(turn, cohorts, cohort, copy, holder)) is is_so, case
 
 
 HOME: Mapping[str, tuple[bool, Change, set[str]]] = {
@@ -180,17 +171,12 @@ OF_SECOND: Mapping[str, tuple[tuple[DecisionKind, int] | None, Mapping[int, str]
 }
 
 
-@pytest.mark.parametrize(("expected", "places", "changes"), OF_SECOND.values(), ids=OF_SECOND)
-def test_what_becomes_of_another_copy_on_the_host_of_the_home(
-    whole: ClusterView,
-    expected: tuple[DecisionKind, int] | None,
-    places: Mapping[int, str],
-    changes: tuple[Change, ...],
-) -> None:
+def test_what_becomes_of_another_copy_on_the_host_of_the_home(whole: ClusterView) -> None:
     """Copy 1 of the second task is on h4, and the home of its slot on h2."""
-    there = (free("c9", "h4", ONE), free("c7", "h2"), of_records(SECOND, placed=places))
-    decision = begin_move(*of_last(whole, *there, *changes))
-    assert (decision and (decision.kind, decision.copy)) == expected
+    for case, (expected, places, changes) in OF_SECOND.items():
+        there = (free("c9", "h4", ONE), free("c7", "h2"), of_records(SECOND, placed=places))
+        decision = begin_move(*of_last(whole, *there, *changes))
+        assert (decision and (decision.kind, decision.copy)) == expected, case
 
 
 @pytest.mark.parametrize(("change", "are_all"), [(crowded, True), (parted, False)])
@@ -222,30 +208,21 @@ RENUMBERED: Mapping[str, tuple[int | None, tuple[int, ...], Mapping[int, str], s
 }
 
 
-@pytest.mark.parametrize(
-    ("stops", "copies", "others", "home", "changes"), RENUMBERED.values(), ids=RENUMBERED
-)
-def test_when_an_active_without_a_slot_stops_for_its_home_on_the_same_host(
-    whole: ClusterView,
-    stops: int | None,
-    copies: tuple[int, ...],
-    others: Mapping[int, str],
-    home: str,
-    changes: tuple[Change, ...],
-) -> None:
-    decision = begin_move(
-        *of_last(
-            whole,
-            of_processor(copies=copies),
-            free("c9", "h1"),
-            of_records(FIRST, placed={1: home}, active=1),
-            of_records(SECOND, placed={0: "c9", **others}),
-            *changes,
+def test_when_an_active_without_a_slot_stops_for_its_home_on_the_same_host(whole: ClusterView) -> None:
+    for case, (stops, copies, others, home, changes) in RENUMBERED.items():
+        decision = begin_move(
+            *of_last(
+                whole,
+                of_processor(copies=copies),
+                free("c9", "h1"),
+                of_records(FIRST, placed={1: home}, active=1),
+                of_records(SECOND, placed={0: "c9", **others}),
+                *changes,
+            )
         )
-    )
-    assert (decision and (decision.kind, decision.copy)) == (
-        None if stops is None else (DecisionKind.DROP, stops)
-    )
+        assert (decision and (decision.kind, decision.copy)) == (
+            None if stops is None else (DecisionKind.DROP, stops)
+        ), case
 
 
 # ---- mixed jobs ----
@@ -258,23 +235,19 @@ def test_an_only_copy_starts_again_on_its_host_if_no_other_has_a_container() -> 
     assert (decision.kind, decision.copy) == (DecisionKind.DROP, 0)
 
 
-@pytest.mark.parametrize(
-    ("hosts", "lacks", "moves"),
-    [
-        pytest.param((), False, True, id="no copy lacks a place"),
-        pytest.param((), True, False, id="one does"),
-        pytest.param(("h2",), True, True, id="its host is drained"),
-    ],
-)
-def test_when_a_copy_moves_to_a_container_with_fewer(
-    hosts: tuple[str, ...], lacks: bool, moves: bool
-) -> None:
-    view = deployed(tasks=4, containers=3, is_mixed=True, hosts=("h1", "h2", "h3", "h4")).view
-    model = replace(view.jobs["job"].model, containers=4)
-    turn, cohorts, cohort = of_last(view, of_job(model=model), of_mixed("h4", 3), drained(*hosts))
-    turn.lacking["job"] = lacks
-    decision = begin_move(turn, cohorts, cohort)
-    assert (decision and decision.container) == ("c9" if moves else None)
+def test_when_a_copy_moves_to_a_container_with_fewer() -> None:
+    cases: Mapping[str, tuple[tuple[str, ...], bool, bool]] = {
+        "no copy lacks a place": ((), False, True),
+        "one does": ((), True, False),
+        "its host is drained": (("h2",), True, True),
+    }
+    for case, (hosts, lacks, moves) in cases.items():
+        view = deployed(tasks=4, containers=3, is_mixed=True, hosts=("h1", "h2", "h3", "h4")).view
+        model = replace(view.jobs["job"].model, containers=4)
+        turn, cohorts, cohort = of_last(view, of_job(model=model), of_mixed("h4", 3), drained(*hosts))
+        turn.lacking["job"] = lacks
+        decision = begin_move(turn, cohorts, cohort)
+        assert (decision and decision.container) == ("c9" if moves else None), case
 
 
 def test_a_copy_leaves_a_full_container_although_the_empty_one_is_on_its_own_host() -> None:

@@ -249,6 +249,13 @@ def gone(*names: str) -> Change:
     )
 
 
+def without_host(host: str) -> Change:
+    """Have the container on a host be gone."""
+    return lambda view: replace(
+        view, containers={each: found for each, found in view.containers.items() if found.host != host}
+    )
+
+
 def requested(slot: Slot, host: str | None, state: RequestState = RequestState.WAITING) -> Change:
     request = ContainerRequest(1, slot, host, RequestKind.NAMED, state, 0)
     return of_view(requests={1: request})
