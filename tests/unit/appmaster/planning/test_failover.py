@@ -154,24 +154,17 @@ def test_when_a_lost_active_is_to_be_replaced(whole: ClusterView) -> None:
         assert is_lost(*seen(whole, *changes)) is is_so, case
 
 
-@pytest.mark.parametrize(
-    ("in_sync", "why", "without"),
-    [
-        ((0, 1, 2), "copy 0 is lost; copy 1 is in sync", None),
-        (
-            (0,),
-            "copy 0 is lost; copy 1 is not in sync, but the least behind of those that live",
-            NoStandbyReason.RESTORING,
-        ),
-    ],
-)
-def test_a_promotion_tells_whether_the_copy_was_in_sync(
-    whole: ClusterView, in_sync: tuple[int, ...], why: str, without: NoStandbyReason | None
-) -> None:
-    promotion = promote(*seen(whole, of_records(FIRST, SECOND, in_sync=in_sync)))
-    assert promotion is not None
-    assert promotion.reason.detail == why
-    assert (promotion.facts.without and promotion.facts.without.kind) is without
+def test_a_promotion_tells_whether_the_copy_was_in_sync(whole: ClusterView) -> None:
+    behind = "copy 1 is not in sync, but the least behind of those that live"
+    cases: Mapping[str, tuple[tuple[int, ...], NoStandbyReason | None]] = {
+        "copy 1 is in sync": ((0, 1, 2), None),
+        behind: ((0,), NoStandbyReason.RESTORING),
+    }
+    for why, (in_sync, without) in cases.items():
+        promotion = promote(*seen(whole, of_records(FIRST, SECOND, in_sync=in_sync)))
+        assert promotion is not None, why
+        assert promotion.reason.detail == f"copy 0 is lost; {why}"
+        assert (promotion.facts.without and promotion.facts.without.kind) is without, why
 
 
 def test_a_copy_that_is_promoted_while_it_moves_is_placed_where_it_moves_under_one_new_epoch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -111,31 +111,25 @@ def test_what_the_coming_or_going_of_a_container_unsettles(whole: ClusterView) -
         assert unsettle_around(view, view.containers[container]).unsettled == unsettled, case
 
 
-BOUNDED: Mapping[str, tuple[Rebalancing | None, Rebalancing | None]] = {
-    "no hand-over was counted": (Rebalancing(is_asked=True), None),
-    "its spread is not to be checked": (None, None),
-    "some are left to a request": (
-        Rebalancing(700, 800, 1, 2, is_asked=True),
-        Rebalancing(700, 800, 0, 2, is_asked=True),
-    ),
-    "none is left to a request": (Rebalancing(moves=2, is_asked=True), Rebalancing()),
-    "nobody requested it": (Rebalancing(moves=1), Rebalancing()),
+ASKED = Rebalancing(is_asked=True)
+TOLD = Rebalancing(700, 800, 0, 2, is_asked=True)
+
+BOUNDED: Mapping[str, tuple[Mapping[str, Rebalancing], Mapping[str, Rebalancing]]] = {
+    "no hand-over was counted": ({"job": ASKED}, {"job": ASKED}),
+    "its spread is not to be checked": ({}, {}),
+    "some are left to a request": ({"job": replace(TOLD, moves=1)}, {"job": TOLD}),
+    "none is left to a request": ({"job": replace(ASKED, moves=2)}, {"job": Rebalancing()}),
+    "nobody requested it": ({"job": Rebalancing(moves=1)}, {"job": Rebalancing()}),
+    "its job is gone": ({"gone": Rebalancing(moves=1)}, {"gone": Rebalancing(moves=1)}),
 }
 
 
 def test_how_the_count_of_hand_overs_that_spread_actives_starts_again(whole: ClusterView) -> None:
     for case, (before, after) in BOUNDED.items():
-        view = of_view(rebalancing={} if before is None else {"job": before})(whole)
-        bounded = bounded_anew(view, "job")
-        if after is None:
-            assert bounded is view, case
-        else:
-            assert bounded.rebalancing == {"job": after}, case
-
-
-def test_nothing_is_counted_again_for_a_job_that_is_gone(whole: ClusterView) -> None:
-    view = of_view(rebalancing={"gone": Rebalancing(moves=1)})(whole)
-    assert bounded_anew(view, "gone") is view
+        view = of_view(rebalancing=before)(whole)
+        bounded = bounded_anew(view, "gone" if "gone" in before else "job")
+        assert bounded.rebalancing == after, case
+        assert (bounded is view) is (before == after), case
 
 
 # ---- records ----
@@ -443,18 +437,10 @@ def test_a_host_is_avoided_for_a_while(whole: ClusterView) -> None:
     assert after.avoided == {"h9": (1, "x"), "h1": (AT_MS + 700, "it fell silent")}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda view, slot: failed_attempt(view, slot, AT_MS, LAST),
-        lambda view, slot: avoid(view, "h1", AT_MS, slot, "it fell silent"),
-    ],
-    ids=["failed_attempt", "avoid"],
-)
-def test_a_failure_of_a_slot_of_a_job_that_is_gone_changes_nothing(
-    whole: ClusterView, change: Callable[[ClusterView, Slot], ClusterView]
-) -> None:
-    assert change(whole, SharedSlotId("gone", 0)) is whole
+def test_a_failure_of_a_slot_of_a_job_that_is_gone_changes_nothing(whole: ClusterView) -> None:
+    slot = SharedSlotId("gone", 0)
+    assert failed_attempt(whole, slot, AT_MS, LAST) is whole
+    assert avoid(whole, "h1", AT_MS, slot, "it fell silent") is whole
 
 
 # ---- the end of a container ----

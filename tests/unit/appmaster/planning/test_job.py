@@ -34,30 +34,26 @@ def test_a_lack_names_its_processor() -> None:
     assert str(Lack(PROCESSOR, "no standby")) == "job/main:0: no standby"
 
 
-@pytest.mark.parametrize(
-    ("changes", "is_led", "is_over"),
-    [
+def test_a_job_is_led_while_it_is_wanted_and_has_not_failed_and_over_once_it_is_fenced(
+    whole: ClusterView,
+) -> None:
+    cases: tuple[tuple[dict[str, Any], bool, bool], ...] = (
         ({}, True, False),
         ({"is_wanted": False}, False, False),
         ({"failure": FAILED}, False, False),
         ({"is_wanted": False, "is_fenced": True}, False, True),
         ({"failure": FAILED, "is_fenced": True}, False, True),
         ({"is_fenced": True}, True, False),
-    ],
-)
-def test_a_job_is_led_while_it_is_wanted_and_has_not_failed_and_over_once_it_is_fenced(
-    whole: ClusterView, changes: dict[str, Any], is_led: bool, is_over: bool
-) -> None:
-    job = changed(whole, of_job(**changes)).jobs["job"]
-    assert (job.is_led, job.is_over) == (is_led, is_over)
+    )
+    for changes, is_led, is_over in cases:
+        job = changed(whole, of_job(**changes)).jobs["job"]
+        assert (job.is_led, job.is_over) == (is_led, is_over), changes
 
 
-@pytest.mark.parametrize(
-    ("copies", "refused", "expected"),
-    [((0,), 1, False), ((0,), 2, True), ((0, 1, 2), 2, False), ((0, 1, 2), 3, True), ((0, 1, 2), 4, True)],
-)
 def test_code_is_refused_once_as_many_containers_as_copies_and_at_least_two_could_not_use_it(
-    whole: ClusterView, copies: tuple[int, ...], refused: int, expected: bool
+    whole: ClusterView,
 ) -> None:
-    view = changed(whole, of_processor(copies=copies), of_job(refused=refused))
-    assert view.jobs["job"].is_refused is expected
+    for copies, least in (((0,), 2), ((0, 1, 2), 3)):
+        for refused in (least - 1, least, least + 1):
+            view = changed(whole, of_processor(copies=copies), of_job(refused=refused))
+            assert view.jobs["job"].is_refused is (refused >= least), (copies, refused)
