@@ -183,6 +183,15 @@ def test_a_copy_that_is_promoted_while_it_moves_is_placed_where_it_moves_under_o
 
 
 @pytest.mark.parametrize("decide", [promote, promote_another])
+def test_no_copy_is_promoted_if_none_lives_or_a_standby_is_displaced(
+    whole: ClusterView, decide: Callable[[Turn, Cohort], WriteRecords | None]
+) -> None:
+    soon = policy(progress_timeout_ms=WAITED_MS - 1)
+    assert decide(*seen(whole, soon, of_view(containers={}))) is None
+    assert decide(*seen(whole, soon, of_records(FIRST, SECOND, displaced=1))) is None
+
+
+@pytest.mark.parametrize("decide", [promote, promote_another])
 def test_a_copy_with_withdrawn_code_is_not_promoted(
     whole: ClusterView, decide: Callable[[Turn, Cohort], WriteRecords | None]
 ) -> None:

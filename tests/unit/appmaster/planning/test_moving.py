@@ -35,6 +35,7 @@ from tests.unit.appmaster.planning.views import (
     crowded,
     drained,
     free,
+    holder_of,
     of_container,
     of_holder,
     of_job,
@@ -80,6 +81,21 @@ def test_when_a_move_is_given_up(whole: ClusterView) -> None:
     for case, (then, moving, changes) in ENDING.items():
         given_up = end_move(*seen(whole, *changes, of_records(FIRST, SECOND, moving=moving)))
         assert (given_up and (given_up.copy, given_up.reason.kind)) == then, case
+
+
+def test_when_a_move_is_completed(whole: ClusterView) -> None:
+    """An active arrives by a planned hand-over."""
+    cases: Mapping[str, tuple[bool, int, tuple[Change, ...]]] = {
+        "it is in sync": (True, 1, ()),
+        "it is not there yet": (False, 1, (of_container("c9", statuses={}),)),
+        "it is not warm, and the old one is": (False, 1, (of_container("c9", is_warm=False),)),
+        "it is the active": (False, 0, ()),
+    }
+    for case, (is_so, copy, changes) in cases.items():
+        filled = of_container("c9", statuses=holder_of(whole, copy).statuses, is_warm=True)
+        moving = of_records(FIRST, SECOND, moving={copy: "c9"})
+        decision = end_move(*seen(whole, free("c9", "h4"), filled, moving, *changes))
+        assert (decision and decision.kind) == (DecisionKind.MOVED if is_so else None), case
 
 
 WARMING: Mapping[str, tuple[bool, Change]] = {
@@ -130,6 +146,8 @@ MOVING: Mapping[str, tuple[bool, int, tuple[Change, ...]]] = {
     "that of the active is: a standby takes over first": (False, 0, (drained("h1"),)),
     "its container runs an older revision: it is replaced where it is": (False, 1, older(1)),
     "the host of the only copy is drained": (True, 0, (of_processor(copies=(0,)), drained("h1"))),
+    "the only copy runs an older revision": (True, 0, (of_processor(copies=(0,)), *older(0))),
+    "the only copy runs this revision": (False, 0, (of_processor(copies=(0,)), *older(1))),
 }
 
 
@@ -168,6 +186,11 @@ OF_SECOND: Mapping[str, tuple[tuple[DecisionKind, int] | None, Mapping[int, str]
         {0: "c7", 1: "c9", 2: "c6"},
         (of_container("c4", presence=Presence.BROKEN),),
     ),
+    "and others move meanwhile": (
+        (DecisionKind.MOVE, 2),
+        {0: "c7", 1: "c9", 2: "c8"},
+        (of_container("c4", presence=Presence.BROKEN), free("c8", "h5", TWO)),
+    ),
 }
 
 
@@ -177,6 +200,23 @@ def test_what_becomes_of_another_copy_on_the_host_of_the_home(whole: ClusterView
         there = (free("c9", "h4", ONE), free("c7", "h2"), of_records(SECOND, placed=places))
         decision = begin_move(*of_last(whole, *there, *changes))
         assert (decision and (decision.kind, decision.copy)) == expected, case
+
+
+def test_what_becomes_of_a_copy_that_belongs_in_another_container_of_its_host(whole: ClusterView) -> None:
+    """A copy of the second task is in c9, on the host of the home of its slot: both would use one directory."""
+    cases: Mapping[str, tuple[tuple[DecisionKind, int], Mapping[int, str], str]] = {
+        "a standby is closed first": ((DecisionKind.DROP, 1), {0: "c4", 1: "c9", 2: "c6"}, "h2"),
+        "an active waits until a standby takes over, and others move": (
+            (DecisionKind.MOVE, 1),
+            {0: "c9", 1: "c8", 2: "c6"},
+            "h1",
+        ),
+    }
+    for case, (expected, places, host) in cases.items():
+        there = (free("c8", "h4"), free("c9", host), of_records(SECOND, placed=places))
+        decision = begin_move(*of_last(whole, *there))
+        assert decision is not None, case
+        assert (decision.kind, decision.copy) == expected, case
 
 
 @pytest.mark.parametrize(("change", "are_all"), [(crowded, True), (parted, False)])
@@ -233,6 +273,7 @@ def test_an_only_copy_starts_again_on_its_host_if_no_other_has_a_container() -> 
     decision = begin_move(*of_last(view, of_job(revision=2), of_mixed("h1", 1)))
     assert decision is not None
     assert (decision.kind, decision.copy) == (DecisionKind.DROP, 0)
+    assert recorded(decision).in_sync == (0,), "no other copy has its state"
 
 
 def test_when_a_copy_moves_to_a_container_with_fewer() -> None:
@@ -274,3 +315,9 @@ def test_only_an_operator_chooses_an_active(whole: ClusterView, motive: Handover
     turn, cohort = seen(whole)
     decision = hand_over(turn, cohort, 1, turn.view.containers["c5"], Reason(motive))
     assert recorded(decision).is_chosen is is_so
+
+
+def test_a_hand_over_to_where_a_copy_was_filled_places_it_there(whole: ClusterView) -> None:
+    turn, cohort = seen(whole, free("c9", "h4"), of_records(FIRST, SECOND, moving={1: "c9"}))
+    record = recorded(hand_over(turn, cohort, 1, turn.view.containers["c9"], Reason(HandoverMotive.ASKED)))
+    assert (record.active, record.epoch, record.placed[1]) == (1, 2, "c9")
