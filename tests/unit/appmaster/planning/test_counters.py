@@ -36,20 +36,16 @@ def test_labels_are_those_that_dashboards_and_alerts_know() -> None:
     ) == known.DECISIONS
 
 
-@pytest.mark.parametrize(
-    ("counter", "expected"),
-    [
+def test_every_series_is_shown_from_the_start_but_those_of_decisions() -> None:
+    cases: tuple[tuple[Counter, list[tuple[str, ...]]], ...] = (
         (known.DOUBTS, [()]),
         (known.MOVES, [("a",), ("b",)]),
         (known.FAILOVERS, [("a", "promote"), ("a", "restart"), ("b", "promote"), ("b", "restart")]),
         (known.REQUESTS_MADE, [(each,) for each in known.REQUEST_KINDS]),
         (known.DECIDED, []),
-    ],
-)
-def test_every_series_is_shown_from_the_start_but_those_of_decisions(
-    counter: Counter, expected: list[tuple[str, ...]]
-) -> None:
-    assert list(counter.values(("a", "b"))) == expected
+    )
+    for counter, expected in cases:
+        assert list(counter.values(("a", "b"))) == expected, counter.name
 
 
 def test_every_series_of_a_histogram_is_shown_from_the_start() -> None:

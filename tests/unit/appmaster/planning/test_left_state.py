@@ -1,4 +1,4 @@
-"""The planner where containers see state of earlier ones on their hosts' disks: copies go where it lies."""
+"""On which hosts state of a task is known to be: what records remember, and what containers find on their disks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.view import ClusterView
 from locality.history import StateOnDisk
 from standby.shared.model import Held, Leftover, TaskId
-from tests.fakes.yarn import FakeCluster
 from tests.unit.appmaster.planning.views import (
     Change,
     holder_of,
@@ -23,24 +22,6 @@ from tests.unit.appmaster.planning.views import (
 )
 
 TASK, OTHER = TaskId("job", "main", 0), TaskId("job", "main", 1)
-HOSTS = ("h1", "h2", "h3", "h4", "h5")
-#: The fake cluster's leaders begin at this time.
-SEEN_MS = 1_700_000_000_000
-
-
-def test_a_mixed_job_fills_its_containers_by_the_state_and_evenly() -> None:
-    tasks = [TaskId("job", "main", each) for each in range(6)]
-    cluster = FakeCluster(tasks=6, containers=3, standbys=0, is_mixed=True, hosts=HOSTS[:3])
-    # The wrong way round from what the names alone would give.
-    state = {"h1": tasks[4:], "h2": tasks[2:4], "h3": tasks[:2]}
-    for host, held in state.items():
-        cluster.leftovers[host] = tuple(Leftover(each, "run1", 50, SEEN_MS) for each in held)
-    cluster.settle(30_000)
-    where = {each: cluster.active_process(each.partition).host for each in tasks}
-    assert where == {task: host for host, held in state.items() for task in held}
-
-
-# ---- single rules ----
 
 #: What the first task's record remembers; h2 is where copy 1 was at last.
 HISTORY: Final = (Held("h8", 5, 3), Held("h2", 4, 2))

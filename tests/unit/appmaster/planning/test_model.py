@@ -58,16 +58,14 @@ def with_copies(*copies: tuple[int, ...], parked: Sequence[int] = ()) -> JobMode
 # ---- slots ----
 
 
-@pytest.mark.parametrize(
-    ("slot", "text"),
-    [
-        (SlotId(ZERO, 1), "job/main:0#1"),
-        (SharedSlotId("job", 2), "job:mixed-2"),
-        (SpareSlotId("job", 3), "job:spare-3"),
-    ],
-)
-def test_every_kind_of_slot_belongs_to_a_job(slot: Slot, text: str) -> None:
-    assert (job_of(slot), str(slot)) == ("job", text)
+def test_every_kind_of_slot_belongs_to_a_job() -> None:
+    slots: Mapping[str, Slot] = {
+        "job/main:0#1": SlotId(ZERO, 1),
+        "job:mixed-2": SharedSlotId("job", 2),
+        "job:spare-3": SpareSlotId("job", 3),
+    }
+    for text, slot in slots.items():
+        assert (job_of(slot), str(slot)) == ("job", text)
 
 
 def test_the_spare_slots_that_are_not_used_come_in_order() -> None:
@@ -76,20 +74,16 @@ def test_the_spare_slots_that_are_not_used_come_in_order() -> None:
     assert list(vacant) == [SpareSlotId("job", each) for each in (0, 2, 3)]
 
 
-@pytest.mark.parametrize(
-    ("model", "slots", "copies"),
-    [
+def test_all_first_copies_come_before_any_second_one_and_parked_processors_have_no_slot() -> None:
+    cases: tuple[tuple[JobModel, list[tuple[int, int]], int], ...] = (
         (with_copies(), [], 0),
         (with_copies((0, 1), (0, 1)), [(0, 0), (1, 0), (0, 1), (1, 1)], 2),
         (with_copies((1, 3), (0,)), [(0, 1), (1, 0), (0, 3)], 2),
         (with_copies((0, 1), (0, 1), parked=(0,)), [(1, 0), (1, 1)], 2),
-    ],
-)
-def test_all_first_copies_come_before_any_second_one_and_parked_processors_have_no_slot(
-    model: JobModel, slots: list[tuple[int, int]], copies: int
-) -> None:
-    assert [(each.processor.number, each.copy) for each in model.slots] == slots
-    assert model.copies == copies
+    )
+    for model, slots, copies in cases:
+        assert [(each.processor.number, each.copy) for each in model.slots] == slots, model
+        assert model.copies == copies, model
 
 
 # ---- the model ----
@@ -146,19 +140,17 @@ def test_two_models_are_equal_whether_or_not_they_are_written() -> None:
     assert propose("job", SPEC) == replace(propose("job", SPEC), znode=7)
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
+def test_a_change_is_the_next_version() -> None:
+    present = replace(propose("job", SPEC), version=4, znode=7)
+    cases: tuple[tuple[dict[str, Any], Shape], ...] = (
         ({"tasks": 5}, {0: ((0, 2, 4), (0, 1)), 1: ((1, 3), (0, 1))}),
         ({"containers": 3}, {0: ((0, 2), (0, 1)), 1: ((1,), (0, 1)), 2: ((3,), (0, 1))}),
         ({"standbys": 2}, {0: ((0, 2), (0, 1, 2)), 1: ((1, 3), (0, 1, 2))}),
         ({"standbys": 0}, {0: ((0, 2), (0,)), 1: ((1, 3), (0,))}),
-    ],
-)
-def test_a_change_is_the_next_version(changes: dict[str, Any], expected: Shape) -> None:
-    present = replace(propose("job", SPEC), version=4, znode=7)
-    model = propose("job", replace(SPEC, **changes), present)
-    assert (shape(model), model.version, model.znode) == (expected, 5, 7)
+    )
+    for changes, expected in cases:
+        model = propose("job", replace(SPEC, **changes), present)
+        assert (shape(model), model.version, model.znode) == (expected, 5, 7), changes
 
 
 def test_a_mixed_job_with_other_containers_is_the_next_version() -> None:
@@ -218,26 +210,21 @@ def refuses(tasks: Sequence[int], processors: int) -> Sequence[Sequence[int]]:
     raise BadConfiguration("no zone")
 
 
-@pytest.mark.parametrize(
-    ("case", "model", "changes", "expected"),
-    [
-        ("it is what is asked for", propose("job", SPEC), {}, True),
-        ("a task is missing", propose("job", SPEC), {"tasks": 5}, False),
-        ("it is not known how many tasks there are", propose("job", SPEC), {"tasks": 0}, True),
-        ("there is none yet", JobModel("job", {}, version=0), {}, False),
-        ("there is none yet, and nothing is known", JobModel("job", {}, version=0), {"tasks": 0}, True),
-        ("the first of one task", propose("job", JobSpec("main", 1, 2, 1)), {"tasks": 1}, True),
-        ("there is none yet for one task", JobModel("job", {}, version=0), {"tasks": 1}, False),
-        ("the grouper refuses", propose("job", SPEC), {"grouper": refuses}, True),
-        (
-            "there is none yet, and the grouper refuses",
-            JobModel("job", {}, version=0),
-            {"grouper": refuses},
-            False,
-        ),
-    ],
-)
-def test_a_model_is_right_if_nothing_is_asked_for_or_can_be_given_beyond_it(
-    case: str, model: JobModel, changes: dict[str, Any], expected: bool
-) -> None:
-    assert is_right(model, replace(SPEC, **changes)) is expected, case
+EMPTY: Final = JobModel("job", {}, version=0)
+
+RIGHT: Mapping[str, tuple[bool, JobModel, Mapping[str, Any]]] = {
+    "it is what is asked for": (True, propose("job", SPEC), {}),
+    "a task is missing": (False, propose("job", SPEC), {"tasks": 5}),
+    "it is not known how many tasks there are": (True, propose("job", SPEC), {"tasks": 0}),
+    "there is none yet": (False, EMPTY, {}),
+    "there is none yet, and nothing is known": (True, EMPTY, {"tasks": 0}),
+    "the first of one task": (True, propose("job", JobSpec("main", 1, 2, 1)), {"tasks": 1}),
+    "there is none yet for one task": (False, EMPTY, {"tasks": 1}),
+    "the grouper refuses": (True, propose("job", SPEC), {"grouper": refuses}),
+    "there is none yet, and the grouper refuses": (False, EMPTY, {"grouper": refuses}),
+}
+
+
+def test_a_model_is_right_if_nothing_is_asked_for_or_can_be_given_beyond_it() -> None:
+    for case, (expected, model, changes) in RIGHT.items():
+        assert is_right(model, replace(SPEC, **changes)) is expected, case
