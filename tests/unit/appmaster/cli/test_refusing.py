@@ -88,6 +88,11 @@ def test_submit_refuses_what_it_can_know_before_anybody_is_asked(
         ("task.step=refused:absent", "has no function 'absent'"),
         ("task.step=refused:few", "task.step"),
         ("kafka.message.timeout.ms=300000", "5000, by job.transaction.timeout.ms"),
+        # Of these the leader alone makes something.
+        ("yarn.racks=h1=/r1,h1=/r2", "yarn.racks: 'h1=/r2': h1 is in /r1 already"),
+        ("yarn.host.attributes=h1=zoneA", "yarn.host.attributes: 'h1=zoneA' is not host=key:value"),
+        ("job.grouper=ranges", "job.grouper: 'ranges' is not one of balanced, range, nor module:function"),
+        ("job.grouper=no_such:one", "job.grouper: there is no module 'no_such'; install"),
     ):
         assert named in refusal(setting), setting
 

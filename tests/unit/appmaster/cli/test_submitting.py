@@ -17,7 +17,7 @@ from appmaster.changes.compatibility import cluster_settings
 from appmaster.changes.operations import CurrentJob
 from appmaster.cli.jobs import submit
 from appmaster.cli.jobs.submit import define
-from appmaster.cli.launch import cells, checks, starting
+from appmaster.cli.launch import checks, starting
 from appmaster.cli.launch.checks import (
     allocation_warnings,
     check_candidates,
@@ -40,9 +40,9 @@ from appmaster.records import CellRecord, JobRecord
 from appmaster.topics.changelog import make
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, Unavailable
+from tests.cases import case
 from tests.fakes.clock import held
 from tests.fakes.topics import MemoryTopics
-from tests.patience import NEVER_SECONDS
 
 ENVIRONMENT = {"STANDFAST_KAFKA": "k:9092", "STANDFAST_ZOOKEEPER": "z:2181"}
 
@@ -83,6 +83,21 @@ def job(directory: Path, *settings: str, more: str = "") -> JobFile:
 
 def topics(**partitions: int) -> Topics:
     return cast("Topics", FakeTopics(**partitions))
+
+
+def checked(
+    asked: JobFile, cluster: TargetCluster, driver: Any, patch: pytest.MonkeyPatch
+) -> tuple[Any, str]:
+    """Return what a submit into a cluster has found after all its checks, and what it has said."""
+    patch.setattr(starting, "inspect_cluster", lambda *_: cluster)
+    code, said = asked.directory / "code", list[str]()
+    code.mkdir(exist_ok=True)
+    known = SimpleNamespace(
+        ids=lambda names: dict.fromkeys(names, "id") if cluster.record else {}, count=lambda _: 0
+    )
+    servers = submit._Servers(*cast("Any", (known, None, driver, None)))
+    arguments = Namespace(update=False, probe=None)
+    return submit._check(arguments, asked, code, 4, servers, said.append), "".join(said)
 
 
 def test_every_topic_must_be_there_and_all_inputs_have_equally_many_partitions(tmp_path: Path) -> None:
@@ -141,29 +156,6 @@ def test_an_event_log_that_cannot_be_read_in_time_ends_the_submit(tmp_path: Path
         check_no_namesake(job(tmp_path).config, there, Deadline(10.0, clock), lambda *_: 0, read)
 
 
-#: Wrong values of keys that only the leader reads, and what is said of them.
-UNLEADABLE = (
-    ("yarn.racks=h1=/r1,h1=/r2", r"^yarn\.racks: 'h1=/r2': h1 is in /r1 already$"),
-    ("yarn.host.attributes=h1=zoneA", r"^yarn\.host\.attributes: 'h1=zoneA' is not host=key:value$"),
-    ("job.grouper=ranges", r"^job\.grouper: 'ranges' is not one of balanced, range, nor module:function$"),
-    (
-        "job.grouper=no_such:one",
-        r"^job\.grouper: there is no module 'no_such'; install .*application masters",
-    ),
-)
-
-
-@pytest.mark.parametrize(("setting", "told"), UNLEADABLE)
-def test_what_the_leader_could_not_use_is_refused_before_any_server_is_asked(
-    tmp_path: Path, setting: str, told: str
-) -> None:
-    path = job(tmp_path, "yarn.racks=h1=/r1", "yarn.host.attributes=h1=zone:a,h1=floor:1").path
-    servers = ["kafka.bootstrap.servers=k:9092", "zookeeper.connect=z:2181"]
-    arguments = Namespace(job=path, settings=[*servers, setting], cluster=None, timeout=NEVER_SECONDS)
-    with pytest.raises(BadConfiguration, match=told):
-        submit._submit(arguments)
-
-
 def test_yarn_says_which_hosts_there_are_and_what_it_cannot_give(tmp_path: Path) -> None:
     hosts, racks = check_yarn(job(tmp_path).config, FakeYarn())
     assert hosts == ("h1", "h2")
@@ -177,7 +169,7 @@ def test_yarn_says_which_hosts_there_are_and_what_it_cannot_give(tmp_path: Path)
         ("yarn.am.container.cpu.cores=3", "yarn.am.container.cpu.cores: 3, .* offers 2"),
         ("yarn.hosts=h1,h9", "yarn.hosts: h9 not RUNNING in YARN; it has h1, h2"),
     ):
-        with pytest.raises(BadConfiguration, match=told):
+        with case(setting), pytest.raises(BadConfiguration, match=told):
             check_yarn(job(tmp_path, setting).config, FakeYarn())
 
 
@@ -217,30 +209,20 @@ def test_a_job_that_joins_is_asked_for_nothing_that_the_cluster_decides(
     started = ("yarn.queue=prod", "cluster-manager.container.memory.mb=512", "yarn.hosts=h1,h9")
     settings = cluster_settings(job(tmp_path, *started).config)
     cluster = TargetCluster(("a",), None, has_others=True, settings=settings)
-    monkeypatch.setattr(starting, "inspect_cluster", lambda *_: cluster)
     monkeypatch.setattr(FakeYarn, "get_all_queues", lambda _: [SimpleNamespace(name="prod")])
-    code = tmp_path / "code"
-    code.mkdir()
-    no_ids = SimpleNamespace(ids=lambda _: {}, count=lambda _: 0)
-    servers = submit._Servers(*cast("Any", (no_ids, None, FakeYarn(), None)))
 
-    said = list[str]()
+    def check(*sets: str) -> tuple[Any, str]:
+        return checked(job(tmp_path, *sets), cluster, FakeYarn(), monkeypatch)
 
-    def check(*sets: str) -> cells.Topology:
-        asked = job(tmp_path, *sets)
-        arguments = Namespace(update=False, probe=None)
-        return submit._check(arguments, asked, code, 4, servers, said.append).start.topology
-
-    assert check() == (("h1", "h2"), {"h1": "/a", "h2": "/b"})
+    found, said = check()
+    assert (found.start.topology, said) == ((("h1", "h2"), {"h1": "/a", "h2": "/b"}), "")
     with pytest.raises(BadConfiguration, match=r"yarn\.queue: other, and the cluster has prod"):
         check("yarn.queue=other")
     (tmp_path / "env.tar.gz").write_bytes(b"1")
     archive = f"job.python.archive={tmp_path / 'env.tar.gz'}"
     settings = cluster_settings(job(tmp_path, archive).config)
     cluster = replace(cluster, settings=settings, environments=frozenset({"other"}))
-    assert not said
-    check(archive)
-    assert "warning: job.python.archive" in said[0], "it was packed again"
+    assert "warning: job.python.archive" in check(archive)[1], "it was packed again"
 
 
 def test_a_job_of_a_pool_is_submitted_again_with_as_many_containers_as_it_was_to_have(
@@ -251,15 +233,9 @@ def test_a_job_of_a_pool_is_submitted_again_with_as_many_containers_as_it_was_to
     first = define(asked.on_pool(5, {}), 4, None, "")
     record = JobRecord(first, settings={**first.config, "job.container.count": "4000"}, is_wanted=False)
     cluster = TargetCluster((), CurrentJob(record, "undeployed"), has_others=False, settings={})
-    monkeypatch.setattr(starting, "inspect_cluster", lambda *_: cluster)
     monkeypatch.setattr(checks, "check_pool", lambda *_: checks.PoolAnswer(("h1",), 3, ""))
     monkeypatch.setattr(checks, "check_changelog", lambda *_: None)
-    said = list[str]()
-    with_ids = SimpleNamespace(ids=lambda names: dict.fromkeys(names, "id"))
-    servers = submit._Servers(*cast("Any", (with_ids, None, None, None)))
-    code = tmp_path / "code"
-    code.mkdir()
-    found = submit._check(Namespace(update=False, probe=None), asked, code, 4, servers, said.append)
+    found, _ = checked(asked, cluster, None, monkeypatch)
     assert found.job.config.container_count == 4_000
 
 

@@ -25,9 +25,9 @@ from appmaster.topics.brokers import Brokers
 from appmaster.topics.ports import TopicShape
 from standby.errors import BadConfiguration, Unavailable
 from standby.shared.wire import JobDefinition
+from tests.cases import case
 from tests.fakes.clock import held
 from tests.patience import PATIENCE_SECONDS
-from tests.unit.appmaster.cli.test_submitting import UNLEADABLE
 
 FILE = """
 job: {name: j, modules: [mod.py]}
@@ -109,16 +109,16 @@ def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Updated:
     return run
 
 
-@pytest.mark.parametrize(("setting", "told"), UNLEADABLE)
-def test_what_the_leader_could_not_use_is_refused(updated: Updated, setting: str, told: str) -> None:
-    key, _, value = setting.partition("=")
-    with pytest.raises(BadConfiguration, match=told):
-        updated(f"{key}: [{value}]" if "h1" in value else f"{key}: '{value}'")
-
-
-def test_a_job_that_would_become_too_large_for_a_leader_is_refused(updated: Updated) -> None:
-    with pytest.raises(BadConfiguration, match="60000 tasks with 2 copies"):
-        updated("job.hotstandby.enabled: true", tasks=60_000)
+def test_what_a_submit_would_refuse_is_refused(updated: Updated) -> None:
+    """Each by a check that both commands make; the rules of the checks are in test_submitting and test_refusing."""
+    endless = "code.min.replication.count: 2\ncode.max.replication.wait.seconds: -1"
+    for more, tasks, told in (
+        ("yarn.racks: ['h1=/r1', 'h1=/r2']", 1, r"^yarn\.racks: 'h1=/r2': h1 is in /r1 already$"),
+        ("job.hotstandby.enabled: true", 60_000, "60000 tasks with 2 copies"),
+        (endless, 1, "wait for more without end"),
+    ):
+        with case(more), pytest.raises(BadConfiguration, match=told):
+            updated(more, tasks=tasks)
 
 
 @pytest.mark.parametrize(
@@ -176,31 +176,24 @@ def test_a_packed_environment_that_was_made_again_is_warned_of(
     assert not change._shipped(Client(record, is_open=None))  # type: ignore[arg-type]
 
 
-def test_a_topic_for_dead_letters_that_gets_none_is_warned_of(
+def test_what_a_submit_would_warn_of_is_warned_of(
     updated: Updated, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    named = "task.dead.letter: dead"
-    updated(f"{named}\njob.container.count: 2", before=named)
-    assert "task.dead.letter has no effect, because task.on.error is fail" in capsys.readouterr().err
-
-
-def test_more_candidates_than_the_cluster_has_are_warned_of_and_not_waited_for_without_end(
-    updated: Updated, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, answers, info = "code.min.replication.count: 2", list[dict[str, Any]](), Client.info
-
-    def answer(client: Client) -> dict[str, Any]:
-        answers.append(info(client))
-        return answers[-1]
-
-    monkeypatch.setattr(Client, "info", answer)
-    updated(asked)
-    assert len(answers) == 1
-    assert (
-        "warning: code.min.replication.count is 2, and the cluster has 1 candidate" in capsys.readouterr().err
-    )
-    with pytest.raises(BadConfiguration, match="wait for more without end"):
-        updated(f"{asked}\ncode.max.replication.wait.seconds: -1")
+    dead = "task.dead.letter: dead"
+    for more, before, told in (
+        (
+            f"{dead}\njob.container.count: 2",
+            dead,
+            "task.dead.letter has no effect, because task.on.error is fail",
+        ),
+        (
+            "code.min.replication.count: 2",
+            "",
+            "code.min.replication.count is 2, and the cluster has 1 candidate",
+        ),
+    ):
+        updated(more, before=before)
+        assert f"warning: {told}" in capsys.readouterr().err
 
 
 def test_the_time_limit_of_an_update_is_one_for_its_checks_and_the_roll_out(
