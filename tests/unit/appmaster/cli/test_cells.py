@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from appmaster.adapters.credentials import keyring
+from appmaster.adapters.zookeeper.cells import ZooKeeperCells
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import cluster_settings
 from appmaster.changes.operations import CurrentJob
@@ -28,8 +28,10 @@ from appmaster.cli.shared.undo import Undo
 from appmaster.records import CellRecord, JobRecord
 from standby.code.bundles import pack
 from standby.errors import BadConfiguration
+from standby.shared import naming
 from standby.shared.wire import JobDefinition
 from tests.fakes.clock import WaitClock
+from tests.unit.appmaster.cli.test_claims import Session
 from tests.unit.appmaster.cli.test_foreign import commands
 
 
@@ -67,42 +69,6 @@ def test_full_cluster_is_not_asked_for_ever() -> None:
     assert yarn.ended == [str(each) for each in range(1, yarn.started)]
 
 
-class Cells:
-    """The records of a cluster's cells."""
-
-    def __init__(self, records: dict[int, CellRecord]) -> None:
-        self.records = records
-        self.submits: list[str] = []
-
-    def read(self, number: int) -> CellRecord | None:
-        return self.records.get(number)
-
-    def read_all(self) -> dict[int, CellRecord]:
-        return dict(self.records)
-
-    def claim(self, number: int, record: CellRecord, replaces: CellRecord | None = None) -> bool:
-        self.records[number] = record
-        return True
-
-    def change(self, number: int, edit: Callable[[CellRecord], CellRecord | None]) -> bool:
-        changed = edit(self.records[number])
-        if changed is not None:
-            self.records[number] = changed
-        return changed is not None
-
-    def drop(self, number: int, claim: str) -> None:
-        if self.records[number].claim == claim:
-            del self.records[number]
-
-    def begin_submit(self, holder: str) -> str:
-        self.submits.append(holder)
-        return ""
-
-    def end_submit(self) -> None:
-        if self.submits:
-            self.submits.pop()
-
-
 class Yarn:
     """One host, and applications that run, or were submitted."""
 
@@ -138,7 +104,10 @@ class Cluster:
         keyring.make_sure(name)
         given = [*settings, f"cluster.name={name}", "zookeeper.connect=z1:1,z2:1"]
         kept = cluster_settings(load(self.file, given).config)
-        self.cells = Cells({1: CellRecord("old1", settings=kept), 2: CellRecord("old2", settings=kept)})
+        self.session = Session({}, 1)
+        self.cells = ZooKeeperCells(self.session, name)
+        for number in (1, 2):
+            self.cells.claim(number, CellRecord(f"old{number}", settings=kept))
         self.yarn = Yarn("old2")
         definition = JobDefinition("j", "run", {}, "changelog", "group", 1, code="bundle")
         self.jobs = {"j": JobRecord(definition, activated=1)}
@@ -178,9 +147,10 @@ def test_cell_of_a_cluster_that_the_file_does_not_name_comes_back_in_that_cluste
     (spec,) = cluster.yarn.submitted
     assert spec.name == "standfast-shared-1"
     assert {each.resources.memory for each in spec.services.values()} == {777}, "as the cluster was started"
-    assert cluster.cells.records[1].application == "new1"
-    assert cluster.cells.records[1].settings == cluster.cells.records[2].settings
-    assert cluster.cells.submits == [], "others may submit now"
+    found = cluster.cells.read_all()
+    assert found[1].application == "new1"
+    assert found[1].settings == found[2].settings
+    assert naming.submitting_path("shared") not in cluster.session.nodes, "others may submit now"
     again = Cluster(home, "shared")
     submitted_with = (
         "--set",
@@ -202,10 +172,10 @@ def test_cell_comes_back_with_the_packed_environment_of_the_others_or_a_warning(
         archive.write_bytes(b"1")
         cluster = Cluster(home, "shared", "job.python.archive=env.tar.gz")
         for number, digest in ((1, second), (2, shipped)):
-            cluster.cells.records[number] = structs.replace(cluster.cells.records[number], environment=digest)
+            cluster.cells.put(number, structs.replace(cluster.cells.read_all()[number], environment=digest))
         archive.write_bytes(content)
         assert cluster.restore("--cluster", "shared") == {1: "new1"}
-        assert cluster.cells.records[1].environment == (first if content == b"1" else second)
+        assert cluster.cells.read_all()[1].environment == (first if content == b"1" else second)
         warning = "env.tar.gz has other contents than when the cells of cluster shared were"
         assert (warning in capsys.readouterr().err) == is_warned
 
@@ -236,11 +206,11 @@ def test_no_cell_is_restored_whose_containers_would_lack_the_modules_of_a_job(ho
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_masters_start_and_wait_until_the_last_check_has_passed(home: Path, *, is_refused: bool) -> None:
     cluster = Cluster(home, "shared")
-    cluster.cells.records.clear()
+    cluster.session.nodes.clear()
     recorded: list[list[str]] = []
 
     def check() -> None:
-        recorded.append([each.application for each in cluster.cells.records.values()])
+        recorded.append([each.application for each in cluster.cells.read_all().values()])
         if is_refused:
             raise BadConfiguration("job.python cannot be used")
 
@@ -254,7 +224,7 @@ def test_masters_start_and_wait_until_the_last_check_has_passed(home: Path, *, i
     assert recorded[0] == ["", ""]
     assert len(cluster.yarn.submitted) == 2
     assert cluster.yarn.running == {"old2", *(() if is_refused else ("new1", "new2"))}
-    assert [each.application for each in cluster.cells.records.values()] == (
+    assert [each.application for each in cluster.cells.read_all().values()] == (
         [] if is_refused else ["new1", "new2"]
     )
 
@@ -263,7 +233,7 @@ def test_cell_that_runs_or_is_being_submitted_is_not_claimed_and_the_others_are_
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(home, "shared")
-    before = dict(cluster.cells.records)
+    before = cluster.cells.read_all()
     config = load(cluster.file, ["cluster.name=shared", "zookeeper.connect=z1:1"]).config
     zookeeper: Any = SimpleNamespace(cells=cluster.cells)
 
@@ -273,7 +243,7 @@ def test_cell_that_runs_or_is_being_submitted_is_not_claimed_and_the_others_are_
 
     with pytest.raises(BadConfiguration, match="cell 2 of the cluster runs as old2"):
         taken(1, 2)
-    assert cluster.cells.records == before
+    assert cluster.cells.read_all() == before
     monkeypatch.setattr(cluster.cells, "claim", lambda *_, **__: False)
     with pytest.raises(BadConfiguration, match="another command is submitting cell 1"):
         taken(1)
@@ -283,7 +253,6 @@ def test_file_of_another_cluster_is_refused_and_nothing_is_submitted(home: Path)
     named = Cluster(home, "shared", named="cluster: {name: shared}\n")
     for arguments, told in (
         ((), r"job\.yaml: cluster\.name is shared, and the command is about cluster j; correct --cluster"),
-        (("--cluster", "third"), r"cluster\.name is shared, and the command is about cluster third"),
         (("--cluster", "shared", "--set", "cluster.name=x"), r"cluster\.name is x, .* about cluster shared"),
         (("--cluster", "shared", "--set", "job.name=k"), "there is no job k in cluster shared"),
         (
@@ -299,10 +268,10 @@ def test_file_of_another_cluster_is_refused_and_nothing_is_submitted(home: Path)
             r"leave these keys out:\n  appmaster\.cells: 3, and the cluster has 2\n  yarn\.queue: q, and",
         ),
     ):
-        before = dict(named.cells.records)
+        before = named.cells.read_all()
         with pytest.raises(BadConfiguration, match=told):
             named.restore(*arguments)
-        assert named.cells.records == before
+        assert named.cells.read_all() == before
         assert not named.yarn.submitted
 
 

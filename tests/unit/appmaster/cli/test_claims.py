@@ -40,6 +40,10 @@ class Session:
         data, version, owner = self.nodes[path]
         return data, SimpleNamespace(version=version, ephemeralOwner=owner)
 
+    def get_children(self, path: str, watch: object = None) -> list[str]:
+        below = (each.removeprefix(f"{path}/") for each in self.nodes if each.startswith(f"{path}/"))
+        return [each for each in below if "/" not in each]
+
     def get_async(self, path: str, watch: object) -> Any:
         return SimpleNamespace(get=lambda timeout: self.get(path))
 
@@ -184,3 +188,19 @@ def test_claim_is_left_to_the_end_of_its_session_while_the_connection_is_lost(
     assert naming.submitting_path("c") in first.session.nodes
     first.cells.end_submit()
     assert naming.submitting_path("c") not in first.session.nodes
+
+
+def test_an_invalid_record_hides_no_other_cell_and_is_named(submits: tuple[Submit, Submit]) -> None:
+    first, _ = submits
+    cells = first.cells
+    for number in (3, 2, 1):
+        cells.claim(number, CellRecord(f"application_{number}"))
+    first.session.nodes[naming.cell_path("c", 2)] = (b"{", 0, 0)
+    first.session.nodes[f"{naming.cells_path('c')}/notes"] = (b"", 0, 0)
+    found = cells.read_each()
+    assert list(found) == [1, 2, 3]
+    assert (found[1], found[3]) == (CellRecord("application_1"), CellRecord("application_3"))
+    assert naming.cell_path("c", 2) in str(found[2])
+    # What decides by all cells does not take a cell for absent.
+    with pytest.raises(BadConfiguration, match=naming.cell_path("c", 2)):
+        cells.read_all()
