@@ -44,29 +44,19 @@ def known(brokers: Brokers, definition: JobDefinition, deadline: Deadline) -> Jo
     return with_ids_of_the_run(CONFIG, cast("Topics", brokers), definition, deadline)
 
 
-def test_a_first_submit_records_what_there_is_and_then_the_changelog_that_it_made() -> None:
+@pytest.mark.parametrize("late", ["changelog", "in"])
+def test_a_first_submit_records_what_there_is_and_waits_until_a_broker_knows_the_rest(late: str) -> None:
     said: list[str] = []
-    brokers = Brokers(changelog="")
+    brokers, clock = Brokers(**{late: ""}), WaitClock()
     found = submitted(BARE, brokers, said, has_run=False)
-    assert found.topics == {topic: each for topic, each in RECORDED.items() if topic != "changelog"}
+    assert found.topics == {topic: each for topic, each in RECORDED.items() if topic != late}
     assert said == []
-    brokers.found["changelog"] = FOUND["changelog"]
+    with pytest.raises(Unavailable, match=f"topic {late} was created, but no broker knows it"):
+        known(brokers, found, Deadline(60.0, WaitClock()))
+    brokers.found[late] = FOUND[late]
     brokers.is_slow = True
-    clock = WaitClock()
     assert known(brokers, found, Deadline(0.0, clock)).topics == RECORDED
     assert clock.waits == 1
-    with pytest.raises(Unavailable, match="topic changelog was created, but no broker knows it"):
-        known(Brokers(changelog=""), found, Deadline(60.0, clock))
-
-
-def test_a_submit_waits_until_a_broker_knows_every_input() -> None:
-    brokers = Brokers(**{"in": ""})
-    found = submitted(BARE, brokers, [], has_run=False)
-    assert "in" not in found.topics
-    with pytest.raises(Unavailable, match="topic in was created, but no broker knows it"):
-        known(brokers, found, Deadline(60.0, WaitClock()))
-    brokers.found["in"] = FOUND["in"]
-    assert known(brokers, found, Deadline(0.0, WaitClock())).topics == RECORDED
 
 
 def test_a_later_submit_says_what_it_records_of_an_output_that_was_created_since() -> None:

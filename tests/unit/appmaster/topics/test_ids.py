@@ -11,6 +11,7 @@ from standby.config import parse
 from standby.errors import BadConfiguration
 from standby.shared.model import TopicIdentity
 from standby.shared.wire import JobDefinition
+from tests.cases import case
 from tests.fakes.jobs import JOB
 
 FLAT = {
@@ -39,36 +40,29 @@ def test_a_job_has_topics_of_four_kinds() -> None:
     assert "dead" not in kinds(BARE, parse({**FLAT, "task.on.error": "skip"}))
 
 
-def test_topics_that_are_the_same_are_no_news() -> None:
-    judged = judge(DEFINITION, CONFIG, FOUND)
-    assert (judged.topics, judged.events, judged.obstacle, judged.missing) == (RECORDED, (), "", ())
-
-
 def test_a_run_of_an_earlier_release_records_what_it_finds_first_and_says_so() -> None:
     judged = judge(BARE, CONFIG, FOUND)
     assert judged.topics == RECORDED
     assert [each.is_changed for each in judged.events] == [False] * len(NAMES)
     first = judged.events[0]
     assert (first.topic, first.kind, first.recorded_id, first.topic_id) == ("in", "input", "", "id of in")
+    same = judge(DEFINITION, CONFIG, FOUND)
+    assert (same.topics, same.events, same.obstacle, same.missing) == (RECORDED, (), "", ()), "no news"
 
 
-@pytest.mark.parametrize("topic", ["in", "also", "changelog"])
-def test_another_input_or_changelog_stops_the_job(topic: str) -> None:
-    judged = judge(DEFINITION, CONFIG, {**FOUND, topic: "another"})
-    assert (
-        f"{topic} was deleted and created again (its id was id of {topic}, and is another)" in judged.obstacle
-    )
-    assert f"standfast topics j --accept {topic}" in judged.obstacle
-    assert (judged.topics, judged.events) == (RECORDED, ())
-
-
-@pytest.mark.parametrize("topic", ["out", "dead"])
-def test_another_output_is_written_to_and_reported(topic: str) -> None:
-    judged = judge(DEFINITION, CONFIG, {**FOUND, topic: "another"})
-    assert judged.obstacle == ""
-    assert judged.topics == {**RECORDED, topic: TopicIdentity("another")}
-    (events,) = judged.events
-    assert (events.is_changed, events.recorded_id, events.topic_id) == (True, f"id of {topic}", "another")
+def test_another_input_or_changelog_stops_the_job_and_another_output_is_written_to_and_reported() -> None:
+    for topic in ("in", "also", "changelog"):
+        judged = judge(DEFINITION, CONFIG, {**FOUND, topic: "another"})
+        told = f"{topic} was deleted and created again (its id was id of {topic}, and is another)"
+        assert told in judged.obstacle
+        assert f"standfast topics j --accept {topic}" in judged.obstacle
+        assert (judged.topics, judged.events) == (RECORDED, ())
+    for topic in ("out", "dead"):
+        judged = judge(DEFINITION, CONFIG, {**FOUND, topic: "another"})
+        assert judged.obstacle == ""
+        assert judged.topics == {**RECORDED, topic: TopicIdentity("another")}
+        (event,) = judged.events
+        assert (event.is_changed, event.recorded_id, event.topic_id) == (True, f"id of {topic}", "another")
 
 
 def test_a_missing_topic_is_reported_as_that() -> None:
@@ -107,17 +101,13 @@ def test_each_acceptance_is_a_generation_of_its_own() -> None:
     assert accept(changed, CONFIG, "out", {**FOUND, "out": "another"}, "")["out"] == TopicIdentity("another")
 
 
-@pytest.mark.parametrize(
-    ("topic", "start", "told"),
-    [
+def test_what_cannot_be_accepted_is_named() -> None:
+    found = {name: each for name, each in FOUND.items() if name != "also"}
+    for topic, start, told in (
         ("other", "", "is not a topic of j; it has in, also, changelog, out, dead"),
         ("in", "", "say where to read it from"),
         ("out", "latest", "is not read"),
-        ("gone", "", "is not a topic"),
         ("also", "latest", "does not exist; create it first"),
-    ],
-)
-def test_what_cannot_be_accepted_is_named(topic: str, start: str, told: str) -> None:
-    found = {name: each for name, each in FOUND.items() if name != "also"}
-    with pytest.raises(BadConfiguration, match=told):
-        accept(DEFINITION, CONFIG, topic, found, start)
+    ):
+        with case(topic), pytest.raises(BadConfiguration, match=told):
+            accept(DEFINITION, CONFIG, topic, found, start)

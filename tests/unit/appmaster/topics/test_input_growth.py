@@ -14,7 +14,7 @@ from appmaster.records import JobRecord
 from appmaster.topics import input_growth
 from appmaster.topics.input_growth import InputGrowth, TopicState, growth_note
 from appmaster.topics.ports import TopicShape
-from standby.config import JobConfig, KafkaSettings, parse
+from standby.config import KafkaSettings, parse
 from standby.errors import Unavailable
 from standby.shared.wire import JobDefinition
 from tests.fakes.jobs import JOB
@@ -117,14 +117,21 @@ def test_added_partitions_become_tasks_after_the_changelog_has_them() -> None:
 
 def test_added_partitions_that_may_not_be_tasks_are_reported_once() -> None:
     looking = Looking()
+    # The changelog's policy may not be asked for, which keeps nothing else from being reported.
+    looking.topics.may_describe_settings = False
     for _ in range(2):
-        assert "2 of them are not read" in looking.look(input=6).notes
+        found = looking.look(input=6)
+        assert "2 of them are not read" in found.notes
+        assert "task.inputs.may.grow=true" in found.notes
+        assert not found.risk
     assert (looking.definition.tasks, looking.topics.partitions["changelog"], looking.reloads) == (4, 4, 1)
     looking.topics.is_away = True
     assert "2 of them are not read" in looking.look().notes, "what is not known has not changed"
     looking.topics.is_away = False
     assert looking.look(input=4).notes == ""
     assert looking.reloads == 2
+    gone = growth_note(parse(FLAT), 4, {"input": 0})
+    assert gone == "input, the input, does not exist any more", "it went during the look"
     allowed = Looking(**MAY_GROW)
     assert "not read: task.inputs: 100001 partitions" in allowed.look(input=100_001).notes
     assert (allowed.definition.tasks, allowed.topics.partitions["changelog"]) == (4, 4)
@@ -166,23 +173,6 @@ def test_partitions_are_not_adopted_by_a_record_that_was_changed_during_the_look
     looking.look(input=6)
     assert looking.topics.partitions["changelog"] == 6
     assert looking.records.record == changed
-
-
-@pytest.mark.parametrize(
-    ("partitions", "may_grow", "said"),
-    [
-        (4, False, ""),
-        (6, True, ""),
-        (6, False, "task.inputs.may.grow=true"),
-        (3, True, "fewer than the job's 4 tasks"),
-        (0, True, "does not exist any more"),
-    ],
-)
-def test_note_says_what_is_wrong_with_the_input(partitions: int, may_grow: bool, said: str) -> None:
-    config: JobConfig = parse({**FLAT, "task.inputs.may.grow": str(may_grow).lower()})
-    found = growth_note(config, 4, {"input": partitions})
-    assert said in found
-    assert bool(found) == bool(said)
 
 
 def test_ids_are_recorded_once_and_a_topic_that_was_made_again_is_an_obstacle() -> None:
@@ -231,14 +221,6 @@ def test_a_changelog_that_deletes_is_reported_within_a_minute_and_until_it_is_me
     topics.may_describe_settings, topics.policy = True, "compact"
     assert not after_a_minute().risk
     assert looking.reloads == told + 1
-
-
-def test_a_policy_that_may_not_be_asked_for_keeps_nothing_else_from_being_reported() -> None:
-    looking = Looking()
-    looking.topics.may_describe_settings = False
-    found = looking.look(input=6)
-    assert not found.risk
-    assert "2 of them are not read" in found.notes
 
 
 def test_a_connection_is_made_anew_for_other_settings_and_dropped_with_its_job() -> None:
