@@ -18,62 +18,69 @@ from locality.fit import Demand
 from standby.shared.model import NodeOffer
 from standby.shared.naming import POOL
 from standby.shared.wire import PROTOCOL
-from tests.fakes.clock import HandClock, held
+from tests.fakes.clock import held
 from tests.fakes.pool import MemoryPool, waiting
 
 
-@pytest.fixture
-def pool() -> MemoryPool:
-    return MemoryPool()
+class Lab:
+    """A pool, a leader's connection to it, and what the leader hears, in time that a test moves."""
+
+    def __init__(self) -> None:
+        self.pool = MemoryPool()
+        self.events: list[object] = []
+        self.clock = held("MainThread")
+        self.cell = self.successor()
+
+    def successor(self) -> PoolCell:
+        """Return the connection of a further leader."""
+        return PoolCell(1, self.pool, self.events.append, self.clock)
+
+    def join(self, host: str = "h1", unique: str = "a") -> str:
+        """Have a process of the pool wait, and return its name."""
+        return self.pool.join(waiting(host, unique))
+
+    def turn(self) -> None:
+        """Have the connection's thread go round once."""
+        self.cell._worker.wake()
+        self.cell._turn()
+
+    def request(self, number: int, host: str | None) -> None:
+        self.cell.request(number, host)
+        self.turn()
+
+    def claimed(self) -> str:
+        """Connect to a pool of one process, have that claimed for the first request, and return its name."""
+        mine = self.join()
+        self.cell.connect()
+        self.request(1, "h1")
+        return mine
+
+    def claims(self) -> dict[str, str]:
+        """Return the claimed processes, and what for."""
+        return {name: each.record.claim for name, each in self.pool.members.items() if each.record.claim}
+
+    def is_released(self, name: str) -> bool:
+        return self.pool.members[name].record.is_released
+
+    def granted(self) -> list[str]:
+        return [each.skein_id for each in self.events if isinstance(each, happened.ContainerGranted)]
 
 
 @pytest.fixture
-def events() -> list[object]:
-    return []
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return held("MainThread")
-
-
-@pytest.fixture
-def cell(pool: MemoryPool, events: list[object], clock: HandClock) -> Iterator[PoolCell]:
-    made = PoolCell(1, pool, events.append, clock)
+def lab() -> Iterator[Lab]:
+    made = Lab()
     yield made
-    made.close()
+    made.cell.close()
 
 
-def turn(cell: PoolCell) -> None:
-    """Have the connection's thread go round once."""
-    cell._worker.wake()
-    cell._turn()
-
-
-def request(cell: PoolCell, number: int, host: str | None) -> None:
-    cell.request(number, host)
-    turn(cell)
-
-
-def granted(events: list[object]) -> list[str]:
-    return [each.skein_id for each in events if isinstance(each, happened.ContainerGranted)]
-
-
-def claims(pool: MemoryPool) -> dict[str, str]:
-    """Return the claimed processes, and what for."""
-    return {name: each.record.claim for name, each in pool.members.items() if each.record.claim}
-
-
-def test_a_request_claims_a_process_that_waits_on_its_host(
-    cell: PoolCell, pool: MemoryPool, events: list[object]
-) -> None:
-    pool.join(waiting("h1", "a"))
-    mine = pool.join(waiting("h2", "b"))
-    cell.connect()
-    assert (cell.hosts, cell.full, cell.expected()) == (("h1", "h2"), frozenset(), ())
-    request(cell, 5, "h2")
-    assert claims(pool) == {mine: "1-5"}
-    placed, given, found = events
+def test_a_request_claims_a_process_that_waits_on_its_host(lab: Lab) -> None:
+    lab.join()
+    mine = lab.join("h2", "b")
+    lab.cell.connect()
+    assert (lab.cell.hosts, lab.cell.full, lab.cell.expected()) == (("h1", "h2"), frozenset(), ())
+    lab.request(5, "h2")
+    assert lab.claims() == {mine: "1-5"}
+    placed, given, found = lab.events
     assert placed == happened.RequestPlaced(5, "pool/1-5")
     assert isinstance(given, happened.ContainerGranted)
     assert given.skein_id == "pool/1-5"
@@ -82,34 +89,30 @@ def test_a_request_claims_a_process_that_waits_on_its_host(
     assert found.full == {"h2"}, "nothing waits there any more"
 
 
-def test_a_request_without_a_process_waits_for_one_to_come(
-    cell: PoolCell, pool: MemoryPool, events: list[object]
-) -> None:
-    pool.join(waiting("h1", "a"))
-    cell.connect()
-    request(cell, 1, "h2")
-    request(cell, 2, "h2")
-    assert not granted(events)
-    later = pool.join(waiting("h2", "b"))
-    turn(cell)
-    assert granted(events) == ["pool/1-1"], "the oldest one first"
-    assert claims(pool) == {later: "1-1"}
+def test_a_request_without_a_process_waits_for_one_to_come(lab: Lab) -> None:
+    lab.join()
+    lab.cell.connect()
+    lab.request(1, "h2")
+    lab.request(2, "h2")
+    assert not lab.granted()
+    later = lab.join("h2", "b")
+    lab.turn()
+    assert lab.granted() == ["pool/1-1"], "the oldest one first"
+    assert lab.claims() == {later: "1-1"}
 
 
-def test_a_request_for_any_host_claims_where_the_fewest_are_claimed(cell: PoolCell, pool: MemoryPool) -> None:
+def test_a_request_for_any_host_claims_where_the_fewest_are_claimed(lab: Lab) -> None:
     for host, unique in (("h1", "a"), ("h1", "b"), ("h2", "c")):
-        pool.join(waiting(host, unique))
-    cell.connect()
-    request(cell, 1, "h1")
-    request(cell, 2, None)
-    assert sorted(claims(pool).values()) == ["1-1", "1-2"]
-    assert {pool.members[each].record.host for each in claims(pool)} == {"h1", "h2"}
+        lab.join(host, unique)
+    lab.cell.connect()
+    lab.request(1, "h1")
+    lab.request(2, None)
+    assert sorted(lab.claims().values()) == ["1-1", "1-2"]
+    assert {lab.pool.members[each].record.host for each in lab.claims()} == {"h1", "h2"}
 
 
 @pytest.mark.parametrize("host", [None, "h1"])
-def test_the_smallest_process_that_fits_is_claimed_wherever_fewest_are(
-    cell: PoolCell, pool: MemoryPool, events: list[object], host: str | None
-) -> None:
+def test_the_smallest_process_that_fits_is_claimed_wherever_fewest_are(lab: Lab, host: str | None) -> None:
     offers = (
         NodeOffer(),
         NodeOffer("gpu"),
@@ -117,232 +120,214 @@ def test_the_smallest_process_that_fits_is_claimed_wherever_fewest_are(
         NodeOffer("gpu", 4_096),
         NodeOffer("gpu", 512),
     )
-    names = [pool.join(waiting("h1", f"p{at}", offer=each)) for at, each in enumerate(offers)]
-    cell.connect()
+    names = [lab.pool.join(waiting("h1", f"p{at}", offer=each)) for at, each in enumerate(offers)]
+    lab.cell.connect()
     demand = Demand("flights", "gpu", 1_024)
     for number in range(1, 5):
-        cell.request(number, host, demand)
-    turn(cell)
-    assert claims(pool) == {names[3]: "1-1", names[2]: "1-2", names[1]: "1-3"}
-    assert pool.members[names[3]].record.job == "flights"
-    given = [each.offer for each in events if isinstance(each, happened.ContainerGranted)]
+        lab.cell.request(number, host, demand)
+    lab.turn()
+    assert lab.claims() == {names[3]: "1-1", names[2]: "1-2", names[1]: "1-3"}
+    assert lab.pool.members[names[3]].record.job == "flights"
+    given = [each.offer for each in lab.events if isinstance(each, happened.ContainerGranted)]
     assert given == [offers[3], offers[2], offers[1]]
-    (found,) = (each for each in events if isinstance(each, happened.CellFound))
+    (found,) = (each for each in lab.events if isinstance(each, happened.CellFound))
     assert [(each.offer, each.is_free) for each in found.processes] == [
         (each, each in (offers[0], offers[4])) for each in offers
     ]
     later_offer = NodeOffer("gpu", 1_024)
-    later = pool.join(waiting("h1", "q", offer=later_offer))
-    turn(cell)
-    assert claims(pool)[later] == "1-4", "it has waited for one that fits"
-    successor = PoolCell(1, pool, events.append, held("MainThread"))
+    later = lab.pool.join(waiting("h1", "q", offer=later_offer))
+    lab.turn()
+    assert lab.claims()[later] == "1-4", "it has waited for one that fits"
+    successor = lab.successor()
     successor.connect()
     assert [each.offer for each in successor.expected()] == [offers[1], offers[2], offers[3], later_offer]
 
 
 def test_a_process_of_another_protocol_is_not_claimed_and_named(
-    cell: PoolCell, pool: MemoryPool, events: list[object], caplog: pytest.LogCaptureFixture
+    lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
-    old = pool.join(waiting("h1", "old", protocol=PROTOCOL - 1))
-    cell.connect()
-    assert cell.full == {"h1"}
-    assert f"standfast 0.1.0 (protocol {PROTOCOL - 1}) on h1" in cell.note
-    request(cell, 1, None)
-    turn(cell)
-    assert not claims(pool)
-    assert [each.getMessage() for each in caplog.records] == [f"processes are {cell.note}"]
-    pool.leave(old)
-    turn(cell)
-    found = events[-1]
+    old = lab.pool.join(waiting("h1", "old", protocol=PROTOCOL - 1))
+    lab.cell.connect()
+    assert lab.cell.full == {"h1"}
+    assert f"standfast 0.1.0 (protocol {PROTOCOL - 1}) on h1" in lab.cell.note
+    lab.request(1, None)
+    lab.turn()
+    assert not lab.claims()
+    assert [each.getMessage() for each in caplog.records] == [f"processes are {lab.cell.note}"]
+    lab.pool.leave(old)
+    lab.turn()
+    found = lab.events[-1]
     assert isinstance(found, happened.CellFound)
     assert not found.note
 
 
-def test_a_new_leader_expects_what_was_claimed_and_not_given_back(
-    cell: PoolCell, pool: MemoryPool, events: list[object]
-) -> None:
-    first, second = (pool.join(waiting(f"h{each}", "a")) for each in (1, 2))
-    cell.connect()
-    request(cell, 1, "h1")
-    request(cell, 2, "h2")
-    cell.release("pool/1-2")
-    turn(cell)
-    assert pool.members[second].record.is_released
-    pool.epoch = 2
-    successor = PoolCell(1, pool, events.append, held("MainThread"))
+def test_a_new_leader_expects_what_was_claimed_and_not_given_back(lab: Lab) -> None:
+    first, second = (lab.pool.join(waiting(f"h{each}", "a")) for each in (1, 2))
+    lab.cell.connect()
+    lab.request(1, "h1")
+    lab.request(2, "h2")
+    lab.cell.release("pool/1-2")
+    lab.turn()
+    assert lab.is_released(second)
+    lab.pool.epoch = 2
+    successor = lab.successor()
     successor.connect()
     found = successor.expected()
     assert [(each.container, each.skein_id, each.host, each.attempt) for each in found] == [
         (first, "pool/1-1", "h1", POOL)
     ]
-    events.clear()
-    request(successor, 1, None)
-    assert events == [happened.RequestPlaced(1, "pool/2-1")], "neither claims anything again"
+    lab.events.clear()
+    lab.cell = successor
+    lab.request(1, None)
+    assert lab.events == [happened.RequestPlaced(1, "pool/2-1")], "neither claims anything again"
 
 
-def test_what_is_given_back_is_owed_until_it_is_recorded(
-    cell: PoolCell, pool: MemoryPool, clock: HandClock
+def test_what_is_given_back_is_owed_until_it_is_recorded(lab: Lab) -> None:
+    mine = lab.claimed()
+    lab.pool.is_away = True
+    assert lab.cell.release("pool/1-1")
+    lab.turn()
+    assert lab.cell.owed == {"pool/1-1"}
+    lab.pool.is_away = False
+    lab.turn()
+    assert lab.is_released(mine)
+    assert not lab.cell.owed
+    assert not lab.cell.release("a1_01/s_0"), "that is a container of YARN"
+
+
+@pytest.mark.parametrize("is_claiming", [False, True])
+def test_a_request_that_is_withdrawn_claims_nothing_later_or_gives_back_what_is_just_claimed(
+    lab: Lab, *, is_claiming: bool
 ) -> None:
-    mine = pool.join(waiting("h1", "a"))
-    cell.connect()
-    request(cell, 1, "h1")
-    pool.is_away = True
-    assert cell.release("pool/1-1")
-    turn(cell)
-    assert cell.owed == {"pool/1-1"}
-    pool.is_away = False
-    turn(cell)
-    assert pool.members[mine].record.is_released
-    assert not cell.owed
-    assert not cell.release("a1_01/s_0"), "that is a container of YARN"
-
-
-def test_a_request_that_was_withdrawn_claims_nothing_later(cell: PoolCell, pool: MemoryPool) -> None:
-    pool.join(waiting("h1", "a"))
-    cell.connect()
-    request(cell, 1, "h2")
-    cell.release("pool/1-1")
-    pool.join(waiting("h2", "b"))
-    turn(cell)
-    assert not claims(pool)
-    assert not cell.owed
-
-
-def test_a_request_that_is_withdrawn_while_a_process_is_claimed_for_it_gives_that_one_back(
-    cell: PoolCell, pool: MemoryPool
-) -> None:
-    pool.join(waiting("h1", "a"))
-    cell.connect()
-    request(cell, 1, "h2")
-    pool.meanwhile = lambda: cell.release("pool/1-1")
-    mine = pool.join(waiting("h2", "b"))
-    turn(cell)
-    assert claims(pool) == {mine: "1-1"}
-    turn(cell)
-    assert pool.members[mine].record.is_released
-    assert not cell.owed
+    lab.join()
+    lab.cell.connect()
+    lab.request(1, "h2")
+    if is_claiming:
+        lab.pool.meanwhile = lambda: lab.cell.release("pool/1-1")
+    else:
+        lab.cell.release("pool/1-1")
+    mine = lab.join("h2", "b")
+    lab.turn()
+    assert lab.claims() == ({mine: "1-1"} if is_claiming else {})
+    lab.turn()
+    assert lab.is_released(mine) is is_claiming
+    assert not lab.cell.owed
 
 
 @pytest.mark.parametrize("is_withdrawn", [False, True])
 def test_a_claim_of_unknown_outcome_is_read_back_and_never_made_twice(
-    cell: PoolCell, pool: MemoryPool, events: list[object], *, is_withdrawn: bool
+    lab: Lab, *, is_withdrawn: bool
 ) -> None:
     for each in "ab":
-        pool.join(waiting("h1", each))
-    cell.connect()
-    pool.lost_answers = 1
-    request(cell, 1, "h1")
-    (mine,) = claims(pool)
-    assert not granted(events)
+        lab.join("h1", each)
+    lab.cell.connect()
+    lab.pool.lost_answers = 1
+    lab.request(1, "h1")
+    (mine,) = lab.claims()
+    assert not lab.granted()
     if is_withdrawn:
-        cell.release("pool/1-1")
-    turn(cell)
-    assert list(claims(pool)) == [mine]
-    assert granted(events) == ([] if is_withdrawn else ["pool/1-1"])
-    assert pool.members[mine].record.is_released is is_withdrawn
-    assert not cell.owed
+        lab.cell.release("pool/1-1")
+    lab.turn()
+    assert list(lab.claims()) == [mine]
+    assert lab.granted() == ([] if is_withdrawn else ["pool/1-1"])
+    assert lab.is_released(mine) is is_withdrawn
+    assert not lab.cell.owed
 
 
 @pytest.mark.parametrize("comes_back", ["with its claim", "too late", "never"])
 def test_a_process_that_is_away_when_its_claim_is_read_back_is_waited_for_before_another_is_claimed(
-    cell: PoolCell, pool: MemoryPool, events: list[object], clock: HandClock, comes_back: str
+    lab: Lab, comes_back: str
 ) -> None:
     for each in "ab":
-        pool.join(waiting("h1", each))
-    cell.connect()
-    pool.lost_answers = 1
-    request(cell, 1, None)
-    (mine,) = claims(pool)
-    record = pool.end_session(mine)
-    turn(cell)
-    assert not claims(pool), "it may come back with its claim"
+        lab.join("h1", each)
+    lab.cell.connect()
+    lab.pool.lost_answers = 1
+    lab.request(1, None)
+    (mine,) = lab.claims()
+    record = lab.pool.end_session(mine)
+    lab.turn()
+    assert not lab.claims(), "it may come back with its claim"
     if comes_back != "with its claim":
-        events.clear()
-        clock.advance(RETURN_SECONDS)
-        turn(cell)
-        (ended,) = events
+        lab.events.clear()
+        lab.clock.advance(RETURN_SECONDS)
+        lab.turn()
+        (ended,) = lab.events
         assert isinstance(ended, happened.ContainerUnregistered)
         assert ended.skein_id == "pool/1-1", "the request has ended, and the next one has another claim"
     if comes_back != "never":
-        pool.join(record)
-        turn(cell)
-    assert granted(events) == (["pool/1-1"] if comes_back == "with its claim" else [])
-    assert list(claims(pool)) == ([] if comes_back == "never" else [mine])
-    request(cell, 2, None)
-    assert len(claims(pool)) == len(set(claims(pool).values())), "no two have the same claim"
+        lab.pool.join(record)
+        lab.turn()
+    assert lab.granted() == (["pool/1-1"] if comes_back == "with its claim" else [])
+    assert list(lab.claims()) == ([] if comes_back == "never" else [mine])
+    lab.request(2, None)
+    assert len(lab.claims()) == len(set(lab.claims().values())), "no two have the same claim"
 
 
-def test_a_process_that_had_to_register_again_can_be_claimed_and_given_back(
-    cell: PoolCell, pool: MemoryPool
-) -> None:
-    mine = pool.join(waiting("h1", "a"))
-    cell.connect()
-    request(cell, 1, "h1")
-    pool.rejoin(mine)
-    cell.release("pool/1-1")
-    turn(cell)
-    turn(cell)
-    assert pool.members[mine].record.is_released
+def test_a_process_that_had_to_register_again_can_be_claimed_and_given_back(lab: Lab) -> None:
+    mine = lab.claimed()
+    lab.pool.rejoin(mine)
+    lab.cell.release("pool/1-1")
+    lab.turn()
+    lab.turn()
+    assert lab.is_released(mine)
 
 
 def test_the_end_of_a_claimed_process_is_posted_and_its_host_has_room_until_another_is_started(
-    cell: PoolCell, pool: MemoryPool, events: list[object], clock: HandClock
+    lab: Lab,
 ) -> None:
-    mine = pool.join(waiting("h1", "a"))
-    free = pool.join(waiting("h2", "a"))
-    cell.connect()
-    request(cell, 1, "h1")
-    assert cell.full == {"h1"}
-    events.clear()
-    pool.leave(free)
-    pool.leave(mine)
-    turn(cell)
-    ended, found = events
+    mine = lab.join()
+    free = lab.join("h2", "a")
+    lab.cell.connect()
+    lab.request(1, "h1")
+    assert lab.cell.full == {"h1"}
+    lab.events.clear()
+    lab.pool.leave(free)
+    lab.pool.leave(mine)
+    lab.turn()
+    ended, found = lab.events
     assert isinstance(ended, happened.ContainerUnregistered)
     assert (ended.container, ended.skein_id) == (mine, "pool/1-1")
     assert isinstance(found, happened.CellFound)
     assert (found.hosts, found.full) == (("h1", "h2"), frozenset())
-    pool.join(waiting("h1", "b"))
-    clock.advance(RESTART_SECONDS)
-    turn(cell)
-    assert (cell.hosts, cell.full) == (("h1",), frozenset())
+    lab.join("h1", "b")
+    lab.clock.advance(RESTART_SECONDS)
+    lab.turn()
+    assert (lab.cell.hosts, lab.cell.full) == (("h1",), frozenset())
 
 
 @pytest.mark.parametrize("is_successor", [False, True])
 def test_a_process_that_is_given_back_makes_room_for_as_long_as_another_takes_to_start(
-    cell: PoolCell, pool: MemoryPool, events: list[object], clock: HandClock, *, is_successor: bool
+    lab: Lab, *, is_successor: bool
 ) -> None:
     """One that is dead stays registered until its session ends, and its node may be dead, too."""
 
     def has_room() -> bool:
-        turn(cell)
-        assert [each.is_free for each in cell.processes] == [not cell.full]
-        return not cell.full
+        lab.turn()
+        assert [each.is_free for each in lab.cell.processes] == [not lab.cell.full]
+        return not lab.cell.full
 
-    mine = pool.join(waiting("h1", "a"))
-    cell.connect()
-    request(cell, 1, "h1")
+    mine = lab.claimed()
     assert not has_room()
-    cell.release("pool/1-1")
-    turn(cell)
+    lab.cell.release("pool/1-1")
+    lab.turn()
     if is_successor:
-        cell = PoolCell(1, pool, events.append, clock)
-        cell.connect()
+        lab.cell = lab.successor()
+        lab.cell.connect()
     assert has_room()
-    clock.advance(RESTART_SECONDS)
+    lab.clock.advance(RESTART_SECONDS)
     assert not has_room()
-    pool.leave(mine)
+    lab.pool.leave(mine)
     assert has_room()
 
 
-def test_a_deposed_leader_claims_nothing(cell: PoolCell, pool: MemoryPool, events: list[object]) -> None:
-    pool.join(waiting("h1", "a"))
-    cell.connect()
-    pool.is_deposed = True
-    request(cell, 1, "h1")
-    assert not claims(pool)
-    assert not granted(events)
-    assert cell._worker.is_closed
+def test_a_deposed_leader_claims_nothing(lab: Lab) -> None:
+    lab.join()
+    lab.cell.connect()
+    lab.pool.is_deposed = True
+    lab.request(1, "h1")
+    assert not lab.claims()
+    assert not lab.granted()
+    assert lab.cell._worker.is_closed
 
 
 @pytest.mark.parametrize(
@@ -354,92 +339,85 @@ def test_a_deposed_leader_claims_nothing(cell: PoolCell, pool: MemoryPool, event
     ],
 )
 def test_a_new_pool_is_used_once_it_is_quiet(
-    pool: MemoryPool, events: list[object], first: float, comes_every: float | None, waits: float
+    lab: Lab, first: float, comes_every: float | None, waits: float
 ) -> None:
-    clock = held("MainThread")
     came: list[float] = []
 
     def join(unique: str) -> None:
-        came.append(clock.monotonic())
-        pool.join(waiting("h1", unique))
+        came.append(lab.clock.monotonic())
+        lab.join("h1", unique)
         if comes_every is not None:
-            clock.later(comes_every, lambda: join(f"{unique}x"))
+            lab.clock.later(comes_every, lambda: join(f"{unique}x"))
 
     if first:
-        clock.later(first, lambda: join("a"))
+        lab.clock.later(first, lambda: join("a"))
     else:
         join("a")
-    cell = PoolCell(1, pool, events.append, clock)
-    cell.connect()
-    assert clock.monotonic() - came[0] == pytest.approx(waits, abs=1)
-    assert len(pool.members) == (1 if comes_every is None else len(came))
+    lab.cell.connect()
+    assert lab.clock.monotonic() - came[0] == pytest.approx(waits, abs=1)
+    assert len(lab.pool.members) == (1 if comes_every is None else len(came))
 
 
-def test_a_pool_that_ended_and_comes_back_is_used_once_it_is_quiet_or_as_large_as_before(
-    cell: PoolCell, pool: MemoryPool, clock: HandClock
-) -> None:
+def test_a_pool_that_ended_and_comes_back_is_used_once_it_is_quiet_or_as_large_as_before(lab: Lab) -> None:
     def start(*uniques: str) -> None:
         for number, each in enumerate(uniques, start=1):
-            pool.join(waiting(f"h{number}", each))
+            lab.pool.join(waiting(f"h{number}", each))
 
     def end_all() -> None:
-        for each in list(pool.members):
-            pool.leave(each)
-        turn(cell)
+        for each in list(lab.pool.members):
+            lab.pool.leave(each)
+        lab.turn()
 
     start("a", "a", "a")
-    cell.connect()
-    request(cell, 1, "h1")
-    assert claims(pool)
+    lab.cell.connect()
+    lab.request(1, "h1")
+    assert lab.claims()
     end_all()
-    request(cell, 2, None)
+    lab.request(2, None)
     start("b", "b")
-    turn(cell)
-    assert not claims(pool), "the third is still to come"
-    pool.join(waiting("h3", "b"))
-    turn(cell)
-    assert claims(pool)
+    lab.turn()
+    assert not lab.claims(), "the third is still to come"
+    lab.join("h3", "b")
+    lab.turn()
+    assert lab.claims()
     end_all()
-    request(cell, 3, None)
+    lab.request(3, None)
     start("c", "c")
-    turn(cell)
-    clock.advance(QUIET_SECONDS)
-    turn(cell)
-    assert claims(pool), "the third does not come"
+    lab.turn()
+    lab.clock.advance(QUIET_SECONDS)
+    lab.turn()
+    assert lab.claims(), "the third does not come"
     end_all()
-    request(cell, 4, None)
+    lab.request(4, None)
     start("d", "d")
-    turn(cell)
-    assert claims(pool), "there are no more"
+    lab.turn()
+    assert lab.claims(), "there are no more"
 
 
-def test_a_pool_that_cannot_be_read_is_not_lost_but_read_again(
-    pool: MemoryPool, events: list[object], clock: HandClock
-) -> None:
-    pool.join(waiting("h1", "a"))
-    pool.is_away = True
+def test_a_pool_that_cannot_be_read_is_not_lost_but_read_again(lab: Lab) -> None:
+    lab.join()
+    lab.pool.is_away = True
 
     def return_() -> None:
-        pool.is_away = False
+        lab.pool.is_away = False
 
-    clock.later(60, return_)
-    cell = PoolCell(1, pool, events.append, clock)
-    cell.connect()
-    assert cell.hosts == ("h1",)
-    assert not events
+    lab.clock.later(60, return_)
+    lab.cell.connect()
+    assert lab.cell.hosts == ("h1",)
+    assert not lab.events
 
 
 @pytest.mark.parametrize("trouble", ["is_away", "is_closed"])
 def test_a_pool_that_could_not_be_read_for_a_while_is_followed_again_and_the_trouble_is_logged_once(
-    cell: PoolCell, pool: MemoryPool, caplog: pytest.LogCaptureFixture, trouble: str
+    lab: Lab, caplog: pytest.LogCaptureFixture, trouble: str
 ) -> None:
-    pool.join(waiting("h1", "a"))
-    cell.connect()
-    setattr(pool, trouble, True)
-    pool.join(waiting("h2", "b"))
-    turn(cell)
-    turn(cell)
-    setattr(pool, trouble, False)
-    turn(cell)
-    assert cell.hosts == ("h1", "h2")
+    lab.join()
+    lab.cell.connect()
+    setattr(lab.pool, trouble, True)
+    lab.join("h2", "b")
+    lab.turn()
+    lab.turn()
+    setattr(lab.pool, trouble, False)
+    lab.turn()
+    assert lab.cell.hosts == ("h1", "h2")
     assert ["cannot be read" in each.getMessage() for each in caplog.records].count(True) == 1
