@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
-import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -87,16 +85,13 @@ def test_an_operator_is_answered_and_known_by_name(port: Port, tmp_path: Path) -
     assert [each.name for each in port.callers] == [user_name(), "ann"]
 
 
-def test_no_other_client_can_ask_for_a_change(port: Port) -> None:
+def test_no_other_client_can_ask_for_a_change_and_an_operator_is_no_container(port: Port) -> None:
     for role in (PeerRole.CONTAINER, PeerRole.MASTER):
         with pytest.raises(grpc.RpcError, match="for operators only"):
             port.call(of(role))
         caller, what = port.refused.pop()
         assert (caller.role, what) == (role, "call")
     assert port.asked == []
-
-
-def test_an_operator_is_no_container(port: Port) -> None:
     with open_channel(f"127.0.0.1:{port.number}", of(PeerRole.OPERATOR), _OPTIONS) as channel:
         stream = channel.stream_stream(wire.METHOD, None, None)
         with pytest.raises(grpc.RpcError, match="for containers only"):
@@ -133,23 +128,6 @@ def test_credentials_change_under_a_running_server(port: Port) -> None:
     assert port.call(keys_of(PeerRole.OPERATOR, following).channel_credentials()) == {"said": "yes"}
     with pytest.raises(grpc.RpcError):
         port.call(keys_of(PeerRole.OPERATOR, former).channel_credentials())
-
-
-def test_client_does_not_talk_to_a_server_of_another_cluster() -> None:
-    other = new_keyring().directory
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(other / "master.crt", other / "master.key")
-    context.set_alpn_protocols(["h2"])
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(PATIENCE_SECONDS)
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        with open_channel(address, of(PeerRole.OPERATOR), _OPTIONS) as channel:
-            future = channel.unary_unary(CALL, None, None).future(b"{}", timeout=PATIENCE_SECONDS)
-            connection, _ = server.accept()
-            with connection, pytest.raises(ssl.SSLError):
-                context.wrap_socket(connection, server_side=True).recv(1)
-            with pytest.raises(grpc.RpcError):
-                future.result()
 
 
 def test_flood_leaves_open_streams_alone(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,15 @@ class Leader:
             stream = channel.stream_stream(wire.METHOD, None, None)
             return list(stream(iter([wire.encode(hello)]), timeout=PATIENCE_SECONDS))
 
+    def probed(self, container: str, *address: Any) -> happened.PortProbed:
+        """Return what the leader hears of a container that registered at this host and port, or at none."""
+        if address:
+            self.server.learn(container, *address)
+        self.server.probe(container, 40)
+        told = self.events.get(timeout=PATIENCE_SECONDS)
+        assert isinstance(told, happened.PortProbed)
+        return told
+
 
 @pytest.fixture
 def leader() -> Iterator[Leader]:
@@ -120,14 +129,11 @@ def test_container_that_does_not_read_is_kept_the_latest_message_only(leader: Le
 
 
 def test_port_of_a_container_without_a_stream_is_asked_where_it_registered(leader: Leader) -> None:
+    assert leader.probed("c1") == happened.PortProbed("c1", 40, True, 7), "unknown, and not taken for dead"
     running = LivenessPort("127.0.0.1")
-    leader.server.learn("c1", "127.0.0.1", running.port)
-    leader.server.probe("c1", 40)
-    assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, True, 7)
+    assert leader.probed("c1", "127.0.0.1", running.port) == happened.PortProbed("c1", 40, True, 7)
     running.close()
-    leader.server.probe("c1", 40)
-    told = leader.events.get(timeout=PATIENCE_SECONDS)
-    assert told == happened.PortProbed("c1", 40, False, 7, is_running=False)
+    assert leader.probed("c1") == happened.PortProbed("c1", 40, False, 7, is_running=False)
 
 
 def say_once(listening: socket.socket, said: bytes) -> None:
@@ -171,20 +177,16 @@ def test_witness_of_a_container_tells_how_its_process_is_and_is_let_go(
     event: happened.PortProbed,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        leader.server.learn("c1", *listening.getsockname())
         witness = threading.Thread(target=speak, args=(listening, said))
         witness.start()
-        leader.server.probe("c1", 40)
-        assert leader.events.get(timeout=PATIENCE_SECONDS) == event
+        assert leader.probed("c1", *listening.getsockname()) == event
         witness.join(PATIENCE_SECONDS)
         assert not witness.is_alive()
 
 
 def test_a_process_that_stands_still_is_not_taken_for_a_host_that_does_not_answer(leader: Leader) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stopped:
-        leader.server.learn("c1", *stopped.getsockname())
-        leader.server.probe("c1", 40)
-        told = leader.events.get(timeout=PATIENCE_SECONDS)
+        told = leader.probed("c1", *stopped.getsockname())
         assert told == happened.PortProbed("c1", 40, True, 7, is_running=False), "its kernel accepted for it"
     # A listener whose queue is full drops what comes: as from a host that is gone, nothing is heard.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as open_ones:
@@ -192,12 +194,5 @@ def test_a_process_that_stands_still_is_not_taken_for_a_host_that_does_not_answe
             each = open_ones.enter_context(socket.socket())
             each.setblocking(False)
             each.connect_ex(full.getsockname())
-        leader.server.learn("c2", *full.getsockname())
-        leader.server.probe("c2", 40)
-        told = leader.events.get(timeout=PATIENCE_SECONDS)
+        told = leader.probed("c2", *full.getsockname())
         assert told == happened.PortProbed("c2", 40, True, 7, None, is_answered=False, is_running=False)
-
-
-def test_container_whose_port_is_unknown_is_not_taken_for_dead(leader: Leader) -> None:
-    leader.server.probe("c1", 40)
-    assert leader.events.get(timeout=PATIENCE_SECONDS) == happened.PortProbed("c1", 40, True, 7)

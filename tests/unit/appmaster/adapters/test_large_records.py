@@ -97,18 +97,16 @@ class Connection(KazooClient):  # type: ignore[misc] # kazoo has no types
 
 
 class Servers(Client, Connection):
+    """What ZooKeeper holds, and what a leader writes there."""
+
     def __init__(self) -> None:
         super().__init__(AS_IT_IS, "zk1:2181", 10.0)
+        self.leader = ZooKeeperLeaderRecords(self, "cluster", ZooKeeperElection(self, "cluster"))
 
 
 @pytest.fixture
 def servers() -> Servers:
     return Servers()
-
-
-@pytest.fixture
-def records(servers: Servers) -> ZooKeeperLeaderRecords:
-    return ZooKeeperLeaderRecords(servers, "cluster", ZooKeeperElection(servers, "cluster"))
 
 
 def changes(count: int, version: int | None = None, revision: int = 1) -> list[RecordWrite]:
@@ -117,13 +115,11 @@ def changes(count: int, version: int | None = None, revision: int = 1) -> list[R
 
 
 @pytest.mark.parametrize("count", [1, 100, 5_000])
-def test_records_of_a_processor_are_written_however_many_tasks_it_has(
-    servers: Servers, records: ZooKeeperLeaderRecords, count: int
-) -> None:
-    written = records.write_tasks(changes(count))
+def test_records_of_a_processor_are_written_however_many_tasks_it_has(servers: Servers, count: int) -> None:
+    written = servers.leader.write_tasks(changes(count))
     assert written is not None
     assert [each.version for each in written] == [0] * count
-    written = records.write_tasks(changes(count, 0))
+    written = servers.leader.write_tasks(changes(count, 0))
     assert written is not None
     assert [each.version for each in written] == [1] * count
     assert set(servers.versions.values()) == {1}
@@ -131,24 +127,20 @@ def test_records_of_a_processor_are_written_however_many_tasks_it_has(
         assert len(servers.requests) == 2, "one transaction each"
 
 
-def test_one_record_that_had_changed_is_reported_for_all(
-    servers: Servers, records: ZooKeeperLeaderRecords
-) -> None:
-    records.write_tasks(changes(5_000))
+def test_one_record_that_had_changed_is_reported_for_all(servers: Servers) -> None:
+    servers.leader.write_tasks(changes(5_000))
     last = max(servers.versions, key=lambda path: int(path.rpartition(".")[2]))
     servers.versions[last] = 7
-    assert records.write_tasks(changes(5_000, 0)) is None
+    assert servers.leader.write_tasks(changes(5_000, 0)) is None
 
 
-def test_model_that_servers_do_not_take_is_its_jobs_trouble(
-    servers: Servers, records: ZooKeeperLeaderRecords
-) -> None:
+def test_model_that_servers_do_not_take_is_its_jobs_trouble(servers: Servers) -> None:
     tasks = {
         ProcessorId("job", "main", each): Processor((TaskId("job", "main", each),), (0, 1))
         for each in range(30_000)
     }
     with pytest.raises(StandfastError, match=r"jobs/job/model: \d+ bytes") as raised:
-        records.write_model(JobModel("job", tasks), "main")
+        servers.leader.write_model(JobModel("job", tasks), "main")
     assert servers.lost == 0, "the writes of other jobs that are on their way would fail too"
     assert is_of_job(raised.value)
     assert not isinstance(raised.value, Transient), (
@@ -193,22 +185,18 @@ def rolled_back(servers: Servers, tasks: int) -> ChangeRecord:
     return settled_by_leader(servers, record, ChangeRecord("rollback", {"job": "job", "revision": 2}))
 
 
-def test_a_rollback_is_made_however_many_tasks_the_job_has(
-    servers: Servers, records: ZooKeeperLeaderRecords
-) -> None:
+def test_a_rollback_is_made_however_many_tasks_the_job_has(servers: Servers) -> None:
     servers.put(naming.tasks_path("cluster", "job"))
-    records.write_tasks(changes(25_000))
+    servers.leader.write_tasks(changes(25_000))
     settled = rolled_back(servers, 25_000)
     assert (settled.state, settled.revision) == ("done", 3)
 
 
-def test_a_rollback_is_refused_if_an_active_is_given_the_revision_meanwhile(
-    servers: Servers, records: ZooKeeperLeaderRecords
-) -> None:
+def test_a_rollback_is_refused_if_an_active_is_given_the_revision_meanwhile(servers: Servers) -> None:
     """What it was judged by is no longer so: that active may write state that the former code cannot read."""
     servers.put(naming.tasks_path("cluster", "job"))
-    records.write_tasks(changes(3))
-    servers.meanwhile = lambda: records.write_tasks(changes(1, 0, revision=2))
+    servers.leader.write_tasks(changes(3))
+    servers.meanwhile = lambda: servers.leader.write_tasks(changes(1, 0, revision=2))
     settled = rolled_back(servers, 3)
     assert settled.state == "refused"
     assert "revision 2 of job has been active" in settled.said
@@ -216,14 +204,14 @@ def test_a_rollback_is_refused_if_an_active_is_given_the_revision_meanwhile(
 
 @pytest.mark.parametrize("is_meanwhile", [False, True])
 def test_failure_of_a_former_deployment_is_not_written_once_the_job_is_submitted_again(
-    servers: Servers, records: ZooKeeperLeaderRecords, *, is_meanwhile: bool
+    servers: Servers, *, is_meanwhile: bool
 ) -> None:
     first = JobDefinition("job", "run", JOB, "changelog", "group", 1)
     failed = StatusRecord("failed", ("too often",), run="run", revision=1)
     job = naming.job_path("cluster", "job")
     servers.put(naming.controller_epoch_path("cluster"), b"1")
     servers.put(job, encode(JobRecord(first)))
-    records.write_status("job", failed)
+    servers.leader.write_status("job", failed)
     assert decode(servers.data.pop(f"{job}/status"), job, StatusRecord) == failed
 
     def submit_again() -> None:
@@ -234,5 +222,5 @@ def test_failure_of_a_former_deployment_is_not_written_once_the_job_is_submitted
         servers.meanwhile = submit_again
     else:
         submit_again()
-    records.write_status("job", failed)
+    servers.leader.write_status("job", failed)
     assert f"{job}/status" not in servers.data
