@@ -116,7 +116,7 @@ def test_change_that_is_nested_too_deep_to_be_read_stops_no_other_and_is_refused
     assert set(records.settled) == {"c2", "c3"}
 
 
-def test_change_that_fails_is_tried_and_reported_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
+def test_change_that_fails_is_tried_and_reported_ever_more_rarely() -> None:
     clock = held(threading.current_thread().name)
     tree: Any = Tree()
     records: Any = Records(ValueError("planted"))
@@ -138,15 +138,7 @@ def test_change_that_fails_is_tried_and_reported_ever_more_rarely(caplog: pytest
     assert waits == sorted(waits)
     assert waits[0] == pytest.approx(0.5)
     assert waits[-1] == pytest.approx(5)
-    lines = [each for each in caplog.records if "change c1 waits" in each.message]
-    planted = [each for each in lines if "planted" in each.message]
-    assert len(planted) == 5, "at once, and after 1, 3, 7 and 15 minutes"
-    assert [each.exc_info is not None for each in planted] == [True, *[False] * 4]
-    assert lines[5].message == (
-        "change c1 waits, tried 201 times: unexpected error: ValueError: something else"
-    )
-    assert lines[5].exc_info is not None
-    assert len(lines) == 6
+    # At once, and after 1, 3, 7 and 15 minutes; another reason at once.
     assert [why.rpartition(": ")[2] for _, why in records.held_up] == [*["planted"] * 5, "something else"]
 
 
