@@ -64,13 +64,17 @@ class Leader:
         return events
 
 
+def places(leader: Leader, *hosts: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """Return rack and attributes of hosts, once a cell has been found that has them."""
+    leader.view = apply(leader.view, happened.CellFound(1, "a1", hosts, 7))
+    return {each.name: (each.rack, dict(each.attributes)) for each in leader.view.offers}
+
+
 def test_where_hosts_stand_is_known_before_a_cell_answers_that_has_them() -> None:
     leader = Leader({"h1": "/r1", "h2": "/default-rack"})
     table = {"yarn.racks": "h3=/r3", "yarn.host.attributes": "h4=zone:b"}
     leader.load({"j1": loaded(record("j1", keys=table))}, ["j1"])
-    leader.view = apply(leader.view, happened.CellFound(1, "a1", ("h1", "h2", "h3", "h4", "h5"), 7))
-    found = {each.name: (each.rack, dict(each.attributes)) for each in leader.view.offers}
-    assert found == {
+    assert places(leader, "h1", "h2", "h3", "h4", "h5") == {
         "h1": ("/r1", {}),
         "h2": ("", {}),
         "h3": ("/r3", {}),
@@ -129,8 +133,7 @@ def test_a_wrong_entry_about_a_host_is_a_note_and_the_others_count() -> None:
         "yarn.racks: 'h1=/r2': h1 is in /r1 already",
         "yarn.host.attributes: 'h2=zoneA' is not host=key:value",
     )
-    leader.view = apply(leader.view, happened.CellFound(1, "a1", ("h1", "h2", "h3"), 7))
-    found = {each.name: (each.rack, dict(each.attributes)) for each in leader.view.offers}
+    found = places(leader, "h1", "h2", "h3")
     assert found == {"h1": ("/r1", {}), "h2": ("", {}), "h3": ("", {"zone": "b"})}
 
 

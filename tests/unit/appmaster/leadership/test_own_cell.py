@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ from appmaster.__main__ import _enter_pool
 from appmaster.cli.launch.application import granted_attempts
 from appmaster.cli.shared.hadoop_conf import read
 from appmaster.leadership.own_cell import Attempt, Superseded, cell_sharing_host, enter
-from appmaster.leadership.port_probe import refuses
 from appmaster.leadership.yarn_ids import number_of
 from appmaster.records import CellRecord
 from standby.cluster import ClusterConfig
@@ -66,13 +64,6 @@ def test_a_dead_master_is_no_obstacle() -> None:
         is None
     )
     assert asked == ["h1:71"]
-
-
-def test_port_refuses_once_nothing_listens_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        assert not refuses(address)
-    assert refuses(address)
 
 
 def test_the_submit_has_a_minute_to_record_its_application() -> None:
