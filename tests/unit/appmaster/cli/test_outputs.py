@@ -13,18 +13,13 @@ import pytest
 
 from appmaster.cli import main as command_line
 from appmaster.cli.main import main
-from appmaster.cli.shared.output import Progress, print_table, printed_as_json
+from appmaster.cli.shared.output import Progress, print_table
 from appmaster.cli.shared.undo import Undo
 from standby.errors import BadConfiguration
 from tests.patience import PATIENCE_SECONDS
 
 #: More than a pipe, and a stream's buffer, take without a reader.
 MANY = [f"{each:0100}" for each in range(1_000)]
-
-
-def in_json(_: argparse.Namespace) -> int:
-    printed_as_json(argparse.Namespace(json=True), MANY)
-    return 0
 
 
 def as_table(_: argparse.Namespace) -> int:
@@ -103,7 +98,7 @@ def closed(name: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("most", [0, 10])
-@pytest.mark.parametrize("run", [in_json, as_table, line_by_line, in_one_line])
+@pytest.mark.parametrize("run", [as_table, line_by_line, in_one_line])
 def test_reader_that_has_gone_is_no_failure(
     give: Give, run: Command, most: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,7 +114,7 @@ def test_pipe_of_somebody_else_that_breaks_is_one(give: Give, capsys: pytest.Cap
     assert "BrokenPipeError" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("run", [in_json, as_table, in_one_line])
+@pytest.mark.parametrize("run", [as_table, in_one_line])
 def test_output_that_is_closed_takes_nothing(give: Give, run: Command) -> None:
     give(run)
     with closed("stdout"):

@@ -103,33 +103,33 @@ def test_job_of_which_nothing_runs_is_withdrawn_by_the_command_itself() -> None:
     assert (cast("Any", of.zookeeper.jobs).asked, clock.waits) == (["j"], 0)
 
 
-@pytest.mark.parametrize("is_led", [True, False])
-def test_job_on_a_pool_ends_through_a_leader_alone_and_leaves_the_pool(*, is_led: bool) -> None:
+def on_pool(of: ClusterClient, **mine: Any) -> Any:
+    """Return a cluster that is a pool, in which the job stands as ``mine`` says, and no other one runs."""
+    found = cast("Any", of)
+    found.info = lambda: {"jobs": [{"job": "j", "reasons": [], **mine}]}
+    found.zookeeper.cells.read_all = lambda: {1: CellRecord("", is_pool=True)}
+    found.zookeeper.jobs.names = lambda: ["j"]
+    return found
+
+
+def test_job_on_a_pool_ends_through_a_leader_alone_and_leaves_the_pool() -> None:
     """Its processes serve without any master, so nothing may be fenced or withdrawn behind their backs."""
+    clock, led = WaitClock(), on_pool(client(), is_wanted=False, status="undeployed")
+    assert end(led, Deadline(math.inf, clock), is_unfenced=False), "the cluster goes on without any job"
+    assert clock.waits == 0
 
-    def change(*_: Any, **__: Any) -> None:
-        if not is_led:
-            raise Unavailable("no answer")
+    def away(*_: Any, **__: Any) -> None:
+        raise Unavailable("no answer")
 
-    of = cast("Any", client(change, status="undeployed" if is_led else "deployed"))
-    of.info = lambda: {"jobs": [{"job": "j", "is_wanted": False, "reasons": [], "status": "undeployed"}]}
-    of.zookeeper.cells.read_all = lambda: {1: CellRecord("", is_pool=True)}
-    if not is_led:
-        of.info = change
-    clock = WaitClock()
-    if is_led:
-        assert end(of, Deadline(math.inf, clock), is_unfenced=False), "the cluster goes on without any job"
-        assert clock.waits == 0
-    else:
-        with pytest.raises(StandfastError, match=r"not ended within 30 s: no master .*`standfast master`"):
-            end(of, Deadline(29.7321, clock), is_unfenced=False)
-    assert of.zookeeper.jobs.asked == []
+    leaderless = on_pool(client(away))
+    leaderless.info = away
+    with pytest.raises(StandfastError, match=r"not ended within 30 s: no master .*`standfast master`"):
+        end(leaderless, Deadline(29.7321, clock), is_unfenced=False)
+    assert led.zookeeper.jobs.asked == leaderless.zookeeper.jobs.asked == []
 
 
 def test_job_on_a_pool_that_its_leader_cannot_lead_ends_unfenced_without_being_waited_for() -> None:
-    of = cast("Any", client(status="deployed", is_wanted=True))
-    of.info = lambda: {"jobs": [{"job": "j", "is_wanted": True, "reasons": [], "status": "deployed"}]}
-    of.zookeeper.jobs.names = lambda: ["j"]
+    of = on_pool(client(), is_wanted=True, status="deployed")
     of.status = lambda: {"unreadable": {"j": "an invalid record"}}
     assert end(of, Deadline(math.inf, WaitClock()))
     with pytest.raises(StandfastError, match=r"an invalid record.*`standfast kill j --unfenced`"):

@@ -8,7 +8,6 @@ import shlex
 import signal
 import socket
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from standby import node
 from standby.node import NodeSettings
 from standby.security.credentials import Bootstrap
 from standby.shared.model import NodeOffer
+from tests.cases import case
 
 SERVERS = ("--set", "zookeeper.connect=zk:1", "--set", "kafka.bootstrap.servers=k:1")
 
@@ -60,42 +60,33 @@ def test_init_writes_what_processes_need_for_this_user_only(made: Path) -> None:
     assert master["credentials"]["certificate"] != node["credentials"]["certificate"]
 
 
-def test_init_again_leaves_no_file_readable_by_others(made: Path) -> None:
-    """As the error for an existing cluster.json advises; the other files may have been copied for all to read."""
-    (made / cluster_file.FILE).unlink()
-    for each in ("master.json", "node.json"):
-        (made / each).chmod(0o644)
-    assert main(["init", "--cluster", "prod", "--to", str(made), *SERVERS]) == 0
-    assert {oct(stat.S_IMODE(each.stat().st_mode)) for each in made.iterdir()} == {"0o600"}
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
+def test_init_refuses_what_a_cluster_cannot_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for more, said in (
         ([], "kafka.bootstrap.servers: missing"),
         ([*SERVERS, "--set", "job.name=x"], "job.name: not a key of a cluster"),
         ([*SERVERS, "--set", "yarn.queue=x"], "yarn.queue: not a key"),
         ([*SERVERS, "--set", "code.directory=/x"], "in their state directories"),
         ([*SERVERS, "--set", "code.distributor=hdfs"], "needs a Hadoop cluster"),
         ([*SERVERS, "--set", "kafka.sasl.password=x"], "everybody on this machine"),
-    ],
-)
-def test_init_refuses_what_a_cluster_cannot_have(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
-) -> None:
-    assert main(["init", "--cluster", "prod", "--to", str(tmp_path / "etc"), *more]) == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "etc").exists()
+    ):
+        assert main(["init", "--cluster", "prod", "--to", str(tmp_path / "etc"), *more]) == 2, more
+        assert said in capsys.readouterr().err
+        assert not (tmp_path / "etc").exists()
 
 
-def test_init_overwrites_nothing_and_keeps_the_credentials(
+def test_init_overwrites_nothing_keeps_the_credentials_and_leaves_no_file_readable_by_others(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", "--cluster", "prod", "--to", str(made), *SERVERS]) == 2
     assert "exists already" in capsys.readouterr().err
     assert main(["init", "--cluster", "prod", "--to", str(tmp_path / "again"), *SERVERS]) == 0
+    # As the error advises; the other files may have been copied for all to read.
+    (made / cluster_file.FILE).unlink()
     for each in ("master.json", "node.json"):
         assert (made / each).read_bytes() == (tmp_path / "again" / each).read_bytes()
+        (made / each).chmod(0o644)
+    assert main(["init", "--cluster", "prod", "--to", str(made), *SERVERS]) == 0
+    assert {oct(stat.S_IMODE(each.stat().st_mode)) for each in made.iterdir()} == {"0o600"}
 
 
 @pytest.fixture
@@ -155,81 +146,53 @@ def test_a_node_offers_what_it_is_started_with_also_by_its_unit(
     assert [each.offer for each in nodes] == [full, NodeOffer(), full]
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--memory", "4"], "'4' is not a size, as 4g or 512m"),
-        (["--memory", "0g"], "'0g' is not a size"),
-        (["--tasks", "0"], "'0' is not a whole number above 0"),
-        (["--cores", "x"], "'x' is not a whole number"),
-        (["--attribute", "zone"], "'zone' is not key=value"),
-        (["--attribute", "cell=1"], "the name is reserved"),
-        (["--group", "a b"], "'a b' is not a group"),
-    ],
-)
 def test_an_offer_that_cannot_be_is_refused(
-    made: Path, nodes: list[NodeSettings], capsys: pytest.CaptureFixture[str], options: list[str], said: str
+    made: Path, nodes: list[NodeSettings], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit, match=r"^2$"):
-        main(["node", "--config", str(made), *options])
-    assert said in " ".join(capsys.readouterr().err.split())
+    for option, value, said in (
+        ("--memory", "4", "'4' is not a size, as 4g or 512m"),
+        ("--memory", "0g", "'0g' is not a size"),
+        ("--tasks", "0", "'0' is not a whole number above 0"),
+        ("--cores", "x", "'x' is not a whole number"),
+        ("--attribute", "zone", "'zone' is not key=value"),
+        ("--attribute", "cell=1", "the name is reserved"),
+        ("--group", "a b", "'a b' is not a group"),
+    ):
+        with case(option, value), pytest.raises(SystemExit, match=r"^2$"):
+            main(["node", "--config", str(made), option, value])
+        assert said in " ".join(capsys.readouterr().err.split())
     assert not nodes
 
 
-def _missing(made: Path) -> None:
-    (made / "node.json").unlink()
-
-
-def _damaged(made: Path) -> None:
-    (made / "node.json").write_text("{")
-
-
-def _of_yarn(made: Path) -> None:
-    path = made / cluster_file.FILE
-    path.write_text(json.dumps({**json.loads(path.read_text()), "is_pool": False}))
-
-
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (_missing, "`standfast init` writes it"),
-        (_damaged, "no credentials"),
-        (_of_yarn, "not of a cluster that `init` has made"),
-    ],
-)
 def test_a_node_without_its_files_says_what_is_missing(
-    made: Path,
-    nodes: list[NodeSettings],
-    capsys: pytest.CaptureFixture[str],
-    spoil: Callable[[Path], None],
-    said: str,
+    made: Path, nodes: list[NodeSettings], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spoil(made)
-    assert main(["node", "--config", str(made)]) == 2
-    assert said in capsys.readouterr().err
+    own, of_cluster = made / "node.json", made / cluster_file.FILE
+    of_yarn = json.dumps({**json.loads(of_cluster.read_text()), "is_pool": False})
+    usual = of_cluster.read_text()
+    for path, text, said in (
+        (of_cluster, of_yarn, "not of a cluster that `init` has made"),
+        (own, "{", "no credentials"),
+        (own, None, "`standfast init` writes it"),
+    ):
+        if text is None:
+            path.unlink()
+        else:
+            path.write_text(text)
+        assert main(["node", "--config", str(made)]) == 2, said
+        assert said in capsys.readouterr().err
+        of_cluster.write_text(usual)
     assert not nodes
 
 
-@pytest.mark.parametrize(
-    ("addresses", "said"),
-    [
-        (
-            ["127.0.1.1"],
-            "--host: n1, the name of this host, is 127.0.1.1, where other hosts do not reach it; give",
-        ),
-        (["127.0.0.1", "::1"], "is 127.0.0.1 and ::1, where"),
-        ([], "--host: n1, the name of this host, has no address: "),
-        (["127.0.1.1", "10.0.0.5"], ""),
-    ],
-)
 def test_the_name_of_the_host_is_the_default_where_other_hosts_reach_it_by_that(
     made: Path,
     nodes: list[NodeSettings],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    addresses: list[str],
-    said: str,
 ) -> None:
+    addresses: list[str] = []
+
     def resolve(name: str, port: None) -> list[object]:
         if not addresses:
             raise socket.gaierror("unknown")
@@ -237,10 +200,19 @@ def test_the_name_of_the_host_is_the_default_where_other_hosts_reach_it_by_that(
 
     monkeypatch.setattr(socket, "getfqdn", lambda: "n1")
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    assert main(["node", "--config", str(made)]) == (2 if said else 0)
-    assert said in capsys.readouterr().err
-    assert [each.host for each in nodes] == ([] if said else ["n1"])
+    name = "--host: n1, the name of this host,"
+    for addresses, said in (
+        (["127.0.1.1"], f"{name} is 127.0.1.1, where other hosts do not reach it; give"),
+        (["127.0.0.1", "::1"], "is 127.0.0.1 and ::1, where"),
+        ([], f"{name} has no address: "),
+    ):
+        assert main(["node", "--config", str(made)]) == 2, addresses
+        assert said in capsys.readouterr().err
+    assert not nodes
     assert main(["node", "--config", str(made), "--host", "localhost"]) == 0, "it was given"
+    addresses = ["127.0.1.1", "10.0.0.5"]
+    assert main(["node", "--config", str(made)]) == 0
+    assert [each.host for each in nodes] == ["localhost", "n1"]
 
 
 @pytest.mark.parametrize("status", [-signal.SIGTERM, 128 + signal.SIGTERM])

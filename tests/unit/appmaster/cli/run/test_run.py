@@ -79,25 +79,18 @@ def test_without_java_the_remedy_is_named(
     assert "install a JDK of release 17 or newer" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("environment", "settings", "missing"),
-    [
-        ({}, [], {"STANDFAST_KAFKA", "STANDFAST_ZOOKEEPER"}),
-        ({"STANDFAST_KAFKA": "k:1"}, [], {"STANDFAST_ZOOKEEPER"}),
-        ({"STANDFAST_KAFKA": ""}, ZOOKEEPER[1:], {"STANDFAST_KAFKA"}),
-        ({"STANDFAST_ZOOKEEPER": "zk:1"}, KAFKA[1:], set()),
-    ],
-)
-def test_servers_that_nothing_names_are_missing(
-    job: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    environment: dict[str, str],
-    settings: list[str],
-    missing: set[str],
-) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert read_job(job, settings, None)[1] == missing
+def test_servers_that_nothing_names_are_missing(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka, zookeeper = "STANDFAST_KAFKA", "STANDFAST_ZOOKEEPER"
+    for environment, settings, missing in (
+        ({}, [], {kafka, zookeeper}),
+        ({kafka: "k:1"}, [], {zookeeper}),
+        ({kafka: ""}, ZOOKEEPER[1:], {kafka}),
+        ({zookeeper: "zk:1"}, KAFKA[1:], set()),
+    ):
+        with monkeypatch.context() as named:
+            for name, value in environment.items():
+                named.setenv(name, value)
+            assert read_job(job, settings, None)[1] == missing
 
 
 # ---- its processes ----
