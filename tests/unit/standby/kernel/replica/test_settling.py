@@ -159,10 +159,16 @@ def test_a_batch_in_the_log_is_known_by_its_outputs_when_producers_are_not_known
     assert task.commits() == [kept]
 
 
-def test_a_log_without_the_end_of_the_batch_does_not_tell(task: Task) -> None:
+@pytest.mark.parametrize("is_log_closed", [False, True])
+def test_a_log_without_the_end_of_the_batch_or_that_may_not_be_read_does_not_tell(
+    task: Task, is_log_closed: bool
+) -> None:
     task.transaction(1, "changelog", "offsets", outputs=1)
-    task.lose_before_its_record_arrives("changelog")
-    del task.kafka.ended[task.name][:-1]
+    if is_log_closed:
+        task.kafka.is_log_closed = True
+    else:
+        task.lose_before_its_record_arrives("changelog")
+        del task.kafka.ended[task.name][:-1]
     with pytest.raises(StateMismatch, match="it is unknown whether it was committed"):
         task.settle()
 
@@ -192,6 +198,40 @@ def test_a_claim_that_was_committed_and_then_aborted_in_the_changelog_has_lost_n
     task.lose_before_its_record_arrives()
     task.settle()
     assert task.kafka.sweeps == 1
+
+
+@pytest.mark.parametrize("left_out", ["changelog", "offsets"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_where_nothing_but_claims_hangs_no_output_is_written_to(
+    task: Task, is_first: bool, left_out: str
+) -> None:
+    """A record that is there for its abort alone would be seen, where that in turn lacks its marker.
+
+    And what was committed and hangs there would be gone.
+    """
+    if is_first:
+        task.record = replace(task.record, claimed=False)
+    else:
+        task.transaction(1, "out", outputs=1)
+    written = len(task.kafka.logs[OUT])
+    task.transaction(1, left_out, commits=False)
+    task.settle()
+    assert len(task.kafka.logs[OUT]) == written
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_a_commit_is_lost_if_what_was_to_show_it_in_the_changelog_was_aborted(
+    task: Task, has_record: bool
+) -> None:
+    task.transaction(1)
+    task.transaction(2, "changelog", "offsets", changes=1, outputs=1)
+    if has_record:
+        task.succeed()
+        task.transaction(2, commits=False)
+    else:
+        task.lose_before_its_record_arrives()
+    with pytest.raises(StateMismatch, match="what was committed to the changelog is lost"):
+        task.settle()
 
 
 # ---- outputs ----
@@ -228,6 +268,12 @@ def test_committed_output_is_lost_if_it_is_open_where_a_lost_batch_may_have_writ
     """One marker would end both."""
     hanging(task, "out", begins=is_log_closed)
     task.kafka.is_log_closed = is_log_closed
+    with pytest.raises(StateMismatch, match=r"not visible in out-0 \(at and before offset 0\)"):
+        task.settle()
+
+
+def test_committed_output_is_lost_if_the_abort_of_a_lost_batch_has_ended_it(task: Task) -> None:
+    hanging(task)
     with pytest.raises(StateMismatch, match=r"not visible in out-0 \(at and before offset 0\)"):
         task.settle()
 
