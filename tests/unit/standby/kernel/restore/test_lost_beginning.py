@@ -63,15 +63,6 @@ def test_an_active_without_state_at_hand_fails_and_names_it(lab: MemoryLab, left
     assert (lab.kafka.committed_records("out", 0), end_of(lab)) == (outputs, before)
 
 
-def test_state_at_hand_beyond_the_beginning_is_gone_on_with(lab: MemoryLab) -> None:
-    began(lab).close()
-    # An active is at the marker of its last commit.
-    lose(lab, end_of(lab) - 1)
-    again = lab.container("a").activate(0, 2, claimed=True).process(20)
-    assert by_source(again.restores) == {"local": 1}
-    lab.assert_exact()
-
-
 def test_a_standby_gets_its_state_from_a_peer_although_the_job_asks_none(lab: MemoryLab) -> None:
     active = began(lab)
     lose(lab, end_of(lab) - 10)
