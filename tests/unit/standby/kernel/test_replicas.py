@@ -18,7 +18,6 @@ from standby.kernel import probes
 from standby.kernel.ports import WriterLost
 from standby.kernel.restore.snapshots import NotNow
 from standby.ports import StartCalledOff
-from standby.replica.claim import Committed
 from standby.replica.lifecycle import Effect
 from standby.replica.store.origin import DATABASE, SIDE_FILE, decode_origin
 from standby.shared.model import Phase, ReplicaId, Role, StartStep, TaskId, Wanted
@@ -27,7 +26,6 @@ from standby.shared.wire import JobDefinition
 from tests.fakes import ledger_job
 from tests.fakes.feed import FEED, MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
-from tests.fakes.peers import by_source
 from tests.meanwhile import Hold
 from tests.memory_lab import COMMIT, JOB, WAYS, MakeLab, MemoryContainer, MemoryLab, having
 from tests.patience import PATIENCE_SECONDS, soon
@@ -72,18 +70,14 @@ def test_first_deploy_processes_from_the_start_and_a_standby_follows(lab: Memory
         assert times == sorted(times)
 
 
-def test_a_transform_is_lent_by_what_is_warm_and_has_the_same_code(lab: MemoryLab) -> None:
-    lent = tailing(lab).replicas.lent
-    for run, revision in (("other", 1), ("run", 2)):
-        with pytest.raises(NotNow, match="does not run here") as caught:
-            lent(JOB, run, revision)
-        assert not caught.value.is_soon
-    with pytest.raises(NotNow, match="does not run here"):
-        lent("another job", "run", 1)
-
-
-def test_a_transform_is_lent_with_and_without_actives(lab: MemoryLab) -> None:
+def test_a_transform_of_the_same_code_is_lent_with_and_without_actives_while_it_is_warm(
+    lab: MemoryLab,
+) -> None:
     container = tailing(lab)
+    for job, run, revision in ((JOB, "other", 1), (JOB, "run", 2), ("another job", "run", 1)):
+        with pytest.raises(NotNow, match="does not run here") as caught:
+            container.replicas.lent(job, run, revision)
+        assert not caught.value.is_soon
     soon(lambda: container.replicas.is_warm, "it is warm")
     for is_idle in (True, False):
         lent = container.replicas.lent(JOB, "run", 1)
@@ -115,17 +109,6 @@ def test_replica_that_cannot_be_stopped_ends_the_container_and_is_not_said_to_ha
         each.broken = None
         each._worker.put(each._halt)
         each._worker.put(partial(each._carry_out, Effect.CLOSE_STORE, each._run))
-
-
-def test_error_at_the_end_of_a_job_is_logged(
-    lab: MemoryLab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    container = lab.begun()
-    (job,) = container.replicas._jobs.values()
-    monkeypatch.setattr(job.broker, "close", planted)
-    container.replicas.obey((), {})
-    told = ["closer: an unexpected error"]
-    container.eventually(lambda: [each.getMessage() for each in caplog.records if each.exc_info] == told)
 
 
 def test_producer_that_cannot_be_connected_beforehand_is_reported_once(
@@ -166,33 +149,12 @@ def test_a_promotion_that_the_record_does_not_name_stops_without_fencing_anybody
     assert all("names copy 0 at epoch 5" in each for each in other.details)
 
 
-def test_an_offset_that_somebody_else_committed_fails_the_promotion_and_costs_no_state(
-    lab: MemoryLab,
-) -> None:
-    standby = tailing(lab)
-    for task in lab.tasks:
-        lab.kafka.offsets["group", "in", task.partition] = Committed(0, "another tool's")
-    standby.activate().await_phase(Phase.FAILED)
-    assert all("not ours" in each for each in standby.details)
-    assert by_source(standby.restores) == {"changelog": 2}, "each was opened once, and not made anew"
-
-
-def test_a_way_to_active_that_fails_for_hours_is_gone_when_it_can_be(lab: MemoryLab) -> None:
-    """After a thousand tries the next pause, before it was bounded, was more than a float can hold."""
-    lab.clock.hold()
+def test_a_promotion_that_cannot_read_the_record_waits_and_fences_nobody(lab: MemoryLab) -> None:
     lab.name(0, 1)
     lab.records.is_away = True
     active = lab.container("a").want(0, Role.ACTIVE, 1)
     active.eventually(lambda: any("cannot be read" in each for each in active.details))
-    assert not lab.kafka.epochs, "no producer is fenced without a record"
-
-    def has_tried_on() -> bool:
-        replicas = active.replicas.held()
-        for each in replicas:
-            each._tries = max(each._tries, 5_000)
-        return all(each._tries > 5_000 for each in replicas)
-
-    active.eventually(has_tried_on)
+    assert not lab.kafka.epochs
     lab.records.is_away = False
     active.await_phase(Phase.ACTIVE)
 
@@ -447,39 +409,31 @@ def test_a_standby_reports_what_a_start_would_take_and_an_active_does_not(lab: M
     assert all(each.start_ms is None for each in active.statuses())
 
 
-def test_the_death_of_a_feeds_process_breaks_the_container(lab: MemoryLab) -> None:
-    # It runs until its input is closed.
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
-        standby = tailing(lab, script=having(pids=(child.pid,)))
-        assert standby.replicas.broken is None
-        # Not waited for: a zombie is dead, too.
-        child.kill()
-
-        def is_seen() -> bool:
-            # It asks, and so orders, every 10 ms.
-            standby.want(0, Role.STANDBY, 1)
-            return str(child.pid) in str(standby.replicas.broken)
-
-        standby.eventually(is_seen)
-
-
 @pytest.mark.parametrize("runs_in_child", [True, False])
-def test_only_input_that_a_dead_child_has_had_is_blamed_for_it(
-    make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch, runs_in_child: bool
+def test_the_death_of_a_feeds_process_breaks_the_container(
+    lab: MemoryLab, monkeypatch: pytest.MonkeyPatch, runs_in_child: bool
 ) -> None:
+    """And only input that it has had is blamed for it."""
     kept: list[tuple[TaskId, ...]] = []
+    # It runs until its input is closed.
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
 
         def script(feed: MemoryFeed) -> None:
             feed.pids, feed.runs_in_child = (child.pid,), runs_in_child
 
-        lab = make_lab()
-        active = lab.container("a", script=script).activate()
-        active.process(10)
+        active = lab.container("a", script=script).activate().process(10)
+        assert active.replicas.broken is None
         marks = active.replicas._environment.marks
         monkeypatch.setattr(marks, "_keep", lambda ran, _: kept.append(tuple(each.task for each in ran)))
+        # Not waited for: a zombie is dead, too.
         child.kill()
-        active.eventually(lambda: str(child.pid) in str(active.replicas.broken))
+
+        def is_seen() -> bool:
+            # It asks, and so orders, every 10 ms.
+            active.want(0, Role.ACTIVE, 1)
+            return str(child.pid) in str(active.replicas.broken)
+
+        active.eventually(is_seen)
     assert kept[-1] == (tuple(lab.tasks) if runs_in_child else ())
 
 
@@ -844,6 +798,7 @@ def test_who_holds_a_store_is_reported_and_an_active_does_not_wait_for_ever(
 def test_a_feed_that_brings_nothing_of_a_partition_any_more_is_begun_anew_but_not_for_a_step_that_takes_long(
     lab: MemoryLab,
 ) -> None:
+    """After how long it is begun anew: `tests/unit/standby/feeding/test_core.py`."""
     lab.clock.hold()
     takes_long = iter((True,))
 
@@ -857,15 +812,6 @@ def test_a_feed_that_brings_nothing_of_a_partition_any_more_is_begun_anew_but_no
     assert len(feed.starts) == 1
     feed.deaf.add(0)
     lab.produce(100)
-    active.eventually(lambda: {each.input_end for each in active.statuses()} == {*lab.ends().values()})
-    # While the other partition's records are processed, the time of this one does not count.
-    active.eventually(lambda: lab.ends()[1] in {each.input_committed for each in active.statuses()})
-    (job,) = active.replicas._jobs.values()
-    active.eventually(lambda: not job.pipeline._effects.delivering.is_at_work)
-    lab.clock.await_looks(f"{JOB}-pipeline")
-    lab.clock.let_pass(DEAF - 1, f"{JOB}-ends", f"{JOB}-pipeline")
-    assert len(feed.starts) == 1
-    lab.clock.let_pass(1, f"{JOB}-ends", f"{JOB}-pipeline")
-    active.await_processed()
+    active.pass_time_until(active.is_processed)
     lab.assert_exact()
     assert len(feed.starts) == 2

@@ -282,20 +282,16 @@ def test_the_limit_is_per_hour() -> None:
 
 
 def test_the_back_off_doubles_and_ends() -> None:
-    assert [back_off_seconds(each) for each in (0, 1, 2, 3, 6, 7, 1000)] == [0, 0.1, 0.2, 0.4, 3.2, 5.0, 5.0]
+    assert [back_off_seconds(each) for each in (0, 1, 2, 3, 6, 7)] == [0, 0.1, 0.2, 0.4, 3.2, 5.0]
+    assert back_off_seconds(5_000) == 5.0, "however long it fails: no number gets too large for a float"
 
 
 def test_an_error_is_its_type_and_first_line() -> None:
-    of_a_worker = (
-        "An exception was thrown:\nTraceback (most recent call last):\n"
-        '  File "job.py", line 3, in f\n    raise LookupError(x)\nLookupError: no: plane\nmore'
-    )
     for error, text in (
         (ValueError("first\nsecond"), "ValueError: first"),
         (KeyError(), "KeyError"),
         (RuntimeError("\n\n  late "), "RuntimeError: late"),
         (SystemExit(3), "SystemExit: 3"),
-        (RuntimeError(of_a_worker), "LookupError: no: plane"),
     ):
         assert str(code_error(error)) == text
     assert len(code_error(ValueError("x" * 10_000)).message) == 500
