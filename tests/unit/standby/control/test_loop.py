@@ -168,12 +168,6 @@ def test_disks_that_do_not_answer_do_not_hold_the_loop_up() -> None:
     assert world.stream(1).order.hello.leftovers == LEFT
 
 
-def run_to_the_end(world: Surrounded) -> int:
-    while world.loop._quit is None:
-        world.loop.turn(LOOK_SECONDS)
-    return world.loop._quit.code
-
-
 def test_a_container_without_a_leader_for_a_minute_ends() -> None:
     clock = held()
     world = Surrounded(clock=clock)
@@ -182,7 +176,7 @@ def test_a_container_without_a_leader_for_a_minute_ends() -> None:
         clock.advance(1)
         world.loop.turn(0)
         assert (world.loop.state.closing is not None) is (passed == 60), passed
-    assert run_to_the_end(world) == exits.ORPHANED
+    assert world.loop.run().code == exits.ORPHANED
 
 
 def test_the_exit_code_says_how_it_ended() -> None:
@@ -191,7 +185,7 @@ def test_the_exit_code_says_how_it_ended() -> None:
         stream = world.led()
         world.order(partition)
         world.inbox.post(Terminated("SIGTERM"))
-        assert run_to_the_end(world) == code
+        assert world.loop.run().code == code
         if code != exits.BROKEN:
             assert world.replicas.closed_by == (0.05, True), "a thread that hangs does not keep the process"
         world.loop.leave()
@@ -206,16 +200,14 @@ def test_a_warning_is_logged_as_one(caplog: pytest.LogCaptureFixture) -> None:
     assert [each.levelno for each in caplog.records] == [logging.WARNING, logging.INFO]
 
 
-def test_it_runs_until_all_is_closed_and_says_whether_that_went_well() -> None:
+def test_an_end_in_which_closing_fails_is_not_orderly() -> None:
     def fails(deadline_seconds: float) -> bool:
         raise OSError("no such device")
 
-    for close, code in ((None, exits.ORDERLY), (fails, exits.UNCLEAN)):
-        world = Surrounded()
-        if close is not None:
-            world.replicas.close = close  # type: ignore[method-assign]
-        world.inbox.post(Terminated("SIGTERM"))
-        assert world.loop.run().code == code
+    world = Surrounded()
+    world.replicas.close = fails  # type: ignore[method-assign]
+    world.inbox.post(Terminated("SIGTERM"))
+    assert world.loop.run().code == exits.UNCLEAN
 
 
 def test_an_idle_loop_pauses_until_the_next_deadline() -> None:
