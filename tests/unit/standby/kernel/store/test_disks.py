@@ -10,7 +10,6 @@ import pytest
 
 from standby.adapters.rocksdict import open_database
 from standby.kernel.ports import Profile
-from standby.kernel.store import places
 from standby.replica.store.keys import OWN, POSITION
 from standby.replica.store.origin import DATABASE
 from standby.shared.model import Phase, Role
@@ -85,29 +84,6 @@ def test_a_disk_that_fails_moves_the_tasks_state_and_nothing_else(lab: MemoryLab
     container.close()
     assert contents(lab, disks[1]) == lab.changelog_content()
     lab.assert_exact()
-
-
-def test_without_any_disk_that_can_be_written_the_replica_fails_and_says_why(
-    lab: MemoryLab, disks: Disks
-) -> None:
-    for each in disks:
-        make_read_only(each)
-    container = lab.container("a", databases=open_database).activate().await_phase(Phase.FAILED)
-    assert "no state can be written there" in container.status().detail
-    assert container.replicas.broken is None
-
-
-def test_a_full_disk_is_gone_on_with_when_there_is_no_other(tmp_path: Path, disks: Disks) -> None:
-    """Not to be able to write later is better than not to have the state now."""
-    lab = MemoryLab(tmp_path, 1, **{"job.state.dir": str(disks[1])})
-    container = lab.container("a", databases=open_database).activate().process(100)
-    container.close()
-    room = places.free_bytes(disks[1])
-    assert room is not None
-    (disks[1] / "ballast").write_bytes(b"\0" * (room - (20 << 20)))
-    again = lab.container("a", databases=open_database).want(0, Role.ACTIVE, 1).process(10)
-    again.close()
-    assert contents(lab, disks[1]) == lab.changelog_content()
 
 
 def test_a_disk_that_gets_full_during_a_fetch_costs_neither_task_nor_container(
