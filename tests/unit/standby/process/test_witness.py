@@ -175,16 +175,18 @@ def test_exit_of_the_jobs_code_is_reported(child: Child) -> None:
     assert (end.status, end.ran, end.cause) == (0, RAN, ExitCause.ITSELF)
 
 
-def test_nothing_is_reported_of_an_orderly_end(child: Child) -> None:
-    child.does("witnessed.note.end_in_order(); os._exit(10)")
-    assert child.popen.wait(PATIENCE_SECONDS) == exits.ORPHANED
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (exits.ORPHANED, LastWords(text=f"it ended with exit code {exits.ORPHANED}")),
+        (exits.ORDERLY, LastWords(is_from_outside=True, text="it was asked to end")),
+    ],
+)
+def test_of_an_orderly_end_only_the_log_tells(child: Child, code: int, words: LastWords) -> None:
+    child.does(f"witnessed.note.end_in_order(); os._exit({code})")
+    assert child.popen.wait(PATIENCE_SECONDS) == code
     assert child.refuses()
-    assert child.wrote() == LastWords(text="it ended with exit code 10"), "the log has it all the same"
-
-
-def test_end_that_was_asked_for_is_not_a_failure(child: Child) -> None:
-    child.does("witnessed.note.end_in_order(); os._exit(0)")
-    assert child.wrote() == LastWords(is_from_outside=True, text="it was asked to end")
+    assert child.wrote() == words
 
 
 def test_process_ends_with_its_witness_and_the_reason_is_lost(child: Child) -> None:
@@ -399,23 +401,6 @@ def program(text: str) -> Iterator[int]:
     finally:
         popen.kill()
         popen.communicate()
-
-
-def test_stopped_process_is_at_rest_though_it_has_work_to_do() -> None:
-    with program("while True: pass") as pid:
-        assert not is_at_rest(pid)
-        os.kill(pid, signal.SIGSTOP)
-        soon(lambda: is_at_rest(pid), "it is stopped")
-
-
-def test_process_is_at_rest_that_holds_its_lock_asleep() -> None:
-    hangs = """
-import ctypes, threading
-threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()
-ctypes.PyDLL(None).sleep(100_000)
-"""
-    with program(hangs) as pid:
-        soon(lambda: is_at_rest(pid), "one thread sleeps, the other one waits for the lock")
 
 
 @pytest.mark.parametrize(
