@@ -52,24 +52,6 @@ def test_value_that_is_not_known_to_be_harmless_is_not_shown() -> None:
     assert shown("spark.ui.enabled", "s3cret") == "***"
 
 
-def test_what_is_known_to_be_harmless_is_shown() -> None:
-    for name, value in {
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.username": "alice",
-        "kafka.sasl.mechanism": "PLAIN",
-        "kafka.sasl.password.file": "/etc/kafka/password",
-        "kafka.ssl.ca.location": "/etc/ca.pem",
-        "kafka.ssl.key.location": "/etc/key.pem",
-        "kafka.linger.ms": "5",
-        "kafka.socket.keepalive.enable": "true",
-        "spark.driver.memory": "1g",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.ui.enabled": "false",
-        "task.inputs": "in",
-    }.items():
-        assert shown(name, value) == value, name
-
-
 def test_every_key_of_our_own_is_shown() -> None:
     for key, _ in keys():
         assert shown(key.name, "value") == "value"
@@ -200,23 +182,31 @@ def test_secret_is_not_taken_from_a_command_line(file: Path) -> None:
         load(file, [f"{name}.file=/etc/password"])
 
 
-def test_what_is_known_to_be_harmless_is_taken_from_a_command_line(file: Path) -> None:
+def test_what_is_known_to_be_harmless_is_shown_and_taken_from_a_command_line(file: Path) -> None:
     for setting in (
         "kafka.bootstrap.servers=k:2",
         "kafka.client.id=0123",
         "kafka.debug=broker,topic",
         "kafka.linger.ms=5",
         "kafka.sasl.mechanism=PLAIN",
+        "kafka.sasl.password.file=/etc/kafka/password",
+        "kafka.sasl.username=alice",
+        "kafka.security.protocol=SASL_SSL",
+        "kafka.socket.keepalive.enable=true",
         "kafka.ssl.ca.location=/etc/ca.pem",
+        "kafka.ssl.key.location=/etc/key.pem",
         "spark.driver.extraClassPath=/opt/a.jar",
         "spark.driver.memory=2g",
         "spark.sql.extensions=a.b.C",
         "spark.sql.session.timeZone=+10:30",
         "spark.sql.shuffle.partitions=4",
+        "spark.ui.enabled=false",
         "spark.anything.at.all=",
+        "task.inputs=in",
     ):
         name, _, value = setting.partition("=")
-        assert load(file, [setting]).flat[name] == value
+        assert load(file, [setting]).flat[name] == value, setting
+        assert shown(name, value) == value, setting
 
 
 def test_setting_that_no_job_may_have_is_refused_with_that_as_the_reason(file: Path) -> None:

@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 
 from standby import node
-from standby.cluster import FILE, ClusterConfig
+from standby.cluster import ClusterConfig
 from standby.errors import BadConfiguration
 from standby.node import NodeSettings
-from standby.security import credentials
 from standby.security.credentials import Bootstrap, Credentials
 from standby.shared.model import NodeOffer
 from standby.shared.records import encode_offer
@@ -32,6 +31,7 @@ told = pathlib.Path(sys.argv[1])
 names = ("CONTAINER_ID", "LOCAL_DIRS", "NM_HOST", "STANDFAST_POOL", "STANDFAST_OFFER")
 given = {each: os.environ.get(each) for each in names}
 given["files"] = sorted(each.name for each in pathlib.Path().iterdir())
+given["modes"] = [oct(os.stat(each).st_mode) for each in (".", *given["files"])]
 given["directory"] = os.getcwd()
 with told.open("a") as lines:
     print(json.dumps(given), file=lines)
@@ -97,16 +97,11 @@ def test_each_process_has_an_id_and_a_directory_of_its_own(state: Path, tmp_path
     # Spark takes the id for YARN's, and does not start without YARN's disks.
     assert all(each["LOCAL_DIRS"] == each["directory"] for each in lives)
     assert {tuple(each["files"]) for each in lives} == {("cluster.json", "credentials.json")}
+    assert {tuple(each["modes"]) for each in lives} == {("0o40700", "0o100600", "0o100600")}, (
+        "for this user only"
+    )
+    assert mine.work.parent == state / "c"
     assert not any(Path(each["directory"]).exists() for each in lives), "nothing of a process is left"
-
-
-def test_what_a_process_is_given_is_for_this_user_only(state: Path) -> None:
-    names = (".", FILE, credentials.FILE)
-    show = f"import os; print([oct(os.stat(each).st_mode) for each in {names}], flush=True)"
-    ends = "import signal; os.kill(int(os.environ['STANDFAST_POOL']), signal.SIGTERM)"
-    said, _ = node_of(state, f"{show}; {ends}").communicate()
-    assert said.strip() == b"['0o40700', '0o100600', '0o100600']"
-    assert settings(state).work.parent == state / "c"
 
 
 @pytest.mark.parametrize(
