@@ -6,6 +6,7 @@ import ast
 import gc
 import logging
 import queue
+import re
 import threading
 import weakref
 from collections.abc import Iterator
@@ -207,39 +208,17 @@ def test_one_that_was_never_started_is_not_waited_for() -> None:
     worker.join()
 
 
-def named(node: ast.expr) -> str:
-    """Return the last part of what is called or assigned to."""
-    return ast.unparse(node).rpartition(".")[2]
-
-
-def makes_worker(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and named(node.func) == "Worker"
-
-
 def dropped() -> Iterator[str]:
     """Yield where a future of a worker's `submit` is not so much as kept, in the module that makes the worker."""
     root = Path(standby.__file__).parents[1]
-    for file in sorted(
-        each for package in ("appmaster", "standby") for each in (root / package).rglob("*.py")
-    ):
+    for file in (each for package in ("appmaster", "standby") for each in (root / package).rglob("*.py")):
         text = file.read_text(encoding="utf-8")
-        if "Worker(" not in text:
-            continue
-        nodes = list(ast.walk(ast.parse(text)))
-        workers = {
-            named(each.targets[0])
-            for each in nodes
-            if isinstance(each, ast.Assign) and any(map(makes_worker, ast.walk(each.value)))
-        }
-        for each in nodes:
-            if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call):
-                called = each.value.func
-                if (
-                    isinstance(called, ast.Attribute)
-                    and called.attr == "submit"
-                    and named(called.value) in workers
-                ):
-                    yield f"{file.relative_to(root)}:{each.lineno}"
+        workers = re.findall(r"(\w+) = Worker\(", text)
+        for node in ast.walk(ast.parse(text)) if workers else ():
+            match node:
+                case ast.Expr(ast.Call(ast.Attribute(owner, "submit"))):
+                    if ast.unparse(owner).rpartition(".")[2] in workers:
+                        yield f"{file.relative_to(root)}:{node.lineno}"
 
 
 def test_work_without_a_reader_of_its_future_is_put() -> None:
