@@ -4,9 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import TypeVar
 
 from tests.patience import PATIENCE_SECONDS
+
+T = TypeVar("T")
+
+
+def background(act: Callable[[], T]) -> Future[T]:
+    """Call ``act`` on a thread of its own, which ends no later than the process; return what will come of it."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(act())
+        except BaseException as error:  # noqa: BLE001 - the future raises it
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 from standby.config import JobConfig
 from standby.feed.batches import rows_of
 from tests.fakes.jobs import job_config
+from tests.meanwhile import background
 from tests.patience import PATIENCE_SECONDS, soon
 
 if TYPE_CHECKING:
@@ -234,25 +236,22 @@ class HeldRun:
 
     def __init__(self, run: Callable[[pa.Table], pa.Table], waits: Path) -> None:
         """``run``: of a transform of `refuses`, for batches of the container itself or of others."""
-        self._run_batch, self._waits = run, waits
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.raised: BaseException | None = None
+        self._run, self._waits = run, waits
+        self._running: Future[pa.Table] = Future()
 
     def __enter__(self) -> HeldRun:
-        self._thread.start()
+        self._running = background(lambda: self._run(rows([bytes(self._waits)])))
         soon(self._waits.exists, "the function is called")
         return self
 
     @property
     def has_ended(self) -> bool:
-        return not self._thread.is_alive()
+        return self._running.done()
+
+    @property
+    def raised(self) -> BaseException | None:
+        return self._running.exception(PATIENCE_SECONDS)
 
     def __exit__(self, *_: object) -> None:
-        self._thread.join(PATIENCE_SECONDS)
-        assert not self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            self._run_batch(rows([bytes(self._waits)]))
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
-            self.raised = error
+        wait([self._running], PATIENCE_SECONDS)
+        assert self.has_ended

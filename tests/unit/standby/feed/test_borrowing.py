@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from concurrent.futures import Future
 
 import pyarrow as pa
 import pytest
@@ -15,6 +15,7 @@ from standby.feed.borrowing import BorrowingTransform, decoded, encoded
 from standby.ports import PeerRefused, StartCalledOff, TransformLender
 from standby.shared.model import TaskId
 from standby.shared.peers import ROWS_BYTES
+from tests.meanwhile import background
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
 
 TASKS = (TaskId("job", "main", 0),)
@@ -127,6 +128,16 @@ class Borrower:
         self.own.may_start.set()
         soon(lambda: self.transform._has_started, "the session has started")
 
+    def assert_cancelled(self, running: Future[pa.Table]) -> None:
+        """Cancel a run again and again, as a stop of the feed does, until it ends as cancelled."""
+
+        def ended() -> bool:
+            self.transform.cancel()
+            return running.done()
+
+        soon(ended, "the run ends")
+        assert isinstance(running.exception(), Transient)
+
     def _find(self, tasks: Collection[TaskId]) -> TransformLender | None:
         assert tasks == TASKS
         self.searches += 1
@@ -141,21 +152,6 @@ def borrower() -> Iterator[Borrower]:
     borrower.transform.close()
 
 
-def on_a_thread(act: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """Return the thread that runs ``act``, and what comes of it: the result or the error."""
-    found: list[Any] = []
-
-    def run() -> None:
-        try:
-            found.append(act())
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
-            found.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    return thread, found
-
-
 def test_batches_are_borrowed_until_the_session_is_warm(borrower: Borrower) -> None:
     lender = borrower.lend()
     borrower.prepare()
@@ -166,47 +162,39 @@ def test_batches_are_borrowed_until_the_session_is_warm(borrower: Borrower) -> N
     assert borrower.transform.run(table(3)) == table(4)
     assert (len(lender.batches), borrower.own.runs) == (1, [table(3)])
     assert lender.is_closed
-
-
-def test_nothing_is_borrowed_once_the_session_has_started(borrower: Borrower) -> None:
     borrower.lend()
-    borrower.own.may_start.set()
-    borrower.transform.warm(lambda: None)
     borrower.prepare()
-    assert borrower.transform.run(table(1)) == table(2)
-    assert (borrower.searches, len(borrower.own.runs)) == (0, 1)
+    assert borrower.transform.run(table(5)) == table(6)
+    assert (borrower.searches, len(borrower.own.runs)) == (1, 2), "nobody is looked for any more"
 
 
 def test_rows_that_are_suspected_are_given_to_nobody(borrower: Borrower) -> None:
     lender = borrower.lend()
-    thread, found = on_a_thread(lambda: borrower.prepare(may_borrow=False))
+    preparing = background(lambda: borrower.prepare(may_borrow=False))
     borrower.start_over()
-    thread.join(PATIENCE_SECONDS)
-    assert found == [None]
+    preparing.result(PATIENCE_SECONDS)
     assert borrower.transform.run(table(1)) == table(2)
     assert (borrower.searches, lender.batches) == (0, [])
 
 
 def test_without_a_lender_the_start_is_waited_for_and_no_rehearsal(borrower: Borrower) -> None:
-    warming, _ = on_a_thread(lambda: borrower.transform.warm(lambda: None))
+    warming = background(lambda: borrower.transform.warm(lambda: None))
     soon(lambda: borrower.own.starts, "the session starts")
     borrower.transform.cancel_warm()
-    warming.join(PATIENCE_SECONDS)
-    thread, found = on_a_thread(borrower.prepare)
+    warming.result(PATIENCE_SECONDS)
+    preparing = background(borrower.prepare)
     soon(lambda: borrower.own.cancelled_warms, "the rehearsals are called off")
-    assert not found
+    assert not preparing.done()
     borrower.own.may_start.set()
-    thread.join(PATIENCE_SECONDS)
-    assert found == [None]
+    preparing.result(PATIENCE_SECONDS)
     assert borrower.transform.run(table(1)) == table(2)
 
 
 def test_a_wait_for_the_start_is_called_off_once_and_the_start_goes_on(borrower: Borrower) -> None:
-    thread, found = on_a_thread(borrower.prepare)
+    preparing = background(borrower.prepare)
     soon(lambda: borrower.own.cancelled_warms, "it waits")
     borrower.transform.cancel_prepare()
-    thread.join(PATIENCE_SECONDS)
-    assert [type(each) for each in found] == [StartCalledOff]
+    assert isinstance(preparing.exception(PATIENCE_SECONDS), StartCalledOff)
     # It may be called off just before it begins to wait.
     borrower.transform.cancel_prepare()
     with pytest.raises(StartCalledOff):
@@ -241,11 +229,10 @@ def test_rows_that_may_be_at_fault_are_given_to_no_second_lender(
     first, second = borrower.lend(), borrower.lend()
     first.fails = error
     borrower.prepare()
-    thread, found = on_a_thread(lambda: borrower.transform.run(table(1)))
+    running = background(lambda: borrower.transform.run(table(1)))
     soon(lambda: first.is_closed, "the lender is given up")
     borrower.own.may_start.set()
-    thread.join(PATIENCE_SECONDS)
-    assert found == [table(2)]
+    assert running.result(PATIENCE_SECONDS) == table(2)
     assert (second.batches, borrower.own.runs) == ([], [table(1)])
 
 
@@ -255,9 +242,8 @@ def test_a_lender_that_fails_without_rows_is_replaced(borrower: Borrower, error:
     first, second = borrower.lend(), borrower.lend()
     first.fails = error
     borrower.prepare()
-    _, found = on_a_thread(lambda: [borrower.transform.run(each) for each in (table(), table(1))])
-    soon(lambda: found or borrower.own.cancelled_warms, "the batches end, or wait for the own session")
-    assert found == [[table(), table(2)]]
+    running = background(lambda: [borrower.transform.run(each) for each in (table(), table(1))])
+    assert running.result(PATIENCE_SECONDS) == [table(), table(2)]
     assert (first.is_closed, second.batches, borrower.own.runs) == (True, [table(), table(1)], [])
 
 
@@ -265,19 +251,13 @@ def test_rows_that_may_be_at_fault_are_given_to_nobody_by_the_next_feed_either(b
     first, second = borrower.lend(), borrower.lend()
     first.fails = Transient("gone")
     borrower.prepare()
-    thread, found = on_a_thread(lambda: borrower.transform.run(table(1)))
+    running = background(lambda: borrower.transform.run(table(1)))
     soon(lambda: first.is_closed, "the lender is given up")
-
-    def ended() -> bool:
-        borrower.transform.cancel()
-        return not thread.is_alive()
-
-    soon(ended, "the run ends")
-    assert [type(each) for each in found] == [Transient]
+    borrower.assert_cancelled(running)
     # Another task has joined, and the feed starts again at the same offsets.
-    starting, _ = on_a_thread(borrower.prepare)
+    starting = background(borrower.prepare)
     borrower.own.may_start.set()
-    starting.join(PATIENCE_SECONDS)
+    starting.result(PATIENCE_SECONDS)
     assert borrower.transform.run(table(1)) == table(2)
     assert (second.batches, borrower.own.runs) == ([], [table(1)])
 
@@ -301,15 +281,11 @@ def test_a_search_without_end_is_none(borrower: Borrower) -> None:
     for _ in range(5):
         borrower.lend().fails = PeerRefused("busy", is_soon=True)
     borrower.prepare()
-    thread, found = on_a_thread(lambda: borrower.transform.run(table(1)))
+    running = background(lambda: borrower.transform.run(table(1)))
     soon(lambda: borrower.own.cancelled_warms, "the own session is waited for")
-    assert (sum(each.is_closed for each in borrower.lenders), borrower.searches) == (
-        borrowing._LENDERS,
-        borrowing._LENDERS,
-    )
+    assert sum(each.is_closed for each in borrower.lenders) == borrower.searches == borrowing._LENDERS
     borrower.own.may_start.set()
-    thread.join(PATIENCE_SECONDS)
-    assert found == [table(2)]
+    assert running.result(PATIENCE_SECONDS) == table(2)
 
 
 def test_large_batches_are_borrowed_in_pieces(borrower: Borrower, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,12 +336,11 @@ def test_a_row_that_no_lender_accepts_waits_for_the_own_session(borrower: Borrow
     lender.transform = borrower.own.transform = lambda rows: rows
     borrower.prepare()
     came = sized(1, ROWS_BYTES)
-    thread, found = on_a_thread(lambda: borrower.transform.run(came))
-    soon(lambda: found or borrower.own.cancelled_warms, "the batch waits for the own session")
-    assert (found, lender.received) == ([], [])
+    running = background(lambda: borrower.transform.run(came))
+    soon(lambda: running.done() or borrower.own.cancelled_warms, "the batch waits for the own session")
+    assert (running.done(), lender.received) == (False, [])
     borrower.own.may_start.set()
-    thread.join(PATIENCE_SECONDS)
-    assert found == [came]
+    assert running.result(PATIENCE_SECONDS) == came
 
 
 def test_a_session_that_does_not_start_is_no_error_of_the_rows(borrower: Borrower) -> None:
@@ -382,25 +357,19 @@ def test_a_session_that_does_not_start_is_no_error_of_the_rows(borrower: Borrowe
         borrower.prepare()
 
 
-def test_a_session_that_did_not_start_is_started_again_where_that_can_be_called_off(
+def test_a_session_that_did_not_start_is_reported_and_started_again_where_that_can_be_called_off(
     borrower: Borrower,
 ) -> None:
     borrower.own.fails = Transient("no memory")
     borrower.own.may_start.set()
-    with pytest.raises(Transient, match="no memory"):
-        borrower.prepare()
+    starts: list[Callable[[], None]] = [lambda: borrower.transform.warm(lambda: None), borrower.prepare]
+    for start in starts:
+        with pytest.raises(Transient, match="no memory"):
+            start()
     borrower.own.may_start.clear()
-    thread, found = on_a_thread(borrower.prepare)
+    preparing = background(borrower.prepare)
     borrower.transform.cancel_prepare()
-    thread.join(PATIENCE_SECONDS)
-    assert [type(each) for each in found] == [StartCalledOff]
-
-
-def test_a_warm_up_reports_a_session_that_does_not_start(borrower: Borrower) -> None:
-    borrower.own.fails = Transient("no memory")
-    borrower.own.may_start.set()
-    with pytest.raises(Transient, match="no memory"):
-        borrower.transform.warm(lambda: None)
+    assert isinstance(preparing.exception(PATIENCE_SECONDS), StartCalledOff)
 
 
 @pytest.mark.parametrize("error", [Transient("no broker"), LookupError("unexpected")])
@@ -415,11 +384,11 @@ def test_a_rehearsal_that_fails_is_repeated_by_the_next_warm_up(borrower: Borrow
 
 
 def test_a_cancelled_warm_up_returns_and_the_start_goes_on(borrower: Borrower) -> None:
-    thread, found = on_a_thread(lambda: borrower.transform.warm(lambda: None))
+    warming = background(lambda: borrower.transform.warm(lambda: None))
     soon(lambda: borrower.own.starts, "the session starts")
     borrower.transform.cancel_warm()
-    thread.join(PATIENCE_SECONDS)
-    assert (found, borrower.own.cancelled_warms) == ([None], 0)
+    warming.result(PATIENCE_SECONDS)
+    assert borrower.own.cancelled_warms == 0
     borrower.start_over()
     assert (borrower.transform.is_warm, borrower.own.starts) == (True, 1)
     borrower.transform.cancel_warm()
@@ -436,16 +405,9 @@ def test_a_run_is_interrupted_wherever_it_waits(borrower: Borrower) -> None:
 
     lender.on_run = away
     borrower.prepare()
-    thread, found = on_a_thread(lambda: borrower.transform.run(table(1)))
+    running = background(lambda: borrower.transform.run(table(1)))
     assert begun.wait(PATIENCE_SECONDS)
-    # Repeated, as a stop of the feed does.
-
-    def ended() -> bool:
-        borrower.transform.cancel()
-        return not thread.is_alive()
-
-    soon(ended, "the run ends")
-    assert [type(each) for each in found] == [Transient]
+    borrower.assert_cancelled(running)
     # The rows are not at fault.
     later = borrower.lend()
     borrower.prepare()
@@ -468,31 +430,25 @@ def test_nothing_starts_early_if_the_job_does_not_want_it() -> None:
     assert borrower.own.is_closed
 
 
-@pytest.mark.parametrize("may_borrow", [False, True])
-def test_a_batch_that_needs_the_session_ends_a_rehearsal_that_hangs(
-    borrower: Borrower, may_borrow: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ends", ["a batch", "a batch that is not lent", "close"])
+def test_a_batch_that_needs_the_session_ends_a_rehearsal_that_hangs_and_so_does_the_end(
+    borrower: Borrower, ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(borrowing, "_REHEARSAL_SECONDS", LOOK_SECONDS)
     borrower.own.rehearsal_ends.clear()
     borrower.own.may_start.set()
-    on_a_thread(lambda: borrower.transform.warm(lambda: None))
+    background(lambda: borrower.transform.warm(lambda: None))
     soon(lambda: borrower.own.warms, "it rehearses")
-    borrower.prepare(may_borrow=may_borrow)
+    if ends == "close":
+        borrower.transform.close()
+    else:
+        borrower.prepare(may_borrow=ends == "a batch")
+        assert borrower.transform.run(table(1)) == table(2)
     assert borrower.own.rehearsal_ends.is_set()
-    assert borrower.transform.run(table(1)) == table(2)
+    assert borrower.own.is_closed == (ends == "close")
 
 
-def test_the_end_interrupts_a_rehearsal(borrower: Borrower) -> None:
-    borrower.own.rehearsal_ends.clear()
-    borrower.own.may_start.set()
-    on_a_thread(lambda: borrower.transform.warm(lambda: None))
-    soon(lambda: borrower.own.warms, "it rehearses")
-    borrower.transform.close()
-    assert borrower.own.rehearsal_ends.is_set()
-    assert borrower.own.is_closed
-
-
-def test_what_is_no_stream_of_rows_passes(borrower: Borrower) -> None:
+def test_what_is_no_stream_of_rows_is_refused() -> None:
     for data in (b"", b"no rows", encoded(table(1))[:20], encoded(table(*range(99)))[:-400]):
         with pytest.raises(Transient, match="these are no rows"):
             decoded(data)

@@ -6,9 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from standby.errors import BadConfiguration, Transient
 from standby.feed import spark as feed_spark
 from standby.feed.spark import SparkTransform
 from tests.fakes.clock import held
+from tests.meanwhile import background
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, soon
 from tests.unit.standby.feed import spark_runs
 from tests.unit.standby.feed.spark_runs import NO_CODE, HeldRun, assert_same, configuration, rows
@@ -67,22 +66,6 @@ def transform() -> Iterator[SparkTransform]:
     transform.close()
 
 
-def run_on_a_thread(transform: SparkTransform, count: int) -> BaseException | None:
-    raised: list[BaseException | None] = [None]
-
-    def run() -> None:
-        try:
-            transform.run(rows([b"v"] * count))
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
-            raised[0] = error
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(PATIENCE_SECONDS)
-    assert not thread.is_alive()
-    return raised[0]
-
-
 def assert_ends(jvm: int) -> None:
     soon(lambda: not Path("/proc", str(jvm)).exists(), "the JVM is gone")
 
@@ -92,7 +75,8 @@ def test_a_jvm_that_died_is_a_passing_fault_for_whatever_is_next(transform: Spar
     was_warm = transform.is_warm
     os.kill(transform.child_pids[0], signal.SIGKILL)
     for count in (1, DIVIDED):
-        assert isinstance(run_on_a_thread(transform, count), Transient)
+        running = background(lambda count=count: transform.run(rows([b"v"] * count)))  # type: ignore[misc]
+        assert isinstance(running.exception(PATIENCE_SECONDS), Transient)
     with pytest.raises(Transient, match="JVM has died"):
         transform.run(rows([b"v"]))
     for later in (transform.open, lambda: transform.warm(lambda: None)):
@@ -164,18 +148,17 @@ def test_a_row_that_computes_for_ever_holds_nobody_up_until_every_slot_has_one()
             assert transform.run(rows([b"1"]))["_offset"].to_pylist() == [0]
             plan = transform._plans[1]
             assert isinstance(plan, DirectPlan)
-            with ThreadPoolExecutor(1) as thread:
-                run = thread.submit(transform.run, rows([b"30000"]))
+            run = background(lambda: transform.run(rows([b"30000"])))
 
-                def is_computing(plan: DirectPlan = plan) -> bool:
-                    running = list(plan._running.values())
-                    return any(
-                        "ArrayAggregate" in str(frame) for each in running for frame in each.getStackTrace()
-                    )
+            def is_computing(plan: DirectPlan = plan) -> bool:
+                running = list(plan._running.values())
+                return any(
+                    "ArrayAggregate" in str(frame) for each in running for frame in each.getStackTrace()
+                )
 
-                soon(is_computing, "it computes")
-                transform.cancel()
-                assert isinstance(run.exception(PATIENCE_SECONDS), Transient)
+            soon(is_computing, "it computes")
+            transform.cancel()
+            assert isinstance(run.exception(PATIENCE_SECONDS), Transient)
             assert (plan.stuck, transform._plans) == (1, {})
         # They may only be slow.
         clock.advance(59)

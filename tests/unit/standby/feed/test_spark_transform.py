@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,12 +27,11 @@ from standby.feed.input_feed import InputFeed
 from standby.feed.make import check_transform
 from standby.feed.spark import PythonWorkerLost, SparkFeed, SparkTransform, settings_of
 from standby.ports import NotLent
-from standby.shared.clock import REAL, Clock
 from standby.shared.model import Offsets, TaskId
 from standby.shared.wire import JobDefinition
 from tests.cases import case
-from tests.fakes.clock import HandClock, held
 from tests.fakes.jobs import job_config
+from tests.meanwhile import background
 from tests.patience import LOOK_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS, soon
 from tests.unit.standby.feed import spark_plans, spark_runs
 from tests.unit.standby.feed.spark_runs import (
@@ -68,8 +67,8 @@ Make = Callable[..., SparkTransform]
 def make() -> Iterator[Make]:
     made: list[SparkTransform] = []
 
-    def build(function: Callable[..., Any] | None = None, clock: Clock = REAL, **keys: str) -> SparkTransform:
-        made.append(SparkTransform(configuration(function, **keys), NO_CODE, clock))
+    def build(function: Callable[..., Any] | None = None, **keys: str) -> SparkTransform:
+        made.append(SparkTransform(configuration(function, **keys), NO_CODE))
         return made[-1]
 
     yield build
@@ -251,19 +250,10 @@ def test_a_batch_without_a_job_is_cancelled_between_rows_and_while_one_waits(
 ) -> None:
     monkeypatch.setattr(direct, "_END_SECONDS", PATIENCE_SECONDS)
     transform = make(spark_runs.parked)
-    raised: list[BaseException] = []
-
-    def run(put: pa.Table) -> None:
-        try:
-            transform.run(put)
-        except BaseException as error:  # noqa: BLE001 - shown below
-            raised.append(error)
-
     for count in (1, DIVIDED):
         # One row waits longer than anybody, all of them together do.
         put = rows([b"%d" % (int(NEVER_SECONDS) * 10**9 // count)] * count)
-        thread = threading.Thread(target=run, args=(put,), daemon=True)
-        thread.start()
+        running = background(lambda put=put: transform.run(put))  # type: ignore[misc]
 
         def is_waiting(count: int = count) -> bool:
             plan = transform._plans.get(1 if count == 1 else 2)
@@ -274,9 +264,7 @@ def test_a_batch_without_a_job_is_cancelled_between_rows_and_while_one_waits(
 
         soon(is_waiting, "the rows wait")
         transform.cancel()
-        thread.join(PATIENCE_SECONDS)
-        assert not thread.is_alive()
-        assert isinstance(raised.pop(), Transient)
+        assert isinstance(running.exception(PATIENCE_SECONDS), Transient)
         assert transform.run(rows([b"1"] * count)).num_rows == count
 
 
@@ -321,24 +309,14 @@ def test_a_cancelled_run_ends_and_the_next_one_works(make: Make, tmp_path: Path)
 def test_transforms_of_one_session_see_their_own_rows_only(make: Make) -> None:
     transforms = [make(spark_runs.looked_up) for _ in range(2)]
     NAMES["only"] = "name"
-    wrong: list[Any] = []
 
     def run(number: int) -> None:
         for batch in range(5):
             first = 1_000 * number + batch
-            try:
-                found = transforms[number].run(rows([b"v"], first))["_offset"].to_pylist()
-            except BaseException as error:  # noqa: BLE001 - shown below
-                found = error
-            if found != [first]:
-                wrong.append((number, batch, found))
+            assert transforms[number].run(rows([b"v"], first))["_offset"].to_pylist() == [first]
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
-    assert wrong == []
+    for each in [background(partial(run, number)) for number in range(2)]:
+        each.result(PATIENCE_SECONDS)
 
 
 def test_the_jvm_keeps_nothing_of_the_batches_that_were_run(
@@ -459,69 +437,30 @@ def test_a_transform_is_lent_once_it_is_warm_also_while_it_runs(monkeypatch: pyt
             feed.lend(stream)
     with pytest.raises(PythonException, match="no such plane: poison"):
         feed.lend(encoded(rows([b"poison"])))
-    lent: list[pa.Table] = []
-
-    def lend(number: int) -> None:
-        lent.append(decoded(feed.lend(encoded(rows([b"%d" % number], number)))))
-
-    threads = [threading.Thread(target=lend, args=(number,), daemon=True) for number in range(8)]
-    for each in threads:
-        each.start()
+    theirs = [rows([b"%d" % number], number) for number in range(8)]
+    lent = [background(partial(feed.lend, encoded(each))) for each in theirs]
     for number in range(8):
         assert_same(own.run(rows([b"ours"], number)), rows([b"ours"], number))
-    for each in threads:
-        each.join(PATIENCE_SECONDS)
-    assert sorted(each["_offset"].to_pylist() for each in lent) == [[number] for number in range(8)]
-    assert all(each["value"].to_pylist() == [b"%d" % each["_offset"][0].as_py()] for each in lent)
+    for each, put in zip(lent, theirs, strict=True):
+        assert_same(decoded(each.result(PATIENCE_SECONDS)), put)
     feed.close()
     with pytest.raises(Transient, match="not warm"):
         feed.lend(encoded(came))
 
 
-@pytest.fixture
-def clock() -> HandClock:
-    """The clock of `lent`: no time passes but by the test."""
-    return held()
-
-
-@pytest.fixture
-def lent(make: Make, clock: HandClock) -> SparkTransform:
-    """A transform that is warm, and whose function may wait."""
-    transform = make(spark_runs.refuses, clock)
-    transform.warm(lambda: rows([b"v"]))
-    return transform
-
-
-@pytest.fixture
-def gives_way_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch of this container ends a lent one at once."""
-    monkeypatch.setattr(turns, "GIVE_WAY_SECONDS", LOOK_SECONDS)
-
-
-@pytest.mark.usefixtures("gives_way_at_once")
-def test_a_lent_batch_gives_way_to_an_own_one(lent: SparkTransform, tmp_path: Path) -> None:
-    with HeldRun(lent.lend, tmp_path / "waits") as run:
-        assert_same(lent.run(rows([b"ours"])), rows([b"ours"]))
-    assert isinstance(run.raised, NotLent), run.raised
-
-
-def test_a_lent_batch_that_takes_too_long_may_be_at_fault(
-    lent: SparkTransform, clock: HandClock, tmp_path: Path
+def test_a_closed_transform_lends_nothing(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with HeldRun(lent.lend, tmp_path / "waits") as run:
-        clock.advance(3)
-    assert isinstance(run.raised, Transient), run.raised
-    assert not isinstance(run.raised, NotLent)
-
-
-@pytest.mark.usefixtures("gives_way_at_once")
-def test_a_closed_transform_lends_nothing(lent: SparkTransform, tmp_path: Path) -> None:
-    with HeldRun(lent.lend, tmp_path / "waits") as run:
-        lent.close()
+    """Its end cancels a lent batch at once."""
+    monkeypatch.setattr(turns, "GIVE_WAY_SECONDS", LOOK_SECONDS)
+    transform = make(spark_runs.refuses)
+    transform.warm(lambda: rows([b"v"]))
+    with HeldRun(transform.lend, tmp_path / "waits") as run:
+        transform.close()
     assert isinstance(run.raised, NotLent), run.raised
     with pytest.raises(NotLent):
-        lent.lend(rows([b"late"]))
-    assert lent.child_pids == ()
+        transform.lend(rows([b"late"]))
+    assert transform.child_pids == ()
 
 
 @pytest.mark.parametrize("is_bounded", [False, True])

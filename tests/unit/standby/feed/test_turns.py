@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import pyarrow as pa
 import pytest
@@ -15,6 +14,7 @@ from standby.feed.spark import SparkTransform
 from standby.feed.turns import LentBatch, Turns
 from standby.ports import NotLent
 from tests.fakes.clock import held
+from tests.meanwhile import background
 from tests.patience import LOOK_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS, soon
 from tests.unit.standby.feed.spark_runs import NO_CODE, configuration, rows
 
@@ -42,55 +42,35 @@ class Session:
             raise Transient("the job was cancelled")
 
 
-def test_a_turn_that_cannot_begin_leaves_the_session_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No thread can be started for its limit, or for what ends a lent one."""
-    session = Session()
-    with monkeypatch.context() as patch:
-        patch.setattr(session.clock, "later", raising)
-        with pytest.raises(RuntimeError), session.turns.lent():
-            pytest.fail("it began")
-    lent = Batch(session.turns.lent, session)
-    soon(lambda: lent.batch is not None and lent.batch.group in session.ended, "a lent batch runs")
-    monkeypatch.setattr(turns, "GIVE_WAY_SECONDS", 0.0)
-    session.on_cancel = raising
-    with pytest.raises(RuntimeError), session.turns.own():
-        pytest.fail("it began")
-    assert lent.batch is not None
-    session.ended[lent.batch.group].set()
-    lent.end()
-    with session.turns.lent():
-        pass
-
-
-def raising(*_: object) -> None:
-    raise RuntimeError("can't start new thread")
-
-
 class Batch:
-    """A batch on a thread of its own."""
+    """A batch that runs, or waits for its turn, on a thread of its own."""
 
-    def __init__(
-        self, turn: Callable[[], AbstractContextManager[LentBatch | None]], session: Session
-    ) -> None:
-        self._turn, self._session = turn, session
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self.batch: LentBatch | None = None
-        self.raised: Exception | None = None
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
+        self._run = background(self._hang)
 
-    def _run(self) -> None:
-        try:
-            with self._turn() as self.batch:
-                if self.batch is not None:
-                    self._session.hang(self.batch)
-        except (Transient, AssertionError) as error:
-            self.raised = error
+    def _hang(self) -> None:
+        with self._session.turns.lent() as self.batch:
+            self._session.hang(self.batch)
 
-    def end(self) -> Exception | None:
+    @property
+    def runs(self) -> bool:
+        return self.batch is not None and self.batch.group in self._session.ended
+
+    @property
+    def has_given_way(self) -> bool:
+        assert self.batch is not None
+        return self.batch.has_given_way
+
+    def let_end(self) -> None:
+        """Have it end by itself."""
+        assert self.batch is not None
+        self._session.ended[self.batch.group].set()
+
+    def error(self) -> BaseException | None:
         """Return what it raised."""
-        self.thread.join(PATIENCE_SECONDS)
-        assert not self.thread.is_alive()
-        return self.raised
+        return self._run.exception(PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -108,64 +88,75 @@ def gives_way_at_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None
 
 def lend(session: Session) -> Batch:
     """Return a lent batch that runs."""
-    batch = Batch(session.turns.lent, session)
-    soon(lambda: batch.batch is not None and batch.batch.group in session.ended, "the lent batch runs")
+    batch = Batch(session)
+    soon(lambda: batch.runs, "the lent batch runs")
     return batch
 
 
-@pytest.mark.usefixtures("gives_way_at_once")
-def test_a_lent_batch_gives_way_to_an_own_one(session: Session) -> None:
+def raising(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_turn_that_cannot_begin_leaves_the_session_to_the_next(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread can be started for its limit, or for what ends a lent one."""
+    with monkeypatch.context() as patch:
+        patch.setattr(session.clock, "later", raising)
+        with pytest.raises(RuntimeError), session.turns.lent():
+            pytest.fail("it began")
     lent = lend(session)
-    with session.turns.own():
+    monkeypatch.setattr(turns, "GIVE_WAY_SECONDS", 0.0)
+    session.on_cancel = raising
+    with pytest.raises(RuntimeError), session.turns.own():
+        pytest.fail("it began")
+    lent.let_end()
+    lent.error()
+    with session.turns.lent():
         pass
-    assert isinstance(lent.end(), Transient)
-    assert lent.batch is not None
-    assert lent.batch.has_given_way
 
 
 @pytest.mark.usefixtures("gives_way_at_once")
-def test_no_lent_batch_begins_while_an_own_one_ends_another(
+def test_a_lent_batch_gives_way_to_an_own_one_and_no_other_begins_meanwhile(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One began while the call that ended the first one took its time."""
     first = lend(session)
-    seen: list[Exception | None] = []
+    seen: list[BaseException | None] = []
 
     def take_long() -> None:
-        assert first.batch is not None
-        session.ended[first.batch.group].set()
-        first.end()
+        first.let_end()
+        first.error()
         monkeypatch.setattr(turns, "LENT_WAIT_SECONDS", LOOK_SECONDS)
-        seen.append(Batch(session.turns.lent, session).end())
+        seen.append(Batch(session).error())
 
     session.on_cancel = take_long
     with session.turns.own():
         assert [type(each) for each in seen] == [NotLent]
+    assert first.has_given_way
 
 
 def test_the_end_of_one_batch_is_no_end_of_the_next(session: Session) -> None:
     """All lent batches could be ended by what was meant for one of them, and its rows were blamed."""
     first = lend(session)
-    assert first.batch is not None
-    session.ended[first.batch.group].set()
-    assert first.end() is None
+    first.let_end()
+    assert first.error() is None
     second = lend(session)
+    assert first.batch is not None
     session.cancel(first.batch.group)
-    assert second.batch is not None
-    session.ended[second.batch.group].set()
-    assert (second.end(), second.batch.has_given_way) == (None, False)
+    second.let_end()
+    assert (second.error(), second.has_given_way) == (None, False)
 
 
 def test_a_lent_batch_has_limited_time(session: Session) -> None:
     for _ in range(2):
         lent = lend(session)
         session.clock.advance(turns.LENT_SECONDS)
-        assert isinstance(lent.end(), Transient)
-        assert lent.batch is not None
-        assert not lent.batch.has_given_way
+        assert isinstance(lent.error(), Transient)
+        assert not lent.has_given_way
 
 
-def test_a_rehearsal_waits_for_a_lent_batch_and_ends_none(
+def test_a_rehearsal_waits_for_a_lent_batch_and_ends_none_but_one_that_is_overdue(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "GIVE_WAY_SECONDS", 0.0)
@@ -175,34 +166,28 @@ def test_a_rehearsal_waits_for_a_lent_batch_and_ends_none(
 
     def waits(is_so: Callable[[], bool], seconds: float) -> bool:
         if seconds:
-            assert lent.batch is not None
-            session.ended[lent.batch.group].set()
+            lent.let_end()
         return wait_for(is_so, seconds)
 
-    monkeypatch.setattr(changed, "wait_for", waits)
-    with session.turns.own(is_rehearsal=True):
-        pass
-    assert (lent.end(), session.cancelled) == (None, [])
-
-
-def test_a_rehearsal_ends_a_lent_batch_that_is_overdue(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(changed, "wait_for", waits)
+        with session.turns.own(is_rehearsal=True):
+            pass
+    assert (lent.error(), session.cancelled) == (None, [])
     monkeypatch.setattr(turns, "OVERDUE_SECONDS", LOOK_SECONDS)
-    lent = lend(session)
+    overdue = lend(session)
     with session.turns.own(is_rehearsal=True):
-        assert isinstance(lent.end(), Transient)
+        assert isinstance(overdue.error(), Transient)
 
 
-def test_nothing_is_lent_while_an_own_batch_runs(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_lent_while_another_batch_runs(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "LENT_WAIT_SECONDS", LOOK_SECONDS)
     with session.turns.own():
-        assert isinstance(Batch(session.turns.lent, session).end(), NotLent)
+        assert isinstance(Batch(session).error(), NotLent)
     lent = lend(session)
-    assert isinstance(Batch(session.turns.lent, session).end(), NotLent)
-    assert lent.batch is not None
-    session.ended[lent.batch.group].set()
-    assert lent.end() is None
+    assert isinstance(Batch(session).error(), NotLent)
+    lent.let_end()
+    assert lent.error() is None
 
 
 class Lending(SparkTransform):
@@ -236,17 +221,7 @@ class Lending(SparkTransform):
 def test_the_rows_of_a_batch_that_gives_way_are_suspected_only_if_spark_has_died(*, ends_jvm: bool) -> None:
     transform = Lending()
     transform.ends_jvm = ends_jvm
-    raised: list[Transient] = []
-
-    def lend() -> None:
-        try:
-            transform.lend(rows([b"theirs"]))
-        except Transient as error:
-            raised.append(error)
-
-    lending = threading.Thread(target=lend, daemon=True)
-    lending.start()
+    lending = background(lambda: transform.lend(rows([b"theirs"])))
     assert transform.begun.wait(PATIENCE_SECONDS)
     assert transform.run(rows([b"ours"])) == rows([b"ours"])
-    lending.join(PATIENCE_SECONDS)
-    assert [type(each) for each in raised] == [Transient if ends_jvm else NotLent]
+    assert type(lending.exception(PATIENCE_SECONDS)) is (Transient if ends_jvm else NotLent)
