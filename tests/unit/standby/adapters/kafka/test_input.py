@@ -49,12 +49,13 @@ class Endless:
     ids=["value", "key", "key of a tombstone", "both", "headers"],
 )
 def test_a_read_has_no_more_bytes_than_it_may(key: int, value: int | None, header: int) -> None:
-    reader = reader_of(Endless(key, value, header), has_headers=header > 0)
-    for _ in range(2):
-        found = reader.read(10_000, 0, MOST)
-        # A header has a name, too.
-        assert MOST - EACH <= len(found) * EACH <= MOST + EACH
-    assert len(reader.read(10, 0, MOST)) == 10
+    for until in (None, 1_000):
+        reader = reader_of(Endless(key, value, header), has_headers=header > 0, until=until)
+        for _ in range(2):
+            found = reader.read(10_000, 0, MOST)
+            # A header has a name, too.
+            assert MOST - EACH <= len(found) * EACH <= MOST + EACH
+        assert len(reader.read(10, 0, MOST)) == 10
 
 
 class Chunks:
@@ -88,11 +89,14 @@ class Chunks:
         ]
 
 
-def reader_of(consumer: Endless | Chunks, *, has_headers: bool = False) -> InputReader:
+def reader_of(
+    consumer: Endless | Chunks, *, has_headers: bool = False, until: int | None = None
+) -> InputReader:
     """Return a reader of four partitions, from their beginnings on."""
     kind = replace(clients.INPUT, library=lambda *_, **__: cast("Consumer", consumer))
     reader = InputReader({}, ("in",), "group", kind, has_headers=has_headers)
-    reader.assign({("in", each): 0 for each in range(4)})
+    places = [("in", each) for each in range(4)]
+    reader.assign(dict.fromkeys(places, 0), None if until is None else dict.fromkeys(places, until))
     return reader
 
 
