@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -51,10 +51,35 @@ class Job:
         self.writer().close()
         return self.broker.changelog_ends([0])[0]
 
+    def prepare(
+        self,
+        writer: Writer,
+        changes: dict[bytes, bytes | None],
+        *offsets: int,
+        outputs: Iterable[Emitted] = (),
+        record: bytes = b"record",
+        metadata: str = "m",
+    ) -> None:
+        """Begin a transaction, and have everything of it sent."""
+        writer.begin(record)
+        writer.prepare(Outputs.of(outputs), changes, Offsets.of(*offsets), metadata)
+
     def commit(self, writer: Writer, changes: dict[bytes, bytes | None], offset: int) -> int | None:
-        writer.begin(b"record")
-        writer.prepare(Outputs(), changes, Offsets.of(offset), "m")
+        self.prepare(writer, changes, offset)
         return writer.commit()
+
+    def committed(self) -> Sequence[Committed | None]:
+        """Return what is committed of partition 0."""
+        return self.broker.committed([0])[0]
+
+    def settled_changes(self) -> list[ChangelogRecord]:
+        """Return the changes of stores that whoever reads changelog 0 gets, once every marker is there."""
+        end, changelog = self.settled_end(), self.broker.open_changelog()
+        changelog.add(0, 0)
+        try:
+            return read_to(changelog, 0, end)
+        finally:
+            changelog.close()
 
 
 KINDS = ("memory", "kafka")
@@ -171,56 +196,37 @@ def read_to(changelog: Changelog, partition: int, position: int) -> list[Changel
 
 def test_a_commit_brings_changes_offset_and_metadata_at_once(job: Job) -> None:
     writer = job.writer()
-    assert job.broker.committed([0])[0] == (None,)
-    writer.begin(b"record")
-    writer.prepare(
-        Outputs.of([Emitted(job.output, b"k", b"v", (("h", b"x"),))]),
-        {KEY: b"1", KEY + b"2": None},
-        Offsets.of(7),
-        "meta",
-    )
+    assert job.committed() == (None,)
+    output = Emitted(job.output, b"k", b"v", (("h", b"x"),))
+    job.prepare(writer, {KEY: b"1", KEY + b"2": None}, 7, outputs=[output], metadata="meta")
     assert job.broker.changelog_ends([0], is_stable=True)[0] == 0
     assert writer.commit() == 3
-    assert job.broker.committed([0])[0] == (Committed(7, "meta"),)
+    assert job.committed() == (Committed(7, "meta"),)
     end = job.settled_end()
     assert end == 4, "its own record, two changes and a marker"
     assert job.broker.changelog_bounds(0) == (0, end)
-    changelog = job.broker.open_changelog()
-    changelog.add(0, 0)
-    assert read_to(changelog, 0, end) == [(KEY, b"1"), (KEY + b"2", None)]
-    changelog.close()
-
-
-def test_committed_offsets_of_several_partitions_come_at_once(job: Job) -> None:
-    for partition in (1, 0):
-        job.commit(job.writer(partition), {}, 5 + partition)
-    assert job.broker.committed([1, 0]) == {0: (Committed(5, "m"),), 1: (Committed(6, "m"),)}
-    assert job.broker.committed([]) == {}
+    assert job.settled_changes() == [(KEY, b"1"), (KEY + b"2", None)]
 
 
 def test_a_commit_without_changes_writes_what_it_commits_alone(job: Job) -> None:
     writer = job.writer()
     assert job.commit(writer, {}, 3) == 1
-    assert job.broker.committed([0])[0] == (Committed(3, "m"),)
+    assert job.committed() == (Committed(3, "m"),)
     assert job.settled_end() == 2
     changelog = job.broker.open_changelog()
     changelog.add(0, 0)
-    read: list[ChangelogRecord] = []
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not read:
-        assert time.monotonic() < deadline
-        read.extend(
-            change for chunk in changelog.read(100, LOOK_SECONDS).values() for change in chunk.changes
-        )
+
+    def read() -> list[ChangelogRecord]:
+        return [each for chunk in changelog.read(100, LOOK_SECONDS).values() for each in chunk.changes]
+
+    assert soon(read, "what it commits is read") == [(COMMIT, b"record")]
     changelog.close()
-    assert read == [(COMMIT, b"record")]
 
 
 def test_commit_records_are_reported_whatever_became_of_their_transactions(job: Job) -> None:
     writer = job.writer()
     for number in range(3):
-        writer.begin(b"%d" % number)
-        writer.prepare(Outputs(), {KEY: b"1"}, Offsets.of(number), "m")
+        job.prepare(writer, {KEY: b"1"}, number, record=b"%d" % number)
         if number == 1:
             writer.abort()
         else:
@@ -234,57 +240,49 @@ def test_commit_records_are_reported_whatever_became_of_their_transactions(job: 
     assert job.broker.commit_records(0, 7, end - 1) == []
 
 
-def test_each_commit_tells_its_own_changelog_offset(job: Job) -> None:
+def test_each_commit_tells_its_own_changelog_offset_and_commits_its_own_partition(job: Job) -> None:
     writer = job.writer(1)
     assert [job.commit(writer, {KEY: b"%d" % each}, each) for each in range(3)] == [2, 5, 8]
     assert job.commit(writer, {}, 9) == 10
-    assert job.broker.committed([1])[1] == (Committed(9, "m"),)
-    assert job.broker.committed([0])[0] == (None,)
+    assert job.broker.committed([1, 0]) == {0: (None,), 1: (Committed(9, "m"),)}
+    job.commit(job.writer(), {}, 5)
+    assert job.broker.committed([1, 0]) == {0: (Committed(5, "m"),), 1: (Committed(9, "m"),)}
+    assert job.broker.committed([]) == {}
 
 
 def test_an_aborted_transaction_is_passed_and_not_seen(job: Job) -> None:
     writer = job.writer()
     job.commit(writer, {KEY: b"1"}, 1)
-    writer.begin(b"record")
-    writer.prepare(Outputs(), {KEY: b"aborted"}, Offsets.of(2), "m")
+    job.prepare(writer, {KEY: b"aborted"}, 2)
     writer.abort()
-    changelog = job.broker.open_changelog()
-    changelog.add(0, 0)
     # Whether the record had left the producer when it was aborted is left open.
-    assert read_to(changelog, 0, job.settled_end()) == [(KEY, b"1")]
-    changelog.close()
-    assert job.broker.committed([0])[0] == (Committed(1, "m"),)
+    assert job.settled_changes() == [(KEY, b"1")]
+    assert job.committed() == (Committed(1, "m"),)
 
 
-def test_a_sweep_is_never_seen_and_commits_go_on(job: Job) -> None:
+def test_a_sweep_is_never_seen_spares_the_given_outputs_and_commits_go_on(job: Job) -> None:
     writer = job.writer()
     job.commit(writer, {KEY: b"1"}, 1)
     before = job.settled_end()
     writer = job.writer()
     swept = writer.sweep()
+    spared = [each for each in swept if each[0] == job.output]
+    assert spared
     end = job.settled_end()
     assert all(end > swept[place] for place, end in job.broker.stable_ends(swept).items())
     assert end == before + 2, "a record and a marker"
     assert job.broker.changelog_ends([0], is_stable=True)[0] == end
-    assert job.broker.committed([0])[0] == (Committed(1, "m"),)
-    writer = job.writer()
-    job.commit(writer, {KEY: b"2"}, 2)
-    changelog = job.broker.open_changelog()
-    changelog.add(0, 0)
-    assert read_to(changelog, 0, job.settled_end()) == [(KEY, b"1"), (KEY, b"2")]
-    changelog.close()
-    assert job.broker.committed([0])[0] == (Committed(2, "m"),)
+    assert job.committed() == (Committed(1, "m"),)
+    assert job.writer().sweep(spared).keys() == swept.keys() - {*spared}
+    job.commit(job.writer(), {KEY: b"2"}, 2)
+    assert job.settled_changes() == [(KEY, b"1"), (KEY, b"2")]
+    assert job.committed() == (Committed(2, "m"),)
 
 
 def test_where_a_commit_has_written_is_returned_and_there_it_is_seen(job: Job) -> None:
     writer = job.writer()
-    writer.begin(b"first")
-    writer.prepare(
-        Outputs.of([Emitted(job.output, b"k", b"1"), Emitted(job.output, b"k", b"2", (("h", b"v"),))]),
-        {KEY: b"1"},
-        Offsets.of(1),
-        "m",
-    )
+    outputs = [Emitted(job.output, b"k", b"1"), Emitted(job.output, b"k", b"2", (("h", b"v"),))]
+    job.prepare(writer, {KEY: b"1"}, 1, outputs=outputs, record=b"first")
     end = writer.commit()
     places = writer.places()
     assert places[job.changelog, 0] == end - 1
@@ -295,8 +293,7 @@ def test_where_a_commit_has_written_is_returned_and_there_it_is_seen(job: Job) -
         "its markers",
     )
     assert all(job.broker.is_visible(place, offset) for place, offset in places.items())
-    writer.begin(b"second")
-    writer.prepare(Outputs.of([Emitted(job.output, b"k", b"3")]), {KEY: b"2"}, Offsets.of(2), "m")
+    job.prepare(writer, {KEY: b"2"}, 2, outputs=[Emitted(job.output, b"k", b"3")], record=b"second")
     assert job.broker.stable_ends([output])[output] == offset + 2, "open behind the marker"
     assert not job.broker.is_visible(output, offset + 2)
     writer.abort()
@@ -312,12 +309,11 @@ def test_the_last_record_in_each_partition_is_returned_whatever_selects_the_part
     # The last records have headers, or no key, or neither.
     for first in (0, 1, 3):
         writer = job.writer()
-        writer.begin(b"record")
         outputs = [
             Emitted(job.output, key, b"v", (("h", b"v"),) if at % 3 == 0 else ())
             for at, key in enumerate(keys[first:])
         ]
-        writer.prepare(Outputs.of(outputs), {}, Offsets.of(first + 1), "m")
+        job.prepare(writer, {}, first + 1, outputs=outputs)
         writer.commit()
         places = {place: at for place, at in writer.places().items() if place[0] == job.output}
         assert places
@@ -325,33 +321,23 @@ def test_the_last_record_in_each_partition_is_returned_whatever_selects_the_part
         assert job.broker.stable_ends(places) == {place: at + 2 for place, at in places.items()}
 
 
-def test_a_sweep_spares_the_given_outputs(job: Job) -> None:
-    swept = job.writer().sweep()
-    writer = job.writer()
-    spared = [each for each in swept if each[0] == job.output]
-    assert spared
-    assert writer.sweep(spared).keys() == swept.keys() - {*spared}
-
-
 def test_offsets_are_not_stable_while_a_transaction_is_open_among_them(job: Job) -> None:
     """This is an answer, which differs from none."""
     writer = job.writer()
     job.commit(writer, {KEY: b"1"}, 1)
     writer = job.writer()
-    writer.begin(b"record")
-    writer.prepare(Outputs(), {KEY: b"2"}, Offsets.of(2), "m")
+    job.prepare(writer, {KEY: b"2"}, 2)
     with pytest.raises(OffsetsUnstable):
         job.broker.committed([0])
     writer.commit()
     job.settled_end()
-    assert job.broker.committed([0])[0] == (Committed(2, "m"),)
+    assert job.committed() == (Committed(2, "m"),)
 
 
 def test_initialising_fences_the_one_before_and_ends_what_it_left(job: Job) -> None:
     old = job.writer()
     job.commit(old, {KEY: b"1"}, 1)
-    old.begin(b"record")
-    old.prepare(Outputs(), {KEY: b"late"}, Offsets.of(2), "m")
+    job.prepare(old, {KEY: b"late"}, 2)
     new = job.writer()
     # Nothing is open any more: the end that is read now is stable.
     end = job.broker.changelog_ends([0])[0]
@@ -361,11 +347,8 @@ def test_initialising_fences_the_one_before_and_ends_what_it_left(job: Job) -> N
     assert lost.value.fenced
     old.close()
     job.commit(new, {KEY: b"2"}, 2)
-    changelog = job.broker.open_changelog()
-    changelog.add(0, 0)
-    assert read_to(changelog, 0, job.settled_end()) == [(KEY, b"1"), (KEY, b"2")]
-    changelog.close()
-    assert job.broker.committed([0])[0] == (Committed(2, "m"),)
+    assert job.settled_changes() == [(KEY, b"1"), (KEY, b"2")]
+    assert job.committed() == (Committed(2, "m"),)
 
 
 def test_a_writer_may_be_initialised_again_and_fences_again(job: Job) -> None:
@@ -378,7 +361,7 @@ def test_a_writer_may_be_initialised_again_and_fences_again(job: Job) -> None:
     with pytest.raises(WriterLost) as lost:
         job.commit(other, {KEY: b"late"}, 3)
     assert lost.value.fenced
-    assert job.broker.committed([0])[0] == (Committed(2, "m"),)
+    assert job.committed() == (Committed(2, "m"),)
 
 
 def test_a_producer_that_is_only_connected_fences_no_other(job: Job) -> None:
@@ -391,8 +374,7 @@ def test_a_producer_that_is_only_connected_fences_no_other(job: Job) -> None:
 
 def test_a_closed_writer_is_lost(job: Job) -> None:
     writer = job.writer()
-    writer.begin(b"record")
-    writer.prepare(Outputs(), {KEY: b"1"}, Offsets.of(1), "m")
+    job.prepare(writer, {KEY: b"1"}, 1)
     writer.close()
     writer.close()
     with pytest.raises(WriterLost):
@@ -505,6 +487,9 @@ def test_an_input_record_is_read_as_it_lies_there(job: Job, write_input: WriteIn
     assert job.broker.read_input(job.inputs[0], 0, 2) == InputRecord(2, b"", None)
     assert job.broker.read_input(job.inputs[0], 0, 3) is None
     assert job.broker.read_input(job.inputs[0], 1, 0) is None
+    write_input([InputRecord(3, b"k", b"v")], is_transaction=True)
+    assert job.broker.read_input(job.inputs[0], 0, 3) == InputRecord(3, b"k", b"v")
+    assert job.broker.read_input(job.inputs[0], 0, 4) is None, "the marker of a transaction"
 
 
 def test_a_record_is_read_without_headers_that_cannot_be_decoded(job: Job, write_input: WriteInput) -> None:
@@ -512,12 +497,6 @@ def test_a_record_is_read_without_headers_that_cannot_be_decoded(job: Job, write
     record = InputRecord(0, b"k", b"v", has_unreadable_headers=True)
     write_input([record])
     assert job.broker.read_input(job.inputs[0], 0, 0) == record
-
-
-def test_the_marker_of_a_transaction_is_no_input_record(job: Job, write_input: WriteInput) -> None:
-    write_input([InputRecord(0, b"k", b"v")], is_transaction=True)
-    assert job.broker.read_input(job.inputs[0], 0, 0) == InputRecord(0, b"k", b"v")
-    assert job.broker.read_input(job.inputs[0], 0, 1) is None
 
 
 def test_the_input_has_bounds(job: Job) -> None:
@@ -545,21 +524,18 @@ def test_a_partition_that_no_broker_answers_for_is_left_out(job_of_two: Job) -> 
 
 def test_the_offsets_of_all_inputs_are_committed_as_one_in_the_order_of_the_inputs(job_of_two: Job) -> None:
     job = job_of_two
-    assert job.broker.committed([0])[0] == (None, None)
+    assert job.committed() == (None, None)
     writer = job.writer()
-    writer.begin(b"record")
-    writer.prepare(Outputs(), {}, Offsets.of(7, 3), "first")
+    job.prepare(writer, {}, 7, 3, metadata="first")
     writer.commit()
-    assert job.broker.committed([0])[0] == (Committed(7, "first"), Committed(3, "first"))
-    writer.begin(b"record")
-    writer.prepare(Outputs(), {}, Offsets.of(8, 3), "second")
+    assert job.committed() == (Committed(7, "first"), Committed(3, "first"))
+    job.prepare(writer, {}, 8, 3, metadata="second")
     writer.abort()
-    assert job.broker.committed([0])[0] == (Committed(7, "first"), Committed(3, "first"))
-    writer.begin(b"record")
-    writer.prepare(Outputs(), {}, Offsets.of(8, 3), "third")
+    assert job.committed() == (Committed(7, "first"), Committed(3, "first"))
+    job.prepare(writer, {}, 8, 3, metadata="third")
     writer.commit()
     writer.close()
-    assert job.broker.committed([0])[0] == (Committed(8, "third"), Committed(3, "third"))
+    assert job.committed() == (Committed(8, "third"), Committed(3, "third"))
     assert job.broker.committed([1])[1] == (None, None)
     assert job.broker.input_bounds(0) == ((0, 0), (0, 0))
     assert job.broker.input_ends([0, 1]) == {0: 0, 1: 0}
@@ -570,8 +546,7 @@ def test_every_input_has_its_own_bounds_and_records(job_of_two: Job) -> None:
     first, second = job.inputs
     for topic, values in ((first, [b"a"]), (second, [b"x", b"y"])):
         writer = job.writer()
-        writer.begin(b"record")
-        writer.prepare(Outputs.of(Emitted(topic, b"k", each) for each in values), {}, Offsets.of(0, 0), "m")
+        job.prepare(writer, {}, 0, 0, outputs=[Emitted(topic, b"k", each) for each in values])
         writer.commit()
         writer.close()
     job.writer().close()  # the next writer waits for the transactions' markers
@@ -598,8 +573,7 @@ def test_how_transactions_ended_is_read_from_their_coordinator(job: Job) -> None
     writer.initialise(lambda: False, PATIENCE_SECONDS)
     assert list(job.broker.ended(0, 5)) == []
     job.commit(writer, {b"k": b"1"}, 1)
-    writer.begin(b"record")
-    writer.prepare(Outputs.of([Emitted(job.output, b"k", b"v")]), {}, Offsets.of(2), "m")
+    job.prepare(writer, {}, 2, outputs=[Emitted(job.output, b"k", b"v")])
     writer.abort()
     writer.begin(b"record")
     later = job.broker.open_writer(0)

@@ -17,7 +17,7 @@ from rocksdict import WriteBatch
 from standby.adapters import rocksdict
 from standby.adapters.rocksdict import RocksDatabase, open_database
 from standby.errors import CorruptState, Transient, Unavailable
-from standby.kernel.ports import OpenDatabase, Profile
+from standby.kernel.ports import Database, OpenDatabase, Profile
 from tests.fakes.database import MemoryDisk
 from tests.patience import PATIENCE_SECONDS
 
@@ -30,21 +30,29 @@ def open_one(request: pytest.FixtureRequest) -> OpenDatabase:
     return MemoryDisk().open if request.param == "memory" else open_database
 
 
+@pytest.fixture
+def database(open_one: OpenDatabase, tmp_path: Path) -> Iterator[Database]:
+    made = open_one(tmp_path / "db", Profile.SERVING)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def rocks(tmp_path: Path) -> Iterator[RocksDatabase]:
+    """RocksDB, where the one in memory shows nothing."""
+    made = open_database(tmp_path / "db", Profile.SERVING)
+    yield made
+    made.close()
+
+
 @pytest.mark.parametrize("profile", Profile)
-def test_it_returns_what_was_written(open_one: OpenDatabase, profile: Profile, tmp_path: Path) -> None:
+def test_it_returns_what_was_written_last(open_one: OpenDatabase, profile: Profile, tmp_path: Path) -> None:
     database = open_one(tmp_path / "db", profile)
     database.write([(b"a", b"1"), (b"b", b""), (b"", b"empty key"), (b"gone", b"x"), (b"gone", None)])
     assert database.get_many([b"b", b"a", b"missing", b"", b"gone"]) == [b"", b"1", None, b"empty key", None]
     assert database.get_many([]) == []
-    database.close()
-
-
-def test_the_last_write_of_a_key_in_a_batch_counts(open_one: OpenDatabase, tmp_path: Path) -> None:
-    database = open_one(tmp_path / "db", Profile.SERVING)
-    database.write([(b"k", b"1"), (b"k", None), (b"k", b"3")])
-    assert database.get_many([b"k"]) == [b"3"]
-    database.write([(b"k", None), (b"never", None)])
-    assert database.get_many([b"k"]) == [None]
+    database.write([(b"a", b"2"), (b"a", None), (b"a", b"3"), (b"b", None), (b"never", None)])
+    assert database.get_many([b"a", b"b", b"never"]) == [b"3", None, None]
     database.close()
 
 
@@ -66,26 +74,21 @@ def test_a_batch_of_keys_in_no_order_is_what_its_changes_come_to(
     database.close()
 
 
-def test_values_are_in_the_order_of_the_keys_however_many(open_one: OpenDatabase, tmp_path: Path) -> None:
+def test_values_are_in_the_order_of_the_keys_however_many(database: Database) -> None:
     content = {b"%d" % number: b"value %d" % number for number in range(2_000)}
-    database = open_one(tmp_path / "db", Profile.SERVING)
     database.write(content.items())
     # More than RocksDB is asked for at once, in no order, and some of them twice.
     asked = random.Random(6).choices([*content, b"missing"], k=2_500)
     assert database.get_many(asked) == [content.get(key) for key in asked]
-    database.close()
 
 
-def test_items_are_the_keys_of_the_prefix_in_order(open_one: OpenDatabase, tmp_path: Path) -> None:
-    database = open_one(tmp_path / "db", Profile.SERVING)
+def test_items_are_the_keys_of_the_prefix_in_order(database: Database) -> None:
     database.write([(b"b\xff", b"3"), (b"b", b"1"), (b"a", b"0"), (b"ba", b"2"), (b"c", b"4")])
     assert list(database.items(b"b")) == [(b"b", b"1"), (b"ba", b"2"), (b"b\xff", b"3")]
     assert list(database.items(b"zz")) == []
-    database.close()
 
 
-def test_a_page_is_a_stretch_of_a_range_in_either_direction(open_one: OpenDatabase, tmp_path: Path) -> None:
-    database = open_one(tmp_path / "db", Profile.SERVING)
+def test_a_page_is_a_stretch_of_a_range_in_either_direction(database: Database) -> None:
     keys = [b"a", b"b", b"b\x00", b"ba", b"b\xff", b"c"]
     database.write([(each, each + b"!") for each in keys])
     database.write([(b"bb", b"x"), (b"bb", None)])
@@ -113,13 +116,11 @@ def test_a_page_is_a_stretch_of_a_range_in_either_direction(open_one: OpenDataba
         database.page(b"", b"\xff", 6)
 
 
-def test_a_page_is_bounded_in_bytes_too(tmp_path: Path) -> None:
-    database = open_database(tmp_path / "db", Profile.SERVING)
-    database.write([(b"%03d" % number, b"x" * 400_000) for number in range(10)])
-    first = database.page(b"", b"\xff", 1000)
+def test_a_page_is_bounded_in_bytes_too(rocks: RocksDatabase) -> None:
+    rocks.write([(b"%03d" % number, b"x" * 400_000) for number in range(10)])
+    first = rocks.page(b"", b"\xff", 1000)
     assert [key for key, _ in first.items] == [b"000", b"001", b"002"]
     assert not first.is_last
-    database.close()
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -169,27 +170,23 @@ def test_what_was_loaded_takes_writes_at_once_however_many_files_it_is(tmp_path:
     database.close()
 
 
-def test_little_of_what_is_served_is_in_memory(tmp_path: Path) -> None:
+def test_little_of_what_is_served_is_in_memory(rocks: RocksDatabase) -> None:
     noise = random.Random(7)
     value = noise.randbytes(4_000)
-    database = open_database(tmp_path / "db", Profile.SERVING)
     most = 0
     for _ in range(20):
-        database.write([(noise.randbytes(16), value) for _ in range(250)])
-        most = max(most, database._db.property_int_value("rocksdb.cur-size-active-mem-table") or 0)
-    database.close()
+        rocks.write([(noise.randbytes(16), value) for _ in range(250)])
+        most = max(most, rocks._db.property_int_value("rocksdb.cur-size-active-mem-table") or 0)
     # Each write brings a megabyte.
     assert 6 << 20 < most < 10 << 20
 
 
-def test_a_few_small_files_are_not_merged_with_all_that_lies_below(tmp_path: Path) -> None:
-    database = open_database(tmp_path / "db", Profile.SERVING)
+def test_a_few_small_files_are_not_merged_with_all_that_lies_below(rocks: RocksDatabase) -> None:
     for number in range(7):
-        database.write([(b"key", b"%d" % number)])
-        database.flush()
+        rocks.write([(b"key", b"%d" % number)])
+        rocks.flush()
     names = ("num-files-at-level0", "compaction-pending", "num-running-compactions")
-    assert [database._db.property_int_value(f"rocksdb.{each}") for each in names] == [7, 0, 0]
-    database.close()
+    assert [rocks._db.property_int_value(f"rocksdb.{each}") for each in names] == [7, 0, 0]
 
 
 def test_calls_in_which_the_library_holds_the_interpreters_lock_are_marked(
@@ -309,8 +306,9 @@ def test_a_limited_write_is_tried_again_when_its_size_is_due(
     database.close()
 
 
-def test_a_second_opening_is_refused_for_now(open_one: OpenDatabase, tmp_path: Path) -> None:
-    database = open_one(tmp_path / "db", Profile.SERVING)
+def test_a_second_opening_is_refused_for_now(
+    database: Database, open_one: OpenDatabase, tmp_path: Path
+) -> None:
     with pytest.raises(Transient, match="in use"):
         open_one(tmp_path / "db", Profile.SERVING)
     database.write([(b"k", b"v")])
@@ -320,8 +318,7 @@ def test_a_second_opening_is_refused_for_now(open_one: OpenDatabase, tmp_path: P
     again.close()
 
 
-def test_a_closed_one_is_unavailable(open_one: OpenDatabase, tmp_path: Path) -> None:
-    database = open_one(tmp_path / "db", Profile.SERVING)
+def test_a_closed_one_is_unavailable(database: Database) -> None:
     database.close()
     with pytest.raises(Unavailable):
         database.get_many([b"k"])
@@ -331,8 +328,9 @@ def test_a_closed_one_is_unavailable(open_one: OpenDatabase, tmp_path: Path) -> 
         database.flush()
 
 
-def test_a_checkpoint_is_a_database_of_its_own(open_one: OpenDatabase, tmp_path: Path) -> None:
-    database = open_one(tmp_path / "db", Profile.SERVING)
+def test_a_checkpoint_is_a_database_of_its_own(
+    database: Database, open_one: OpenDatabase, tmp_path: Path
+) -> None:
     database.write([(b"%d" % number, b"x" * number) for number in range(1000)])
     database.checkpoint(tmp_path / "copy")
     database.write([(b"later", b"y"), (b"1", None)])
@@ -349,10 +347,7 @@ def test_a_checkpoint_is_a_database_of_its_own(open_one: OpenDatabase, tmp_path:
     again.close()
 
 
-def test_a_checkpoint_needs_a_new_directory_and_an_open_database(
-    open_one: OpenDatabase, tmp_path: Path
-) -> None:
-    database = open_one(tmp_path / "db", Profile.SERVING)
+def test_a_checkpoint_needs_a_new_directory_and_an_open_database(database: Database, tmp_path: Path) -> None:
     database.write([(b"k", b"v")])
     (tmp_path / "there").mkdir()
     with pytest.raises(Unavailable):
@@ -366,9 +361,8 @@ def test_a_checkpoint_needs_a_new_directory_and_an_open_database(
 
 
 def test_a_checkpoint_taken_while_somebody_writes_is_one_moment(
-    open_one: OpenDatabase, tmp_path: Path
+    database: Database, open_one: OpenDatabase, tmp_path: Path
 ) -> None:
-    database = open_one(tmp_path / "db", Profile.SERVING)
     begun, done = threading.Event(), threading.Event()
 
     def write() -> None:
