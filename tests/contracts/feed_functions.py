@@ -5,29 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 
 def spark_unchanged(rows: Any) -> Any:
     return rows
-
-
-def plain_keep_marked(rows: pa.Table) -> pa.Table:
-    return rows.filter(pc.starts_with(rows.column("value"), b"keep"))
-
-
-def spark_keep_marked(rows: Any) -> Any:
-    return rows.where("startswith(value, binary('keep'))")
-
-
-def plain_other_task(rows: pa.Table) -> pa.Table:
-    return rows.set_column(3, "_task", pa.array([7] * rows.num_rows, pa.int32()))
-
-
-def spark_other_task(rows: Any) -> Any:
-    from pyspark.sql import functions
-
-    return rows.withColumn("_task", functions.lit(7))
 
 
 def plain_without_topic(rows: pa.Table) -> pa.Table:
@@ -36,22 +17,6 @@ def plain_without_topic(rows: pa.Table) -> pa.Table:
 
 def spark_without_topic(rows: Any) -> Any:
     return rows.drop("_topic")
-
-
-def plain_twice_backwards(rows: pa.Table) -> pa.Table:
-    doubled = pa.concat_tables([rows, rows])
-    return doubled.take(pc.sort_indices(doubled, sort_keys=[("_offset", "descending")]))
-
-
-def spark_twice_backwards(rows: Any) -> Any:
-    from pyspark.sql import functions
-
-    # Explode, then part the rows at random: they arrive in no order.
-    return (
-        rows.withColumn("n", functions.explode(functions.array(functions.lit(0), functions.lit(1))))
-        .drop("n")
-        .repartition(2, functions.xxhash64("_offset"))
-    )
 
 
 def plain_refuse_poison(rows: pa.Table) -> pa.Table:

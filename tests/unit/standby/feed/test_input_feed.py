@@ -11,14 +11,16 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Message
 
-from standby.errors import Transient
+from standby.errors import BadConfiguration, Transient
 from standby.feed import input_feed
 from standby.feed.input_feed import _RECENT_SECONDS, InputFeed, Transforming, mark_nothing
+from standby.feed.rules.sizing import LEAST_RECORDS, TARGET_SECONDS
 from standby.ports import TaskBatch, UnreadableRecord
 from standby.shared.model import InputPartition, Offsets, TaskId
 from standby.shared.wire import JobDefinition
 from tests.fakes.clock import HandClock
 from tests.fakes.jobs import job_config
+from tests.meanwhile import Hold, background
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 
 TASK = TaskId("j", "main", 0)
@@ -35,6 +37,8 @@ class InputInMemory:
     def __init__(self) -> None:
         self.known: dict[int, tuple[int, int]] = {0: (0, 10)}
         self.readers: list[ReaderInMemory] = []
+        #: The bound in bytes of each read.
+        self.bounds: list[int] = []
         #: Called by each read: what it returns is what can be read.
         self.on_read: Callable[[], bool] = lambda: True
 
@@ -72,6 +76,7 @@ class ReaderInMemory:
         self._at, self._until = dict(starts), dict(ends or {})
 
     def read(self, records: int, seconds: float, most_bytes: int) -> list[Message]:
+        self._source.bounds.append(most_bytes)
         found: list[Message] = []
         if self._source.on_read():
             for where, offset in self._at.items():
@@ -121,15 +126,20 @@ class LedTransform:
 class Led:
     """A feed over an input in memory."""
 
-    def __init__(self, tasks: int = 1, transforming: Transforming = mark_nothing) -> None:
+    def __init__(self, tasks: int = 1, transforming: Transforming = mark_nothing, **keys: str) -> None:
         self.source, self.transform, self.clock = InputInMemory(), LedTransform(), HandClock()
         self.clock.hold()
         self.delivered: list[TaskBatch] = []
         definition = JobDefinition("j", "r", {}, "changelog", "group", tasks)
-        self.feed = InputFeed(job_config(), definition, self.transform, transforming, self.clock)
+        self.feed = InputFeed(job_config(**keys), definition, self.transform, transforming, self.clock)
 
     def start(self) -> None:
         self.feed.start({TASK: Offsets.of(0)}, self.delivered.extend)
+
+    def run(self, end: int) -> None:
+        """Run the input from its beginning up to there."""
+        self.feed.start({TASK: Offsets.of(0)}, self.delivered.extend, {TASK: Offsets.of(end)})
+        assert self.feed.wait(PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -138,8 +148,8 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Led]:
     monkeypatch.setattr(input_feed, "_FINISH_SECONDS", 0.0)
     monkeypatch.setattr(input_feed, "_CANCEL_SECONDS", LOOK_SECONDS)
 
-    def made(*arguments: Any) -> Led:
-        led = Led(*arguments)
+    def made(*arguments: Any, **keys: Any) -> Led:
+        led = Led(*arguments, **keys)
         monkeypatch.setattr(input_feed, "InputReader", led.source.reader)
         monkeypatch.setattr(input_feed, "InputBounds", lambda *_: led.source)
         return led
@@ -169,22 +179,79 @@ def test_a_stop_interrupts_a_transform_and_what_it_ran_on_is_neither_delivered_n
     assert led.delivered == []
     assert led.source.open == []
     led.transform.on_run = lambda rows: rows
-    led.feed.start({TASK: Offsets.of(0)}, led.delivered.extend, {TASK: Offsets.of(10)})
-    assert led.feed.wait(PATIENCE_SECONDS)
+    led.run(10)
     assert [(each.start, each.end) for each in led.delivered] == [(Offsets.of(0), Offsets.of(10))]
 
 
-def test_a_transform_that_cannot_run_now_ends_a_feed_that_is_not_stopped(make: Callable[..., Led]) -> None:
-    led, error = make(), Transient("the JVM has died")
+def test_a_transform_that_cannot_run_now_or_moves_rows_to_another_task_ends_a_feed_that_is_not_stopped(
+    make: Callable[..., Led],
+) -> None:
+    def fails(_: pa.Table) -> pa.Table:
+        raise Transient("the JVM has died")
 
-    def run(_: pa.Table) -> pa.Table:
-        raise error
+    def moves(rows: pa.Table) -> pa.Table:
+        return rows.set_column(3, "_task", pa.array([7] * rows.num_rows, pa.int32()))
+
+    for run, failure in ((fails, Transient), (moves, BadConfiguration)):
+        led = make()
+        led.transform.on_run = run
+        led.start()
+        assert led.feed.wait(PATIENCE_SECONDS)
+        assert isinstance(led.feed.failure, failure)
+        assert (led.delivered, led.source.open) == ([], [])
+
+
+@pytest.mark.parametrize("until", [None, {TASK: Offsets.of(10)}], ids=["endless", "bounded"])
+def test_a_stop_waits_for_the_batch_in_deliver_and_no_other_follows(
+    make: Callable[..., Led], until: Mapping[TaskId, Offsets] | None
+) -> None:
+    led, order, held = make(task__batch__max__records="2"), list[str](), Hold()
+
+    def deliver(_: tuple[TaskBatch, ...]) -> None:
+        held()
+        order.append("delivered")
+
+    def stop() -> None:
+        led.feed.stop()
+        order.append("stopped")
+
+    led.feed.start({TASK: Offsets.of(0)}, deliver, until)
+    held.await_reached()
+    stopping = background(stop)
+    assert led.transform.cancelled.wait(PATIENCE_SECONDS), "it has waited, and interrupts what runs"
+    held.let_go()
+    stopping.result(PATIENCE_SECONDS)
+    assert order == ["delivered", "stopped"]
+    assert led.feed.wait(0)
+    assert led.feed.failure is None
+
+
+def test_filtered_records_still_advance_the_end(make: Callable[..., Led]) -> None:
+    led = make()
+    led.transform.on_run = lambda rows: rows.slice(0, 0)
+    led.run(10)
+    assert [(each.start, each.end, each.rows.num_rows) for each in led.delivered] == [
+        (Offsets.of(0), Offsets.of(10), 0)
+    ]
+
+
+def test_reads_have_the_jobs_bounds_and_grow_and_shrink_with_the_time_of_a_batch(
+    make: Callable[..., Led],
+) -> None:
+    most_bytes, records = 2_000_000, 4 * LEAST_RECORDS
+    led = make(task__batch__max__records=str(2 * LEAST_RECORDS), task__batch__max__bytes=str(most_bytes))
+    led.source.known[0] = 0, records
+
+    def run(rows: pa.Table) -> pa.Table:
+        if rows.num_rows > LEAST_RECORDS:
+            led.clock.advance(10 * TARGET_SECONDS)
+        return rows
 
     led.transform.on_run = run
-    led.start()
-    assert led.feed.wait(PATIENCE_SECONDS)
-    assert led.feed.failure is error
-    assert led.source.open == []
+    led.run(records)
+    sizes = [each.rows.num_rows for each in led.delivered]
+    assert sizes == [LEAST_RECORDS, 2 * LEAST_RECORDS, LEAST_RECORDS]
+    assert set(led.source.bounds) == {most_bytes}
 
 
 def test_what_a_transform_runs_on_is_known_while_it_runs_and_not_while_the_feed_reads(
@@ -267,26 +334,20 @@ def test_a_warm_up_is_over_the_last_records_of_few_partitions(make: Callable[...
     assert len(led.source.open) == 1, "the one for the next start"
 
 
-def test_a_warm_up_does_not_wait_for_records_that_cannot_be_read(make: Callable[..., Led]) -> None:
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_warm_up_neither_waits_for_recent_records_nor_fails_on_them(
+    make: Callable[..., Led], *, is_damaged: bool
+) -> None:
+    """A container whose warm-up raised would end, and so would the one after it, on the same records."""
     led, reads = make(), list[None]()
 
     def read() -> bool:
         reads.append(None)
         assert len(reads) <= 2
+        if is_damaged:
+            raise UnreadableRecord("damaged")
         led.clock.advance(_RECENT_SECONDS / 2)
         return False
-
-    led.source.on_read = read
-    led.feed.warm()
-    assert led.transform.recent == [None]
-
-
-def test_recent_records_that_cannot_be_read_end_no_warm_up(make: Callable[..., Led]) -> None:
-    """A container whose warm-up raised would end, and so would the one after it, on the same records."""
-    led = make()
-
-    def read() -> bool:
-        raise UnreadableRecord("damaged")
 
     led.source.on_read = read
     led.feed.warm()
