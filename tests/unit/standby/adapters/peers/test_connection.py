@@ -28,6 +28,7 @@ from standby.shared.peers import (
 from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
 from tests.fakes.peers import SilentPort
+from tests.meanwhile import background
 from tests.patience import NEVER_SECONDS, PATIENCE_SECONDS, soon
 
 #: Half of it is more than one piece.
@@ -109,32 +110,23 @@ def served(user: User, answer: Callable[[PeerRequest], PeerAnswer]) -> Iterator[
         yield server.port
 
 
-@dataclass
 class Call:
     """A fetch on a thread of its own."""
 
-    user: User
-    port: int
-    said: list[Transient | None] = field(default_factory=list)
-    has_begun: threading.Event = field(default_factory=threading.Event)
-    """Set when the first piece has come."""
+    def __init__(self, user: User, port: int) -> None:
+        self.user, self.port = user, port
+        self.has_begun = threading.Event()
+        """Set when the first piece has come."""
+        self._running = background(self._fetch)
 
-    def __post_init__(self) -> None:
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        try:
-            for _ in self.user.pieces(self.port):
-                self.has_begun.set()
-            self.said.append(None)
-        except Transient as error:
-            self.said.append(error)
+    def _fetch(self) -> None:
+        for _ in self.user.pieces(self.port):
+            self.has_begun.set()
 
     def assert_called_off(self) -> None:
-        self.thread.join(PATIENCE_SECONDS)
-        assert len(self.said) == 1, "it waits for what was called off"
-        assert "cancelled" in str(self.said[0])
+        raised = self._running.exception(PATIENCE_SECONDS)
+        assert isinstance(raised, Transient), "it waits for what was called off"
+        assert "cancelled" in str(raised)
 
 
 def assert_called_off(call: Call) -> None:

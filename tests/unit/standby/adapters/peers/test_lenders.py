@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -23,6 +24,7 @@ from standby.shared.peers import ROWS_BYTES, TRANSFORMS_ROUTE, PeerAddress, Peer
 from standby.shared.roles import Caller, PeerRole
 from standby.shared.wire import JobDefinition
 from tests.fakes.certificates import keys_of
+from tests.meanwhile import background
 from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS, soon
 
 JOB = JobDefinition("job a/b", "run", {}, "changelog", "group", 4, revision=3)
@@ -191,17 +193,15 @@ def test_no_more_batches_are_taken_than_the_own_ones_can_wait_for(
         return rows
 
     net.add("a", lent_idle(held))
-    *running, late = (net.lender() for _ in range(_AT_ONCE + 1))
-    threads = [threading.Thread(target=each.run, args=(b"rows",), daemon=True) for each in running]
-    for each in threads:
-        each.start()
-    assert all(begun.acquire(timeout=PATIENCE_SECONDS) for _ in threads)
+    *lenders, late = (net.lender() for _ in range(_AT_ONCE + 1))
+    running = [background(partial(each.run, b"rows")) for each in lenders]
+    assert all(begun.acquire(timeout=PATIENCE_SECONDS) for _ in running)
     with pytest.raises(PeerRefused, match="batches of others") as caught:
         late.run(b"rows")
     assert caught.value.is_soon
     go_on.set()
-    for each in threads:
-        each.join(PATIENCE_SECONDS)
+    for each in running:
+        each.result(PATIENCE_SECONDS)
     assert late.run(b"rows") == b"rows"
 
 
@@ -218,16 +218,7 @@ def test_a_batch_of_a_lender_that_goes_away_fails_and_can_be_interrupted(net: Ne
     for end in ("interrupt", "cut off"):
         begun.clear()
         lender = net.lender()
-        raised: list[BaseException] = []
-
-        def run(lender: HttpLender = lender, raised: list[BaseException] = raised) -> None:
-            try:
-                lender.run(b"rows")
-            except Transient as error:
-                raised.append(error)
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
+        running = background(partial(lender.run, b"rows"))
         assert begun.wait(PATIENCE_SECONDS)
         if end == "interrupt":
             lender.interrupt()
@@ -235,9 +226,9 @@ def test_a_batch_of_a_lender_that_goes_away_fails_and_can_be_interrupted(net: Ne
             for connection in tuple(net.servers[0].gate._connections):
                 with suppress(OSError):
                     socket.socket.shutdown(connection.socket, socket.SHUT_RDWR)
-        soon(lambda raised=raised: raised, "the batch fails")  # type: ignore[misc]
-        assert not isinstance(raised[0], PeerRefused)
-        thread.join(PATIENCE_SECONDS)
+        raised = running.exception(PATIENCE_SECONDS)
+        assert isinstance(raised, Transient)
+        assert not isinstance(raised, PeerRefused)
     go_on.set()
 
 
@@ -255,32 +246,30 @@ def test_a_lender_that_ended_before_it_had_the_rows_says_nothing_about_them(net:
     assert caught.value.is_soon
 
 
-@pytest.mark.parametrize(("method", "status"), [("GET", 409), ("POST", 503)])
-def test_a_job_that_is_gone_says_nothing_about_rows_that_come_for_it(method: str, status: int) -> None:
-    def gone(*_: object) -> LentTransform:
-        raise NotNow("another revision")
-
-    request = PeerRequest(
-        Caller(PeerRole.CONTAINER, "c"), method, (TRANSFORMS_ROUTE, "job"), {"run": "run", "revision": "3"}
-    )
-    assert Lending(gone).answer(request).status == status
+JOB_PATH = (TRANSFORMS_ROUTE, "job")
 
 
 @pytest.mark.parametrize(
     ("method", "path", "query", "status"),
     [
+        # The job is gone, which says nothing about rows that come for it.
+        ("GET", JOB_PATH, {"run": "run", "revision": "3"}, 409),
+        ("POST", JOB_PATH, {"run": "run", "revision": "3"}, 503),
         ("GET", (TRANSFORMS_ROUTE,), {"run": "run", "revision": "3"}, 400),
-        ("GET", (TRANSFORMS_ROUTE, "job", "more"), {"run": "run", "revision": "3"}, 400),
-        ("GET", (TRANSFORMS_ROUTE, "job"), {"run": "run"}, 400),
-        ("POST", (TRANSFORMS_ROUTE, "job"), {"run": "run", "revision": "new"}, 400),
-        ("DELETE", (TRANSFORMS_ROUTE, "job"), {"run": "run", "revision": "3"}, 405),
+        ("GET", (*JOB_PATH, "more"), {"run": "run", "revision": "3"}, 400),
+        ("GET", JOB_PATH, {"run": "run"}, 400),
+        ("POST", JOB_PATH, {"run": "run", "revision": "new"}, 400),
+        ("DELETE", JOB_PATH, {"run": "run", "revision": "3"}, 405),
     ],
 )
-def test_a_malformed_request_is_refused(
+def test_a_request_for_a_job_that_is_gone_or_for_none_is_refused(
     method: str, path: tuple[str, ...], query: dict[str, str], status: int
 ) -> None:
-    lends = Lending(lambda *_: lent_idle())
-    assert lends.answer(PeerRequest(Caller(PeerRole.CONTAINER, "c"), method, path, query)).status == status
+    def gone(*_: object) -> LentTransform:
+        raise NotNow("another revision")
+
+    request = PeerRequest(Caller(PeerRole.CONTAINER, "c"), method, path, query)
+    assert Lending(gone).answer(request).status == status
 
 
 def test_standbys_are_asked_before_actives_and_each_container_once() -> None:

@@ -13,7 +13,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +32,7 @@ from standby.feed.rules.settings import session_settings
 from standby.feed.spark import check_spark_transform
 from tests.cases import case
 from tests.fakes.jobs import job_config
+from tests.meanwhile import background
 from tests.patience import A_MOMENT_SECONDS, NEVER_SECONDS, PATIENCE_SECONDS
 
 #: Opens a gateway as Spark does, and never answers a question.
@@ -45,6 +45,9 @@ with open(path + ".making", "wb") as file:
 os.rename(path + ".making", path)
 time.sleep(600)
 """
+
+#: Never opens one.
+_HANGING = "#!/bin/sh\nexec sleep 600\n"
 
 #: As `_SILENT`, but it dies with the first question.
 _DYING = _SILENT.replace("time.sleep(600)", "server.accept(); os.kill(os.getpid(), 9)")
@@ -86,25 +89,20 @@ def test_host_that_cannot_start_a_process_is_reported_as_that(
         start(java, "#!/bin/sh\n")
 
 
-def test_jvm_that_is_too_slow_to_open_its_gateway_is_reported_with_the_time(
-    java: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spark_process, "START_SECONDS", 0.3)
-    with pytest.raises(Transient, match=r"did not answer within 0\.3 s"):
-        start(java, "#!/bin/sh\nexec sleep 600\n")
-
-
-def test_jvm_that_does_not_answer_in_time_is_no_refusal(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jvm_that_is_too_slow_is_reported_with_the_time(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(spark_process, "START_SECONDS", 0.3)
+        with pytest.raises(Transient, match=r"did not answer within 0\.3 s"):
+            start(java, _HANGING)
     monkeypatch.setattr(pyspark, "CALL_SECONDS", 0.5)
-    with pytest.raises(
-        Transient, match=r"did not answer within 0\.5 s while its session was started.* again"
-    ):
+    said = r"did not answer within 0\.5 s while its session was started.* again"
+    with pytest.raises(Transient, match=said):
         start(java, _SILENT)
 
 
 def test_whole_start_takes_no_longer_than_its_caller_has(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Transient, match=rf"did not answer within {A_MOMENT_SECONDS} s while it was started"):
-        start(java, "#!/bin/sh\nexec sleep 600\n", within_seconds=A_MOMENT_SECONDS)
+        start(java, _HANGING, within_seconds=A_MOMENT_SECONDS)
     # The JVM has all the time that it needs to open its gateway, and takes all but a second of it.
     times = SimpleNamespace(monotonic=iter((0.0, NEVER_SECONDS - 1)).__next__)
     monkeypatch.setattr(pyspark, "time", times)
@@ -118,7 +116,7 @@ def test_session_that_the_job_s_code_has_made_is_not_taken_for_the_container_s(
     """Its JVM would have none of the settings, and nothing would end it."""
     monkeypatch.setattr("pyspark.SparkContext._gateway", object())
     with pytest.raises(BadConfiguration, match=r"has started Spark itself.*rows\.sparkSession"):
-        start(java, "#!/bin/sh\nexec sleep 600\n", within_seconds=A_MOMENT_SECONDS)
+        start(java, _HANGING, within_seconds=A_MOMENT_SECONDS)
 
 
 #: Keeps what it was started with, and what anybody on the host could read of it.
@@ -257,18 +255,7 @@ def test_calls_and_batches_are_waited_for_as_long_as_they_take(spark: Spark) -> 
     jvm: Any = spark.session._jvm
     # Over the connection that is there, and over one of a new thread.
     jvm.java.lang.Thread.sleep(MILLIS)
-    failed: list[BaseException] = []
-
-    def ask() -> None:
-        try:
-            jvm.java.lang.Thread.sleep(MILLIS)
-        except BaseException as error:  # noqa: BLE001 - shown below
-            failed.append(error)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join(PATIENCE_SECONDS)
-    assert failed == []
+    background(lambda: jvm.java.lang.Thread.sleep(MILLIS)).result(PATIENCE_SECONDS)
     # The rows of a batch come over a connection of their own.
     exchange = RowExchange()
     seconds = 2 * DEFAULT_SECONDS
