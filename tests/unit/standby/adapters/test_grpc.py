@@ -162,17 +162,22 @@ def test_orders_are_posted_in_order(leader: ScriptedLeader, news: News) -> None:
     stream.drop()
 
 
-def test_a_dead_leader_and_an_end_in_order_are_a_broken_stream(leader: ScriptedLeader, news: News) -> None:
-    connect(leader, news)
-    session = leader.session()
-    news.next(StreamConnected)
-    session.end()
-    assert news.next(StreamBroken).reason == "ended by the leader"
-    connect(leader, news)
-    leader.session()
-    news.next(StreamConnected)
-    leader.cut()
-    assert news.next(StreamBroken).stream == 3
+def test_a_dead_leader_an_end_in_order_and_what_is_no_message_break_the_stream(
+    leader: ScriptedLeader, news: News
+) -> None:
+    ends: tuple[tuple[Callable[[Session], object], str], ...] = (
+        (Session.end, "ended by the leader"),
+        (lambda session: session.send(HELLO), "not a message"),  # type: ignore[arg-type]
+        (lambda _: leader.cut(), ""),
+    )
+    for end, reason in ends:
+        connect(leader, news)
+        session = leader.session()
+        news.next(StreamConnected)
+        end(session)
+        broken = news.next(StreamBroken)
+        assert reason in broken.reason
+        assert broken.stream == 3
 
 
 def test_a_leader_that_comes_back_is_connected_without_the_back_off_of_earlier_tries(news: News) -> None:
@@ -194,14 +199,6 @@ def test_who_has_other_credentials_or_is_no_master_is_not_taken_for_a_leader(new
         with ScriptedLeader(keys_of(role, ring)) as pretender:
             connect(pretender, news)
             assert "UNAVAILABLE" in news.next(StreamBroken).reason, role
-
-
-def test_what_is_no_message_ends_the_stream(leader: ScriptedLeader, news: News) -> None:
-    connect(leader, news)
-    session = leader.session()
-    news.next(StreamConnected)
-    session.send(HELLO)  # type: ignore[arg-type]
-    assert "not a message" in news.next(StreamBroken).reason
 
 
 def test_a_dropped_stream_says_nothing_more(leader: ScriptedLeader, news: News) -> None:
