@@ -5,9 +5,10 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,11 @@ def _nothing_leaks() -> Iterator[None]:
     assert not {each for each in set(sys.modules) - modules if each.endswith("_job")}
 
 
+def step(name: str) -> Callable[..., Any]:
+    """Return what a job's `task.step` names."""
+    return resolve("task.step", name, ("rows", "state", "out"))
+
+
 @pytest.fixture
 def job_directory(tmp_path: Path) -> Path:
     for name, text in MODULES.items():
@@ -53,7 +59,7 @@ def test_modules_of_a_directory_or_an_archive_lie_side_by_side_as_in_a_container
     (job_directory / "below" / "deep_job.py").write_text("from good_job import step\n", encoding="utf-8")
     with job_code(job_directory, ["below/deep_job.py", "below/lib.zip", "good_job.py"]):
         for each in ("deep_job:step", "zipped_job:step"):
-            assert resolve("task.step", each, ("rows", "state", "out"))(1, 2, 3) == "called"
+            assert step(each)(1, 2, 3) == "called"
 
 
 def test_what_cannot_be_used_is_named(job_directory: Path) -> None:
@@ -82,25 +88,24 @@ def test_what_cannot_be_used_is_named(job_directory: Path) -> None:
             job_code(job_directory, listed),
             pytest.raises(BadConfiguration, match=f"^task.step: .*({said})"),
         ):
-            resolve("task.step", name, ("rows", "state", "out"))
+            step(name)
 
 
-def test_a_missing_module_file_is_named(job_directory: Path) -> None:
-    with (
-        pytest.raises(BadConfiguration, match=r"job\.modules: there is no .*absent\.py"),
-        job_code(job_directory, ["absent.py"]),
-    ):
-        pass
-
-
-def test_two_modules_of_one_name_cannot_be_shipped(job_directory: Path) -> None:
+def test_module_files_that_cannot_be_shipped_are_named(job_directory: Path) -> None:
     (job_directory / "other").mkdir()
     (job_directory / "other" / "good_job.py").write_text("", encoding="utf-8")
-    with (
-        pytest.raises(BadConfiguration, match=r"two files are called good_job\.py"),
-        job_code(job_directory, ["good_job.py", "other/good_job.py"]),
+    (job_directory / "circle_job.py").symlink_to("circle_job.py")
+    for listed, said in (
+        (["absent.py"], r"there is no .*absent\.py"),
+        (["circle_job.py"], r"there is no .*circle_job\.py"),
+        (["good_job.py", "other/good_job.py"], r"two files are called good_job\.py"),
     ):
-        pass
+        with (
+            case(listed),
+            pytest.raises(BadConfiguration, match=rf"job\.modules: {said}"),
+            job_code(job_directory, listed),
+        ):
+            pass
 
 
 def test_a_linked_module_keeps_the_name_of_the_link(job_directory: Path) -> None:
@@ -111,32 +116,24 @@ def test_a_linked_module_keeps_the_name_of_the_link(job_directory: Path) -> None
     (released / "lib-2" / "deep_job.py").write_text(MODULES["good_job.py"], encoding="utf-8")
     (job_directory / "flights_job.py").symlink_to("releases/flights_job-2.py")
     (job_directory / "lib").symlink_to("releases/lib-2")
-    parameters = ("rows", "state", "out")
     with job_code(job_directory, ["flights_job.py", "lib/deep_job.py", "releases/../lib"]) as code:
         assert sorted(each.name for each in code.iterdir()) == ["deep_job.py", "flights_job.py", "lib"]
         names = zipfile.ZipFile(io.BytesIO(pack(code).data)).namelist()
         assert names == ["deep_job.py", "flights_job.py", "lib/deep_job.py"]
-        assert resolve("task.step", "flights_job:step", parameters)(1, 2, 3) == "called"
-    (job_directory / "circle_job.py").symlink_to("circle_job.py")
-    with (
-        pytest.raises(BadConfiguration, match=r"job\.modules: there is no .*circle_job\.py"),
-        job_code(job_directory, ["circle_job.py"]),
-    ):
-        pass
+        assert step("flights_job:step")(1, 2, 3) == "called"
 
 
 def test_what_can_be_called_is_found_and_forgotten_before_the_next_jobs_code(
     job_directory: Path, tmp_path: Path
 ) -> None:
-    parameters = ("rows", "state", "out")
     with job_code(job_directory, ["good_job.py"]):
-        assert resolve("task.step", "good_job:step", parameters)(1, 2, 3) == "called"
-        assert resolve("task.step", "good_job:Step", parameters).__name__ == "Step"
+        assert step("good_job:step")(1, 2, 3) == "called"
+        assert step("good_job:Step").__name__ == "Step"
     other = tmp_path / "second"
     other.mkdir()
     (other / "good_job.py").write_text("def step(rows, state, out): return 'other'\n", encoding="utf-8")
     with job_code(other, ["good_job.py"]):
-        assert resolve("task.step", "good_job:step", parameters)(1, 2, 3) == "other"
+        assert step("good_job:step")(1, 2, 3) == "other"
 
 
 @pytest.fixture
@@ -149,15 +146,14 @@ def interruptible() -> Iterator[None]:
 
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_is_the_jobs_own_unless_somebody_has_pressed_the_key(job_directory: Path) -> None:
-    name, parameters = "interrupting_job:step", ("rows", "state", "out")
     (job_directory / "pressing_job.py").write_text(
         "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n", encoding="utf-8"
     )
     with job_code(job_directory, ("interrupting_job.py", "pressing_job.py")):
         with pytest.raises(BadConfiguration, match="raised KeyboardInterrupt"):
-            resolve("task.step", name, parameters)
+            step("interrupting_job:step")
         with pytest.raises(KeyboardInterrupt):
-            resolve("task.step", "pressing_job:step", parameters)
+            step("pressing_job:step")
 
 
 def test_an_import_that_hangs_ends_the_command_and_is_named_with_its_line(job_directory: Path) -> None:
@@ -201,6 +197,5 @@ def test_a_container_imports_for_as_long_as_it_takes(
         f"import time\ntime.sleep({A_MOMENT_SECONDS})\ndef step(rows, state, out): return 'called'\n",
         encoding="utf-8",
     )
-    asked = ("task.step", "slow_job:step", ("rows", "state", "out"))
     with job_code(job_directory, ["slow_job.py"]), ThreadPoolExecutor() as threads:
-        assert threads.submit(resolve, *asked).result()(1, 2, 3) == "called"
+        assert threads.submit(step, "slow_job:step").result()(1, 2, 3) == "called"
