@@ -151,18 +151,28 @@ def test_the_feed_is_tried_again_later_and_later_and_a_passing_fault_never_ends_
     assert world.took(EndTask) == []
 
 
-def test_a_feed_that_fails_again_and_again_ends_its_tasks_but_not_when_it_got_on() -> None:
+@pytest.mark.parametrize(
+    ("failure", "detail", "fault"),
+    [(OTHER, "RuntimeError: a bug", Fault.OTHER), (REFUSED, "Spark refuses its settings", Fault.REFUSED)],
+)
+def test_a_feed_that_fails_again_and_again_ends_its_tasks_but_not_when_it_got_on(
+    failure: FeedFailure, detail: str, fault: Fault
+) -> None:
     world = feeding(ONE, TWO)
     for _ in range(2 * _FEED_FAILURES):
         world.commit(ONE, 1)
-        world.feed_ends(OTHER)
+        world.feed_ends(failure)
         world.turn(10)
     assert world.took(EndTask) == []
-    for _ in range(_FEED_FAILURES - 1):
-        world.feed_ends(OTHER)
+    world.answers[StartFeed] = deque(StartFailed(failure) for _ in range(_FEED_FAILURES - 2))
+    world.feed_ends(failure)
+    for _ in range(_FEED_FAILURES - 2):
+        assert world.took(EndTask) == []
         world.turn(10)
-    detail = f"the feed failed {_FEED_FAILURES} times in a row: RuntimeError: a bug"
-    assert world.took(EndTask) == [EndTask(each, Signal.FAILED, detail, "where") for each in (ONE, TWO)]
+    told = f"the feed failed {_FEED_FAILURES} times in a row: {detail}"
+    assert world.took(EndTask) == [
+        EndTask(each, Signal.FAILED, told, failure.traceback, fault) for each in (ONE, TWO)
+    ]
 
 
 @pytest.mark.parametrize("is_running", [False, True])
@@ -300,16 +310,6 @@ def test_code_of_which_no_feed_can_be_made_ends_every_task_that_joins() -> None:
     world.fold(CodeRefused("no such module", "where"))
     fault = Fault.REFUSED
     assert world.took(EndTask) == [EndTask(ONE, Signal.FAILED, "no such module", "where", fault)]
-
-
-def test_a_task_whose_feed_is_refused_again_and_again_ends_with_that_fault() -> None:
-    world = FeedingWorld()
-    world.join(ONE)
-    world.answers[StartFeed] = deque(StartFailed(REFUSED) for _ in range(_FEED_FAILURES))
-    for _ in range(_FEED_FAILURES):
-        assert world.took(EndTask) == []
-        world.turn(10)
-    assert [each.fault for each in world.took(EndTask)] == [Fault.REFUSED]
 
 
 def test_an_idle_task_commits_its_offsets_again_every_hour_and_once() -> None:
