@@ -234,8 +234,10 @@ def job_code(job_directory: Path, modules: Sequence[str]) -> Iterator[Path]:
             yield directory
         finally:
             sys.path[:] = [each for each in sys.path if each not in shown]
-            for loaded in [each for each, module in sys.modules.items() if _is_from(module, directory)]:
-                del sys.modules[loaded]
+            # A copy, because an import that ran out of time may go on in its thread.
+            for loaded, content in sys.modules.copy().items():
+                if _is_from(content, directory):
+                    sys.modules.pop(loaded, None)
 
 
 def _is_from(module: object, directory: Path) -> bool:

@@ -4,6 +4,7 @@ import io
 import signal
 import subprocess
 import sys
+import types
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -106,6 +107,23 @@ def test_module_files_that_cannot_be_shipped_are_named(job_directory: Path) -> N
             job_code(job_directory, listed),
         ):
             pass
+
+
+def test_an_import_that_goes_on_in_another_thread_is_no_obstacle(
+    job_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Importing(types.ModuleType):
+        """It is looked at in the midst of another import."""
+
+        @property
+        def __file__(self) -> str:  # type: ignore[override]
+            monkeypatch.setitem(sys.modules, f"late_{len(sys.modules)}", types.ModuleType("late"))
+            return "elsewhere"
+
+    monkeypatch.setitem(sys.modules, "importing", Importing("importing"))
+    with job_code(job_directory, ["good_job.py"]):
+        step("good_job:step")
+    assert "good_job" not in sys.modules
 
 
 def test_a_linked_module_keeps_the_name_of_the_link(job_directory: Path) -> None:
