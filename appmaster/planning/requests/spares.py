@@ -19,6 +19,7 @@ from appmaster.planning.placement.turn import Turn, is_current
 from appmaster.planning.requests.claims import PoolClaims, ProcessClaim
 from appmaster.planning.requests.needs import Need
 from appmaster.planning.requests.requests import cell_loads, host_loads, placement_question, spare_loads
+from appmaster.planning.rules.deploy import is_whole
 from appmaster.planning.state.actions import TakeSpare
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import Slot, SpareSlotId, vacant_spares
@@ -110,10 +111,20 @@ def share(turn: Turn, needed: Mapping[Slot, Need]) -> SpareShare:
     ]
     if not jobs:
         return SpareShare()
-    lacking = {slot: each for slot, each in needed.items() if not each.is_met}
+    # A copy that could stay where it is may wait long: YARN lists a host that is down for ten minutes.
+    wished = {slot: each for slot, each in needed.items() if each.locations is not None}
+    lacking = {slot: each for slot, each in needed.items() if not each.is_met and slot not in wished}
     starving = dict(_starving(turn, lacking))
     allowed = _allowed(jobs, starving)
-    is_last = not lacking and all(isinstance(each.slot, SpareSlotId) for each in view.requests.values())
+    is_last = (
+        not lacking
+        and not any(each.is_met for each in wished.values())
+        and all(
+            isinstance(each.slot, SpareSlotId)
+            or (each.slot in wished and each.state is not RequestState.GRANTED)
+            for each in view.requests.values()
+        )
+    )
     found: dict[Slot, Need] = {}
     surplus: dict[str, str] = {}
     for job in jobs:
@@ -131,22 +142,31 @@ def share(turn: Turn, needed: Mapping[Slot, Need]) -> SpareShare:
         requests = sorted(asked, key=lambda each: each.state is not RequestState.GRANTED)
         standing = [each for each in requests if not lacking or each.state is RequestState.GRANTED]
         slots = [each.slot for each in standing[: max(0, target - len(kept))]]
-        if is_last and _is_whole(turn, job) and not turn.is_warming_up(job):
-            slots += _vacant(turn, job, target - len(kept) - len(slots))
+        missing = target - len(kept) - len(slots)
+        if missing > 0 and is_last and _is_whole(turn, job) and not turn.is_warming_up(job):
+            slots += _vacant(turn, job, missing)
         found.update({slot: Need(slot, job, is_active=False) for slot in slots})
     return SpareShare(found, surplus)
 
 
 def _is_whole(turn: Turn, job: Job) -> bool:
-    """Return whether nothing is to be done or waited for in a job: no take-over and no restore is under way."""
-    is_settled = all(each.job != job.name for each in turn.view.unsettled)
-    return is_settled and not job.quarantined and bool(job.model.processors)
+    """Return whether nothing in a job has to be done or waited for: no take-over and no restore is under way."""
+    if job.quarantined or not job.model.processors:
+        return False
+    for owner, processor in turn.unsettled():
+        if owner is not job:
+            continue
+        cohorts = turn.cohorts(job, processor)
+        is_begun = processor in turn.touched or processor in turn.handing_over
+        if is_begun or cohorts is None or not is_whole(turn, job, processor, cohorts):
+            return False
+    return True
 
 
 def _vacant(turn: Turn, job: Job, count: int) -> list[SpareSlotId]:
     """Return so many slots of spare containers for which there is neither a container nor a request."""
     used = {each.slot for each in turn.spares(job)} | {each.slot for each in turn.view.requests.values()}
-    return list(islice(vacant_spares(job.name, used), max(0, count)))
+    return list(islice(vacant_spares(job.name, used), count))
 
 
 def _ranked(turn: Turn, job: Job, target: int, starving: Mapping[Slot, tuple[Need, int]]) -> list[Container]:

@@ -225,3 +225,38 @@ def test_copy_that_left_its_cell_for_a_container_meant_for_another_does_not_go_b
     assert sum(each.kind is DecisionKind.DROP for each in decided) <= 2, "once for each processor"
     assert cluster.is_whole()
     assert all(len(set(cells_of(cluster, each).values())) == 2 for each in records(cluster))
+
+
+def test_nothing_is_promoted_in_the_lost_cell_while_another_copy_is_in_sync() -> None:
+    cluster = in_two_cells(standbys=2, hosts=("h1", "h2", "h3", "h4"))
+    record = records(cluster)[0]
+    cells = cells_of(cluster, record)
+    cell = cells[record.active or 0]
+    other = next(number for number in (1, 2) if number != cell)
+    assert other in cells.values()
+    cluster.lose_cell(cell, runs_on=True)
+    cluster.kill(cluster.active_process(record.task.partition).skein_id)
+    cluster.run(1_000)
+    now = next(each for each in records(cluster) if each.task == record.task)
+    assert now.epoch == record.epoch + 1
+    assert cells_of(cluster, now)[now.active or 0] == other
+
+
+def test_epochs_rise_above_what_containers_have_seen_when_zookeeper_is_of_an_earlier_day(
+    cluster: FakeCluster,
+) -> None:
+    earlier = dict(cluster.versions)
+    for each in actives_in(cluster, 1):
+        cluster.kill(each.skein_id)
+    cluster.run(20_000)
+    seen = {task: each.record.epoch for task, each in cluster.versions.items()}
+    assert max(seen.values()) > 1
+    cluster.versions = earlier
+    cluster.elect(9)
+    cluster.actions.clear()
+    cluster.settle(20_000)
+    for task, recorded in cluster.versions.items():
+        assert recorded.record.epoch > seen[task] or seen[task] == earlier[task].record.epoch
+    raised = [each for each in cluster.did(todo.WriteRecords) if each.kind is DecisionKind.RAISE]
+    assert raised
+    assert not cluster.view.ahead

@@ -267,3 +267,49 @@ def test_a_hand_over_that_is_prepared_ends_with_its_processor() -> None:
     assert not cluster.view.handovers
     assert cluster.view.unsettled == frozenset()
     assert cluster.kinds().count("handover_given_up") == 1
+
+
+def ran(*partitions: int, position: int | None = 10) -> ProcessEnd:
+    """Return the end of a process that ran tasks of these partitions."""
+    return ProcessEnd(
+        -signal.SIGSEGV, tuple(Ran(TaskId("job", "main", each), position) for each in partitions)
+    )
+
+
+def known_failures(cluster: FakeCluster, partition: int = 0) -> InputFailures:
+    """Return what a task's record says of its failures, which it says something of."""
+    known = cluster.view.records[TaskId("job", "main", partition)].record.failures
+    assert known is not None
+    return known
+
+
+def crash_at_ten(cluster: FakeCluster, end: ProcessEnd) -> None:
+    """End the process of task 0's active while input waits at offset 10."""
+    process = cluster.active_process(0)
+    process.report(input_committed=10, input_end=20)
+    cluster.run(200)
+    cluster.crash(process.skein_id, end)
+    cluster.run(12_000)
+
+
+def test_end_of_a_process_that_ran_several_tasks_is_no_failure_of_one_and_parts_them() -> None:
+    cluster = mixed(policy=PlannerPolicy(retry_count=-1))
+    together = [
+        task.partition
+        for task, copy in cluster.view.assigned[cluster.active_process(0).container].items()
+        if cluster.view.records[task].record.active == copy
+    ]
+    assert len(together) > 1
+    for _ in range(4):
+        crash_at_ten(cluster, ran(*together, position=None))
+        for each in together:
+            known = known_failures(cluster, each)
+            assert (known.offset, known.count, known.is_apart) == (10, 0, True)
+    assert cluster.view.jobs["job"].state is JobState.DEPLOYED
+    crash_at_ten(cluster, ran(0))
+    counts = {each: known_failures(cluster, each).count for each in together}
+    assert counts == {each: int(each == 0) for each in together}, "its neighbours did not run"
+
+
+def mixed(**more: object) -> FakeCluster:
+    return deployed(**{"is_mixed": True, "tasks": 6, "containers": 3, "standbys": 1, **more})

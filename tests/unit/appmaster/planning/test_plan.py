@@ -110,3 +110,80 @@ def test_a_turn_leaves_what_is_less_urgent_to_the_next_ones() -> None:
     actions = plan(replace(view, containers={**view.containers, **unknown}))
     assert len(actions) == MOST_ACTIONS
     assert [type(each) for each in actions[:3]] == [todo.TakeSpare, todo.WriteRecords, todo.WriteStatus]
+
+
+def test_a_process_that_stood_still_for_less_than_a_second_is_not_lost(cluster: FakeCluster) -> None:
+    """Also if it is not heard for a while after that: what it was seen to do counts, not only its silence."""
+    frozen = cluster.active_process(0)
+    for before, still, after in (
+        *[(100, 700, each) for each in range(0, 200, 50)],
+        (700, 700, 0),
+        (0, 600, 1_000),
+    ):
+        frozen.is_frozen = True
+        cluster.run(before)
+        frozen.is_still = True
+        cluster.run(still)
+        frozen.is_still = False
+        cluster.run(after)
+        frozen.is_frozen = False
+        cluster.run(1_000)
+        assert "container_lost" not in cluster.kinds()
+
+
+def test_a_live_container_whose_port_refuses_is_dead_before_its_stream_breaks(cluster: FakeCluster) -> None:
+    process = cluster.active_process(0)
+    process.is_frozen = True
+    cluster.run(500)
+    cluster.tell(happened.PortProbed(process.container, process.incarnation, False, cluster.now_ms))
+    lost = cluster.news("container_lost")[0]
+    assert str(lost.reason) == "port-refused"
+
+
+def look_in_vain(cluster: FakeCluster) -> None:
+    """Have every look at a port that the leader wants come to its end without an answer of the host."""
+    looks = [each for each in plan(cluster.view) if isinstance(each, todo.ProbePort)]
+    assert looks
+    for each in looks:
+        cluster.tell(happened.Started(each, cluster.now_ms))
+        cluster.tell(
+            happened.PortProbed(
+                each.container,
+                each.incarnation,
+                True,
+                cluster.now_ms,
+                None,
+                is_answered=False,
+                is_running=False,
+            )
+        )
+
+
+def test_leader_suspects_itself_first_when_most_fall_silent_at_once(cluster: FakeCluster) -> None:
+    cluster.now_ms += 2_600
+    cluster.tell(happened.Ticked(cluster.now_ms))
+    look_in_vain(cluster)
+    assert [type(each) for each in plan(cluster.view)] == [todo.DoubtSelf]
+    cluster.run(5_000)
+    assert "container_lost" not in cluster.kinds()
+
+
+def test_container_that_no_leader_requested_is_told_to_exit(cluster: FakeCluster) -> None:
+    cluster.tell(happened.ContainerRegistered("orphan", "s_98", 98, "h1", 1, 0, (), (), cluster.now_ms))
+    assert any(isinstance(each, todo.SendExit) and each.container == "orphan" for each in plan(cluster.view))
+
+
+def test_process_that_speaks_although_yarn_has_ended_it_is_told_to_exit(cluster: FakeCluster) -> None:
+    # Its NodeManager was lost: it runs on, its stream stands, and its stores are open.
+    orphan = cluster.active_process(0)
+    spoke = happened.HeartbeatReceived(orphan.container, orphan.incarnation, cluster.now_ms)
+    cluster.tell(
+        happened.ContainerCompleted(orphan.skein_id, "Container released on a *lost* node", cluster.now_ms)
+    )
+    assert orphan.container not in cluster.view.containers
+    cluster.tell(spoke)
+    cluster.turn()
+    told = [each.container for each in cluster.did(todo.SendExit)]
+    assert told == [orphan.container]
+    cluster.tell(happened.ContainerStreamBroken(orphan.container, orphan.incarnation, cluster.now_ms))
+    assert orphan.container not in cluster.view.containers

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
+from appmaster.planning.jobs.spreading import spread_of
 from appmaster.planning.placement.turn import Turn
+from appmaster.planning.plan import plan
 from appmaster.planning.rules.deploy import writes
 from appmaster.planning.rules.rebalance import LOOK_MS, begin, due, is_busy, look
 from appmaster.planning.state import actions as todo
@@ -24,6 +28,7 @@ from appmaster.planning.state.view import (
 )
 from standby.shared.model import ProcessorId, TaskId, TaskRecord
 from tests.fakes.yarn import FakeCluster
+from tests.scenarios.flights import until
 from tests.unit.appmaster.planning.views import (
     Change,
     free,
@@ -253,3 +258,81 @@ def test_a_job_that_is_spread_evenly_keeps_no_other_from_being_checked(whole: Cl
     jobs = {**whole.jobs, "other": replace(whole.jobs["job"], name="other", model=model)}
     view = replace(whole, jobs=jobs, rebalancing=dict.fromkeys(jobs, Rebalancing(is_asked=True)))
     assert list(writes(Turn(view))) == [todo.RestRebalancing(each) for each in ("job", "other")]
+
+
+def evenly_spread(**more: object) -> FakeCluster:
+    """Return a whole cluster with an even spread; earlier actions and entries are cleared."""
+    cluster = FakeCluster(**{"hosts": ("h1", "h2", "h3"), "containers": 3, "tasks": 6, **more})  # type: ignore[arg-type]
+    cluster.settle(60_000)
+    assert plan(cluster.view) == ()
+    assert not cluster.view.rebalancing or cluster.policy.rebalance == "manual"
+    cluster.actions.clear()
+    cluster.entries.clear()
+    return cluster
+
+
+def per_host(cluster: FakeCluster) -> list[int]:
+    """Return how many processors are active on each host of the cluster, the fewest first."""
+    actives = {
+        cluster.view.processor_of(task): cluster.active_process(task.partition).host
+        for task in cluster.versions
+    }
+    counts = Counter(dict.fromkeys(cluster.hosts, 0))
+    counts.update(actives.values())
+    return sorted(counts.values())
+
+
+def crowded(**more: object) -> FakeCluster:
+    """Return a cluster that is whole again after a host with an active was lost and has returned."""
+    cluster = evenly_spread(**more)
+    host = cluster.active_process(0).host
+    cluster.lose_host(host, silent=False)
+    cluster.run(1_000)
+    cluster.return_host(host)
+    until(cluster, lambda: not cluster.view.unsettled and cluster.is_whole())
+    return cluster
+
+
+def moves(cluster: FakeCluster) -> list[todo.PrepareHandover]:
+    """Return the hand-overs that were begun to spread actives."""
+    return [
+        each for each in cluster.did(todo.PrepareHandover) if each.reason.kind is HandoverMotive.REBALANCE
+    ]
+
+
+def test_one_hand_over_after_the_other_with_a_pause_between() -> None:
+    cluster = crowded(containers=6)
+    assert not moves(cluster), "lost copies are replaced first"
+    begun, at_once = [cluster.now_ms - 500], 0
+    cluster.entries.clear()
+    while cluster.view.rebalancing:
+        before = len(moves(cluster))
+        cluster.run(100)
+        begun += [cluster.now_ms] * (len(moves(cluster)) - before)
+        under_way = [
+            each for each in cluster.view.failovers.values() if each.reason is HandoverMotive.REBALANCE
+        ]
+        at_once = max(at_once, len(cluster.view.handovers) + len(under_way))
+    assert spread_of(cluster.view, cluster.view.jobs["job"]).is_even
+    assert at_once == 1
+    assert len(moves(cluster)) >= 2
+    assert all(str(each.reason).startswith("rebalance: ") for each in moves(cluster))
+    assert all(later - earlier > PAUSE_MS for earlier, later in itertools.pairwise(begun))
+    assert cluster.kinds().count("handover_finished") == len(moves(cluster))
+    assert "failover_started" not in cluster.kinds(), "a hand-over is no failover"
+    assert plan(cluster.view) == ()
+
+
+def test_nothing_moves_to_a_copy_that_is_not_in_sync_or_not_warm() -> None:
+    cluster = crowded()
+    cluster.lag_ms = cluster.policy.lag_time_ms + 1
+    cluster.run(60_000)
+    assert not moves(cluster)
+    cluster.lag_ms = 0
+    cluster.is_warm = False
+    cluster.run(60_000)
+    assert not moves(cluster)
+    assert "in sync and warm" in spread_of(cluster.view, cluster.view.jobs["job"]).why
+    cluster.is_warm = True
+    cluster.run(10_000)
+    assert per_host(cluster) == [1, 1, 1]

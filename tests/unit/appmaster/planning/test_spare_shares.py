@@ -23,6 +23,7 @@ from appmaster.planning.state.view import (
 from locality.fit import PoolProcess
 from standby.shared.model import NodeOffer, ProcessorId
 from tests.unit.appmaster.planning.views import (
+    FIRST,
     ONE,
     SLOT,
     TWO,
@@ -37,6 +38,7 @@ from tests.unit.appmaster.planning.views import (
     of_container,
     of_job,
     of_model,
+    of_records,
     of_view,
     requested,
     turned,
@@ -173,6 +175,10 @@ def of_spare(number: int, state: RequestState = RequestState.WAITING) -> Change:
     return asked_for(number, SpareSlotId("job", number), state=state)
 
 
+def in_vain(count: int, kind: SetbackKind = SetbackKind.NOT_GRANTED) -> Change:
+    return of_view(attempts={ONE: Attempts(in_row=count, last=Setback(kind))})
+
+
 GRANTED: Final = RequestState.GRANTED
 LACKS: Final[Mapping[Slot, Mapping[str, Any]]] = {ONE: {}}
 COLD: Final = of_container("c5", is_warm=False)
@@ -198,7 +204,13 @@ WANTED: Mapping[str, tuple[list[int], tuple[Change, ...], Mapping[Slot, Mapping[
     "something has what it lacked": ([0], (wants(1),), {ONE: {"is_met": True}}),
     "something lacks a container, and one is requested": ([], (wants(1), of_spare(0)), LACKS),
     "something lacks a container, and one starts": ([0], (wants(1), of_spare(0, GRANTED)), LACKS),
-    "something is under way": ([], (wants(1), UNSETTLED), {}),
+    "something is under way": ([], (wants(1), UNSETTLED, of_records(FIRST, claimed=False)), {}),
+    "all of it is as it should be": ([0], (wants(1), UNSETTLED), {}),
+    "a copy would be better elsewhere": ([0], (wants(1), UNSETTLED, requested(ONE, "h4")), {ONE: at("h4")}),
+    "it would be, and its container starts": ([], (wants(1), requested(ONE, "h4", GRANTED)), {ONE: at("h4")}),
+    "it would be, and its container is there": ([], (wants(1),), {ONE: {**at("h4"), "is_met": True}}),
+    "it would be, and another one was lost": ([], (wants(1),), {ONE: at("h4"), TWO: {}}),
+    "a copy gets no container": ([], (wants(1), in_vain(1)), LACKS),
     "something of another job is": (
         [0],
         (wants(1), of_view(unsettled=frozenset({ProcessorId("other", "main", 0)}))),
@@ -241,10 +253,6 @@ NO_ROOM: Final = "job/main:0#1 finds no room"
 TWO_SPARES: Final = (spare("c11", "h4"), spare("c12", "h5", 1))
 
 
-def in_vain(count: int, kind: SetbackKind = SetbackKind.NOT_GRANTED) -> Change:
-    return of_view(attempts={ONE: Attempts(in_row=count, last=Setback(kind))})
-
-
 def waits(*hosts: str) -> Change:
     """Have a pool in which a process waits on these hosts."""
     return a_pool(
@@ -270,6 +278,7 @@ SURPLUS: Mapping[str, tuple[dict[str, str], tuple[Change, ...], Mapping[Slot, Ma
     "a slot lacks a container": ({}, (wants(2),), LACKS),
     "its request was not granted": ({"c12": NO_ROOM}, (wants(2), in_vain(1)), LACKS),
     "its requests were not granted": ({"c11": NO_ROOM, "c12": NO_ROOM}, (wants(2), in_vain(3)), LACKS),
+    "they were for a better location of a copy": ({}, (wants(2), in_vain(3)), {ONE: at("h6")}),
     "its container ended": ({}, (wants(2), in_vain(1, SetbackKind.LOST)), LACKS),
     "it has its container": ({}, (wants(2), in_vain(1)), {ONE: {"is_met": True}}),
     "the one that it could use": ({"c11": NO_ROOM}, (wants(2), in_vain(1)), {ONE: beside("h5")}),
@@ -281,6 +290,7 @@ SURPLUS: Mapping[str, tuple[dict[str, str], tuple[Change, ...], Mapping[Slot, Ma
     # ---- in a pool ----
     "a process waits": ({}, (wants(2), waits("h6")), LACKS),
     "none waits": ({"c12": NO_ROOM}, (wants(2), waits()), LACKS),
+    "none waits where a copy would be better": ({}, (wants(2), waits()), {ONE: at("h6")}),
     "one waits beside another copy": ({"c12": NO_ROOM}, (wants(2), waits("h6")), {ONE: beside("h6")}),
     "one waits on a drained host": ({"c12": NO_ROOM}, (wants(2), waits("h6"), drained("h6")), LACKS),
     "a process is requested": ({}, (wants(2), waits(), requested(ONE, "h6")), LACKS),
