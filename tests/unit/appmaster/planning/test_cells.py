@@ -67,6 +67,16 @@ def test_no_task_has_all_its_copies_in_one_cell(standbys: int, is_mixed: bool) -
     assert actives_in(cluster, 2)
 
 
+def test_no_host_takes_every_copy_not_even_with_a_master_on_it() -> None:
+    cluster = in_two_cells(containers=3, masters={1: "h1", 2: "h2"})
+    assert not exposed_to(cluster)
+    cluster.lose_cell(2)
+    cluster.lose_host("h2", silent=False)
+    cluster.run(60_000)
+    assert "failover_without_standby" not in cluster.kinds()
+    assert all(cluster.active_process(each).host != "h2" for each in range(cluster.tasks))
+
+
 def test_copies_are_parted_again_when_a_master_comes_to_the_host_of_an_active() -> None:
     cluster = in_two_cells(hosts=("h1", "h2", "h3", "h4"), masters={1: "h1", 2: "h2"})
     cluster.lose_cell(2)

@@ -96,6 +96,26 @@ def test_tasks_that_come_together_with_different_actives_get_one(
     assert DecisionKind.FAILOVER not in decided(cluster)
 
 
+def test_new_partitions_become_tasks_and_disturb_no_other() -> None:
+    cluster = deployed(tasks=4)
+    owners = actives(cluster)
+    cluster.load(tasks=6)
+    settles(cluster)
+    now = actives(cluster)
+    assert {task: now[task] for task in owners} == owners
+    assert set(now) == set(range(6))
+    assert len(cluster.processes) == 4
+
+
+def test_mixed_job_with_containers_too_many_on_hosts_too_few_asks_for_one_on_another_host() -> None:
+    cluster = deployed(is_mixed=True, containers=4, hosts=("h1", "h2"))
+    cluster.add_hosts("h3")
+    cluster.tell_hosts()
+    cluster.load(containers=3, standbys=2)
+    settles(cluster, 60_000)
+    assert sorted(each.host for each in cluster.processes.values()) == ["h1", "h2", "h3"]
+
+
 # ---- planned hand-over, drain ----
 
 

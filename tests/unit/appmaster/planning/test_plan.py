@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 
@@ -73,6 +74,24 @@ def test_refused_write_is_read_back_before_anything_else_touches_those_tasks(clu
     cluster.kill(cluster.active_process(0).skein_id)
     cluster.settle(5_000)
     assert "decision_refused" in cluster.kinds()
+
+
+@pytest.mark.parametrize("order", [*permutations(("h1", "h2", "h3"))], ids="-".join)
+def test_two_standbys_carry_a_job_through_the_loss_of_its_hosts_in_any_order(order: tuple[str, ...]) -> None:
+    cluster = deployed(tasks=1, containers=1, standbys=2)
+    for lost, host in enumerate(order[:2], 1):
+        cluster.lose_host(host, silent=False)
+        cluster.run(2_000)
+        assert cluster.active_process(0).host not in order[:lost]
+        assert len(cluster.record(0).in_sync) == 3 - lost
+    assert all(each.data["to_in_sync"] for each in cluster.news("failover_started"))
+    cluster.lose_host(order[2], silent=False)
+    cluster.run(2_000)
+    assert not cluster.processes
+    for host in order:
+        cluster.return_host(host)
+        cluster.run(2_000)
+    cluster.settle(60_000)
 
 
 # ---- single rules ----

@@ -177,6 +177,10 @@ BEGUN: Mapping[str, tuple[Begun, tuple[Change, ...]]] = {
     "in a mixed job, where copies have no home": (None, (*BESIDE, of_model(is_mixed=True, containers=4))),
     "no home but a free container": ((2, HandoverMotive.REGROUP), (*ASTRAY, *NO_HOME)),
     "a home on another host, and a free container": (None, ASTRAY),
+    "one is under way": (
+        None,
+        (drained("h1"), of_view(handovers={PROCESSOR: Handover(1, HELD[1], 0, Reason(ASKED))})),
+    ),
     "other actives, as many": ((1, HandoverMotive.GATHER), actives(1, 2)),
     "other actives, on a drained host": ((2, HandoverMotive.DRAINED), (*actives(2, 1), drained("h2"))),
     "other actives, with other copies": (None, (*actives(1, 2), placed({}, without=0, of=(SECOND,)))),
@@ -227,6 +231,12 @@ def test_four_hand_overs_are_prepared_at_once_and_one_of_each_job_beyond_that(
 ) -> None:
     others = {ProcessorId(job, "main", 1 + each): Handover(0, "c9", 0, Reason(ASKED)) for each in range(many)}
     assert bool(begun(*parts(whole, drained("h1"), of_view(handovers=others)))) is is_begun
+
+
+def test_none_is_begun_beside_one_that_a_command_has_asked_for_in_this_turn(whole: ClusterView) -> None:
+    turn, cohorts = parts(whole, drained("h1"))
+    turn.handing_over.add(PROCESSOR)
+    assert begun(turn, cohorts) is None
 
 
 def test_a_hand_over_counts_as_prepared_and_as_active_where_it_goes(whole: ClusterView) -> None:
