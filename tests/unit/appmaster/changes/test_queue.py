@@ -116,7 +116,7 @@ def test_change_that_is_nested_too_deep_to_be_read_stops_no_other_and_is_refused
     assert set(records.settled) == {"c2", "c3"}
 
 
-def test_change_that_fails_is_tried_and_reported_ever_more_rarely() -> None:
+def test_change_that_fails_is_tried_and_reported_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
     clock = held(threading.current_thread().name)
     tree: Any = Tree()
     records: Any = Records(ValueError("planted"))
@@ -140,6 +140,8 @@ def test_change_that_fails_is_tried_and_reported_ever_more_rarely() -> None:
     assert waits[-1] == pytest.approx(5)
     # At once, and after 1, 3, 7 and 15 minutes; another reason at once.
     assert [why.rpartition(": ")[2] for _, why in records.held_up] == [*["planted"] * 5, "something else"]
+    lines = [each for each in caplog.records if "change c1 waits" in each.message]
+    assert [each.exc_info is not None for each in lines] == [True, *[False] * 4, True], "once for each reason"
 
 
 @pytest.mark.parametrize(("error", "tries"), [(NotYet("planted"), 2), (Transient("planted"), 1)])

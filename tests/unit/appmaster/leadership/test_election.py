@@ -10,7 +10,7 @@ import pytest
 from appmaster.driver import Driver
 from appmaster.leadership.election import Election
 from appmaster.leadership.lease import Lease
-from appmaster.leadership.suspicion import CALM_MS, Beat, PortAnswer
+from appmaster.leadership.suspicion import CALM_MS, PROCESS_LOST_MS, Beat, PortAnswer
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
@@ -242,10 +242,30 @@ def test_silent_host_of_a_leader_is_deposed_soon_and_after_its_lease(
             first.leave("its host is gone")
         return PortAnswer.NONE
 
-    second = ensemble.stand(ask=ask)
-    assert second.enter() == 2
+    assert ensemble.stand(ask=ask).queue().outcome() == [2]
     assert acted == [False], "its lease is over"
     assert TIMEOUT_MS <= clock.now_ms - lost[0] < 2 * TIMEOUT_MS
+
+
+def test_leader_that_only_this_candidate_cannot_reach_leads_on(ensemble: Ensemble, clock: Clock) -> None:
+    ensemble.led()
+    begun, over, seized = clock.now_ms, threading.Event(), threading.Event()
+
+    def seize() -> None:
+        seized.set()
+        over.set()
+
+    def ask(host: str, port: int) -> PortAnswer:
+        ensemble.leave_beat(1)
+        clock.now_ms += 100
+        if clock.now_ms - begun > 2 * PROCESS_LOST_MS:
+            over.set()
+        return PortAnswer.NONE
+
+    ensemble.seizing = seize
+    ensemble.stand(ask=ask).queue()
+    assert over.wait(PATIENCE_SECONDS)
+    assert not seized.is_set()
 
 
 def test_server_that_lags_behind_deposes_no_leader(ensemble: Ensemble, clock: Clock) -> None:
