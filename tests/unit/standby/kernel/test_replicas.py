@@ -79,10 +79,14 @@ def test_a_transform_of_the_same_code_is_lent_with_and_without_actives_while_it_
             container.replicas.lent(job, run, revision)
         assert not caught.value.is_soon
     soon(lambda: container.replicas.is_warm, "it is warm")
-    for is_idle in (True, False):
-        lent = container.replicas.lent(JOB, "run", 1)
-        assert (lent.run(b"rows"), lent.is_idle) == (b"rows", is_idle)
-        container.activate().await_phase(Phase.ACTIVE)
+    lent = container.replicas.lent(JOB, "run", 1)
+    assert (lent.run(b"rows"), lent.is_idle) == (b"rows", True)
+    first, second = (ReplicaId(task, 0) for task in lab.tasks)
+    lab.name(0, 1)
+    container.obey((Wanted(first, Role.ACTIVE, 1), Wanted(second, Role.STANDBY, 1)))
+    container.await_all(lambda each: each.phase is (Phase.ACTIVE if each.replica == first else Phase.TAILING))
+    lent = container.replicas.lent(JOB, "run", 1)
+    assert (lent.run(b"rows"), lent.is_idle) == (b"rows", False), "one active is enough"
 
 
 def planted(*_: object) -> Any:

@@ -223,6 +223,8 @@ OUTPUTS = "not visible in out-0 (at and before"
         (("out",), "before_commit", 1, OUTPUTS),
         (("out",), "before_commit", 2, ""),
         (("out",), "after_commit", 1, ""),
+        # The first one behind shows the commit, the second is a claim, and the third a batch.
+        (("changelog", "out", "offsets"), "before_commit", 3, OUTPUTS),
     ],
 )
 def test_a_commit_lacks_markers_and_a_transaction_behind_it_is_lost(
@@ -304,6 +306,20 @@ def test_a_changelog_that_lost_its_end_is_no_state_of_the_committed_offsets(
     found = failure(successor(lab, 0))
     assert "but its changelog has commits up to number" in found
     assert "delete the job and submit it again" in found
+
+
+def test_a_standby_is_not_promoted_whose_changelog_lost_its_end_meanwhile(
+    lab: MemoryLab, active: MemoryContainer
+) -> None:
+    """Its state has what the committed offsets belong to, but nobody after it would."""
+    kept = len(lab.kafka.logs["changelog", 0])
+    standby = lab.container("b").stand_by()
+    active.process(20)
+    end = len(lab.kafka.logs["changelog", 0])
+    standby.await_all(lambda each: each.applied == end)
+    active.close()
+    del lab.kafka.logs["changelog", 0][kept:]
+    assert f"its state is at {end}, past the end {kept}" in failure(standby.activate(1, 2, claimed=True))
 
 
 def test_a_changelog_without_commit_records_gets_its_first_with_the_claim(
