@@ -86,6 +86,19 @@ def test_a_read_has_no_more_bytes_than_it_may(key: int, value: int | None, heade
         assert len(reader.read(10, 0, MOST)) == 10
 
 
+def test_records_that_suddenly_grow_do_not_make_a_read_larger() -> None:
+    """By their number many more would be read; nothing said before that they grow."""
+    sizes = [50] * 1_500 + [EACH] * 400 + [50] * 1_500
+    records = (
+        Message(topic="in", partition=0, offset=at, value=bytes(each)) for at, each in enumerate(sizes)
+    )
+    reader, came = reader_of(records), list[int]()
+    while found := [len(each.value() or b"") for each in reader.read(300, 0, MOST)]:
+        assert sum(found) < MOST + EACH, len(came)
+        came += found
+    assert came == sizes
+
+
 _TURNS_OF_60 = [{0: 60, 1: 40}, {2: 60, 0: 40}, {2: 60, 0: 40}]
 
 
