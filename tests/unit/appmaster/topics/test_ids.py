@@ -54,12 +54,12 @@ def test_another_input_or_changelog_stops_the_job_and_another_output_is_written_
     for topic in ("in", "also", "changelog"):
         judged = judge(DEFINITION, CONFIG, {**FOUND, topic: "another"})
         told = f"{topic} was deleted and created again (its id was id of {topic}, and is another)"
-        assert told in judged.obstacle
+        assert told in judged.obstacle, topic
         assert f"standfast topics j --accept {topic}" in judged.obstacle
-        assert (judged.topics, judged.events) == (RECORDED, ())
+        assert (judged.topics, judged.events) == (RECORDED, ()), topic
     for topic in ("out", "dead"):
         judged = judge(DEFINITION, CONFIG, {**FOUND, topic: "another"})
-        assert judged.obstacle == ""
+        assert judged.obstacle == "", topic
         assert judged.topics == {**RECORDED, topic: TopicIdentity("another")}
         (event,) = judged.events
         assert (event.is_changed, event.recorded_id, event.topic_id) == (True, f"id of {topic}", "another")
