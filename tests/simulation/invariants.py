@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from appmaster.eventlog.entries import EntryKind, LogEntry, RegisteredData
 from appmaster.planning.state import actions as todo
-from appmaster.planning.state.model import SpareSlotId
+from appmaster.planning.state.model import Slot, SpareSlotId
 from appmaster.planning.state.reasons import HandoverMotive, Loss, Reason
-from appmaster.planning.state.view import ClusterView
+from appmaster.planning.state.view import ClusterView, RequestState
 from standby.replica.lifecycle import ENDED as LIFE_ENDED
 from standby.shared.exits import ProcessEnd, Ran
 from standby.shared.model import Phase, ReplicaId, Role, SlotId, TaskId, TaskRecord, Wanted
@@ -223,11 +223,19 @@ class Invariants:
                 )
 
     def _requesting(self, leader: Candidate, action: todo.RequestContainer) -> None:
-        """Check that no spare container is requested while anything else is, or while a copy has no place."""
+        """Check that no spare container is requested while anything else is that is needed, or a copy has no place.
+
+        A copy that is held is only wished elsewhere, until its container there starts.
+        """
         if not isinstance(action.slot, SpareSlotId):
             return
         view = leader.view
-        others = [each.slot for each in view.requests.values() if not isinstance(each.slot, SpareSlotId)]
+        others = [
+            each.slot
+            for each in view.requests.values()
+            if not isinstance(each.slot, SpareSlotId)
+            and (each.state is RequestState.GRANTED or not _is_held(view, each.slot))
+        ]
         wanted = 1 + self.world.job.standbys
         homeless = [
             task
@@ -399,6 +407,15 @@ class Invariants:
 
 def _places(record: TaskRecord) -> tuple[tuple[int, str], ...]:
     return (*record.placed.items(), *record.moving.items())
+
+
+def _is_held(view: ClusterView, slot: Slot) -> bool:
+    """Return whether a slot is one of copies that all have a container."""
+    return isinstance(slot, SlotId) and all(
+        view.holder(each.record.placed.get(slot.copy)) is not None
+        for each in map(view.records.get, view.job_tasks(slot.processor))
+        if each is not None
+    )
 
 
 #: Entries that tell of failures which spend a budget.
