@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.mappings import put, without
 from appmaster.planning.state.model import SharedSlotId, Slot, job_of
 from appmaster.planning.state.reasons import Loss, Reason, Setback, SetbackKind
 from appmaster.planning.state.view import (
     HOLDING,
-    Attempts,
     ClusterView,
     Container,
     ContainerRequest,
@@ -97,6 +97,7 @@ def with_records(view: ClusterView, recorded: Iterable[Recorded]) -> ClusterView
     """Return the view with these records, its index of them, and their processors unsettled."""
     records = dict(view.records)
     edited: dict[str, dict[TaskId, int]] = {}
+    moved: set[Slot] = set()
     touched: set[ProcessorId] = set()
     for each in recorded:
         task = each.record.task
@@ -113,8 +114,14 @@ def with_records(view: ClusterView, recorded: Iterable[Recorded]) -> ClusterView
         processor = view.processor_of(task)
         if processor is not None:
             touched.add(processor)
+            was_in = old.record.placed if old is not None else {}
+            moved.update(SlotId(processor, copy) for copy, _ in each.record.placed.items() - was_in.items())
     ahead = {task: epoch for task, epoch in view.ahead.items() if epoch > _epoch(records.get(task))}
-    view = replace(view, records=records, ahead=ahead)
+    attempts = {
+        slot: replace(each, move_not_before_ms=0, moves_in_row=0) if slot in moved else each
+        for slot, each in view.attempts.items()
+    }
+    view = replace(view, records=records, ahead=ahead, attempts=attempts)
     if edited:
         assigned = {**view.assigned, **edited}
         view = replace(view, assigned={each: held for each, held in assigned.items() if held})
@@ -264,33 +271,26 @@ def failed_attempt(
     """Return the view after a failure of ``slot``: the next request waits, longer each time.
 
     ``counts``: whether the failure spends retry budget. A refused or expired request does not, nor does a failure of
-    a container to which a copy was to move, because that copy serves where it is. ``waits``: whether there is a wait
-    after the first failure in a row, too.
+    a container to which a copy was to move, because that copy serves where it is; it has a row of its own
+    (`Attempts.row`). ``waits``: whether there is a wait after the first failure in a row, too.
     """
     job = view.jobs.get(job_of(slot))
     if job is None:
         return view
     policy = job.policy
     old = view.attempts.get(slot, Attempts())
-    wait = policy.backoff_ms(old.in_row) if old.in_row or waits else 0
+    is_move = view.is_held(slot)
+    before, _ = old.row(is_move=is_move)
+    until_ms = at_ms + (policy.backoff_ms(before) if before or waits else 0)
     recent = tuple(each for each in old.failures_ms if each > at_ms - policy.retry_window_ms)
-    attempts = Attempts(
-        failures_ms=(*recent, at_ms) if counts and not _is_held(view, slot) else recent,
-        not_before_ms=at_ms + wait,
-        in_row=old.in_row + 1,
-        last=last,
-    )
+    if is_move:
+        attempts = replace(
+            old, failures_ms=recent, move_not_before_ms=until_ms, moves_in_row=before + 1, last=last
+        )
+    else:
+        failures = (*recent, at_ms) if counts else recent
+        attempts = replace(old, failures_ms=failures, not_before_ms=until_ms, in_row=before + 1, last=last)
     return replace(view, attempts=put(view.attempts, slot, attempts))
-
-
-def _is_held(view: ClusterView, slot: Slot) -> bool:
-    """Return whether every task of a slot has its copy in a container that may hold roles."""
-    if not isinstance(slot, SlotId):
-        return False
-    records = [view.records.get(each) for each in view.job_tasks(slot.processor)]
-    return all(
-        each is not None and view.holder(each.record.placed.get(slot.copy)) is not None for each in records
-    )
 
 
 def avoid(view: ClusterView, host: str, at_ms: int, slot: Slot, why: str) -> ClusterView:

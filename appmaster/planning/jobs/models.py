@@ -8,10 +8,11 @@ from appmaster.planning.placement.turn import Turn
 from appmaster.planning.requests.requests import exhausted
 from appmaster.planning.rules.failover import poison
 from appmaster.planning.state.actions import Action, WriteModel
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.job import Job, OnExhausted
 from appmaster.planning.state.model import JobModel, propose
 from appmaster.planning.state.reasons import FailureReason, Reason
-from appmaster.planning.state.view import Attempts, ClusterView
+from appmaster.planning.state.view import ClusterView
 from standby.shared.model import Phase, ProcessorId, SlotId
 
 

@@ -21,10 +21,11 @@ from appmaster.planning.state.actions import (
     Action,
     RequestContainer,
 )
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import Slot, SpareSlotId
 from appmaster.planning.state.reasons import SetbackKind
-from appmaster.planning.state.view import HOLDING, Attempts, ClusterView, Presence, RequestKind
+from appmaster.planning.state.view import HOLDING, ClusterView, Presence, RequestKind
 from locality.history import freshness
 from locality.judging import best
 from locality.question import PlacementQuestion, Sibling, Verdict
@@ -55,14 +56,15 @@ def requests(turn: Turn, needed: Mapping[Slot, Need]) -> Iterator[Action]:
         if exhausted(view, need.job, attempts):
             continue
         is_refused = attempts.last is not None and attempts.last.kind is SetbackKind.REFUSED
-        if view.now_ms < attempts.not_before_ms and (is_refused or not need.only_host):
+        in_row, not_before_ms = attempts.row(is_move=view.is_held(slot))
+        if view.now_ms < not_before_ms and (is_refused or not need.only_host):
             continue
         if not need.is_reservation:
             # The slot of a lost active becomes a standby's slot when another copy takes over.
             can_wait = not need.only_host and not (need.is_active and _is_alone(turn, slot))
             if can_wait and is_failing_over(view, need.job):
                 continue
-        batch.add(need, attempts)
+        batch.add(need, in_row)
     yield from batch.requests()
 
 
@@ -86,8 +88,8 @@ class _Batch:
         for at, each in enumerate(self._found.values()):
             yield replace(each, number=first + at)
 
-    def add(self, need: Need, attempts: Attempts) -> None:
-        """Note the request for a need; none if none is to be made now."""
+    def add(self, need: Need, in_row: int) -> None:
+        """Note the request for a need; none if none is to be made now. ``in_row``: how many failed before it."""
         for other in self._asked.get(need.slot.processor, ()) if isinstance(need.slot, SlotId) else ():
             asked = self._found[other]
             sibling = Sibling(str(other), self._turn.host(asked.host or "", asked.cell))
@@ -95,7 +97,7 @@ class _Batch:
         if self._claims.is_pool and not (need.is_reservation or need.only_host):
             self._claim(need)
             return
-        host, cell, kind, reason = _where(self._turn, need, attempts, self._loads_for(need), self.cells)
+        host, cell, kind, reason = _where(self._turn, need, in_row, self._loads_for(need), self.cells)
         if host is None and (need.only_host or need.locations is not None):
             return
         if host is not None:
@@ -311,7 +313,7 @@ def placement_question(
 def _where(
     turn: Turn,
     need: Need,
-    attempts: Attempts,
+    in_row: int,
     loads: Mapping[str, tuple[int, int]],
     cells: Mapping[int, int],
 ) -> tuple[str | None, int, RequestKind, str]:
@@ -326,9 +328,9 @@ def _where(
         if need.preferred in view.hosts and need.preferred not in view.drained:
             return need.preferred, cell, RequestKind.PREFERRED, "the active was there when it was lost"
         return None, cell, RequestKind.PREFERRED, "its own host cannot be requested"
-    if need.locations is None and attempts.in_row >= NAMED_FIRST and attempts.in_row % 2 == 0:
+    if need.locations is None and in_row >= NAMED_FIRST and in_row % 2 == 0:
         # Alternates with named hosts: hosts that were added after the submit cannot be requested by name.
-        return None, cell, RequestKind.ANY, f"any host, after {attempts.in_row} failed requests"
+        return None, cell, RequestKind.ANY, f"any host, after {in_row} failed requests"
     asked = placement_question(turn, need, loads, cells)
     offers = view.offers
     if need.locations is not None:

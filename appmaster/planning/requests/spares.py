@@ -21,12 +21,12 @@ from appmaster.planning.requests.needs import Need
 from appmaster.planning.requests.requests import cell_loads, host_loads, placement_question, spare_loads
 from appmaster.planning.rules.deploy import is_whole
 from appmaster.planning.state.actions import TakeSpare
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import Slot, SpareSlotId, vacant_spares
 from appmaster.planning.state.reasons import SetbackKind
 from appmaster.planning.state.view import (
     HOLDING,
-    Attempts,
     Container,
     Presence,
     RequestState,
@@ -223,7 +223,8 @@ def _starving(turn: Turn, lacking: Mapping[Slot, Need]) -> Iterator[tuple[Slot, 
         for slot, need in lacking.items():
             attempts = view.attempts.get(slot, Attempts())
             if attempts.last is not None and attempts.last.kind is SetbackKind.NOT_GRANTED:
-                yield slot, (need, attempts.in_row)
+                in_row, _ = attempts.row(is_move=view.is_held(slot))
+                yield slot, (need, in_row)
         return
     claims = PoolClaims(turn) if lacking else None
     for slot, need in lacking.items():

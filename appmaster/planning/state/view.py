@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import Slot, SpareSlotId, job_of
-from appmaster.planning.state.reasons import HandoverMotive, Loss, Reason, Setback
+from appmaster.planning.state.reasons import HandoverMotive, Loss, Reason
 from locality.fit import PoolProcess
 from locality.hosts import HostInfo
 from standby.shared.exits import ProcessEnd
@@ -269,20 +270,6 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempts:
-    """Recent failures of a slot."""
-
-    failures_ms: tuple[int, ...] = ()
-    """When its container failed, within the retry window."""
-    not_before_ms: int = 0
-    """No request is made before this time."""
-    in_row: int = 0
-    """Failures and refusals since it last held a container that worked."""
-    last: Setback | None = None
-    """The last of them; None: there was none."""
-
-
-@dataclass(frozen=True, slots=True)
 class Recorded:
     """A task record together with its ZooKeeper version."""
 
@@ -500,6 +487,16 @@ class ClusterView:
         """Return the container of that id if it may hold roles; else None."""
         found = self.containers.get(container) if container is not None else None
         return found if found is not None and found.presence in HOLDING else None
+
+    def is_held(self, slot: Slot) -> bool:
+        """Return whether every task of a slot has its copy in a container that may hold roles."""
+        if not isinstance(slot, SlotId):
+            return False
+        records = [self.records.get(each) for each in self.job_tasks(slot.processor)]
+        return all(
+            each is not None and self.holder(each.record.placed.get(slot.copy)) is not None
+            for each in records
+        )
 
     def request_of(self, skein_id: str) -> ContainerRequest | None:
         """Return the request that has this id; None: it was withdrawn, or its container has registered."""

@@ -11,9 +11,10 @@ from appmaster.planning.jobs.commands import answers
 from appmaster.planning.jobs.models import writes
 from appmaster.planning.rules.planned import carry_on, prepare
 from appmaster.planning.state.actions import Action, Answer, ForgetHandover, PrepareHandover, WriteModel
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.job import OnExhausted, PlannerPolicy
 from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Reason
-from appmaster.planning.state.view import Attempts, ClusterView, Command, Handover, Operation
+from appmaster.planning.state.view import ClusterView, Command, Handover, Operation
 from standby.shared.model import ProcessorId, SlotId
 from tests.unit.appmaster.planning.views import (
     ON,

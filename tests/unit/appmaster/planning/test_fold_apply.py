@@ -11,11 +11,11 @@ import pytest
 from appmaster.planning.fold.apply import apply
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.job import EffectKind, Job, JobState, PlannerPolicy
 from appmaster.planning.state.model import JobModel, JobSpec, Processor, SharedSlotId
 from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Loss, Reason
 from appmaster.planning.state.view import (
-    Attempts,
     ClusterView,
     Command,
     EndingContainer,

@@ -24,10 +24,10 @@ from appmaster.planning.fold.changes import (
     with_known_hosts,
     with_records,
 )
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.model import SharedSlotId, Slot, SpareSlotId
 from appmaster.planning.state.reasons import Loss, Reason, Setback, SetbackKind
 from appmaster.planning.state.view import (
-    Attempts,
     ClusterView,
     Failover,
     LostActive,
@@ -40,12 +40,14 @@ from standby.shared.model import InputFailures, Phase, ProcessorId, SlotId, Task
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
     FIRST,
+    HELD,
     MIXED,
     ONE,
     PROCESSOR,
     SECOND,
     SLOT,
     THIRD,
+    TWO,
     Change,
     changed,
     free,
@@ -428,7 +430,29 @@ COUNTS: Mapping[str, tuple[bool, Slot, Change]] = {
 def test_a_failure_for_a_slot_that_has_its_container_spends_no_budget(whole: ClusterView) -> None:
     for case, (is_so, slot, change) in COUNTS.items():
         attempts = failed_attempt(change(whole), slot, AT_MS, LAST).attempts[slot]
-        assert attempts == Attempts((AT_MS,) if is_so else (), AT_MS + 500, 1, LAST), case
+        of_move = Attempts(last=LAST, move_not_before_ms=AT_MS + 500, moves_in_row=1)
+        assert attempts == (Attempts((AT_MS,), AT_MS + 500, 1, LAST) if is_so else of_move), case
+
+
+def test_a_move_waits_after_those_that_failed_before_it_and_no_lost_copy_does(whole: ClusterView) -> None:
+    before = Attempts((8_000,), 9_000, 7, move_not_before_ms=9_500, moves_in_row=2)
+    view = of_view(attempts={SLOT: before})(whole)
+    after = replace(before, last=LAST, move_not_before_ms=AT_MS + 2_000, moves_in_row=3)
+    assert failed_attempt(view, SLOT, AT_MS, LAST).attempts == {SLOT: after}
+
+
+def test_failed_moves_are_over_when_the_copy_has_moved(whole: ClusterView) -> None:
+    known = Attempts((8_000,), 9_000, 7, LAST, move_not_before_ms=9_500, moves_in_row=2)
+    view = of_view(attempts={ONE: known, TWO: known})(whole)
+    here, there = dict(enumerate(HELD)), {0: "c4", 1: "c9", 2: "c6"}
+    cases: Mapping[str, tuple[Mapping[str, Any], bool]] = {
+        "it moves": ({"placed": here, "moving": {1: "c9"}}, False),
+        "it has moved": ({"placed": there}, True),
+    }
+    for case, (record, is_over) in cases.items():
+        after = with_records(view, records(whole, FIRST, **record)).attempts
+        moved = replace(known, move_not_before_ms=0, moves_in_row=0)
+        assert after == {ONE: moved if is_over else known, TWO: known}, case
 
 
 def test_a_host_is_avoided_for_a_while(whole: ClusterView) -> None:

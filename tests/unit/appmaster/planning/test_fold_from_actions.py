@@ -11,11 +11,11 @@ import pytest
 from appmaster.planning.fold.from_actions import start
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.actions import DecisionKind, Outcome
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.job import JobState, Lack, PlannerPolicy
 from appmaster.planning.state.model import SharedSlotId, Slot, SpareSlotId
 from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Loss, Reason, Setback, SetbackKind
 from appmaster.planning.state.view import (
-    Attempts,
     ClusterView,
     Command,
     ContainerRequest,

@@ -8,10 +8,10 @@ from typing import Any
 
 from appmaster.planning.fold.apply import apply
 from appmaster.planning.state import events as happened
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.model import Slot, SpareSlotId
 from appmaster.planning.state.reasons import Loss, Setback, SetbackKind
 from appmaster.planning.state.view import (
-    Attempts,
     Cell,
     CellState,
     ClusterView,

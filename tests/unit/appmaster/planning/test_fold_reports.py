@@ -10,10 +10,10 @@ import pytest
 
 from appmaster.planning.fold.apply import apply
 from appmaster.planning.state import events as happened
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.model import Slot, SpareSlotId
 from appmaster.planning.state.reasons import Loss, Setback, SetbackKind
 from appmaster.planning.state.view import (
-    Attempts,
     ClusterView,
     Container,
     Failover,
@@ -234,7 +234,7 @@ def test_an_active_stands_still_since_anything_of_it_changed(whole: ClusterView)
 
 # ---- failed requests for its slot ----
 
-IN_ROW = Attempts((700,), 800, 3, Setback(SetbackKind.REFUSED))
+IN_ROW = Attempts((700,), 800, 3, Setback(SetbackKind.REFUSED), move_not_before_ms=900, moves_in_row=2)
 
 SPARE_ONE, WARM = free("c9", "h4", SPARE), of_container("c9", is_warm=True)
 RESTORE = tuple(of_status(1, each, phase=Phase.RESTORING) for each in (FIRST, SECOND))

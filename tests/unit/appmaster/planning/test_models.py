@@ -10,10 +10,11 @@ import pytest
 
 from appmaster.planning.jobs.models import exhaustions, next_model, too_often, writes
 from appmaster.planning.state.actions import Action, WriteModel
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.job import OnExhausted, PlannerPolicy
 from appmaster.planning.state.model import JobModel, SharedSlotId
 from appmaster.planning.state.reasons import FailureReason, Reason, Setback, SetbackKind
-from appmaster.planning.state.view import Attempts, ClusterView
+from appmaster.planning.state.view import ClusterView
 from standby.shared.model import Fault, InputFailures, Phase, ProcessorId, SlotId
 from tests.unit.appmaster.planning.views import (
     FIRST,

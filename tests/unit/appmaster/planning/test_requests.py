@@ -20,10 +20,10 @@ from appmaster.planning.requests.requests import (
     spare_loads,
 )
 from appmaster.planning.state.actions import Action, RequestContainer
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.model import SharedSlotId, Slot, SpareSlotId
 from appmaster.planning.state.reasons import Loss, Setback, SetbackKind
 from appmaster.planning.state.view import (
-    Attempts,
     Cell,
     CellState,
     ClusterView,
@@ -118,7 +118,7 @@ def now(ms: int) -> Change:
 
 
 EXHAUSTED: Final = (policy(retry_count=0), tried(ONE, failures_ms=(1,)))
-BACKS_OFF: Final = (now(9), tried(ONE, not_before_ms=10))
+BACKS_OFF: Final = (now(9), tried(ONE, move_not_before_ms=10))
 ACTIVE: Final = {"is_active": True}
 RESERVED: Final = {"is_active": True, "is_reservation": True, "preferred": "h4"}
 OWN_HOST: Final = {"is_active": True, "only_host": True, "preferred": "h4"}
@@ -135,12 +135,17 @@ ASKED: Mapping[str, tuple[bool, dict[str, Any], tuple[Change, ...]]] = {
     "one has come, but not where the standby is displaced": (True, RESERVED, (free("c9", "h4", ONE),)),
     "it failed too often": (False, {}, EXHAUSTED),
     "it failed, and is tried again later": (False, {}, BACKS_OFF),
-    "it failed, and is tried again now": (True, {}, (now(10), tried(ONE, not_before_ms=10))),
+    "it failed, and is tried again now": (True, {}, (now(10), tried(ONE, move_not_before_ms=10))),
+    "it failed, and the copy is lost": (
+        False,
+        {},
+        (now(9), without_container(1), tried(ONE, not_before_ms=10)),
+    ),
     "it failed, and only its own host will do": (True, OWN_HOST, BACKS_OFF),
     "it was refused, though only its own host will do": (
         False,
         OWN_HOST,
-        (now(9), tried(ONE, not_before_ms=10, last=Setback(SetbackKind.REFUSED, "h4"))),
+        (now(9), tried(ONE, move_not_before_ms=10, last=Setback(SetbackKind.REFUSED, "h4"))),
     ),
     "a failover is under way": (False, {}, (failing_over(),)),
     "a failover is under way, and it is the active's": (False, ACTIVE, (failing_over(),)),
@@ -234,7 +239,15 @@ def at(*hosts: str) -> dict[str, Any]:
 
 
 def in_row(count: int) -> Change:
-    return tried(ONE, in_row=count)
+    """Have containers to which the copy was to move have failed."""
+    return tried(ONE, moves_in_row=count)
+
+
+def lost(before: ClusterView) -> ClusterView:
+    """Have the copy be lost, after containers to which it was to move and two that were to replace it failed."""
+    return changed(
+        before, now(9), without_container(1), tried(ONE, in_row=2, moves_in_row=3, move_not_before_ms=10)
+    )
 
 
 EMPTY: Final = ("h4", NAMED, "carries no copies")
@@ -259,6 +272,7 @@ WHERE: Mapping[str, tuple[tuple[str | None, RequestKind, str] | None, dict[str, 
     "after two": ((None, ANY, "any host, after 2 failed requests"), {}, (in_row(2),)),
     "after three": (EMPTY, {}, (in_row(3),)),
     "after four": ((None, ANY, "any host, after 4 failed requests"), {}, (in_row(4),)),
+    "after two, for a lost copy": ((None, ANY, "any host, after 2 failed requests"), {}, (lost,)),
     "a copy that could stay": (("h3", NAMED, "carries 1 copy"), at("h3"), ()),
     "a copy that could stay, after two failures": (("h3", NAMED, "carries 1 copy"), at("h3"), (in_row(2),)),
     "a copy that could stay, and cannot go there": (None, at("h3"), (drained("h3"),)),

@@ -16,9 +16,9 @@ from appmaster.planning.placement.shared_containers import (
     shared_containers,
     why_no_container,
 )
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.model import SharedSlotId
 from appmaster.planning.state.view import (
-    Attempts,
     Cell,
     CellState,
     ClusterView,

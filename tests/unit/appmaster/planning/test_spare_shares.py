@@ -11,11 +11,11 @@ import pytest
 from appmaster.planning.requests.needs import Need
 from appmaster.planning.requests.spares import SpareShare, share, take
 from appmaster.planning.state.actions import TakeSpare
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.model import SharedSlotId, Slot, SpareSlotId
 from appmaster.planning.state.reasons import Setback, SetbackKind
 from appmaster.planning.state.view import (
-    Attempts,
     ClusterView,
     Presence,
     RequestState,
@@ -42,6 +42,7 @@ from tests.unit.appmaster.planning.views import (
     of_view,
     requested,
     turned,
+    without_container,
 )
 
 
@@ -176,7 +177,7 @@ def of_spare(number: int, state: RequestState = RequestState.WAITING) -> Change:
 
 
 def in_vain(count: int, kind: SetbackKind = SetbackKind.NOT_GRANTED) -> Change:
-    return of_view(attempts={ONE: Attempts(in_row=count, last=Setback(kind))})
+    return of_view(attempts={ONE: Attempts(moves_in_row=count, last=Setback(kind))})
 
 
 GRANTED: Final = RequestState.GRANTED
@@ -248,6 +249,7 @@ def test_a_job_that_has_ended_hides_no_other(whole: ClusterView) -> None:
 
 # ---- which are given back ----
 
+NOT_GRANTED: Final = Setback(SetbackKind.NOT_GRANTED)
 ENOUGH: Final = "the job has enough spare containers"
 NO_ROOM: Final = "job/main:0#1 finds no room"
 TWO_SPARES: Final = (spare("c11", "h4"), spare("c12", "h5", 1))
@@ -277,6 +279,11 @@ SURPLUS: Mapping[str, tuple[dict[str, str], tuple[Change, ...], Mapping[Slot, Ma
     # ---- on YARN ----
     "a slot lacks a container": ({}, (wants(2),), LACKS),
     "its request was not granted": ({"c12": NO_ROOM}, (wants(2), in_vain(1)), LACKS),
+    "its request was not granted, and the copy is lost": (
+        {"c12": NO_ROOM},
+        (wants(2), without_container(1), of_view(attempts={ONE: Attempts(in_row=1, last=NOT_GRANTED)})),
+        LACKS,
+    ),
     "its requests were not granted": ({"c11": NO_ROOM, "c12": NO_ROOM}, (wants(2), in_vain(3)), LACKS),
     "they were for a better location of a copy": ({}, (wants(2), in_vain(3)), {ONE: at("h6")}),
     "its container ended": ({}, (wants(2), in_vain(1, SetbackKind.LOST)), LACKS),

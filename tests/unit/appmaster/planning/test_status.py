@@ -10,11 +10,11 @@ import pytest
 
 from appmaster.planning.jobs.status import statuses
 from appmaster.planning.state.actions import WriteStatus
+from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.job import EffectKind, JobState, Lack, OnExhausted, PlannerPolicy
 from appmaster.planning.state.model import JobModel, SharedSlotId, SpareSlotId
 from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Reason, Setback, SetbackKind
 from appmaster.planning.state.view import (
-    Attempts,
     Cell,
     CellState,
     ClusterView,

@@ -230,18 +230,6 @@ def of_status(copy: int, task: TaskId, **changes: Any) -> Change:
     return change
 
 
-def without_container(copy: int) -> Change:
-    """Have the container of a copy be gone."""
-
-    def change(view: ClusterView) -> ClusterView:
-        gone = holder_of(view, copy).id
-        return replace(
-            view, containers={each: found for each, found in view.containers.items() if each != gone}
-        )
-
-    return change
-
-
 def gone(*names: str) -> Change:
     """Have containers be gone."""
     return lambda view: replace(
@@ -249,11 +237,14 @@ def gone(*names: str) -> Change:
     )
 
 
+def without_container(copy: int) -> Change:
+    """Have the container of a copy be gone."""
+    return lambda view: gone(holder_of(view, copy).id)(view)
+
+
 def without_host(host: str) -> Change:
-    """Have the container on a host be gone."""
-    return lambda view: replace(
-        view, containers={each: found for each, found in view.containers.items() if found.host != host}
-    )
+    """Have the containers on a host be gone."""
+    return lambda view: gone(*(each.id for each in view.containers.values() if each.host == host))(view)
 
 
 def requested(slot: Slot, host: str | None, state: RequestState = RequestState.WAITING) -> Change:
