@@ -33,7 +33,7 @@ from standby.config import CHANGELOG_RECORD_BYTES
 from standby.feed.functions import step_of
 from standby.feed.plain import PlainFeed
 from standby.kernel.environment import Environment
-from standby.kernel.ports import OpenDatabase, Profile, StepFunction
+from standby.kernel.ports import Profile, StepFunction
 from standby.kernel.probes import Probe, no_probe
 from standby.kernel.replicas import LocalReplicas
 from standby.kernel.restore.counters import RestoreCounters
@@ -358,7 +358,6 @@ class Lab:
         clock: Callable[[], int] | None = None,
         make_feed: MakeFeed = PlainFeed,
         step: StepFunction | None = None,
-        databases: OpenDatabase = open_database,
         peers: Peers | None = None,
     ) -> Container:
         """Return a container in this process; ``step`` replaces the job's own."""
@@ -370,7 +369,7 @@ class Lab:
             records or self.records,
             make_feed,
             connect,
-            databases,
+            open_database,
             step_of if step is None else lambda _: step,
             probe=probe,
             peers=peers,

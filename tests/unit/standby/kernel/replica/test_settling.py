@@ -115,10 +115,14 @@ def task(tmp_path: Path) -> Task:
     return Task(tmp_path)
 
 
-def test_nothing_is_ended_in_a_changelog_without_an_open_transaction(task: Task) -> None:
-    task.transaction(1)
-    settling = task.settling()
-    assert not settling.end_tail(settling.changelog_end(), settling.committed(), task.record)
+def test_it_is_told_whether_a_transaction_was_ended_in_the_changelog(task: Task) -> None:
+    """A takeover then asks for the offsets and the end again."""
+    for left_out, is_so in (((), False), (("changelog", "offsets"), True)):
+        task.transaction(1, *left_out)
+        task.succeed()
+        settling = task.settling()
+        found = settling.end_tail(settling.changelog_end(), settling.committed(), task.record)
+        assert found is is_so, left_out
 
 
 def test_an_own_commit_is_found(task: Task) -> None:
