@@ -166,6 +166,10 @@ def run(
     LogFiles(cluster.log_max_bytes).start()
     bootstrap = credentials.load(directory)
     keys = TlsCredentials(bootstrap.credentials)
+    # Before it waits in a pool: one that could not open them would be claimed, end, and be claimed again.
+    liveness = LivenessPort(place.host, witnessed.port)
+    server = HttpPages(place.host)
+    peers = PeerServer(place.host, keys)
     inbox: Inbox[ControlEvent] = Inbox()
     access = container_access(
         bootstrap.secret,
@@ -187,9 +191,6 @@ def run(
             client.stop()
             return exits.ORDERLY
         place = replace(place, skein_id=claim)
-    liveness = LivenessPort(place.host, witnessed.port)
-    server = HttpPages(place.host)
-    peers = PeerServer(place.host, keys)
     record = ContainerRecord(
         *(place.container, place.skein_id, cluster.cell, place.host, liveness.port, server.port, os.getpid()),
         protocol=PROTOCOL,

@@ -8,26 +8,31 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from standby import cluster as cluster_file
 from standby.adapters.http_port import HttpPages
 from standby.adapters.liveness import LivenessPort
 from standby.adapters.peers.server import PeerServer
+from standby.cluster import ClusterConfig
 from standby.control.effects import Quit
 from standby.control.state import ControlPolicy, ControlState
 from standby.errors import BadConfiguration, Unavailable
 from standby.kernel.marks import Marks
+from standby.process import container
 from standby.process.container import Health, Kernel, finish, read_place, run_loop
+from standby.process.witness import IN_POOL, Witnessed
 from standby.shared import exits
 from standby.shared.model import NodeOffer, Offsets, TaskId
 from standby.shared.records import ContainerRecord
 from standby.shared.roles import PeerRole
 from standby.shared.wire import PROTOCOL, JobDefinition
 from tests.cases import case
-from tests.fakes.certificates import keys_of
+from tests.fakes.certificates import keys_of, write_credentials
 from tests.fakes.clock import held
 from tests.fakes.replicas import FakeReplicas
 from tests.patience import PATIENCE_SECONDS
@@ -50,6 +55,22 @@ def test_the_place_is_what_yarn_and_skein_say_and_what_is_missing_is_named() -> 
     }.items():
         with case(named), pytest.raises(BadConfiguration, match=f"^{named}"):
             read_place(environment)
+
+
+def test_a_process_that_cannot_open_its_ports_does_not_wait_in_the_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be claimed, and so would the next one, for ever."""
+    write_credentials(tmp_path)
+    (tmp_path / cluster_file.FILE).write_bytes(cluster_file.dump(ClusterConfig("c", "zk:1", is_pool=True)))
+    registered: list[object] = []
+    monkeypatch.setattr(container, "LogFiles", lambda _: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr(container, "PoolMembership", lambda *given: registered.append(given))
+    # Of no host (RFC 5737).
+    place = {"CONTAINER_ID": "pool_h-1", "NM_HOST": "203.0.113.1", IN_POOL: "1"}
+    with pytest.raises(Unavailable, match=r"cannot listen on 203\.0\.113\.1"):
+        container.run(tmp_path, place, lambda *_: pytest.fail("nothing is to be made"), Witnessed())
+    assert not registered
 
 
 def test_a_loop_that_does_not_turn_for_five_seconds_is_not_healthy() -> None:
