@@ -75,11 +75,13 @@ RUN: Final = "STANDFAST_RUN"
 
 #: A unit of systemd. Its time to stop is above what a process takes at most. Only the command itself gets the signal,
 #: and passes it on: systemd would send it to every process, Spark's JVM too, and a second one ends a process at once.
+#: No limit of starts: what a start needs, such as DNS or a disk, may be away for longer than systemd would try.
 _UNIT: Final = """\
 [Unit]
 Description=standfast {what}
 After=network-online.target
 Wants=network-online.target
+StartLimitIntervalSec=0
 
 [Service]
 User={user}

@@ -242,6 +242,7 @@ def test_a_unit_runs_the_command_with_the_same_arguments(
         assert "--systemd" not in line
         assert "KillMode=mixed" in unit.splitlines(), "no other process gets the signal from systemd, too"
         assert f"User={os.geteuid()}" in unit.splitlines()
+        assert "StartLimitIntervalSec=0" in unit.partition("[Service]")[0], "DNS may be away at boot"
 
 
 def test_a_master_is_given_its_files_in_a_directory_of_its_own_which_no_second_one_may_use(
