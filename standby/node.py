@@ -25,7 +25,7 @@ from typing import Final
 
 from standby import cluster as cluster_file
 from standby.cluster import ClusterConfig
-from standby.errors import BadConfiguration
+from standby.errors import BadConfiguration, Unavailable
 from standby.kernel.store.directories import make_private
 from standby.process.lives import GOOD_LIFE_SECONDS, NOT_STARTED, backoff_seconds
 from standby.process.witness import IN_POOL
@@ -70,8 +70,8 @@ class NodeSettings:
 def run(settings: NodeSettings, program: Sequence[str] = PROGRAM, clock: Clock = REAL) -> int:
     """Keep a process running until SIGTERM or SIGINT, and until that process has ended; return its exit status.
 
-    Raises `BadConfiguration` if another node uses one of the state directories, and `Unavailable` if one cannot be
-    created.
+    Raises `BadConfiguration` if another node uses one of the state directories, and `Unavailable` or OSError if they
+    cannot be used at the start.
     """
     ending = threading.Event()
     process: subprocess.Popen[bytes] | None = None
@@ -83,7 +83,7 @@ def run(settings: NodeSettings, program: Sequence[str] = PROGRAM, clock: Clock =
 
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, end)
-    status, short_lives = exits.ORDERLY, 0
+    status, short_lives, is_first = exits.ORDERLY, 0, True
     what = f"node of cluster {settings.cluster.name} on {settings.host}"
     with locked(settings.places, f"{escape(settings.host)}.lock", what) as locks:
         shutil.rmtree(settings.work, ignore_errors=True)
@@ -91,8 +91,8 @@ def run(settings: NodeSettings, program: Sequence[str] = PROGRAM, clock: Clock =
             begun = clock.monotonic()
             unique = uuid.uuid4().hex[:12]
             directory = settings.work / unique
-            _fill(directory, settings)
             try:
+                _fill(directory, settings)
                 process = subprocess.Popen(
                     program,
                     cwd=directory,
@@ -101,8 +101,10 @@ def run(settings: NodeSettings, program: Sequence[str] = PROGRAM, clock: Clock =
                     # Ctrl-C ends the node, which then ends the process.
                     start_new_session=True,
                 )
-            except OSError as error:
-                # The host may be out of memory or processes for the moment.
+            except (OSError, Unavailable) as error:
+                if is_first:
+                    raise  # nothing has run yet, and whoever has started the node learns why
+                # The host may be out of memory, processes or disk for the moment.
                 _log.error("the process could not be started: %s", error)
                 status = NOT_STARTED
             else:
@@ -112,9 +114,9 @@ def run(settings: NodeSettings, program: Sequence[str] = PROGRAM, clock: Clock =
                 status = process.wait()
             shutil.rmtree(directory, ignore_errors=True)
             lived = clock.monotonic() - begun
-            is_first = lived < GOOD_LIFE_SECONDS and short_lives == 0
-            if status == BadConfiguration.exit_status and is_first:
-                break  # the next one would end in the same way
+            if status == BadConfiguration.exit_status and is_first and lived < GOOD_LIFE_SECONDS:
+                break  # the next one would end in the same way; later, files may be being replaced just then
+            is_first = False
             short_lives = 0 if lived > GOOD_LIFE_SECONDS or status == exits.ORDERLY else short_lives + 1
             if not ending.is_set():
                 pause = backoff_seconds(short_lives - 1) if short_lives else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -20,6 +21,7 @@ from standby.cluster import ClusterConfig
 from standby.errors import BadConfiguration
 from standby.node import NodeSettings
 from standby.security.credentials import Bootstrap, Credentials
+from standby.security.private_files import write_private
 from standby.shared.model import NodeOffer
 from standby.shared.records import encode_offer
 from tests.patience import PATIENCE_SECONDS
@@ -111,6 +113,9 @@ def test_each_process_has_an_id_and_a_directory_of_its_own(state: Path, tmp_path
         pytest.param(SHORT, ["70"] * 8 + ["0"], [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0], id="crashes"),
         pytest.param(GOOD, ["70", "70", "0"], [0.0, 0.0], id="crashes after a while"),
         pytest.param(SHORT, ["70", "2", "0"], [0.2, 0.4], id="bad configuration later"),
+        pytest.param(
+            SHORT, ["0", "2", "0"], [0.0, 0.2], id="bad configuration after one that was given back"
+        ),
     ],
 )
 def test_the_pause_before_the_next_process_depends_on_how_the_last_ones_ended(
@@ -125,6 +130,23 @@ def test_the_pause_before_the_next_process_depends_on_how_the_last_ones_ended(
 def test_bad_configuration_at_once_ends_the_node(state: Path, tmp_path: Path) -> None:
     program = [sys.executable, "-c", LIVES, str(tmp_path / "told"), "2", "0"]
     assert node.run(settings(state), program, clock([], SHORT)) == BadConfiguration.exit_status
+
+
+def test_a_disk_that_is_full_for_a_while_ends_no_node_that_runs(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, full = tmp_path / "told", iter((False, False, True, False, False))
+
+    def write(path: Path, content: bytes) -> None:
+        if next(full):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_private(path, content)
+
+    monkeypatch.setattr(node, "write_private", write)
+    waited: list[float] = []
+    program = [sys.executable, "-c", LIVES, str(told), "0", "0"]
+    assert node.run(settings(state), program, clock(waited, SHORT)) == -signal.SIGTERM
+    assert (len(told.read_text().splitlines()), waited) == (2, [0.0, 0.2])
 
 
 def test_a_second_node_with_the_same_state_directory_is_refused(state: Path, tmp_path: Path) -> None:
