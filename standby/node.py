@@ -121,7 +121,8 @@ def run(settings: NodeSettings, program: Sequence[str] = PROGRAM, clock: Clock =
             if not ending.is_set():
                 pause = backoff_seconds(short_lives - 1) if short_lives else 0.0
                 _log.info("the process ended with status %d; starting another in %.1f s", status, pause)
-                ending.wait(clock.pace(pause))
+                if ending.wait(clock.pace(pause)):
+                    status = exits.ORDERLY  # nothing ran: how the last one ended has been logged
     return status
 
 

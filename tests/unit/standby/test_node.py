@@ -149,6 +149,15 @@ def test_a_disk_that_is_full_for_a_while_ends_no_node_that_runs(
     assert (len(told.read_text().splitlines()), waited) == (2, [0.0, 0.2])
 
 
+def test_a_node_that_is_ended_between_two_processes_has_ended_as_asked(state: Path) -> None:
+    def pace(seconds: float) -> float:
+        signal.raise_signal(signal.SIGTERM)
+        return seconds
+
+    meanwhile: Any = SimpleNamespace(monotonic=itertools.count(0, SHORT).__next__, pace=pace)
+    assert node.run(settings(state), [sys.executable, "-c", "raise SystemExit(70)"], meanwhile) == 0
+
+
 def test_a_second_node_with_the_same_state_directory_is_refused(state: Path, tmp_path: Path) -> None:
     program = [sys.executable, "-c", LIVES, str(tmp_path / "told"), "0"]
     holds = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
