@@ -17,7 +17,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -153,7 +153,7 @@ def _environment(
 
 @contextmanager
 def locked(places: Sequence[Path], name: str, what: str) -> Iterator[tuple[int, ...]]:
-    """Yield the open lock files called ``name`` in directories that only one such process may use at a time.
+    """Yield the open locks, of files called ``name``, of directories that only one such process may use at a time.
 
     A child that inherits them has the directories in use until it has ended, too. Raises `BadConfiguration` naming
     ``what`` uses one of them.
@@ -162,6 +162,11 @@ def locked(places: Sequence[Path], name: str, what: str) -> Iterator[tuple[int, 
     try:
         for each in places:
             make_private(each, "--state")
+            # Without this, systemd-tmpfiles would remove what was not read for 30 days in /var/tmp, such as code.
+            kept = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened.append(kept)
+            with suppress(OSError):  # a file system without locks on directories
+                fcntl.flock(kept, fcntl.LOCK_SH)
             path = each / name
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             opened.append(lock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import json
 import os
@@ -176,6 +177,17 @@ def test_a_second_node_with_the_same_state_directory_is_refused(state: Path, tmp
         assert not first.stdout.read(), "both are gone"
     (tmp_path / "told").unlink()
     assert node.run(settings(state), program, clock([], SHORT)) == -signal.SIGTERM
+
+
+def test_nothing_in_a_state_directory_that_is_used_counts_as_left_over(state: Path) -> None:
+    """Where systemd-tmpfiles removes old files, it skips what is below a directory that it cannot lock."""
+    place = state / "c"
+    with node.locked((place,), "h1.lock", "node"), node.locked((place,), "h1.master.lock", "master"):
+        directory = os.open(place, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(directory)
 
 
 def test_termination_is_passed_on_and_waited_for(state: Path) -> None:
