@@ -19,7 +19,7 @@ from standby.kernel.probes import Probe
 from standby.kernel.restore.fetch import Peers, Scratch
 from standby.kernel.store.directories import check_owners, make_private
 from standby.kernel.store.places import by_free_space, free_bytes, open_found
-from standby.kernel.store.store import TaskStore, open_empty, open_existing, wipe_store
+from standby.kernel.store.store import TaskStore, condemn_state, open_empty, open_existing, wipe_store
 from standby.ports import PeerRefused
 from standby.replica.store.origin import BeginningLost, Origin, Position, check_state
 from standby.replica.store.snapshot import Manifest, decode_manifest
@@ -89,6 +89,8 @@ class Restore:
         self._patience_seconds = 0.0
         self._full: set[Path] = set()
         """Directories whose disk failed to take fetched data."""
+        self._refused: set[Path] = set()
+        """Directories whose state failed its checks."""
 
     def open(self, run: CancelScope) -> TaskStore:
         """Return the opened state.
@@ -411,9 +413,20 @@ class Restore:
 
     def _open_existing(self, bounds: tuple[int, int], place: Path) -> TaskStore | None:
         check_owners(place)
-        return open_existing(place, self._origin, bounds, *self._means)
+        try:
+            return open_existing(place, self._origin, bounds, *self._means)
+        except CorruptState:
+            self._refused.add(place)
+            raise
 
     def _opened(self, store: TaskStore, source: StateSource, size: int, started: float) -> TaskStore:
+        for each in self._refused - {store.directory}:
+            # A later check might pass: a state past the changelog's end is no longer that when the changelog has grown.
+            try:
+                condemn_state(each)
+            except Unavailable as error:
+                _log.warning("%s: the refused state stays on its disk: %s", self._task, error)
+        self._refused.clear()
         seconds = self._clock.monotonic() - started
         self._last = source
         self._job.environment.restores.opened(self._task.job, source, size, seconds)

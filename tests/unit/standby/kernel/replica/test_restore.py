@@ -15,6 +15,7 @@ from standby.kernel.replica import restore
 from standby.kernel.restore.fetch import FETCHES, Scratch
 from standby.kernel.restore.snapshots import SNAPSHOTS, NotNow, Offer
 from standby.kernel.store import places
+from standby.kernel.store.store import read_side_file
 from standby.replica.lifecycle import Signal
 from standby.replica.store.keys import prefix
 from standby.replica.store.origin import DATABASE
@@ -388,6 +389,25 @@ def test_a_busy_provider_is_waited_for(lab: MemoryLab, net: PeerNet) -> None:
         snapshots._changed.notify_all()
     new.await_phase(Phase.TAILING)
     assert sources(new) == {"standby": 1}
+
+
+@pytest.mark.parametrize("lab", [2], indirect=True)
+def test_a_state_that_was_refused_is_not_used_later_from_another_disk(
+    lab: MemoryLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was past the end of the changelog, which has grown since: it had what the changelog has lost."""
+    active, standby = active_and_standby(lab)
+    standby.close()
+    active.close()
+    del lab.kafka.logs["changelog", 0][-2:]
+    path = state_path("cluster", "b", lab.tasks[0], "run")
+    refused, used = (Path(each) / path for each in lab.config.state_dirs)
+    assert read_side_file(refused) is not None
+    monkeypatch.setattr(places, "free_bytes", lambda place: (1 << 30) << (place == used))
+    again = lab.container("b").stand_by()
+    (held,) = again.replicas.held()
+    assert held.place() == used
+    assert read_side_file(refused) is None
 
 
 def test_who_can_give_is_waited_for_while_zookeeper_is_away(lab: MemoryLab) -> None:
