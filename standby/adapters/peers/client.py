@@ -47,6 +47,9 @@ class HttpSnapshotSource(PeerClient):
             if len(manifest) > _MOST_MANIFEST_BYTES:
                 self.close()
                 raise Transient(f"{self}: the manifest has no end")
+        if not manifest.endswith(b"\n"):
+            # Its length is not announced, so a broken connection looks like its end.
+            raise Transient(f"{self}: the manifest was cut off")
         return bytes(manifest)
 
     def read(self, lease: str, file: str, start: int) -> Iterator[bytes]:

@@ -89,6 +89,8 @@ class Restore:
         self._patience_seconds = 0.0
         self._full: set[Path] = set()
         """Directories whose disk failed to take fetched data."""
+        self._bad_peers: set[str] = set()
+        """Containers whose copy failed its checks."""
         self._refused: set[Path] = set()
         """Directories whose state failed its checks."""
 
@@ -161,6 +163,7 @@ class Restore:
         # The first round only looks for a peer that can give at once. Later rounds queue at busy peers.
         self._patience_seconds = 0.0
         self._full.clear()
+        self._bad_peers.clear()
         while True:
             began = self._clock.monotonic()
             self._new_look.clear()
@@ -217,6 +220,8 @@ class Restore:
                 self._check(run)
                 if self._new_look.is_set():
                     break
+                if isinstance(error, CorruptState):
+                    self._bad_peers.add(peer.container)
                 self._job.environment.restores.failed(self._task.job, peer.kind)
                 _log.warning("%s: fetching state from copy %d failed: %s", self._task, peer.copy, error)
         return None, is_soon
@@ -234,7 +239,8 @@ class Restore:
         """Return the peers to ask. The peer of an incomplete fetch comes first. Raises `Transient`."""
         record = self._job.environment.records.read(self._task)
         begun = self._begun.container if self._begun is not None else None
-        return tuple(sorted(peers_of(record, peers.container), key=lambda each: each.container != begun))
+        usable = [each for each in peers_of(record, peers.container) if each.container not in self._bad_peers]
+        return tuple(sorted(usable, key=lambda each: each.container != begun))
 
     def _from(self, peer: Peer, peers: Peers, run: CancelScope) -> TaskStore:
         """Return the state, fetched from one peer. Raises the error of a failed fetch."""

@@ -391,6 +391,24 @@ def test_a_busy_provider_is_waited_for(lab: MemoryLab, net: PeerNet) -> None:
     assert sources(new) == {"standby": 1}
 
 
+def test_a_source_that_gave_other_bytes_is_not_asked_again_while_another_is_waited_for(
+    lab: MemoryLab, net: PeerNet
+) -> None:
+    active_and_standby(lab)
+    standby_gives_other_bytes(lab, net)
+    busy = net.provider_of("a").snapshots
+    busy._making += 2
+    before = asked(net.provider_of("a"))
+    new = new_standby(lab)
+    new.eventually(lambda: asked(net.provider_of("a")) == before + 2)
+    with busy._changed:
+        busy._making -= 2
+        busy._changed.notify_all()
+    new.await_phase(Phase.TAILING)
+    assert sources(new) == {"active": 1}
+    assert failures(new) == {"standby": 1}
+
+
 @pytest.mark.parametrize("lab", [2], indirect=True)
 def test_a_state_that_was_refused_is_not_used_later_from_another_disk(
     lab: MemoryLab, monkeypatch: pytest.MonkeyPatch

@@ -363,6 +363,18 @@ def test_a_provider_whose_disk_does_not_take_a_copy_lends_nothing(
     assert net.providers[0].snapshots.lent == 0
 
 
+def test_a_manifest_that_is_cut_off_does_not_count_as_a_bad_copy(
+    net: PeerNet, given: TaskStore, open_source: OpenSource
+) -> None:
+    def unreadable(directory: Path) -> Origin:
+        (directory / "CURRENT").mkdir(parents=True)
+        return ORIGIN
+
+    net.give("provider", lambda task, run: Offer(Role.STANDBY, 7, given.directory, unreadable, 0, 2))
+    with pytest.raises(Transient, match="cut off"):
+        taken(open_source())
+
+
 def test_a_fetcher_that_goes_away_during_the_summing_up_leaves_nothing_behind(
     given: TaskStore, provider: Provider
 ) -> None:
