@@ -92,7 +92,8 @@ class Restore:
         self._bad_peers: set[str] = set()
         """Containers whose copy failed its checks."""
         self._refused: set[Path] = set()
-        """Directories whose state failed its checks."""
+        """Directories whose state failed its checks, until another state is open. A later check might pass: a state
+        past the changelog's end is no longer that when the changelog has grown."""
 
     def open(self, run: CancelScope) -> TaskStore:
         """Return the opened state.
@@ -298,6 +299,7 @@ class Restore:
                     self._check_manifest(manifest)
                     with self._opening:
                         wipe_store(place, self._job.environment.open_database)
+                    self._refused.discard(place)
                     scratch.install(manifest)
             except CorruptState:
                 self._begun = None
@@ -419,6 +421,8 @@ class Restore:
 
     def _open_existing(self, bounds: tuple[int, int], place: Path) -> TaskStore | None:
         check_owners(place)
+        if place in self._refused:
+            raise CorruptState(f"{place}: its state was refused before")
         try:
             return open_existing(place, self._origin, bounds, *self._means)
         except CorruptState:
@@ -427,7 +431,6 @@ class Restore:
 
     def _opened(self, store: TaskStore, source: StateSource, size: int, started: float) -> TaskStore:
         for each in self._refused - {store.directory}:
-            # A later check might pass: a state past the changelog's end is no longer that when the changelog has grown.
             try:
                 condemn_state(each)
             except Unavailable as error:

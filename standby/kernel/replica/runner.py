@@ -25,7 +25,7 @@ from standby.kernel.replica.restore import Restore
 from standby.kernel.replica.takeover import Promotee, Takeover
 from standby.kernel.restore.snapshots import Offer
 from standby.kernel.store.lock_owner import in_use_text, note_owner
-from standby.kernel.store.store import TaskStore, condemn_state, wipe_store
+from standby.kernel.store.store import TaskStore, wipe_store
 from standby.replica.failing import doubled_seconds
 from standby.replica.identity import TopicChanged
 from standby.replica.lifecycle import ENDED, RUNNING, TAKING_OVER, Effect, Replica, Signal
@@ -183,6 +183,9 @@ class ReplicaRunner:
             self._restores = self._fences = self._tries = 0
             self._connect(run)
         elif signal is Signal.STATE_LOST:
+            if (store := self._store) is not None:
+                # Not by the effect that wipes it: if the replica has failed, or is revoked now, that does not run.
+                store.distrust()
             self._restores += 1
             if self._restores > _RESTORES:
                 return Signal.FAILED
@@ -443,7 +446,6 @@ class ReplicaRunner:
         self._close()
         self._restore.state_lost()
         if self._directory is not None:
-            condemn_state(self._directory)
             with self.job.environment.opening:
                 wipe_store(self._directory, self.job.environment.open_database)
 

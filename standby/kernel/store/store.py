@@ -49,6 +49,7 @@ class TaskStore:
         # A flush runs concurrently with everything except re-opening and closing.
         self._gate = threading.RLock()
         self._is_interrupted = threading.Event()
+        self._is_distrusted = False
         self._database: Database | None = open_database(directory / DATABASE, profile)
         try:
             value = self._open.get_many((POSITION,))[0]
@@ -145,6 +146,10 @@ class TaskStore:
         """Let writes wait for the disk again."""
         self._is_interrupted.clear()
 
+    def distrust(self) -> None:
+        """Have the state never be opened again once it is closed: it has turned out to be unusable. Thread-safe."""
+        self._is_distrusted = True
+
     def caught_up(self, at_ms: int) -> None:
         """Record that the changelog had nothing beyond the position at ``at_ms``; persisted occasionally."""
         self._position = Position(self.position.offset, at_ms)
@@ -165,7 +170,7 @@ class TaskStore:
     def flush(self) -> None:
         """Flush the state to disk, then update the side file."""
         with self._gate:
-            if self._database is None or self._written is None:
+            if self._database is None or self._written is None or self._is_distrusted:
                 return
             # Read before the flush: at least this position is on disk after it.
             position = self._written
@@ -202,6 +207,12 @@ class TaskStore:
         """Flush and close, keeping the files; no effect when already closed."""
         with self._gate:
             if self._database is None:
+                return
+            if self._is_distrusted:
+                try:
+                    self.drop()
+                finally:
+                    condemn_state(self._directory)
                 return
             # Only the time of the position is still to be written, which is not worth waiting for.
             self.interrupt()

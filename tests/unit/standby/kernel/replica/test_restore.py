@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from standby.adapters.peers import connection
+from standby.errors import Transient
 from standby.kernel import probes
 from standby.kernel.ports import Database, InUse, Profile
 from standby.kernel.replica import restore
 from standby.kernel.restore.fetch import FETCHES, Scratch
 from standby.kernel.restore.snapshots import SNAPSHOTS, NotNow, Offer
 from standby.kernel.store import places
-from standby.kernel.store.store import read_side_file
+from standby.kernel.store.store import TaskStore, read_side_file
 from standby.replica.lifecycle import Signal
 from standby.replica.store.keys import prefix
 from standby.replica.store.origin import DATABASE
@@ -428,6 +430,24 @@ def test_a_state_that_was_refused_is_not_used_later_from_another_disk(
     assert read_side_file(refused) is None
 
 
+def test_a_state_that_was_refused_is_not_used_by_a_later_attempt(
+    lab: MemoryLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changelog has grown past its position meanwhile."""
+    lab.begun(100).close()
+    lost = lab.kafka.logs["changelog", 0][-2:]
+    del lab.kafka.logs["changelog", 0][-2:]
+
+    def fails_once(*means: Any) -> TaskStore:
+        monkeypatch.undo()
+        lab.kafka.logs["changelog", 0] += lost
+        raise Transient("its broker is away")
+
+    monkeypatch.setattr(restore, "open_empty", fails_once)
+    again = lab.container("a").stand_by(0, 2)
+    assert sources(again) == {"changelog": 1}
+
+
 def test_who_can_give_is_waited_for_while_zookeeper_is_away(lab: MemoryLab) -> None:
     """The whole changelog was replayed, although a peer had the state."""
     active_and_standby(lab)
@@ -478,6 +498,22 @@ def test_state_that_turned_out_bad_is_not_used_again_although_it_cannot_be_delet
     container.eventually(lambda: not refusals and sum(sources(container).values()) == 2)
     container.await_phase(Phase.ACTIVE)
     assert sources(container) == {"changelog": 2}
+
+
+def test_state_that_turned_out_bad_is_not_used_again_although_the_replica_is_revoked_at_once(
+    lab: MemoryLab,
+) -> None:
+    container = lab.container("a").activate().process(20)
+    (held,) = container.replicas.held()
+    place, go_on = held.place(), threading.Event()
+    held._worker.put(lambda: go_on.wait(PATIENCE_SECONDS) and None)
+    held._reporting(held._run)(Signal.STATE_LOST, "a damaged block")
+    container.eventually(lambda: container.phases == [Phase.OPENING])
+    container.obey(())
+    go_on.set()
+    container.eventually(lambda: set(container.phases) <= {Phase.CLOSED})
+    assert place is not None
+    assert read_side_file(place) is None
 
 
 def test_an_active_that_waits_for_its_state_waits_for_no_other_fetch(lab: MemoryLab, net: PeerNet) -> None:
