@@ -22,6 +22,7 @@ from standby.ports import TaskBatch
 from standby.replica.failing import LARGE_BYTES, LARGE_RECORDS, CodeError, FailureOf, code_error
 from standby.replica.lifecycle import Signal
 from standby.replica.outbox import Emitted, Outbox, Outputs
+from standby.replica.store.keys import split
 from standby.replica.store.overlay import BatchState, Changes, Postponed
 from standby.shared import errortext
 from standby.shared.clock import REAL, Clock, have_ended
@@ -269,7 +270,7 @@ class BatchRunner:
         except CodeFailed:
             # The step cannot run without rows.
             found = None
-        if found is None or (found.changes == notes and not found.outputs):
+        if found is None or not _is_nearer(found.changes, notes):
             return self._compute(_Part(part.batch, is_large=True, is_at_once=True), {active.task: active})
         first, _ = split_part(part.batch, head_rows(part.batch), self.inputs)
         return replace(found, rest=_Part(part.batch, is_large=True), until=first.end)
@@ -332,6 +333,15 @@ def _failed_step(batch: TaskBatch, error: BaseException) -> TaskFailed:
     if isinstance(error, StandfastError) and not isinstance(error, BadConfiguration):
         return TaskFailed(TaskFailure(batch.task, Signal.FAILED, errortext.summary_of(error)))
     return CodeFailed(batch, error)
+
+
+def _is_nearer(changes: Changes, notes: Changes) -> bool:
+    """Return whether a call without rows has done some of what is due, which changes the store of the notes.
+
+    Other changes and outputs do not count: the same call would be repeated for ever, each time in a transaction.
+    """
+    stores = {split(key)[0] for key in notes}
+    return {key: value for key, value in changes.items() if split(key)[0] in stores} != notes
 
 
 def refusal_of(error: BaseException) -> tuple[str, str]:

@@ -77,6 +77,14 @@ def idle(rows: Any, state: Any, out: Any) -> None:
         step(rows, state, out)
 
 
+def busy(rows: Any, state: Any, out: Any) -> None:
+    """A step that writes without rows, but closes nothing: it does not call `add`."""
+    if rows.num_rows:
+        step(rows, state, out)
+    else:
+        state["rows"].put(b"count", state["rows"].get(b"count"))
+
+
 def input_of(seed: int) -> Iterator[tuple[bytes, int]]:
     chance, now = random.Random(seed), 100
     for number in range(60):
@@ -155,8 +163,8 @@ def test_a_loss_at_any_transaction_changes_nothing(tmp_path: Path, whens: tuple[
     assert lost > 20
 
 
-@pytest.mark.parametrize("other", [bare, idle])
-def test_a_step_that_does_nothing_without_rows_has_everything_at_once(tmp_path: Path, other: Any) -> None:
+@pytest.mark.parametrize("other", [bare, idle, busy])
+def test_a_step_that_closes_nothing_without_rows_has_everything_at_once(tmp_path: Path, other: Any) -> None:
     with closing(filled(tmp_path, 2)) as lab:
         container = lab.begun(0, step=other)
         assert all(each.failures is None for each in container.statuses())
