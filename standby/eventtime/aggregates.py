@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -10,6 +11,9 @@ from standby.state.serdes import INT, Serde
 
 V = TypeVar("V")
 A = TypeVar("A")
+
+#: The first number beyond the range of signed 64-bit numbers.
+_BEYOND: Final = 1 << 63
 
 
 def _itself(total: Any) -> Any:
@@ -38,20 +42,34 @@ class Aggregate(Generic[V, A]):
     """
 
 
-def _add(total: int, value: int) -> int:
-    return total + value
+def _plus(total: int, value: Any) -> int:
+    """Return the sum of 64-bit whole numbers. Raises `ValueRefused` like `INT`, for each row.
+
+    Otherwise the result would depend on where a batch ends: the total of a window that opens and closes in one batch is
+    never dumped. A number of NumPy would make it one of NumPy, which has fewer bits and wraps.
+    """
+    try:
+        total += operator.index(value)
+    except TypeError:
+        INT.dump(value)  # Raises, and says what is wrong.
+        raise
+    if not -_BEYOND <= total < _BEYOND:
+        INT.dump(total)
+    return total
 
 
 def _lower(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
+    if other is None:
+        return one
+    number = _plus(0, other)
+    return number if one is None else min(one, number)
 
 
 def _higher(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)
+    if other is None:
+        return one
+    number = _plus(0, other)
+    return number if one is None else max(one, number)
 
 
 class _OptionalInt:
@@ -65,10 +83,10 @@ class _OptionalInt:
 
 
 #: The number of rows; needs no values.
-COUNT: Final[Aggregate[Any, int]] = Aggregate(lambda: 0, lambda total, _: total + 1, INT, _add)
+COUNT: Final[Aggregate[Any, int]] = Aggregate(lambda: 0, lambda total, _: total + 1, INT, _plus)
 
 #: The sum of 64-bit whole numbers.
-SUM: Final[Aggregate[int, int]] = Aggregate(lambda: 0, _add, INT, _add)
+SUM: Final[Aggregate[int, int]] = Aggregate(lambda: 0, _plus, INT, _plus)
 
 #: The minimum of whole numbers; None values are ignored.
 MIN: Final[Aggregate[int | None, int | None]] = Aggregate(lambda: None, _lower, _OptionalInt(), _lower)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from standby.eventtime import (
     COUNT,
     MAX,
     MIN,
+    SUM,
     Aggregate,
     Deduplicated,
     Deduplication,
@@ -22,7 +24,7 @@ from standby.eventtime import (
     Watermark,
     WindowAggregation,
 )
-from standby.state import INT
+from standby.state import INT, ValueRefused
 from tests.fakes.task_state import TaskState
 
 TEN = TimeWindows.tumbling(10)
@@ -123,6 +125,39 @@ def test_the_lowest_and_the_highest_pass_over_what_is_missing() -> None:
             total = aggregate.add(total, value)
         assert total == expected
         assert aggregate.serde.load(aggregate.serde.dump(total)) == expected
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "values"),
+    {
+        "no whole numbers": (SUM, [0.5, 0.5]),
+        "nor these": (MIN, [0.5, 0.5]),
+        "beyond 64 bits in between": (SUM, [2**63 - 1, 1, -1]),
+        "beyond 64 bits": (MAX, [2**63]),
+        "wrapping": (SUM, np.array([2**31 - 1, 1], np.int32)),
+    }.values(),
+)
+def test_a_window_within_one_batch_has_the_result_of_one_over_several(
+    aggregate: Aggregate[Any, Any], values: Any
+) -> None:
+    """Its total is never stored, where it would be refused."""
+    spec = WindowAggregation(TEN, aggregate)
+
+    def results(size: int) -> Any:
+        state, found = TaskState("s"), []
+        rows = [*((b"a", 1, value) for value in values), (None, 20, None)]
+        try:
+            for at in range(0, len(rows), size):
+                keys, times, _ = zip(*rows[at : at + size], strict=True)
+                with state.batch() as stores:
+                    found += spec.add(
+                        stores["s"], keys, times, times, [*values, None][at : at + size]
+                    ).results
+        except ValueRefused as error:
+            return type(error)
+        return found
+
+    assert results(100) == results(1)
 
 
 # ---- sessions ----
