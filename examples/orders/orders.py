@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from standby.state import BYTES, INT, tuple_of, typed
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -49,7 +51,9 @@ def parse(df: DataFrame) -> DataFrame:
 
 def enrich(rows: pa.Table, state: State, out: Output) -> None:
     """Emit every order as soon as its customer is known, with the customer's name at that time."""
-    customers, waiting = state["customers"], state["waiting"]
+    customers = state["customers"]
+    # By customer, and for each customer in the order of the stream.
+    waiting = typed(state["waiting"], key=tuple_of(BYTES, INT), value=BYTES)
     names = ("_topic", "_offset", "key", "value", "name", "id", "euros")
     for topic, offset, key, value, name, order, euros in zip(
         *(rows[each].to_pylist() for each in names), strict=True
@@ -58,15 +62,14 @@ def enrich(rows: pa.Table, state: State, out: Output) -> None:
             body = json.dumps({"order": order, "euros": round(euros, 2)}).encode()
             known = customers.get(key)
             if known is None:
-                # After the customer's key, in the order of the stream.
-                waiting.put(key + b"\0" + offset.to_bytes(8, "big"), body)
+                waiting.put((key, offset), body)
             else:
                 out.emit(key, _joined(body, known))
         elif value is None:
             customers.delete(key)
         elif name is not None:
             customers.put(key, name.encode())
-            for place, body in list(waiting.prefix(key + b"\0")):
+            for place, body in list(waiting.prefix((key,))):
                 out.emit(key, _joined(body, name.encode()))
                 waiting.delete(place)
 
