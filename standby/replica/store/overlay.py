@@ -132,7 +132,11 @@ class StoreOverlay:
 
     def _without_prefix(self, items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         length = len(self._prefix)
-        return ((key[length:], value) for key, value in items)
+        for key, value in items:
+            if self._reads is _OVER:
+                # A scan that was begun has own writes, and the rest of its page, without asking for anything.
+                _refuse()
+            yield key[length:], value
 
 
 def _not_bytes(key: object, value: object) -> TypeError:

@@ -53,8 +53,10 @@ def test_when_the_batch_is_over_its_stores_and_scans_are_of_no_use() -> None:
     state = BatchState(["s"], committed(*(b"%03d" % number for number in range(9))))
     store = state["s"]
     store.put(b"k", b"v")
-    begun, new = store.range(), store.range()
+    begun, of_own, new = (store.range() for _ in range(3))
     next(begun)
+    for _ in range(9):
+        next(of_own)
     state.end()
     for use in (
         lambda: store.get(b"k"),
@@ -62,6 +64,7 @@ def test_when_the_batch_is_over_its_stores_and_scans_are_of_no_use() -> None:
         lambda: store.put(b"k", b"w"),
         lambda: store.delete(b"k"),
         lambda: list(begun),
+        lambda: next(of_own),
         lambda: list(new),
         lambda: list(store.prefix(b"0")),
     ):
