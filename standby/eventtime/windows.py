@@ -2,10 +2,11 @@
 
 The store must not be used in any other way, except for a watermark. Its keys::
 
-    d <start> <key>   → <accumulator>                        one open window of one key
-    f                 → <closed> <removed> <size> <advance>  how far windows were closed, and removed
-    c                 → <watermark> <last>                   while many are closed or removed: up to when, and the
-                                                              last key that was seen to
+    d <start> <key>   → <accumulator>        one open window of one key
+    f                 → <closed> <removed> <size> <advance> <offset>
+                                             how far windows were closed, and removed
+    c                 → <watermark> <last>   while many are closed or removed: up to when, and the last key that
+                                             was seen to
 
 All windows have the same size, so the order of their starts is the order of their ends: due windows are found by one
 scan from where the last one ended, without an index.
@@ -33,7 +34,7 @@ A = TypeVar("A")
 
 _DATA: Final = b"d"
 _FLOOR: Final = b"f"
-_FLOOR_FORM: Final = struct.Struct(">qqQQ")
+_FLOOR_FORM: Final = struct.Struct(">qqQQQ")
 _LOWEST: Final = -(1 << 63)
 
 #: Accumulators by window and key.
@@ -203,6 +204,11 @@ class _Batch(Generic[V, A]):
             for head in (_DATA + INT.dump(start),)
             for key in self._touched[start]
         }
+        if self._seen:
+            # The scan goes on after these keys, which calls without rows have seen to.
+            closing = (each for each in self._touched if self._was_closed < each <= self._closed)
+            seen = ((_full(start, key), start, key) for start in closing for key in self._touched[start])
+            places |= {full: (start, key) for full, start, key in seen if full <= self._seen}
         for full, data in self._store.get_many(places).items():
             start, key = places[full]
             live[start][key] = load(data)
@@ -235,8 +241,7 @@ class _Batch(Generic[V, A]):
             if start > self._removed:
                 head, window = _DATA + INT.dump(start), self._live[start]
                 store.put_many([(head + key, dump_value(serde, window[key], key)) for key in keys])
-        windows = self._spec.windows
-        floor = _FLOOR_FORM.pack(self._closed, self._removed, windows.size_ms, windows.advance_ms)
+        floor = self._packed(self._closed, self._removed)
         if floor != self._floor:
             store.put(_FLOOR, floor)
         if self._target != _LOWEST:
@@ -297,10 +302,11 @@ class _Batch(Generic[V, A]):
         yield float("inf")
 
     def _close(self, start: float) -> None:
-        """Emit the results of all keys in a window."""
-        window = self._live[int(start)]
+        """Emit the results of all keys in a window but those that calls without rows have emitted."""
+        window, first = self._live[int(start)], int(start)
         for key in sorted(window):
-            self._tell(key, int(start), window[key])
+            if not self._seen or _full(first, key) > self._seen:
+                self._tell(key, first, window[key])
 
     def _tell(self, key: bytes, start: int, total: A) -> None:
         value = self._spec.aggregate.result(total)
@@ -320,13 +326,17 @@ class _Batch(Generic[V, A]):
     def _read_floor(self) -> tuple[int, int]:
         if self._floor is None:
             return _LOWEST, _LOWEST
-        windows = self._spec.windows
-        if self._floor[16:] != _FLOOR_FORM.pack(0, 0, windows.size_ms, windows.advance_ms)[16:]:
+        if self._floor[16:] != self._packed(0, 0)[16:]:
             raise ValueError(
-                "this store holds other windows: windows of another size or advance need a store of their own"
+                "this store holds other windows: windows of another size, advance or offset need a store of their own"
             )
-        closed, removed, _, _ = _FLOOR_FORM.unpack(self._floor)
+        closed, removed, *_ = _FLOOR_FORM.unpack(self._floor)
         return closed, removed
+
+    def _packed(self, closed: int, removed: int) -> bytes:
+        windows = self._spec.windows
+        offset = windows.offset_ms % windows.advance_ms
+        return _FLOOR_FORM.pack(closed, removed, windows.size_ms, windows.advance_ms, offset)
 
 
 def _full(start: int, key: bytes) -> bytes:

@@ -24,6 +24,7 @@ from standby.eventtime import (
     Watermark,
     WindowAggregation,
 )
+from standby.eventtime.bounded import CLOSING
 from standby.state import INT, ValueRefused
 from tests.fakes.task_state import TaskState
 
@@ -94,11 +95,24 @@ def test_what_was_removed_is_not_emitted_again_when_more_lateness_is_allowed() -
     assert add(state, later, (b"a", 20), (b"a", 14)).results == [(b"a", 10, 20, 2), (b"a", 10, 20, 3)]
 
 
-def test_windows_of_another_size_do_not_mix() -> None:
+def test_a_closing_that_was_interrupted_is_completed_with_late_rows() -> None:
+    """The result of a has been emitted by a call without rows; the next such call raised."""
+    state = TaskState("s")
+    spec = WindowAggregation(TEN, COUNT, allowed_lateness_ms=100)
+    add(state, spec, (b"a", 1), (b"b", 1))
+    with state.batch() as stores:
+        stores["s"].put(CLOSING, INT.dump(12) + b"d" + INT.dump(0) + b"a")
+    assert add(state, spec, (b"c", 12), (b"a", 2)).results == [(b"b", 0, 10, 1), (b"a", 0, 10, 2)]
+    assert add(state, spec, (b"a", 3)).results == [(b"a", 0, 10, 3)]
+
+
+def test_other_windows_do_not_mix() -> None:
     state = TaskState("s")
     add(state, WindowAggregation(TEN, COUNT), (b"a", 1))
-    with pytest.raises(ValueError, match="another size"):
-        add(state, WindowAggregation(TimeWindows.tumbling(20), COUNT), (b"a", 2))
+    for other in (TimeWindows.tumbling(20), TimeWindows.hopping(10, 5), TimeWindows.tumbling(10, 5)):
+        with pytest.raises(ValueError, match="another size, advance or offset"):
+            add(state, WindowAggregation(other, COUNT), (b"a", 2))
+    assert add(state, WindowAggregation(TimeWindows.tumbling(10, 20), COUNT), (b"a", 2)).late == []
 
 
 def test_lists_and_spans_that_do_not_fit_are_refused() -> None:
