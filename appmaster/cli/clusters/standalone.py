@@ -16,7 +16,6 @@ import ipaddress
 import logging
 import os
 import re
-import shlex
 import signal
 import socket
 import sys
@@ -69,6 +68,9 @@ _ENDED_BY_SIGNAL: Final = tuple(
 
 #: An amount of memory.
 _SIZE: Final = re.compile(r"([0-9]+)([mMgG])\Z")
+
+#: What systemd takes as a word without quotes.
+_PLAIN_WORD: Final = re.compile(r"[\w%+,./:=@-]+")
 
 #: Variable with the id of the process with which a master or node ends at once; set by `standfast run`.
 RUN: Final = "STANDFAST_RUN"
@@ -342,9 +344,15 @@ def _print_unit(arguments: argparse.Namespace, what: str) -> int:
         if value:
             more += [f"--{option}", str(value.absolute() if isinstance(value, Path) else value)]
     more += _offer_options(arguments) if what == "node" else []
-    command = shlex.join([*COMMAND, what, *config, *more])
+    command = " ".join(map(_word_of_unit, [*COMMAND, what, *config, *more]))
     print(_UNIT.format(what=what, user=os.geteuid(), command=command), end="")
     return 0
+
+
+def _word_of_unit(word: str) -> str:
+    """Return a word as systemd reads it, which expands specifiers and variables also in quotes (systemd.service(5))."""
+    quoted = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return quoted if _PLAIN_WORD.fullmatch(word) else f'"{quoted}"'
 
 
 def _offer_options(arguments: argparse.Namespace) -> list[str]:

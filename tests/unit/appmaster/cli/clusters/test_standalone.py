@@ -232,13 +232,14 @@ def test_a_process_that_the_signal_ended_before_it_heeds_signals_has_ended_as_as
 def test_a_unit_runs_the_command_with_the_same_arguments(
     made: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--config", str(made), "--host", "h 1", "--state", "/mine"]
+    """Systemd expands specifiers and variables also in quotes."""
+    arguments = ["--config", str(made), "--host", 'h"1', "--state", "/100%/$mine\\"]
     for command in ("node", "master"):
         assert main([command, *arguments, "--systemd"]) == 0
         unit = capsys.readouterr().out
         (line,) = (each for each in unit.splitlines() if each.startswith("ExecStart="))
         assert f" {command} --config {made} " in line
-        assert "--host 'h 1' --state /mine" in line
+        assert r'--host "h\"1" --state "/100%%/$$mine\\"' in line
         assert "--systemd" not in line
         assert "KillMode=mixed" in unit.splitlines(), "no other process gets the signal from systemd, too"
         assert f"User={os.geteuid()}" in unit.splitlines()
