@@ -7,13 +7,13 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from standby.errors import CorruptState
-from standby.kernel.restore.fetch import FETCHES
+from standby.kernel.restore.fetch import FETCHES, LOCK
 from standby.kernel.restore.snapshots import LEASE, LEASE_SECONDS, SNAPSHOTS
 from standby.kernel.store.directories import remove_empty
 from standby.kernel.store.leftovers import is_locked
@@ -143,19 +143,23 @@ class Strays:
         for root in self._roots:
             for lease in _glob(root, f"*/*/{SNAPSHOTS}/*", LEASE):
                 is_old = self._clock() - _touched_ms(lease.parent) > 2000 * LEASE_SECONDS
-                if is_old and _is_free(lease) and _delete(lease.parent, "the process that lent it is dead"):
-                    yield lease.parent
+                with _locked(lease) as is_ours:
+                    if is_old and is_ours and _delete(lease.parent, "the process that lent it is dead"):
+                        yield lease.parent
 
     def _clear_fetches(self) -> Iterator[Path]:
-        """Delete partial fetches that were abandoned."""
-        for root in self._roots:
-            for database in _glob(root, f"*/*/{FETCHES}/*", DATABASE):
-                scratch = database.parent
-                lock = scratch.with_name(f"{scratch.name}.lock")
-                is_old = self._clock() - _touched_ms(database) > self._delay_ms
-                if is_old and _is_free(lock) and _delete(scratch, "its fetch was abandoned"):
+        """Delete partial fetches that were abandoned, and the locks of those that are over."""
+        for lock in (each for root in self._roots for each in _glob(root, f"*/*/{FETCHES}", f"*{LOCK}")):
+            scratch = lock.with_name(lock.name.removesuffix(LOCK))
+            with _locked(lock) as is_ours:
+                # Read with the lock: a fetch may have begun just before.
+                touched_ms = _touched_ms(scratch / DATABASE) or _touched_ms(lock)
+                if not is_ours or self._clock() - touched_ms <= self._delay_ms:
+                    continue
+                has_data = scratch.exists()
+                if not has_data or _delete(scratch, "its fetch was abandoned"):
                     lock.unlink(missing_ok=True)
-                    yield scratch
+                    yield scratch if has_data else lock
 
 
 def _of(origin: Origin) -> _Of:
@@ -190,16 +194,16 @@ def _touched_ms(directory: Path) -> int:
     return max(times)
 
 
-def _is_free(file: Path) -> bool:
-    """Return whether no living process has locked the file; a missing file counts as unlocked."""
-    try:
-        with file.open("rb") as opened:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
+@contextmanager
+def _locked(file: Path) -> Iterator[bool]:
+    """Yield whether the file could be locked: then no other process has it during the block."""
+    with ExitStack() as held:
+        try:
+            fcntl.flock(held.enter_context(file.open("rb")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = True
+        except OSError:
+            is_ours = False
+        yield is_ours
 
 
 def _delete(directory: Path, reason: str) -> bool:

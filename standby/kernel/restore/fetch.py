@@ -29,8 +29,19 @@ _log: Final = logging.getLogger(__name__)
 #: Directory beside those of the tasks, which holds fetched files until the copy is complete.
 FETCHES: Final = ".fetch"
 
+#: End of the name of the file that is locked during a fetch, after the name of its directory there.
+LOCK: Final = ".lock"
+
 _MANIFEST: Final = "manifest.json"
 _PIECE_BYTES: Final = 256 << 10
+
+
+def _is_open(opened: IO[bytes], file: Path) -> bool:
+    """Return whether this is the file of that name, which has not been deleted since."""
+    try:
+        return os.path.samestat(os.fstat(opened.fileno()), file.stat())
+    except OSError:
+        return False
 
 
 class Slots:
@@ -104,13 +115,16 @@ class Scratch:
         try:
             try:
                 make_private(self.directory)
-                lock = self.directory.with_name(f"{self.directory.name}.lock").open("ab")
+                file = self.directory.with_name(self.directory.name + LOCK)
+                lock = file.open("ab")
             except OSError as error:
                 raise Unavailable(f"{self.directory}: {error}") from error
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise Transient(f"{self.directory}: another process fetches this state") from error
+            if not _is_open(lock, file):
+                raise Transient(f"{self.directory}: what was left of an earlier fetch was just deleted")
             yield
         finally:
             if lock is not None:

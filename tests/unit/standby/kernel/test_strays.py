@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO
 
 import pytest
 
 from standby.adapters.rocksdict import open_database
+from standby.errors import Transient
+from standby.kernel import strays
 from standby.kernel.ports import Profile
 from standby.kernel.probes import no_probe
+from standby.kernel.restore import fetch
 from standby.kernel.restore.fetch import FETCHES, Scratch
 from standby.kernel.restore.snapshots import LEASE, SNAPSHOTS
 from standby.kernel.store.leftovers import find_leftovers
@@ -192,12 +198,44 @@ def test_copies_lent_by_a_dead_process_go_and_those_of_a_living_one_stay(host: H
     assert sorted(each.name for each in snapshots.iterdir()) == ["alive", "new"]
 
 
-def test_what_was_fetched_in_part_goes_when_it_is_not_continued(host: Host) -> None:
+def test_what_was_fetched_in_part_goes_when_it_is_not_continued(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scratch = Scratch(host.state(0).parent / "main.1")
     with scratch.locked():
         (scratch.directory / DATABASE).mkdir()
         host.date(scratch.directory / DATABASE)
         host.now_ms += 2 * HOUR
         assert host.strays.clear() == [], "somebody is at it"
+    refused: list[str] = []
+
+    def delete(directory: Path) -> None:
+        with pytest.raises(Transient) as raised, scratch.locked():
+            pass
+        refused.append(str(raised.value))
+        shutil.rmtree(directory)
+
+    monkeypatch.setattr(strays, "shutil", SimpleNamespace(rmtree=delete))
     assert host.strays.clear() == [scratch.directory]
+    assert len(refused) == 1, "no fetch begins while it is deleted"
     assert not (scratch.directory.parent / FETCHES).exists()
+
+
+def test_the_lock_of_a_fetch_that_is_over_goes(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch that has opened it before tries again: another one may lock a new file of that name."""
+    scratch = Scratch(host.state(0).parent / "main.1")
+    with scratch.locked():
+        scratch.directory.rmdir()
+    (lock,) = scratch.directory.parent.iterdir()
+    host.date(lock)
+    assert host.strays.clear() == []
+    host.now_ms += 2 * HOUR
+
+    def flock(file: IO[bytes], how: int) -> None:
+        scratch.directory.rmdir()
+        assert host.strays.clear() == [lock]
+        fcntl.flock(file, how)
+
+    monkeypatch.setattr(fetch, "fcntl", SimpleNamespace(**{**vars(fcntl), "flock": flock}))
+    with pytest.raises(Transient, match="just deleted"), scratch.locked():
+        pass
