@@ -18,6 +18,7 @@ _OVERLAY: Final = "standby/replica/store/overlay.py"
 _SCAN: Final = "standby/replica/store/scan.py"
 _COMMANDS: Final = "appmaster/planning/jobs/commands.py"
 _COUNTERS: Final = "appmaster/planning/state/counters.py"
+_DEPLOY: Final = "appmaster/planning/rules/deploy.py"
 _DETECT: Final = "appmaster/planning/containers/detect.py"
 _ELIGIBILITY: Final = "appmaster/planning/placement/eligibility.py"
 _FAILOVER: Final = "appmaster/planning/rules/failover.py"
@@ -340,6 +341,17 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]]] = {
             ),
             ("and", "or"),
         ),
+    ],
+    "no slot is added if none is missing": [
+        (
+            _SPARES,
+            "if missing {} and is_last and _is_whole(turn, job) and not turn.is_warming_up(job):",
+            ("> 0", "> -1", ">= 0"),
+        ),
+    ],
+    "the tasks of a processor that is whole are one cohort": [
+        (_DEPLOY, "and next_relocation(turn, cohorts[{}]) is None", ("0", " -1")),
+        (_DEPLOY, "and not can_relocate(turn, cohorts[{}])", ("0", " -1")),
     ],
     "as many as are kept are kept in any order": [
         (_SPARES, "if len(counted) {} target:", ("<=", "<")),

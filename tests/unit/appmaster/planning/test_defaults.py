@@ -8,14 +8,25 @@ from typing import Any, Final
 
 import pytest
 
-from appmaster.planning.state import actions, counters, events, job, model, progress, reasons, troubles, view
+from appmaster.planning.state import (
+    actions,
+    attempts,
+    counters,
+    events,
+    job,
+    model,
+    progress,
+    reasons,
+    troubles,
+    view,
+)
 from appmaster.planning.state.grouping import balanced
 from locality.fit import ANY
 
 #: The types of values. The constants of a policy are no defaults.
 KINDS: Final = [
     each
-    for module in (actions, counters, events, job, model, progress, reasons, troubles, view)
+    for module in (actions, attempts, counters, events, job, model, progress, reasons, troubles, view)
     for each in vars(module).values()
     if isinstance(each, type) and dataclasses.is_dataclass(each) and each.__module__ == module.__name__
     if each is not job.PlannerPolicy

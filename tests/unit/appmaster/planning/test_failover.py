@@ -247,7 +247,8 @@ def test_an_active_is_stuck_if_a_task_of_it_stands_still(whole: ClusterView) -> 
 def test_a_copy_replaces_a_stuck_active_once_it_could_take_over_for_longer_than_the_timeout(
     whole: ClusterView, timeout_ms: int, is_due: bool
 ) -> None:
-    assert bool(promote_another(*seen(whole, policy(progress_timeout_ms=timeout_ms)))) is is_due
+    decision = promote_another(*seen(whole, policy(progress_timeout_ms=timeout_ms)))
+    assert (decision is not None and decision.facts.in_sync is True) is is_due
 
 
 # ---- policy restart ----

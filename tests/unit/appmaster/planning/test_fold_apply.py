@@ -141,6 +141,13 @@ def test_a_stall_of_the_leader_shortens_every_wait(whole: ClusterView, began_ms:
     assert apply(view, happened.Ticked(AT_MS, stalled_ms=300)) == excused
 
 
+def test_a_container_that_has_not_waited_for_its_disk_has_not_after_a_stall_either(
+    whole: ClusterView,
+) -> None:
+    ticked = apply(whole, happened.Ticked(AT_MS, stalled_ms=300))
+    assert {each.at_disk_ms for each in ticked.containers.values()} == {0}
+
+
 def test_a_leader_that_stalled_does_not_begin_to_doubt_itself(whole: ClusterView) -> None:
     ticked = apply(whole, happened.Ticked(AT_MS, stalled_ms=1))
     assert ticked.listening_until_ms == AT_MS + 500

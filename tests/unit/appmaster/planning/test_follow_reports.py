@@ -110,6 +110,7 @@ def is_behind(by_ms: int) -> Change:
 
 
 LOST = placed({0: "gone"})
+GONE = placed({1: "gone"})
 DISPLACED = of_records(FIRST, SECOND, displaced=1)
 
 IN_SYNC: Mapping[str, tuple[tuple[int, ...], tuple[Change, ...], tuple[int, ...]]] = {
@@ -117,6 +118,7 @@ IN_SYNC: Mapping[str, tuple[tuple[int, ...], tuple[Change, ...], tuple[int, ...]
     "as far behind as it may be": ((0,), (is_behind(LAG_MS),), (0, 1, 2)),
     "too far behind": ((0, 1, 2), (is_behind(LAG_MS + 1),), (0, 2)),
     "too far behind since the active is lost": ((0, 1, 2), (is_behind(LAG_MS + 1), LOST), (0, 1, 2)),
+    "in no container any more": ((0, 1, 2), (GONE,), (0, 2)),
     "restoring": ((0, 1, 2), (of_status(1, FIRST, phase=Phase.RESTORING),), (0, 2)),
     "in sync when it was displaced": ((0, 1), (DISPLACED,), (0, 1, 2)),
     "not in sync when it was displaced": ((0,), (DISPLACED,), (0, 2)),

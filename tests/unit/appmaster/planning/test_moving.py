@@ -49,6 +49,7 @@ from tests.unit.appmaster.planning.views import (
     recorded,
     seen,
     unchanged,
+    without_container,
 )
 
 
@@ -128,6 +129,12 @@ def test_a_copy_that_may_be_open_on_the_other_host_holds_up_no_other(whole: Clus
     assert decision is not None
     assert (decision.kind, decision.copy, decision.container) == (DecisionKind.MOVE, 2, "c9")
     assert turn.loads.of("c9") == (0, 2)
+
+
+def test_a_copy_without_a_container_holds_up_no_other(whole: ClusterView) -> None:
+    decision = begin_move(*of_last(whole, without_container(1), drained("h3"), free("c9", "h5", TWO)))
+    assert decision is not None
+    assert (decision.kind, decision.copy, decision.container) == (DecisionKind.MOVE, 2, "c9")
 
 
 # ---- tasks that are placed apart ----

@@ -92,6 +92,7 @@ MANUAL: Final = of_job(policy=PlannerPolicy(rebalance="manual"))
 
 DUE: Mapping[str, tuple[bool, tuple[Change, ...]]] = {
     "whole for long enough": (True, (known(),)),
+    "whole for just as long": (True, (known(PAUSE_MS),)),
     "not for long enough": (False, (known(PAUSE_MS - 1),)),
     "not whole": (False, (known(None),)),
     "not whole, but asked for": (True, (ASKED,)),

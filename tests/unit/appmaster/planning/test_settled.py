@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from appmaster.planning.placement.turn import Turn
-from appmaster.planning.rules.deploy import is_settled, writes
+from appmaster.planning.rules.deploy import is_settled, is_whole, writes
 from appmaster.planning.state.actions import Settle
 from appmaster.planning.state.reasons import HandoverMotive, Loss, Reason
 from appmaster.planning.state.view import (
@@ -35,6 +35,7 @@ from tests.unit.appmaster.planning.views import (
     of_records,
     of_status,
     of_view,
+    parts,
     placed,
     requested,
     without_container,
@@ -89,6 +90,18 @@ UNSETTLED: Mapping[str, Change] = {
 def test_a_processor_is_looked_at_as_long_as(whole: ClusterView, change: Change) -> None:
     assert settled(whole)
     assert not settled(change(whole))
+
+
+def test_a_copy_for_which_there_is_a_better_location_is_where_it_should_be(whole: ClusterView) -> None:
+    """Spare containers do not wait for it; the processor is looked at until it has moved."""
+    cases = {
+        "its copies share a rack, and need not": True,
+        "a host is drained": False,
+        "a task is not reported": False,
+    }
+    for case, is_so in cases.items():
+        turn, cohorts = parts(whole, UNSETTLED[case])
+        assert is_whole(turn, turn.view.jobs["job"], PROCESSOR, cohorts) is is_so, case
 
 
 def test_the_processors_of_a_mixed_job_are_looked_at_until_it_has_given_up_its_surplus_container(

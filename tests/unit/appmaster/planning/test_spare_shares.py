@@ -13,7 +13,7 @@ from appmaster.planning.requests.spares import SpareShare, share, take
 from appmaster.planning.state.actions import TakeSpare
 from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.job import PlannerPolicy
-from appmaster.planning.state.model import SharedSlotId, Slot, SpareSlotId
+from appmaster.planning.state.model import Processor, SharedSlotId, Slot, SpareSlotId
 from appmaster.planning.state.reasons import Setback, SetbackKind
 from appmaster.planning.state.view import (
     ClusterView,
@@ -25,6 +25,7 @@ from standby.shared.model import NodeOffer, ProcessorId
 from tests.unit.appmaster.planning.views import (
     FIRST,
     ONE,
+    PROCESSOR,
     SLOT,
     TWO,
     UNSETTLED,
@@ -233,6 +234,27 @@ def test_which_spare_containers_are_needed(
     asked: Mapping[Slot, Mapping[str, Any]],
 ) -> None:
     assert slots(shared(whole, *changes, asked=asked)) == numbers
+
+
+def test_none_is_needed_while_something_is_begun(whole: ClusterView) -> None:
+    for begun in ("touched", "handing_over"):
+        turn = turned(whole, wants(1), UNSETTLED)
+        getattr(turn, begun).add(PROCESSOR)
+        assert slots(share(turn, {})) == [], begun
+
+
+def test_another_job_that_is_whole_hides_nothing(whole: ClusterView) -> None:
+    other = ProcessorId("another", "main", 0)
+
+    def with_another_job(view: ClusterView) -> ClusterView:
+        job = view.jobs["job"]
+        model = replace(job.model, processors={other: Processor((), (0,))})
+        jobs = {**view.jobs, "another": replace(job, name="another", policy=PlannerPolicy(), model=model)}
+        return replace(view, jobs=jobs, unsettled=frozenset({other, PROCESSOR}))
+
+    lacks = of_records(FIRST, claimed=False)
+    assert slots(shared(whole, wants(1), with_another_job)) == [0]
+    assert slots(shared(whole, wants(1), with_another_job, lacks)) == []
 
 
 def test_a_spare_container_that_is_taken_does_not_count(whole: ClusterView) -> None:

@@ -100,6 +100,11 @@ def test_a_failure_is_its_own_if_its_replica_or_its_process_ended_by_itself(
     assert replace(CONTAINER, **changes).is_own_failure is expected
 
 
+def test_a_container_whose_pid_is_known_has_said_hello() -> None:
+    """In a namespace of its own it may be 1."""
+    assert [replace(CONTAINER, pid=each).has_said_hello for each in (0, 1)] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("presence", "expected"),
     [
