@@ -38,18 +38,29 @@ FAILURES: Final = (PySparkException, Py4JError, OSError)
 #: Time-out of a call into the JVM that does not run the user's code.
 CALL_SECONDS: Final = 60.0
 
+#: The prefix of the names of Java's input and output errors.
+_OF_INPUT: Final = "java.io."
+
 #: Prefixes of the names of Java exceptions that no expression over rows raises.
 _NOT_OF_THE_USER: Final = (
     "org.apache.spark.SparkInterruptedException",
-    "java.io.",
+    "java.net.ConnectException",
+    "java.net.NoRouteToHostException",
     "java.net.Socket",
+    "java.net.UnknownHostException",
     "java.nio.channels.",
     "java.lang.InterruptedException",
     "java.lang.OutOfMemoryError",
+    "java.util.concurrent.TimeoutException",
 )
 
-#: The beginning of the message of a job that was cancelled; its exception has no class of its own.
-_CANCELLED: Final = "[SPARK_JOB_CANCELLED]"
+#: How the messages of errors begin that have no class of their own and are not the user's: a job was cancelled, or a
+#: file of a static table cannot be read, for whatever reason.
+_SAID_OF_NO_ROW: Final = ("[SPARK_JOB_CANCELLED]", "[FAILED_READ_FILE")
+
+#: The same for errors about the value of a row. Their cause may be an input error: the decoder of Avro, for example,
+#: reads a value that is cut short to its end.
+_SAID_OF_A_VALUE: Final = ("[MALFORMED_", "Malformed records are detected")
 
 _MOST_CAUSES: Final = 20
 
@@ -297,14 +308,17 @@ def is_user_error(error: BaseException) -> bool:
     if not isinstance(error, FAILURES):
         return False
     try:
-        causes = _causes(error)
-        return 0 < len(causes) <= _MOST_CAUSES and not any(
-            str(each.getClass().getName()).startswith(_NOT_OF_THE_USER)
-            or str(each.getMessage()).startswith(_CANCELLED)
-            for each in causes
-        )
+        causes = [(str(each.getClass().getName()), str(each.getMessage())) for each in _causes(error)]
     except FAILURES:
         return False  # the JVM is gone
+    is_of_value = False
+    for name, message in causes:
+        if name.startswith(_NOT_OF_THE_USER) or message.startswith(_SAID_OF_NO_ROW):
+            return False
+        is_of_value = is_of_value or message.startswith(_SAID_OF_A_VALUE)
+        if name.startswith(_OF_INPUT) and not is_of_value:
+            return False
+    return 0 < len(causes) <= _MOST_CAUSES
 
 
 #: Ends of the names of errors that tell of a lack of memory: Java's, Arrow's and Netty's.

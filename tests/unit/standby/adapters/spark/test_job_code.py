@@ -186,6 +186,12 @@ def raised(cause: Java) -> Captured:
 OF_THE_USER = [
     Java("org.apache.spark.SparkNumberFormatException", "[CAST_INVALID_INPUT]"),
     Java("java.lang.ArithmeticException", "/ by zero", Java("java.lang.RuntimeException", "why")),
+    # The decoders of Avro and of others end with an input error where a value is cut short.
+    Java(
+        "org.apache.spark.SparkException",
+        "Malformed records are detected in record parsing.",
+        Java("java.io.EOFException", ""),
+    ),
 ]
 
 NOT_OF_THE_USER = [
@@ -196,6 +202,10 @@ NOT_OF_THE_USER = [
     Java("java.lang.InterruptedException", "sleep interrupted"),
     Java("java.net.SocketTimeoutException", "Accept timed out"),
     Java("org.apache.spark.SparkException", "[SPARK_JOB_CANCELLED] Job 3 cancelled part of job group"),
+    # A static table that cannot be read now.
+    Java("org.apache.spark.SparkException", "[FAILED_READ_FILE.NO_HINT] Error", Java("java.lang.Error", "")),
+    Java("org.apache.spark.SparkException", "no table", Java("java.net.ConnectException", "refused")),
+    Java("org.apache.spark.SparkException", "too late", Java("java.util.concurrent.TimeoutException", "")),
 ]
 
 
