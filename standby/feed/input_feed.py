@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
-from standby.adapters.kafka.input import InputBounds, InputReader
+from standby.adapters.kafka.input import InputBounds, InputReader, sizes_of, sizes_with_headers
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BrokenInvariant, Transient
 from standby.feed.batches import HEADERS, ROWS, rows_of, split
@@ -242,12 +242,16 @@ class InputFeed:
         share = _RECENT_RECORDS // len(spans)
         ends = {each: end for each, (_, end) in spans}
         messages: list[Message] = []
+        left = self._config.batch_max_bytes
+        sizes = sizes_with_headers if self._config.input_headers else sizes_of
         reader = self._reader()
         try:
             reader.assign({each: max(first, end - share) for each, (first, end) in spans}, ends)
             deadline = self._clock.monotonic() + _RECENT_SECONDS
-            while reader.positions() != ends and self._clock.monotonic() < deadline:
-                messages += reader.read(_RECENT_RECORDS, _POLL_SECONDS, self._config.batch_max_bytes)
+            while left > 0 and reader.positions() != ends and self._clock.monotonic() < deadline:
+                more = reader.read(_RECENT_RECORDS, _POLL_SECONDS, left)
+                messages += more
+                left -= sum(sizes(more))
             return self._table(messages) if messages else None
         except UnreadableRecord as error:
             # It is judged when it is processed.

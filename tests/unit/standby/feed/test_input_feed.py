@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,9 +27,9 @@ from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
 TASK = TaskId("j", "main", 0)
 
 
-def placed(partition: int, offset: int, millis: int = 0) -> Message:
-    """Return a record of Kafka's, of which only its place and time are of interest."""
-    return Message(topic="in", partition=partition, offset=offset, value=b"", timestamp=(1, millis))
+def placed(partition: int, offset: int, millis: int = 0, value: bytes = b"") -> Message:
+    """Return a record of Kafka's, of which only its place, time and size are of interest."""
+    return Message(topic="in", partition=partition, offset=offset, value=value, timestamp=(1, millis))
 
 
 class InputInMemory:
@@ -39,6 +40,8 @@ class InputInMemory:
         self.readers: list[ReaderInMemory] = []
         #: The bound in bytes of each read.
         self.bounds: list[int] = []
+        #: How many records a read returns at most, and the value of each.
+        self.most, self.value = sys.maxsize, b""
         #: Called by each read: what it returns is what can be read.
         self.on_read: Callable[[], bool] = lambda: True
 
@@ -77,12 +80,13 @@ class ReaderInMemory:
 
     def read(self, records: int, seconds: float, most_bytes: int) -> list[Message]:
         self._source.bounds.append(most_bytes)
-        found: list[Message] = []
+        records, found = min(records, self._source.most), list[Message]()
         if self._source.on_read():
             for where, offset in self._at.items():
                 end = self._until.get(where, self._source.known[where[1]][1])
                 self._at[where] = min(end, offset + records - len(found))
-                found += [placed(where[1], each) for each in range(offset, self._at[where])]
+                value = self._source.value
+                found += [placed(where[1], each, value=value) for each in range(offset, self._at[where])]
         if not found:
             threading.Event().wait(LOOK_SECONDS)
         return found
@@ -332,6 +336,17 @@ def test_a_warm_up_is_over_the_last_records_of_few_partitions(make: Callable[...
             else [(each, offset) for each, span in expected.items() for offset in range(*span)]
         )
     assert len(led.source.open) == 1, "the one for the next start"
+
+
+def test_a_warm_up_reads_no_more_bytes_than_a_batch(make: Callable[..., Led]) -> None:
+    """It read 500 records of any size: a standby's memory is not made for that."""
+    led = make(task__batch__max__bytes="1000")
+    led.source.most, led.source.value = 2, bytes(300)
+    led.feed.warm()
+    (recent,) = led.transform.recent
+    assert recent is not None
+    assert recent["_offset"].to_pylist() == [0, 1, 2, 3]
+    assert led.source.bounds == [1_000, 400]
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
