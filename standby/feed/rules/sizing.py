@@ -38,8 +38,7 @@ class BatchSize:
     def __init__(self, most: int) -> None:
         """``most`` is the upper limit, even when it is below `LEAST_RECORDS`."""
         self._most = most
-        self._least = min(most, LEAST_RECORDS)
-        self._in_time = self._least
+        self._first = self._least = self._in_time = min(most, LEAST_RECORDS)
         #: While batches are slow: the limit before the last change, and its records per second.
         self._tried: tuple[int, float] | None = None
         self._rest = 0
@@ -57,7 +56,8 @@ class BatchSize:
             return
         if seconds <= TARGET_SECONDS:
             self._tried, self._rest = None, 0
-            if seconds <= TARGET_SECONDS / 2:
+            # After `shrink`, most of the time may be the constant part, and another size would not be tried.
+            if seconds <= TARGET_SECONDS / 2 or before < self._first:
                 self._in_time = min(self._most, 2 * before)
         elif self._rest:
             self._rest -= 1

@@ -119,5 +119,10 @@ def test_what_is_far_too_large_is_made_much_smaller_down_to_one_record_and_grows
         size.shrink()
         found.append(size.records)
     assert found == [312, 39, 4, 1, 1, 1]
-    quick = backlogged(0.01, 0.000_01)
-    assert [records for records, _ in quick.run(size, 5)] == [1, 2, 4, 8, 16]
+    # Where a batch takes more than half of the target by itself, the size stayed at one.
+    for batch_seconds in (0.01, 0.9 * TARGET_SECONDS):
+        size.shrink()
+        grown = backlogged(batch_seconds, 0.000_01).run(size, 12)
+        assert [records for records, _ in grown] == [2**each for each in range(12)], batch_seconds
+        for _ in range(4):
+            size.shrink()
