@@ -109,6 +109,8 @@ class InputFeed:
         self._clock = clock
         self._inputs = config.inputs
         self._size = BatchSize(config.batch_max_records)
+        #: Number of records of the last batch that had any; None: there was none.
+        self._last_records: int | None = None
         self._schema = rows_of(config.inputs, has_headers=config.input_headers)
         self._group = job.group
         self._partitions = [(topic, number) for number in range(job.tasks) for topic in config.inputs]
@@ -181,7 +183,7 @@ class InputFeed:
 
     def shrink(self) -> None:
         """Make the next batches smaller; see `standby.ports.Feed.shrink`."""
-        self._size.shrink()
+        self._size.shrink(self._last_records)
 
     def stop(self) -> None:
         """End the feed; see `standby.ports.Feed.stop`."""
@@ -281,6 +283,8 @@ class InputFeed:
                 messages = reader.read(self._size.records, _POLL_SECONDS, self._config.batch_max_bytes)
                 began = self._clock.monotonic()
                 rows = self._table(messages)
+                self._last_records = len(messages) or self._last_records
+                is_cut = rows.nbytes >= self._config.batch_max_bytes
                 try:
                     with self._transforming(starts):
                         rows = self._transform.run(rows)
@@ -297,7 +301,7 @@ class InputFeed:
                 if batches and not self._stopping.is_set():
                     deliver(batches)
                     starts.update((batch.task, batch.end) for batch in batches)
-                self._size.note(len(messages), self._clock.monotonic() - began)
+                self._size.note(len(messages), self._clock.monotonic() - began, is_cut=is_cut)
         except BaseException as error:  # noqa: BLE001  (this thread's outermost loop; the caller gets it as `failure`)
             self._failure = error
         finally:

@@ -48,12 +48,15 @@ class BatchSize:
         """Maximum input records of the next batch, over all tasks of a container."""
         return self._in_time
 
-    def note(self, records: int, seconds: float) -> None:
-        """Learn from a batch's duration."""
+    def note(self, records: int, seconds: float, *, is_cut: bool = False) -> None:
+        """Learn from a batch's duration. ``is_cut``: it ended where it had as many bytes as it may have."""
         before = self.records
         if records < 0.9 * before:
             # The batch was limited by the available input or by bytes, not by the time.
-            return
+            if not is_cut or records <= self._least or seconds <= TARGET_SECONDS:
+                return
+            # The limit had no effect. It becomes what the bytes allow, and is reduced from there.
+            self._in_time, self._tried, self._rest = records, None, 0
         if seconds <= TARGET_SECONDS:
             self._tried, self._rest = None, 0
             # After `shrink`, most of the time may be the constant part, and another size would not be tried.
@@ -64,9 +67,13 @@ class BatchSize:
         else:
             self._try(records / seconds, int(records * TARGET_SECONDS / seconds))
 
-    def shrink(self) -> None:
-        """Reduce the size after a batch that was far too large: any size that succeeds is right."""
-        self._least = self._in_time = max(1, self.records // _SHRINK)
+    def shrink(self, records: int | None = None) -> None:
+        """Reduce the size after a batch that was far too large: any size that succeeds is right.
+
+        ``records``: what that batch had, if this is known; it may have been less than the limit.
+        """
+        too_large = self.records if records is None else min(records, self.records)
+        self._least = self._in_time = max(1, too_large // _SHRINK)
         self._tried, self._rest = None, 0
 
     def _try(self, rate: float, fitting: int) -> None:

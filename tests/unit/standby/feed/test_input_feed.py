@@ -242,20 +242,33 @@ def test_filtered_records_still_advance_the_end(make: Callable[..., Led]) -> Non
 def test_reads_have_the_jobs_bounds_and_grow_and_shrink_with_the_time_of_a_batch(
     make: Callable[..., Led],
 ) -> None:
-    most_bytes, records = 2_000_000, 4 * LEAST_RECORDS
-    led = make(task__batch__max__records=str(2 * LEAST_RECORDS), task__batch__max__bytes=str(most_bytes))
-    led.source.known[0] = 0, records
+    least = LEAST_RECORDS
+    for most_bytes, at_once, expected in (
+        (2_000_000, sys.maxsize, [least, 2 * least, least, least]),
+        # What the bytes have limited is slow as well.
+        (least, least + 1_000, [least, least + 1_000, least, least]),
+    ):
+        led = make(task__batch__max__records=str(2 * least), task__batch__max__bytes=str(most_bytes))
+        led.source.known[0], led.source.most = (0, sum(expected)), at_once
 
-    def run(rows: pa.Table) -> pa.Table:
-        if rows.num_rows > LEAST_RECORDS:
-            led.clock.advance(10 * TARGET_SECONDS)
-        return rows
+        def run(rows: pa.Table, led: Led = led) -> pa.Table:
+            if rows.num_rows > least:
+                led.clock.advance(10 * TARGET_SECONDS)
+            return rows
 
-    led.transform.on_run = run
-    led.run(records)
-    sizes = [each.rows.num_rows for each in led.delivered]
-    assert sizes == [LEAST_RECORDS, 2 * LEAST_RECORDS, LEAST_RECORDS]
-    assert set(led.source.bounds) == {most_bytes}
+        led.transform.on_run = run
+        led.run(sum(expected))
+        assert [each.rows.num_rows for each in led.delivered] == expected
+        assert set(led.source.bounds) == {most_bytes}
+
+
+def test_a_feed_that_is_to_shrink_reads_much_less_than_its_last_batch_had(make: Callable[..., Led]) -> None:
+    led = make()
+    led.source.known[0] = 0, 800
+    led.run(800)
+    led.feed.shrink()
+    led.run(800)
+    assert [each.rows.num_rows for each in led.delivered] == [800, 100, 200, 400, 100]
 
 
 def test_what_a_transform_runs_on_is_known_while_it_runs_and_not_while_the_feed_reads(

@@ -104,6 +104,14 @@ def test_batches_that_are_not_full_say_nothing_of_other_sizes() -> None:
         assert size.records == LEAST_RECORDS, seconds
 
 
+def test_batches_whose_bytes_are_the_limit_come_down_when_they_are_slow_and_only_then() -> None:
+    for records, seconds, expected in ((16_000, 4.0, 4_000), (16_000, 0.1, MOST), (2_000, 4.0, MOST)):
+        size = BatchSize(MOST)
+        backlogged(0.05, 0.000_01).run(size, 5)
+        size.note(records, seconds, is_cut=True)
+        assert size.records == expected, (records, seconds)
+
+
 def test_a_small_bound_of_the_job_holds_as_it_is() -> None:
     for most in (1, 10, LEAST_RECORDS):
         size = BatchSize(most)
@@ -126,3 +134,10 @@ def test_what_is_far_too_large_is_made_much_smaller_down_to_one_record_and_grows
         assert [records for records, _ in grown] == [2**each for each in range(12)], batch_seconds
         for _ in range(4):
             size.shrink()
+
+
+def test_a_batch_that_was_smaller_than_it_might_have_been_is_the_one_that_was_far_too_large() -> None:
+    size = BatchSize(MOST)
+    backlogged(0.05, 0.000_01).run(size, 5)
+    size.shrink(800)
+    assert size.records == 100
