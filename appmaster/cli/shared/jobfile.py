@@ -269,7 +269,7 @@ def _yaml(path: Path) -> dict[str, Any]:
     except BadConfiguration as error:
         raise BadConfiguration(f"{path}: {error}") from error
     except yaml.YAMLError as error:
-        raise BadConfiguration(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        raise BadConfiguration(f"{path}: not YAML: {yamltext.reason_of(error)}") from error
     if not isinstance(content, dict):
         raise BadConfiguration(f"{path}: a job file is a mapping of keys to values")
     return content

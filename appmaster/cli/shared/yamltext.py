@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import yaml
 
+from standby.config import shown
 from standby.errors import BadConfiguration
 
 _YAML: Final = "tag:yaml.org,2002:"
@@ -19,6 +20,9 @@ _TEXT: Final = f"{_YAML}str"
 _NULL: Final = f"{_YAML}null"
 _MERGE: Final = f"{_YAML}merge"
 _COLLECTIONS: Final = (f"{_YAML}map", f"{_YAML}seq")
+
+#: What the library's messages quote of a document, other than single characters.
+_QUOTED: Final = re.compile(r"(alias|anchor|handle) '[^']*'")
 
 
 class _Loader(yaml.SafeLoader):
@@ -46,6 +50,18 @@ def read(text: str, is_text: Callable[[str], bool]) -> Any:
         return loader.construct_document(node)
     finally:
         loader.dispose()
+
+
+def reason_of(error: yaml.YAMLError) -> str:
+    """Return what is wrong with a document, and where, without its text: a line may contain a password."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return " ".join(str(error).split())
+    said = (
+        f"{text} in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else text
+        for text, mark in ((error.context, error.context_mark), (error.problem, error.problem_mark))
+        if text
+    )
+    return _QUOTED.sub(r"\1", ": ".join(said))
 
 
 class _Check:
@@ -109,8 +125,10 @@ class _Check:
 
 def _tagged(node: yaml.Node, key: str) -> BadConfiguration:
     tag = node.tag.replace(_YAML, "!!")
+    # A password with an exclamation mark in front is taken for one.
     return BadConfiguration(
-        f"{key or 'the document'}: the tag {tag} is not supported; write the value without it"
+        f"{key or 'the document'}: the tag {shown(key, tag)} is not supported; write the value without it, or in "
+        "quotes if it belongs to the value"
     )
 
 

@@ -177,6 +177,29 @@ def test_unreadable_job_files_are_refused_with_the_reason(read: Read, text: str,
         read(text)
 
 
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        ("@s3cret", "found character '@' that cannot start any token in line 2, column 22"),
+        ("a: s3cret", "mapping values are not allowed here in line 2, column 23"),
+        (
+            "'s3cret",
+            "while scanning a quoted scalar in line 2, column 22: found unexpected end of stream in line 3",
+        ),
+        ("*s3cret", "found undefined alias in line 2, column 22"),
+        ("!s3cret!x y", "found undefined tag handle in line 2, column 22"),
+        (
+            "!s3cret",
+            "kafka.sasl.password: the tag *** is not supported; write the value without it, or in quotes",
+        ),
+    ],
+)
+def test_no_error_of_a_job_file_shows_a_password(read: Read, value: str, part: str) -> None:
+    with pytest.raises(BadConfiguration, match=re.escape(part)) as refused:
+        read(f"job.name: a\nkafka.sasl.password: {value}\n")
+    assert "s3cret" not in str(refused.value)
+
+
 def test_a_key_may_override_a_merged_one(read: Read) -> None:
     text = "job: {name: a}\ntask: {<<: {inputs: [x], step: 'm:f'}, inputs: [y]}\n"
     assert read(text).config.inputs == ("y",)
