@@ -46,9 +46,10 @@ class Bundle:
 def pack(directory: Path, most_bytes: int = MOST_BYTES) -> Bundle:
     """Return the content of ``directory`` as a bundle; symbolic links are followed, caches are omitted.
 
-    Raises `BadConfiguration` when it is larger than ``most_bytes`` or a file cannot be read.
+    Raises `BadConfiguration` when it is larger than ``most_bytes``, or a file cannot be read or has a name that is not
+    UTF-8.
     """
-    content = io.BytesIO()
+    content, size = io.BytesIO(), 0
     with zipfile.ZipFile(content, "w") as archive:
         for path in sorted(files_of(directory), key=lambda each: each.relative_to(directory).parts):
             entry = zipfile.ZipInfo(path.relative_to(directory).as_posix(), _NO_TIME)
@@ -56,16 +57,27 @@ def pack(directory: Path, most_bytes: int = MOST_BYTES) -> Bundle:
             # The archive records the creating system, which must not vary.
             entry.create_system = 3
             try:
+                # Before it is in memory: a folder may contain any amount of data.
+                size += path.stat().st_size
+                _check_size(size, most_bytes)
                 archive.writestr(entry, path.read_bytes())
             except OSError as error:
                 raise BadConfiguration(f"job.modules: {path} cannot be read: {error.strerror}") from error
+            except UnicodeEncodeError as error:
+                raise BadConfiguration(
+                    f"job.modules: {str(path)!r} has a name that is not UTF-8 text; rename that file"
+                ) from error
     data = content.getvalue()
-    if len(data) > most_bytes:
-        raise BadConfiguration(
-            f"job.modules: packed they have {_mib(len(data))}, more than the {_mib(most_bytes)} that can be rolled "
-            "out; put data and large libraries into the environment that job.python.archive names"
-        )
+    _check_size(len(data), most_bytes)
     return Bundle(digest_of(data), data)
+
+
+def _check_size(size: int, most_bytes: int) -> None:
+    if size > most_bytes:
+        raise BadConfiguration(
+            f"job.modules: packed they have {_mib(size)} or more, above the {_mib(most_bytes)} that can be rolled out; "
+            "put data and large libraries into the environment that job.python.archive names"
+        )
 
 
 def unpack(digest: str, data: bytes, directory: Path) -> None:

@@ -73,6 +73,16 @@ def test_too_much_is_refused_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"8\.0 MiB.*job\.python\.archive"):
         bundles.pack(write(tmp_path, {"model.bin": noise}), bundles.LEFT_BYTES)
     assert bundles.pack(write(tmp_path, {"model.bin": noise[:-1000]}), bundles.LEFT_BYTES).data
+    # No machine has the memory for it.
+    os.truncate(tmp_path / "model.bin", 1 << 40)
+    with pytest.raises(BadConfiguration, match=r"1048576\.0 MiB.*job\.python\.archive"):
+        bundles.pack(tmp_path)
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.csv")).write_bytes(b"1")
+    with pytest.raises(BadConfiguration, match=r"caf\\udce9\.csv' has a name that is not UTF-8 text"):
+        bundles.pack(tmp_path)
 
 
 def test_other_bytes_than_the_name_says_are_not_unpacked(tmp_path: Path) -> None:
