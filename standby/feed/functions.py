@@ -105,7 +105,8 @@ def resolve(
 
 
 def _imported(key: str, module_name: str, within_seconds: float, remedy: str) -> Any:
-    with process_wide.kept() as changes:
+    # What a module prints is not a part of a command's result, which is JSON, for example.
+    with process_wide.kept() as changes, contextlib.redirect_stdout(sys.stderr):
         # A KeyboardInterrupt raised here comes from the user; one raised by the module is returned as `error`.
         module, error = _import_on_a_thread(key, module_name, within_seconds)
     if error is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sys
 from pathlib import Path
 
 from standby.cluster import CODE_DIRECTORY
@@ -41,11 +43,13 @@ def check_transform(
 
     For a Spark job this starts a JVM, plans the function over a stream without Kafka and stops the JVM
     again (some seconds); the job's modules must be importable (`standby.feed.functions.job_code`). Raises
-    `Unavailable` when this machine cannot run the JVM now, or not within ``within_seconds``.
+    `Unavailable` when this machine cannot run the JVM now, or not within ``within_seconds``. What the function prints
+    goes to standard error: the result of the command is on standard output.
     """
-    if not config.needs_spark:
-        check_plain_transform(config, within_seconds)
-    else:
-        from standby.feed.spark import check_spark_transform
+    with contextlib.redirect_stdout(sys.stderr):
+        if not config.needs_spark:
+            check_plain_transform(config, within_seconds)
+        else:
+            from standby.feed.spark import check_spark_transform
 
-        check_spark_transform(config, code, within_seconds)
+            check_spark_transform(config, code, within_seconds)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -150,6 +150,7 @@ def _submit(arguments: argparse.Namespace) -> int:
             transform.result()
             if arguments.check:
                 progress.say("everything is in order; nothing was submitted")
+                _is_printed(arguments, (), progress)
                 return 0
             if deadline.is_over:
                 raise StandfastError(
@@ -161,20 +162,26 @@ def _submit(arguments: argparse.Namespace) -> int:
             # The driver takes a second to end, and a job that has just begun may fail in that time.
             opened.close()
             if deployed is None:
+                _is_printed(arguments, applications, progress)
                 return 0
             status, said = starting.final_status(config.job_name, deployed, client)
-    seconds = progress.seconds
-    if not printed_as_json(
-        arguments,
-        {
-            "applications": [each for each in applications if each != naming.POOL],
-            "seconds": round(seconds, 3),
-            **status,
-        },
-    ):
+    if not _is_printed(arguments, applications, progress, status):
         progress.say(said)
         tasks_table(status, config.job_name)
     return 0
+
+
+def _is_printed(
+    arguments: argparse.Namespace,
+    applications: Iterable[str],
+    progress: Progress,
+    status: Mapping[str, Any] | None = None,
+) -> bool:
+    """Print the result if it is wanted as JSON; return whether it is."""
+    named = [each for each in applications if each != naming.POOL]
+    return printed_as_json(
+        arguments, {"applications": named, "seconds": round(progress.seconds, 3), **(status or {})}
+    )
 
 
 def _check_hadoop(config: JobConfig) -> None:

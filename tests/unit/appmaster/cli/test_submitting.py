@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
@@ -17,7 +18,7 @@ from appmaster.changes.compatibility import cluster_settings
 from appmaster.changes.operations import CurrentJob
 from appmaster.cli.jobs import submit
 from appmaster.cli.jobs.submit import define
-from appmaster.cli.launch import checks, starting
+from appmaster.cli.launch import checks, probe, starting
 from appmaster.cli.launch.checks import (
     allocation_warnings,
     check_candidates,
@@ -43,6 +44,7 @@ from standby.errors import BadConfiguration, Unavailable
 from tests.cases import case
 from tests.fakes.clock import held
 from tests.fakes.topics import MemoryTopics
+from tests.patience import PATIENCE_SECONDS
 
 ENVIRONMENT = {"STANDFAST_KAFKA": "k:9092", "STANDFAST_ZOOKEEPER": "z:2181"}
 
@@ -252,6 +254,44 @@ def test_skein_s_driver_is_not_started_for_a_cluster_that_is_known_to_be_on_a_po
     with ExitStack() as opened:
         driver = submit._start_driver(job(tmp_path).config, opened, Deadline(10.0))
     assert driver == (None if is_pool and is_known else "driver")
+
+
+@pytest.mark.parametrize("is_check", [True, False])
+def test_the_result_of_a_submit_that_waits_for_nothing_is_json_whatever_the_job_s_code_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, is_check: bool
+) -> None:
+    functions = "def step(rows, state, out): ...\ndef transform(rows): print('called'); return rows\n"
+    (tmp_path / "printing.py").write_text(f"print('imported')\n{functions}", encoding="utf-8")
+    more = "job.modules: [printing.py]\ntask.transform: printing:transform\ntask.feed: plain\n"
+    asked = job(tmp_path, "task.step=printing:step", more=more)
+    ring = SimpleNamespace(expiry_warning=lambda: "", secret="")
+    for where, name, what in (
+        (submit, "load", asked),
+        (submit, "make_sure", ring),
+        (submit, "ZooKeeper", nullcontext()),
+        (submit, "ClusterClient", nullcontext()),
+        (submit, "_check", SimpleNamespace(cluster=None)),
+        (submit, "_launch", (("application_1",), None)),
+        *((submit, each, None) for each in ("_check_hadoop", "_start_driver", "_look_further", "Topics")),
+        *((submit, each, None) for each in ("check_clients", "owner_access")),
+        (checks, "check_topics", 1),
+        (yarn, "is_pool", True),
+        (probe, "probe_time", probe.ProbeTime.NEVER),
+    ):
+        monkeypatch.setattr(where, name, lambda *_, what=what, **__: what)
+    arguments = {
+        "job": asked.path,
+        "settings": (),
+        "cluster": None,
+        "probe": None,
+        "wait": "none",
+        "json": True,
+    }
+    assert submit._submit(Namespace(check=is_check, timeout=PATIENCE_SECONDS, **arguments)) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["applications"] == ([] if is_check else ["application_1"])
+    assert "imported" in printed.err
+    assert "called" in printed.err
 
 
 def test_more_copies_than_hosts_are_warned_of_with_the_counts(tmp_path: Path) -> None:
