@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from appmaster.adapters.kafka import Topics
-from appmaster.api.client import ClusterClient
+from appmaster.api.client import DECIDED_SECONDS, ClusterClient
 from appmaster.api.snapshot import requested_document
 from appmaster.changes.operations import CurrentJob
 from appmaster.changes.revisions import Update, basis_of, requested_settings, rollback, update
@@ -128,7 +128,12 @@ def _update(arguments: argparse.Namespace) -> int:
             # Before the definition that names the bundle.
             deliver(bundle, job.config, client, progress.say)
         made = client.change(
-            "update", job=name, config=dict(job.flat), code=bundle.digest, basis=basis_of(record)
+            "update",
+            deadline.within(DECIDED_SECONDS).left_seconds,
+            job=name,
+            config=dict(job.flat),
+            code=bundle.digest,
+            basis=basis_of(record),
         )
         if made["said"] != "; ".join(change.described()):
             progress.say(made["said"])
@@ -170,7 +175,8 @@ def _rollback(arguments: argparse.Namespace) -> int:
         progress.say(f"returning from revision {bad} to revision {old}, as {new}")
         if arguments.check:
             return _print(arguments, present.record, None, status=None)
-        client.change("rollback", job=arguments.job, revision=bad)
+        within = deadline.within(DECIDED_SECONDS).left_seconds
+        client.change("rollback", within, job=arguments.job, revision=bad)
         written = _running(arguments.job, client).record
         status = _wait(arguments, deadline, client, written, progress)
         if status is not None:
