@@ -61,6 +61,12 @@ class JobConfig(
         return self.feed == "spark" and bool(self.transform)
 
     @property
+    def written_topics(self) -> tuple[str, ...]:
+        """The topics that its records are written to, each once: outputs, and dead letters if there are any."""
+        letters = (self.dead_letter,) if self.on_error == "dead-letter" else ()
+        return tuple(dict.fromkeys((*self.outputs, *letters)))
+
+    @property
     def stage(self) -> str:
         """The name of the job's only stage."""
         return "main"

@@ -131,15 +131,14 @@ def check_topics(job: JobFile, topics: Topics, present: JobConfig | None = None)
     """
     config = job.config
     known = dict(topics.partitions())
-    dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
     # Kafka's list leaves out topics that may not be described; asked for such a topic by name, Kafka reports that.
-    unlisted = [name for name in (*config.inputs, *config.outputs, *dead_letter) if name not in known]
+    unlisted = [name for name in (*config.inputs, *config.written_topics) if name not in known]
     known.update((name, topics.count(name)) for name in unlisted)
     missing = [name for name in unlisted if not known[name]]
     if missing:
         raise BadConfiguration(
             f"topic {', '.join(missing)} does not exist on {config.kafka_bootstrap}; create it, "
-            f"or correct task.inputs{', task.dead.letter' if dead_letter else ''} and task.outputs"
+            f"or correct task.inputs{', task.dead.letter' if config.on_error == 'dead-letter' else ''} and task.outputs"
         )
     if len({known[name] for name in config.inputs}) > 1:
         counts = ", ".join(f"{name} has {known[name]}" for name in config.inputs)
@@ -352,8 +351,7 @@ def describe_brokers(config: JobConfig, definition: JobDefinition) -> brokers.Br
 
     Raises `BadConfiguration` if the job could never write to one of them.
     """
-    dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
-    written = (definition.changelog, *config.outputs, *dead_letter)
+    written = (definition.changelog, *config.written_topics)
     found = kafka_release.inspect_brokers(kafka_settings(config), written)
     brokers.check(found, config.transaction_timeout_ms)
     asked, present = config.changelog_replication, found.topics.get(definition.changelog)

@@ -236,8 +236,7 @@ class _Run:
             return
         present = {each: topics.count(each) for each in config.inputs}
         count = max(present.values()) or self.arguments.partitions
-        dead_letter = (config.dead_letter,) if config.on_error == "dead-letter" else ()
-        for each in dict.fromkeys((*config.inputs, *config.outputs, *dead_letter)):
+        for each in (*config.inputs, *config.written_topics):
             if topics.create(each, count, -1, {}):
                 self.view.say(f"topic {each} is created with {count} partitions")
 

@@ -142,7 +142,7 @@ class KafkaBroker:
 
     def output_ends(self) -> Mapping[Place, int]:
         """Return the end of each partition of each output, open transactions included."""
-        topics = [each for each in (*self._config.outputs, self._config.dead_letter) if each]
+        topics = list(self._config.written_topics)
         if not topics:
             return {}
         with self._admin.use() as admin:

@@ -92,7 +92,7 @@ class KafkaWriter:
             self._own["batch.size"] = sizes.batch_bytes
         self._changelog = changelog.topic
         self._inputs = config.inputs
-        self._outputs = [each for each in (*config.outputs, config.dead_letter) if each]
+        self._outputs = config.written_topics
         self._partitions = OutputPartitions(
             str(self._settings.get(SETTING, DEFAULT)), self._count_of, time.monotonic
         )

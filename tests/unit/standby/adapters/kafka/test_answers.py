@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 
+from standby.adapters.kafka import clients
 from standby.adapters.kafka.broker import connect
 from standby.adapters.kafka.offsets import LATEST, offset_in
 from standby.adapters.kafka.refusals import Refusals
@@ -28,6 +33,35 @@ def test_an_offset_that_is_none_is_no_answer() -> None:
     assert offset_in(TopicPartition("t", 0, 0), "asking") == 0
     with pytest.raises(Transient, match="asking: no answer in time"):
         offset_in(TopicPartition("t", 0, LATEST), "asking")
+
+
+def test_only_topics_that_are_written_to_are_asked_for_their_ends_and_each_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """librdkafka refuses a request that names a topic twice; one that gets no dead letters need not exist."""
+    asked: list[list[str]] = []
+
+    def describe_topics(topics: TopicCollection, **_: object) -> dict[str, Future[Any]]:
+        asked.append(topics.topic_names)
+        found: dict[str, Future[Any]] = {each: Future() for each in topics.topic_names}
+        for each in found.values():
+            each.set_result(SimpleNamespace(partitions=[]))
+        return found
+
+    admin = replace(clients.QUESTIONS, library=lambda *_, **__: SimpleNamespace(describe_topics=describe_topics))
+    monkeypatch.setattr(clients, "QUESTIONS", admin)
+    definition = JobDefinition("job", "run", {}, "changelog", "group", 1)
+    for outputs, on_error, topics in (
+        ("out", "fail", ["out"]),
+        ("out", "dead-letter", ["out", "dead"]),
+        ("out,dead", "dead-letter", ["out", "dead"]),
+        ("out,out", "skip", ["out"]),
+    ):
+        config = job_config(task__outputs=outputs, task__dead__letter="dead", task__on__error=on_error)
+        broker = connect("cluster", config, definition)
+        assert broker.output_ends() == {}
+        broker.close()
+        assert asked.pop() == topics
 
 
 # ---- the coordinator's log, as Kafka's own classes have it ----
