@@ -97,6 +97,12 @@ def test_a_setting_of_ours_wins_over_its_other_names() -> None:
     assert names.index("delivery.timeout.ms") < names.index("message.timeout.ms")
 
 
+def test_no_client_makes_statistics_which_nothing_would_take() -> None:
+    for kind in KINDS:
+        made = kind._merged({"statistics.interval.ms": "1000"}, {})
+        assert int(made.get("statistics.interval.ms", 0)) == 0, kind.what
+
+
 def test_a_job_can_be_fenced_whatever_it_says_of_writing() -> None:
     job = config(
         message_timeout_ms="300000", max_in_flight="6", retries="0", queuing_strategy="lifo", acks_typo="1"
