@@ -40,6 +40,9 @@ _PURGE_SECONDS: Final = 1.0
 #: Maximum wait for the number of partitions of an output, in the middle of a transaction.
 _COUNT_SECONDS: Final = 1.0
 
+#: The key with the size of a client's queue, which a record may exceed.
+_QUEUE_SIZE: Final = "kafka.queue.buffering.max.kbytes"
+
 #: Key of a record that is written only to get its transaction's marker.
 _NO_KEY: Final = b"\x00"
 
@@ -378,7 +381,7 @@ class KafkaWriter:
                 error = each.pop("_error")
                 if error.code() != KafkaError._QUEUE_FULL:  # noqa: SLF001
                     raise self._not_taken(error, topic)
-            self._await_room()
+            self._await_room(topic, records[0])
 
     def _produce_one(
         self,
@@ -397,7 +400,7 @@ class KafkaWriter:
                 )
                 return
             except BufferError:
-                self._await_room()
+                self._await_room(topic, record)
             except KafkaException as error:
                 raise self._not_taken(error.args[0], topic) from error
 
@@ -409,8 +412,18 @@ class KafkaWriter:
         self._partitions.forget()
         return WriterLost(f"{topic}: the client does not know a partition of it yet: {error.str()}")
 
-    def _await_room(self) -> None:
-        """Return when the broker may have taken some queued records, or the writer was closed."""
+    def _await_room(self, topic: str, record: _Record) -> None:
+        """Return when the broker may have taken some queued records, or the writer was closed.
+
+        Raises `RecordTooLarge` when none is queued: then there will never be room for ``record``.
+        """
+        # The report of each one that was taken is queued until it is polled, and that is only here.
+        if not len(self._open()):
+            size = len(record["key"] or b"") + len(record["value"] or b"")
+            raise RecordTooLarge(
+                f"a record of {size} bytes, key and value, is too large for {topic}: the client's queue has no room "
+                f"for it, {_QUEUE_SIZE} is {self._settings.get(_QUEUE_SIZE.removeprefix('kafka.'))}"
+            )
         self._open().poll(0.1)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
