@@ -149,7 +149,7 @@ class KafkaBroker:
             asked = admin.describe_topics(TopicCollection(topics), request_timeout=ANSWER_SECONDS)
             described = {topic: _described(asked[topic], topic) for topic in topics}
         places = [(topic, each.id) for topic, found in described.items() for each in found.partitions]
-        found, failure = self._offsets.ask(places, IsolationLevel.READ_UNCOMMITTED, (LATEST,))
+        found, failure = self._offsets.ask(places, IsolationLevel.READ_UNCOMMITTED, (LATEST,), needs_all=True)
         if failure is not None:
             raise failure
         return {place: offset for place, (offset,) in found.items()}
@@ -312,7 +312,7 @@ class KafkaBroker:
         self, places: Collection[InputPartition], level: IsolationLevel
     ) -> tuple[tuple[int, int], ...]:
         """Return the first offset and the end of each place, all of them in one round trip."""
-        found, failure = self._offsets.ask(places, level, (EARLIEST, LATEST))
+        found, failure = self._offsets.ask(places, level, (EARLIEST, LATEST), needs_all=True)
         if failure is not None:
             raise failure
         return tuple((first, end) for first, end in (found[each] for each in places))

@@ -84,15 +84,20 @@ class OffsetClient:
         level: IsolationLevel,
         specs: Sequence[int],
         timeout_seconds: float = ANSWER_SECONDS,
+        *,
+        needs_all: bool = False,
     ) -> tuple[dict[InputPartition, tuple[int, ...]], StandfastError | None]:
-        """Return each place's offsets for ``specs``, and the error if some are missing. Raises if all are missing."""
+        """Return each place's offsets for ``specs``, and the error if some are missing. Raises if all are missing.
+
+        ``needs_all``: some of them are of no use, so that a leader that is slow is waited for although others answer.
+        """
         if not places:
             return {}, None
         with self._client(level).use() as consumer:
             found: dict[InputPartition, tuple[int, ...]] = dict.fromkeys(places, ())
             failure: StandfastError | None = None
             for spec in specs:
-                answers = _ask(consumer, found, spec, timeout_seconds)
+                answers = _ask(consumer, found, spec, timeout_seconds, needs_all=needs_all)
                 for place, before in list(found.items()):
                     what = f"asking where {place[0]}[{place[1]}] {_WHAT[spec]}"
                     try:
@@ -124,12 +129,17 @@ class OffsetClient:
 
 
 def _ask(
-    consumer: Consumer, places: Collection[InputPartition], spec: int, timeout_seconds: float
+    consumer: Consumer,
+    places: Collection[InputPartition],
+    spec: int,
+    timeout_seconds: float,
+    *,
+    needs_all: bool,
 ) -> dict[InputPartition, _Answer]:
     """Return an answer for each place.
 
     First, one request is sent for all places, which fails if one of the leaders is unavailable. Then each leader is
-    asked separately, and after the first answer, the others get a little more time.
+    asked separately, and after the first answer, the others get a little more time, or all of it if ``needs_all``.
     """
     try:
         return _ask_at_once(consumer, places, spec, min(timeout_seconds, _AT_ONCE_SECONDS))
@@ -154,7 +164,7 @@ def _ask(
     threads.shutdown(wait=False)
     done, waiting = wait(asked, timeout_seconds, FIRST_COMPLETED)
     # Do not wait the full time-out of an unavailable leader once others have answered.
-    more, late = wait(waiting, _AT_ONCE_SECONDS)
+    more, late = wait(waiting, timeout_seconds if needs_all else _AT_ONCE_SECONDS)
     for each in done | more:
         answers.update(each.result())
     for each in late:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import struct
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import ALL_COMPLETED, Future, wait
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 
-from standby.adapters.kafka import clients
+from standby.adapters.kafka import clients, offsets
 from standby.adapters.kafka.broker import connect
 from standby.adapters.kafka.offsets import LATEST, offset_in
 from standby.adapters.kafka.refusals import Refusals
@@ -25,7 +26,7 @@ from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.kernel.ports import WriterLost
 from standby.shared.wire import JobDefinition
 from tests.fakes.jobs import job_config
-from tests.patience import LOOK_SECONDS, soon
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
 
 
 def test_an_offset_that_is_none_is_no_answer() -> None:
@@ -35,22 +36,33 @@ def test_an_offset_that_is_none_is_no_answer() -> None:
         offset_in(TopicPartition("t", 0, LATEST), "asking")
 
 
-def test_only_topics_that_are_written_to_are_asked_for_their_ends_and_each_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """librdkafka refuses a request that names a topic twice; one that gets no dead letters need not exist."""
+DEFINITION = JobDefinition("job", "run", {}, "changelog", "group", 1)
+
+
+def describing(monkeypatch: pytest.MonkeyPatch, partitions: int) -> list[list[str]]:
+    """Have each topic described with this number of partitions; returns what is asked for."""
     asked: list[list[str]] = []
 
     def describe_topics(topics: TopicCollection, **_: object) -> dict[str, Future[Any]]:
         asked.append(topics.topic_names)
         found: dict[str, Future[Any]] = {each: Future() for each in topics.topic_names}
         for each in found.values():
-            each.set_result(SimpleNamespace(partitions=[]))
+            each.set_result(
+                SimpleNamespace(partitions=[SimpleNamespace(id=id_) for id_ in range(partitions)])
+            )
         return found
 
-    admin = replace(clients.QUESTIONS, library=lambda *_, **__: SimpleNamespace(describe_topics=describe_topics))
+    client: Any = SimpleNamespace(describe_topics=describe_topics)
+    admin = replace(clients.QUESTIONS, library=lambda *_, **__: client)
     monkeypatch.setattr(clients, "QUESTIONS", admin)
-    definition = JobDefinition("job", "run", {}, "changelog", "group", 1)
+    return asked
+
+
+def test_only_topics_that_are_written_to_are_asked_for_their_ends_and_each_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """librdkafka refuses a request that names a topic twice; one that gets no dead letters need not exist."""
+    asked = describing(monkeypatch, partitions=0)
     for outputs, on_error, topics in (
         ("out", "fail", ["out"]),
         ("out", "dead-letter", ["out", "dead"]),
@@ -58,10 +70,53 @@ def test_only_topics_that_are_written_to_are_asked_for_their_ends_and_each_once(
         ("out,out", "skip", ["out"]),
     ):
         config = job_config(task__outputs=outputs, task__dead__letter="dead", task__on__error=on_error)
-        broker = connect("cluster", config, definition)
+        broker = connect("cluster", config, DEFINITION)
         assert broker.output_ends() == {}
         broker.close()
         assert asked.pop() == topics
+
+
+class TwoLeaders:
+    """A consumer: each partition has a leader of its own, and that of the second one is slow."""
+
+    def __init__(self) -> None:
+        self.may_answer = threading.Event()
+
+    def list_topics(self, topic: str, timeout_seconds: float) -> Any:
+        partitions = {each: SimpleNamespace(leader=each, error=None) for each in range(2)}
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=partitions)})
+
+    def offsets_for_times(self, asked: list[TopicPartition], timeout_seconds: float) -> list[TopicPartition]:
+        if len(asked) > 1:
+            raise KafkaException(KafkaError(TIMED_OUT))
+        if asked[0].partition:
+            assert self.may_answer.wait(PATIENCE_SECONDS)
+        return [TopicPartition(each.topic, each.partition, 7) for each in asked]
+
+
+def test_a_slow_leader_is_waited_for_only_where_all_answers_are_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without the ends of all outputs no batch begins, and the same leader would be slow the next time."""
+    consumer = TwoLeaders()
+
+    def waiting(asked: Any, seconds: float, until: str = ALL_COMPLETED) -> Any:
+        if until == ALL_COMPLETED and seconds:
+            consumer.may_answer.set()
+        return wait(asked, seconds, until)
+
+    monkeypatch.setattr(offsets, "_AT_ONCE_SECONDS", 0.0)
+    monkeypatch.setattr(offsets, "wait", waiting)
+    level = IsolationLevel.READ_UNCOMMITTED
+    kind = replace(offsets._KINDS[level], library=lambda *_, **__: cast("Any", consumer))
+    monkeypatch.setitem(offsets._KINDS, level, kind)
+    describing(monkeypatch, partitions=2)
+    broker = connect("cluster", job_config(task__outputs="out"), DEFINITION)
+    assert broker.changelog_ends([0, 1]) == {0: 7}
+    consumer.may_answer.set()
+    consumer.may_answer = threading.Event()
+    assert broker.output_ends() == {("out", 0): 7, ("out", 1): 7}
+    broker.close()
 
 
 # ---- the coordinator's log, as Kafka's own classes have it ----
