@@ -131,7 +131,8 @@ class ControlServer:
         self._streams: dict[str, _Stream] = {}
         self._addresses: dict[str, tuple[str, int]] = {}
         self._loop = asyncio.new_event_loop()
-        self._loop.set_default_executor(ThreadPoolExecutor(_CALLS, thread_name_prefix="calls"))
+        # The loop's own threads look up the addresses of containers. No port could be probed while calls kept all of them.
+        self._callers = ThreadPoolExecutor(_CALLS, thread_name_prefix="calls")
         self._server: grpc.aio.Server | None = None
         self._thread = threading.Thread(target=self._loop.run_forever, name="control", daemon=True)
 
@@ -149,6 +150,7 @@ class ControlServer:
         if not self._thread.is_alive():
             # Its sockets and the executor's threads are there from the beginning, whether it ran or not.
             self._loop.close()
+        self._callers.shutdown(wait=False)
 
     def send(self, container: str, incarnation: int, message: wire.Down) -> None:
         """Send a message to a container's stream; it is dropped if that stream is gone.
@@ -334,7 +336,9 @@ class ControlServer:
         caller = await self._checked(context, PeerRole.OPERATOR, "call")
         try:
             question = json.loads(request)
-            answer = await asyncio.get_running_loop().run_in_executor(None, self._answer, caller, question)
+            answer = await asyncio.get_running_loop().run_in_executor(
+                self._callers, self._answer, caller, question
+            )
             return json.dumps(answer).encode()
         except StandfastError as error:
             return json.dumps({"error": str(error), "status": error.exit_status}).encode()

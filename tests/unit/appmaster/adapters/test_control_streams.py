@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from appmaster.adapters.grpc import ControlServer
+from appmaster.adapters.grpc import _CALLS, CALL, ControlServer
 from appmaster.planning.state import events as happened
 from standby.adapters.channels import open_channel
 from standby.adapters.liveness import LivenessPort
@@ -35,15 +35,23 @@ class Leader:
         self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.outdated: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.epoch = 4
+        self.asked: queue.SimpleQueue[object] = queue.SimpleQueue()
+        #: Calls are answered once it is set.
+        self.answers = threading.Event()
         self.server = ControlServer(
             self.events.put,
-            lambda caller, asked: {},
+            self._answer,
             lambda: 7,
             lambda: self.epoch,
             keys_of(PeerRole.MASTER),
             self.outdated.put,
         )
         self.port = self.server.start("127.0.0.1")
+
+    def _answer(self, caller: object, asked: object) -> Mapping[str, Any]:
+        self.asked.put(asked)
+        self.answers.wait(PATIENCE_SECONDS)
+        return {}
 
     def greet(self, hello: wire.Hello) -> list[bytes]:
         """Return what the leader says to a container that says hello, and nothing more."""
@@ -134,6 +142,23 @@ def test_port_of_a_container_without_a_stream_is_asked_where_it_registered(leade
     assert leader.probed("c1", "127.0.0.1", running.port) == happened.PortProbed("c1", 40, True, 7)
     running.close()
     assert leader.probed("c1") == happened.PortProbed("c1", 40, False, 7, is_running=False)
+
+
+def test_dead_process_is_noticed_however_many_calls_wait(leader: Leader) -> None:
+    """Addresses were looked up by the calls' threads: while all of them waited, no port was asked."""
+    credentials = keys_of(PeerRole.OPERATOR).channel_credentials()
+    options = channel_options(PeerRole.MASTER)
+    with open_channel(f"127.0.0.1:{leader.port}", credentials, options) as channel:
+        ask = channel.unary_unary(CALL, None, None)
+        calls = [ask.future(b"{}", timeout=PATIENCE_SECONDS) for _ in range(_CALLS)]
+        for _ in calls:
+            leader.asked.get(timeout=PATIENCE_SECONDS)
+        with socket.create_server(("127.0.0.1", 0)) as gone:
+            address = gone.getsockname()
+        told = leader.probed("c1", *address)
+        leader.answers.set()
+        assert [each.result() for each in calls] == [b"{}"] * _CALLS
+    assert not told.accepts
 
 
 def say_once(listening: socket.socket, said: bytes) -> None:
