@@ -73,6 +73,10 @@ _WRITTEN_SECONDS: Final = 5.0
 #: How long a question waits for the renewal of the lease, seconds: less than clients wait for the answer.
 _RENEWED_SECONDS: Final = 1.0
 
+#: How long a candidate that is told to end may take, seconds: less than the 60 s after which it would be killed without
+#: YARN (`appmaster.cli.clusters.standalone`), and more than Skein AMs that do not answer take.
+_END_SECONDS: Final = 20.0
+
 #: Exit status after an unexpected error; the supervisor starts the candidate again.
 _BROKEN: Final = 1
 
@@ -223,13 +227,15 @@ class CandidateRuntime:
             ends_with_jobs=not config.is_pool,
         )
         self._http = self._http_port()
+        #: Cancels the end that a candidate comes to if it was told to end and is late.
+        self._is_in_time: Callable[[], None] = lambda: None
 
     def run(self) -> None:
         """Stand for election, lead until every job has ended, and end the applications; raises `Fenced`."""
         zookeeper, election = self._zookeeper, self._election
         zookeeper.on_session(lambda: self._resign("the ZooKeeper session has expired"))
         for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, lambda *_: self._resign("told to end"))
+            signal.signal(each, lambda *_: self._told_to_end())
         self._services.start()
         zookeeper.registry.register(self._record())
         if self._begun.skein is not None:
@@ -251,11 +257,18 @@ class CandidateRuntime:
             self._control.stop()
             # Last: an AM that stands still takes its time. Without a lease they do nothing any more.
             self._cells.stop()
+            self._is_in_time()
 
     # ---- callbacks between its parts, some of which are created later than their callers ----
 
     def _resign(self, why: str) -> None:
         self._candidate.resign(why)
+
+    def _told_to_end(self) -> None:
+        self._is_in_time()
+        # A call to ZooKeeper waits until that answers again. It may be ending, too, as all do with their host.
+        self._is_in_time = REAL.later(_END_SECONDS, lambda: _end(RESIGNED))
+        self._resign("told to end")
 
     def _reload(self) -> None:
         self._candidate.reload()

@@ -12,8 +12,10 @@ import pytest
 import appmaster.__main__ as root
 from appmaster.__main__ import CandidateEnvironment, CandidateRuntime
 from appmaster.records import CandidateRecord
+from appmaster.supervisor import RESIGNED
 from standby.cluster import ClusterConfig
 from standby.errors import Fenced, Transient, Unavailable
+from standby.shared.clock import REAL
 from standby.shared.probes import no_probe
 
 
@@ -99,6 +101,32 @@ def test_a_candidate_is_found_once_it_serves_and_leaves_nothing_behind_when_it_i
     ]
     (record,) = composed.registered
     assert (record.port, record.http_port, record.peer_port) == (5, 6, 7)
+
+
+def test_a_candidate_that_is_told_to_end_does_so_without_zookeeper(
+    composed: Composed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its call waited until ZooKeeper answered again, and the process until it was killed."""
+    late: list[Callable[[], object]] = []
+    ended: list[int] = []
+
+    def later(seconds: float, act: Callable[[], object]) -> Callable[[], None]:
+        late.append(act)
+        return lambda: late.remove(act)
+
+    def away() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        (act,) = late
+        act()
+
+    monkeypatch.setattr(REAL, "later", later)
+    monkeypatch.setattr(root, "_end", ended.append)
+    composed.end = away
+    with pytest.raises(Fenced, match="told to end"):
+        composed.runtime.run()
+    assert ended == [RESIGNED]
+    assert late == [], "in time, nothing ends it"
 
 
 def test_a_candidate_that_does_not_lead_answers_for_no_leader_and_acts_for_none(composed: Composed) -> None:
