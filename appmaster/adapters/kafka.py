@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from appmaster.adapters.kafka_release import shape_of
+from appmaster.eventlog import entries
 from appmaster.topics.ports import TopicShape
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import ClientNames, answer_of
@@ -101,23 +102,32 @@ def read_events(
 ) -> Iterator[dict[str, Any]]:
     """Yield the entries of the event log from its start; with ``follow``, wait for more until ``stop()``.
 
-    Raises `Unavailable` if the broker or the topic cannot be read. If that happens in between, it is raised when no
-    entry has come for `ANSWER_SECONDS`; with ``follow``, a warning is logged instead, once until the log can be read.
+    Records that are no entries are left out, with a warning. Raises `Unavailable` if the broker or the topic cannot be
+    read. If that happens in between, it is raised when no entry has come for `ANSWER_SECONDS`; with ``follow``, a
+    warning is logged instead, once until the log can be read.
     """
     with _events_reader(settings, topic) as (consumer, low, high):
         consumer.assign([TopicPartition(topic, 0, low)])
-        position, waits_since, is_told = low, clock.monotonic(), False
+        position, waits_since, is_told, has_others = low, clock.monotonic(), False, False
         while not stop():
             if not follow and position >= high:
                 return
             messages = consumer.consume(500, clock.pace(0.2))
             for message in messages:
-                failure, offset, value = message.error(), message.offset(), message.value()
-                if failure is not None or offset is None or value is None:
-                    why = failure.str() if failure is not None else "an entry without content"
+                failure, offset = message.error(), message.offset()
+                if failure is not None or offset is None:
+                    why = failure.str() if failure is not None else "a record without an offset"
                     raise Unavailable(f"the event log {topic} cannot be read: {why}")
                 position = offset + 1
-                yield json.loads(value)
+                entry = _entry_in(message.value())
+                if entry is not None:
+                    yield entry
+                elif not has_others:
+                    has_others = True
+                    _log.warning(
+                        "the event log %s has records that are no entries; they are left out, the first at offset %d",
+                        *(topic, offset),
+                    )
             if messages:
                 waits_since = clock.monotonic()
             elif clock.monotonic() - waits_since > ANSWER_SECONDS:
@@ -130,6 +140,15 @@ def read_events(
                 if why and not is_told:
                     _log.warning("the event log %s cannot be read: %s; waiting for it", topic, why)
                 waits_since, is_told = clock.monotonic(), bool(why)
+
+
+def _entry_in(value: bytes | str | None) -> dict[str, Any] | None:
+    """Return the entry in a record of an event log; None if it is none: whoever may write there can write anything."""
+    try:
+        found = json.loads(value or b"")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and found.keys() >= entries.FIELDS else None
 
 
 def _why_unreadable(consumer: Consumer, topic: str) -> str:

@@ -11,11 +11,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from appmaster.adapters.kafka import ANSWER_SECONDS, read_events
+from appmaster.eventlog.entries import EntryKind, LogEntry, entry_document
 from standby.adapters.kafka import clients
 from standby.errors import Unavailable
 from tests.fakes.clock import HandClock, held
 
 TOPIC = "standfast__c__events"
+
+ENTRY = entry_document(LogEntry(EntryKind.TASKS_FENCED), 0, 1)
 
 
 class Partition:
@@ -24,6 +27,8 @@ class Partition:
     def __init__(self, readable: int) -> None:
         self.readable = readable
         self.position = 0
+        self.others: dict[int, bytes | None] = {}
+        """Offset → what is there instead of an entry."""
         self.clock: HandClock = held()
         self.waits = 0
         self.has_leader = False
@@ -47,7 +52,7 @@ class Partition:
             self.clock.advance(ANSWER_SECONDS / 2 + 1)
             return []
         offset, self.position = self.position, self.position + 1
-        value = json.dumps({"number": offset})
+        value = self.others.get(offset, json.dumps({**ENTRY, "number": offset}).encode())
         return [SimpleNamespace(error=lambda: None, offset=lambda: offset, value=lambda: value)]
 
     def list_topics(self, topic: str, timeout_seconds: float) -> Any:
@@ -98,4 +103,17 @@ def test_follower_waits_for_a_leader_and_says_so_once(
     assert [next(entries)["number"] for _ in range(3)] == [0, 1, 2]
     assert [each.getMessage() for each in caplog.records] == [
         f"the event log {TOPIC} cannot be read: partition {TOPIC}-0 has no leader; waiting for it"
+    ]
+
+
+@pytest.mark.parametrize("other", [None, b"hello", b"\xff", b'"hello"', b'{"kind":"hello"}', b"[" * 100_000])
+def test_record_that_is_no_entry_hides_no_entry(
+    partition: Partition, other: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every reader ended there with an unexpected error, at each attempt."""
+    partition.readable, partition.others = 3, {0: other, 1: other}
+    entries = read_events({}, TOPIC, follow=False, stop=partition.stop, clock=partition.clock)
+    assert [each["number"] for each in entries] == [2]
+    assert [each.getMessage() for each in caplog.records] == [
+        f"the event log {TOPIC} has records that are no entries; they are left out, the first at offset 0"
     ]
