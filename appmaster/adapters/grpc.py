@@ -42,6 +42,9 @@ CALL: Final = f"/{SERVICE}/Call"
 #: not block the others.
 _CALLS: Final = 32
 
+#: Addresses that are looked up at once: of a thousand containers, while a name server does not answer.
+_LOOK_UPS: Final = 32
+
 #: Connections at once, including those without a certificate yet: one for each container and command. The library has
 #: no limit per address. Connections above the limit are closed at once; open streams are not affected.
 _MOST_CONNECTIONS: Final = 4_096
@@ -131,7 +134,8 @@ class ControlServer:
         self._streams: dict[str, _Stream] = {}
         self._addresses: dict[str, tuple[str, int]] = {}
         self._loop = asyncio.new_event_loop()
-        # The loop's own threads look up the addresses of containers. No port could be probed while calls kept all of them.
+        # The loop's own threads look up addresses of containers. While calls kept all of them, no port could be probed.
+        self._loop.set_default_executor(ThreadPoolExecutor(_LOOK_UPS, thread_name_prefix="addresses"))
         self._callers = ThreadPoolExecutor(_CALLS, thread_name_prefix="calls")
         self._server: grpc.aio.Server | None = None
         self._thread = threading.Thread(target=self._loop.run_forever, name="control", daemon=True)
@@ -148,7 +152,7 @@ class ControlServer:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(timeout=5)
         if not self._thread.is_alive():
-            # Its sockets and the executor's threads are there from the beginning, whether it ran or not.
+            # Its sockets and the executors' threads are there from the beginning, whether it ran or not.
             self._loop.close()
         self._callers.shutdown(wait=False)
 
