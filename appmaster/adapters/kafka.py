@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from appmaster.adapters.kafka_release import shape_of
-from appmaster.eventlog import entries
+from appmaster.eventlog.entries import EntryKind, LogEntry, entry_document
 from appmaster.topics.ports import TopicShape
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import ClientNames, answer_of
@@ -34,6 +34,9 @@ from standby.shared.model import TaskId
 from standby.shared.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
+
+#: What every entry of an event log has.
+_FIELDS = entry_document(LogEntry(EntryKind.TASKS_FENCED), 0, 0).keys()
 
 #: Time after which every broker knows of a topic that was created or changed.
 _NEW_TOPIC_SECONDS = 10.0
@@ -148,7 +151,7 @@ def _entry_in(value: bytes | str | None) -> dict[str, Any] | None:
         found = json.loads(value or b"")
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and found.keys() >= entries.FIELDS else None
+    return found if isinstance(found, dict) and found.keys() >= _FIELDS else None
 
 
 def _why_unreadable(consumer: Consumer, topic: str) -> str:

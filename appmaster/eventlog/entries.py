@@ -598,7 +598,3 @@ def entry_document(entry: LogEntry, at_ms: int, epoch: int) -> dict[str, Any]:
         "decision": entry.decision,
         "data": entry.data,
     }
-
-
-#: What every entry has as it is written.
-FIELDS: Final = entry_document(LogEntry(EntryKind.TASKS_FENCED), 0, 0).keys()
