@@ -210,6 +210,8 @@ def probes(view: ClusterView) -> Iterator[Action]:
     """
     quiet = _shortest(view) // _SILENT_PART
     for each in view.containers.values():
+        if each.id in view.ending:
+            continue  # it was given back, and has come again: its probes are those of its end
         if each.presence is Presence.LIVE:
             if view.now_ms - each.heard_ms <= quiet:
                 continue

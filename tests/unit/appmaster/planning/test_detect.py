@@ -291,6 +291,14 @@ PROBES: Mapping[str, tuple[list[str], tuple[Change, ...]]] = {
     "it is suspected": (["c6"], (silent(1_000, presence=Presence.SUSPECT), LAST)),
     "it was given back": (["c9"], (ending(NOW - 50),)),
     "it was given back, and just probed": ([], (ending(NOW - 49),)),
+    "it was given back, has come again and is silent": (
+        ["c9"],
+        (ending(NOW - 50), free("c9", "h4"), of_container("c9", heard_ms=NOW - 1_999)),
+    ),
+    "the same, and just probed": (
+        [],
+        (ending(NOW - 49), free("c9", "h4"), of_container("c9", heard_ms=NOW - 1_999)),
+    ),
     "it counts as dead": ([], (ending(NOW - 50, NOW),)),
 }
 
