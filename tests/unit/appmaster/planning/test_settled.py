@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from appmaster.planning.placement.fault_domains import Relocation
 from appmaster.planning.placement.turn import Turn
 from appmaster.planning.rules.deploy import is_settled, is_whole, writes
 from appmaster.planning.state.actions import Settle
@@ -94,14 +95,11 @@ def test_a_processor_is_looked_at_as_long_as(whole: ClusterView, change: Change)
 
 def test_a_copy_for_which_there_is_a_better_location_is_where_it_should_be(whole: ClusterView) -> None:
     """Spare containers do not wait for it; the processor is looked at until it has moved."""
-    cases = {
-        "its copies share a rack, and need not": True,
-        "a host is drained": False,
-        "a task is not reported": False,
-    }
-    for case, is_so in cases.items():
-        turn, cohorts = parts(whole, UNSETTLED[case])
-        assert is_whole(turn, turn.view.jobs["job"], PROCESSOR, cohorts) is is_so, case
+    turn, cohorts = parts(whole)
+    turn.relocations = {PROCESSOR: Relocation(1, frozenset(), "shares its host")}
+    job = turn.view.jobs["job"]
+    assert is_whole(turn, job, PROCESSOR, cohorts)
+    assert not is_settled(turn, job, PROCESSOR, cohorts)
 
 
 def test_the_processors_of_a_mixed_job_are_looked_at_until_it_has_given_up_its_surplus_container(
