@@ -32,8 +32,8 @@ def kinds(definition: JobDefinition, config: JobConfig) -> dict[str, TopicKind]:
     found: dict[str, TopicKind] = dict.fromkeys(config.inputs, "input")
     found[definition.changelog] = "changelog"
     found |= {each: "output" for each in config.outputs if each not in found}
-    if config.on_error == "dead-letter" and config.dead_letter:
-        found.setdefault(config.dead_letter, "dead letters")
+    if config.dead_letter_topic:
+        found.setdefault(config.dead_letter_topic, "dead letters")
     return found
 
 

@@ -61,10 +61,15 @@ class JobConfig(
         return self.feed == "spark" and bool(self.transform)
 
     @property
+    def dead_letter_topic(self) -> str:
+        """The topic to which records are written that the job's code fails on; empty: they are not."""
+        return self.dead_letter if self.on_error == "dead-letter" else ""
+
+    @property
     def written_topics(self) -> tuple[str, ...]:
         """The topics that its records are written to, each once: outputs, and dead letters if there are any."""
-        letters = (self.dead_letter,) if self.on_error == "dead-letter" else ()
-        return tuple(dict.fromkeys((*self.outputs, *letters)))
+        topics = (*self.outputs, self.dead_letter_topic)
+        return tuple(dict.fromkeys(each for each in topics if each))
 
     @property
     def stage(self) -> str:

@@ -67,7 +67,7 @@ def error_policy(config: JobConfig) -> ErrorPolicy:
         # A batch may have this many records of each input; only the feed knows the exact split.
         batch_max=config.batch_max_records * len(config.inputs),
         topics=config.inputs,
-        dead_letter=config.dead_letter if config.on_error == "dead-letter" else "",
+        dead_letter=config.dead_letter_topic,
     )
 
 

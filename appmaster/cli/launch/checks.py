@@ -138,7 +138,7 @@ def check_topics(job: JobFile, topics: Topics, present: JobConfig | None = None)
     if missing:
         raise BadConfiguration(
             f"topic {', '.join(missing)} does not exist on {config.kafka_bootstrap}; create it, "
-            f"or correct task.inputs{', task.dead.letter' if config.on_error == 'dead-letter' else ''} and task.outputs"
+            f"or correct task.inputs{', task.dead.letter' if config.dead_letter_topic else ''} and task.outputs"
         )
     if len({known[name] for name in config.inputs}) > 1:
         counts = ", ".join(f"{name} has {known[name]}" for name in config.inputs)
