@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
-from standby.adapters.kafka.input import InputBounds, InputReader, sizes_of, sizes_with_headers
+from standby.adapters.kafka.input import InputBounds, InputReader
 from standby.config import JobConfig, kafka_settings
 from standby.errors import BrokenInvariant, Transient
 from standby.feed.batches import HEADERS, ROWS, rows_of, split
@@ -245,7 +245,6 @@ class InputFeed:
         ends = {each: end for each, (_, end) in spans}
         messages: list[Message] = []
         left = self._config.batch_max_bytes
-        sizes = sizes_with_headers if self._config.input_headers else sizes_of
         reader = self._reader()
         try:
             reader.assign({each: max(first, end - share) for each, (first, end) in spans}, ends)
@@ -253,7 +252,7 @@ class InputFeed:
             while left > 0 and reader.positions() != ends and self._clock.monotonic() < deadline:
                 more = reader.read(_RECENT_RECORDS, _POLL_SECONDS, left)
                 messages += more
-                left -= sum(sizes(more))
+                left -= sum(reader.sizes_of(more))
             return self._table(messages) if messages else None
         except UnreadableRecord as error:
             # It is judged when it is processed.

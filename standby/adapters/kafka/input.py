@@ -113,7 +113,7 @@ class InputReader:
     ) -> None:
         """``has_headers``: the job is given the records' headers, so that they count among the bytes of a read."""
         self._topics = topics
-        self._sizes_of = sizes_with_headers if has_headers else sizes_of
+        self.sizes_of = sizes_with_headers if has_headers else sizes_of
         self._run_key: Callable[[Message], Hashable] = _place_of if len(topics) > 1 else Message.partition
         self._positions: dict[InputPartition, int] = {}
         self._until: Mapping[InputPartition, int] | None = None
@@ -213,7 +213,7 @@ class InputReader:
         # The client returns long runs of one partition's records.
         for _, run in groupby(records, self._run_key):
             held = list(run)
-            place, sizes = _place_of(held[0]), self._sizes_of(held)
+            place, sizes = _place_of(held[0]), self.sizes_of(held)
             self._held[place] += held
             self._sizes[place] += sizes
             self._held_records += len(held)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Message
 
+from standby.adapters.kafka.input import sizes_of
 from standby.errors import BadConfiguration, Transient
 from standby.feed import input_feed
 from standby.feed.input_feed import _RECENT_SECONDS, InputFeed, Transforming, mark_nothing
@@ -61,6 +62,8 @@ class InputInMemory:
 
 
 class ReaderInMemory:
+    sizes_of = staticmethod(sizes_of)
+
     def __init__(self, source: InputInMemory) -> None:
         self._source = source
         self._at: dict[InputPartition, int] = {}
