@@ -143,18 +143,21 @@ class Strays:
         for root in self._roots:
             for lease in _glob(root, f"*/*/{SNAPSHOTS}/*", LEASE):
                 is_old = self._clock() - _touched_ms(lease.parent) > 2000 * LEASE_SECONDS
+                if not is_old:
+                    continue
                 with _locked(lease) as is_ours:
-                    if is_old and is_ours and _delete(lease.parent, "the process that lent it is dead"):
+                    if is_ours and _delete(lease.parent, "the process that lent it is dead"):
                         yield lease.parent
 
     def _clear_fetches(self) -> Iterator[Path]:
         """Delete partial fetches that were abandoned, and the locks of those that are over."""
         for lock in (each for root in self._roots for each in _glob(root, f"*/*/{FETCHES}", f"*{LOCK}")):
             scratch = lock.with_name(lock.name.removesuffix(LOCK))
+            touched_ms = _touched_ms(scratch / DATABASE) or _touched_ms(lock)
+            if self._clock() - touched_ms <= self._delay_ms:
+                continue  # without its lock, which a fetch that begins now needs
             with _locked(lock) as is_ours:
-                # Read with the lock: a fetch may have begun just before.
-                touched_ms = _touched_ms(scratch / DATABASE) or _touched_ms(lock)
-                if not is_ours or self._clock() - touched_ms <= self._delay_ms:
+                if not is_ours:
                     continue
                 has_data = scratch.exists()
                 if not has_data or _delete(scratch, "its fetch was abandoned"):

@@ -170,7 +170,7 @@ class TaskStore:
     def flush(self) -> None:
         """Flush the state to disk, then update the side file."""
         with self._gate:
-            if self._database is None or self._written is None or self._is_distrusted:
+            if self._database is None or self._written is None:
                 return
             # Read before the flush: at least this position is on disk after it.
             position = self._written
