@@ -202,9 +202,9 @@ def write(java: Path, text: str) -> None:
 
 
 def test_jvm_prints_to_its_log(java: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    # The gateway's address, as Spark writes it; the process ends with its input.
-    address = 'printf "\\0\\0\\0\\001\\0\\0\\0\\001x" > "$_PYSPARK_DRIVER_CONN_INFO_PATH"\nexec cat\n'
-    write(java, _NOISY + address)
+    # The gateway's address, in a file that Spark renames when it is complete; the process ends with its input.
+    made = 'printf "\\0\\0\\0\\001\\0\\0\\0\\001x" > "$path.making"\nmv "$path.making" "$path"\n'
+    write(java, f'{_NOISY}path="$_PYSPARK_DRIVER_CONN_INFO_PATH"\n{made}exec cat\n')
     log = tmp_path / "spark.log"
     process = SparkProcess({}, log=log)
     assert (process.port, process.secret) == (1, "x")
