@@ -510,6 +510,7 @@ def test_state_that_turned_out_bad_is_not_used_again_although_the_replica_is_rev
     held._reporting(held._run)(Signal.STATE_LOST, "a damaged block")
     container.eventually(lambda: container.phases == [Phase.OPENING])
     container.obey(())
+    container.eventually(lambda: container.phases == [Phase.CLOSING])
     go_on.set()
     container.eventually(lambda: set(container.phases) <= {Phase.CLOSED})
     assert place is not None
