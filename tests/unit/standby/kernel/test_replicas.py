@@ -302,7 +302,8 @@ def test_a_state_that_does_not_close_ends_the_container(lab: MemoryLab) -> None:
     standby = tailing(lab)
     lab.disk.on_flush = hold = Hold()
     standby.replicas.obey((), {JOB: lab.definition})
-    hold.await_reached()
+    # One that had not stopped yet would be given up for that, and earlier.
+    standby.eventually(lambda: all(each.closing_since is not None for each in standby.replicas.held()))
     breaks_after(COMMIT + 60, standby, "did not close its state")
     hold.let_go()
 
