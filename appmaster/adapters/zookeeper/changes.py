@@ -87,7 +87,8 @@ class ZooKeeperChanges:
         with translated("reading what is queued"):
             queued = [f"{path}/{each}" for each in children(self._client, path)]
             found = list(read_many(self._client, queued))
-        return any(bodies.decode(data, at, ChangeRecord).state == "queued" for at, data, _ in found)
+        records = (_decoded(at, data) for at, data, _ in found)
+        return any(each is not None and each.state == "queued" for each in records)
 
     def drained(self, watch: Callable[[], None] | None = None) -> dict[str, str]:
         """Return the drained hosts, and why; ``watch`` is called once when they change."""
@@ -130,14 +131,15 @@ class ZooKeeperChanges:
     def refuse_left(self, why: str) -> None:
         """Refuse every queued change; for the start of a cluster of which nothing runs.
 
-        They were meant for the former cluster. There is no leader, so there is no epoch to check.
+        They were meant for the former cluster. There is no leader, so there is no epoch to check. One that cannot be
+        read stays: no leader can make it either.
         """
         root = naming.changes_path(self._cluster)
         with translated("refusing changes of before"):
             for name in self._client.get_children(root):
                 path = f"{root}/{name}"
                 found = self._read(path)
-                record = bodies.decode(found[0], path, ChangeRecord) if found is not None else None
+                record = _decoded(path, found[0]) if found is not None else None
                 if found is None or record is None or record.state != "queued":
                     continue
                 refused = operations.settled(record, 0, why, is_refused=True)
@@ -245,7 +247,8 @@ class ZooKeeperChanges:
             # What the change is judged by must still hold when it is made. A check of each record could be more than
             # servers accept in one transaction; a write that changes a revision changes the node above them, too.
             above = self._read(f"{path}/tasks")
-            transaction.check(f"{path}/tasks", above[1] if above is not None else 0)
+            if above is not None:
+                transaction.check(f"{path}/tasks", above[1])
             present = replace(present, active_revisions=self._active_revisions(path))
         made = operations.JOB_CHANGES[change.operation](present, change.arguments)
         before = present.record if present is not None else None
@@ -267,9 +270,11 @@ class ZooKeeperChanges:
             data = bodies.encode(made.record)
             if found is None:
                 transaction.create(path, data)
-                transaction.create(f"{path}/tasks", b"")
             else:
                 transaction.set_data(path, data, version=found[1])
+            # A delete that was interrupted leaves the record of a job alone.
+            if found is None or self._client.exists(f"{path}/tasks") is None:
+                transaction.create(f"{path}/tasks", b"")
         status = f"{path}/status"
         if made.is_new_chance and self._client.exists(status) is not None:
             transaction.delete(status)
@@ -286,14 +291,21 @@ class ZooKeeperChanges:
 
     def _active_revisions(self, path: str) -> tuple[int, ...]:
         """Return, for each task of the job at ``path``, the highest revision that an active was given."""
-        listed = self._client.get_children_async(f"{path}/tasks").get(timeout=_ANSWER_SECONDS)
+        try:
+            listed = self._client.get_children_async(f"{path}/tasks").get(timeout=_ANSWER_SECONDS)
+        except NoNodeError:
+            return ()
         asked = [(f"{path}/tasks/{each}", self._client.get_async(f"{path}/tasks/{each}")) for each in listed]
-        found = [(each, pending.get(timeout=_ANSWER_SECONDS)[0]) for each, pending in asked]
-        return tuple(shared.decode_task(data, each).revision for each, data in found)
+        found = []
+        for each, pending in asked:
+            # A job that is being deleted loses its tasks first.
+            with suppress(NoNodeError):
+                found.append(shared.decode_task(pending.get(timeout=_ANSWER_SECONDS)[0], each).revision)
+        return tuple(found)
 
     def _delete(self, transaction: Any, path: str, epoch: int) -> None:
         """Delete a job that has ended: first its tasks, which may exceed one transaction, then the rest."""
-        names = self._client.get_children(f"{path}/tasks")
+        names = children(self._client, f"{path}/tasks")
         for begin in range(0, len(names), _DELETED_AT_ONCE):
             some = self._leaders(epoch)
             for each in names[begin : begin + _DELETED_AT_ONCE]:
@@ -335,3 +347,12 @@ class ZooKeeperChanges:
         except NoNodeError:
             return None
         return data, stat.version
+
+
+def _decoded(path: str, data: bytes) -> ChangeRecord | None:
+    """Return a change; None if it cannot be read, which is logged."""
+    try:
+        return bodies.decode(data, path, ChangeRecord)
+    except BadConfiguration as error:
+        _log.warning("%s is left as it is: %s", path, error)
+        return None

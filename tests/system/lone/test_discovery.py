@@ -510,6 +510,21 @@ def test_a_rollback_is_judged_by_the_task_records_and_a_job_is_deleted_with_all_
     assert zookeeper.jobs.names() == ()
 
 
+def test_a_delete_that_was_interrupted_is_completed_by_the_next(
+    make: Make, zookeeper: ZooKeeper, client: KazooClient, name: str
+) -> None:
+    record_job(zookeeper, JobRecord(DEFINITION, is_wanted=False))
+    client.delete(f"{job_path(name, 'j1')}/tasks")
+    a = make("a")
+    a.lead()
+    present = a.changes.present("j1", with_tasks=True)
+    assert present is not None
+    assert present.active_revisions == ()
+    request = a.changes.queue("delete", {"job": "j1", "unfenced": True})
+    assert a.changes.result(request, PATIENCE_SECONDS).said == "it is deleted"
+    assert zookeeper.jobs.names() == ()
+
+
 def test_naming_a_bundle_takes_its_tombstone_away(
     make: Make, zookeeper: ZooKeeper, client: KazooClient, name: str
 ) -> None:
@@ -531,7 +546,13 @@ def test_what_was_queued_for_a_cluster_that_has_ended_is_refused_when_it_is_star
 ) -> None:
     record_job(zookeeper, JobRecord(DEFINITION))
     make("a").changes.queue("undeploy", {"job": "j1"}, change="r-1")
-    ZooKeeperChanges(client, name).refuse_left("its cluster ended")
+    unreadable = change_path(name, "r-0")
+    client.create(unreadable, b"of a later version")
+    changes = ZooKeeperChanges(client, name)
+    assert changes.has_queued()
+    changes.refuse_left("its cluster ended")
+    assert not changes.has_queued()
+    assert client.get(unreadable)[0] == b"of a later version"
     b = make("b")
     b.lead()
     found = b.changes.result("r-1", PATIENCE_SECONDS)

@@ -270,6 +270,15 @@ def killed(submit: Submit) -> None:
     submit.zookeeper.jobs.ask(JOB, is_wanted=False)
 
 
+def test_a_job_of_which_a_delete_has_left_its_record_alone_is_submitted_as_any_other(submit: Submit) -> None:
+    submit.start()
+    killed(submit)
+    tasks = f"{naming.job_path(JOB, JOB)}/tasks"
+    submit.zookeeper.client.delete(tasks)
+    submit.start()
+    assert submit.zookeeper.client.exists(tasks) is not None
+
+
 def test_one_revision_is_never_two_configurations(submit: Submit) -> None:
     """Of two submits the second was checked before the first one ran and ended; both are to be revision 2."""
     submit.start()
