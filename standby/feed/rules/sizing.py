@@ -8,7 +8,8 @@ cold JVM, of 32 s.
 
 A part of a batch's duration is constant: Spark's planning, and a transaction per task. If that part dominates, small
 batches cost more than they gain: batches of 2,500 records were observed that took 5 s, while more records than that
-arrived. So a slow container tries other sizes, and keeps the smallest that is not much worse.
+arrived. So a slow container tries other sizes, and keeps the smallest that is not much worse. One whose batches are in
+time but take more than half of the target tries a larger size unless it is known to be too slow.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ LEAST_RECORDS: Final = 2_500
 #: Doubling the size is worth a longer batch if it increases the records per second by this factor.
 _WORTH: Final = 1.35
 
+#: Factor by which a size is increased if it is in time, and nothing is known of a larger one.
+_PROBE: Final = 1.5
+
 #: Factor by which a far too large size is reduced.
 _SHRINK: Final = 8
 
-#: Number of slow batches before another size is tried again.
+#: Number of batches before a size that was not worth it is tried again.
 _REST_BATCHES: Final = 16
 
 
@@ -39,9 +43,13 @@ class BatchSize:
         """``most`` is the upper limit, even when it is below `LEAST_RECORDS`."""
         self._most = most
         self._first = self._least = self._in_time = min(most, LEAST_RECORDS)
-        #: While batches are slow: the limit before the last change, and its records per second.
+        #: While another size is tried: the limit before, and its records per second.
         self._tried: tuple[int, float] | None = None
         self._rest = 0
+        #: Whether the next size that a slow container tries is a larger one.
+        self._rises = False
+        #: Records and seconds of the last full batch of another size.
+        self._other: tuple[int, float] | None = None
 
     @property
     def records(self) -> int:
@@ -58,14 +66,22 @@ class BatchSize:
             # The limit had no effect. It becomes what the bytes allow, and is reduced from there.
             self._in_time, self._tried, self._rest = records, None, 0
         if seconds <= TARGET_SECONDS:
-            self._tried, self._rest = None, 0
+            self._tried, self._rises = None, False
             # After `shrink`, most of the time may be the constant part, and another size would not be tried.
             if seconds <= TARGET_SECONDS / 2 or before < self._first:
+                self._rest = 0
                 self._in_time = min(self._most, 2 * before)
+            elif self._rest:
+                self._wait()
+            else:
+                self._tried = (before, records / seconds)
+                self._in_time = min(self._most, self._larger(records, seconds))
         elif self._rest:
-            self._rest -= 1
+            self._wait()
         else:
             self._try(records / seconds, int(records * TARGET_SECONDS / seconds))
+        if self._in_time != before:
+            self._other = (records, seconds)
 
     def shrink(self, records: int | None = None) -> None:
         """Reduce the size after a batch that was far too large: any size that succeeds is right.
@@ -76,12 +92,30 @@ class BatchSize:
         self._least = self._in_time = max(1, too_large // _SHRINK)
         self._tried, self._rest = None, 0
 
+    def _wait(self) -> None:
+        """Count a batch before another size is tried again."""
+        self._rest -= 1
+        if not self._rest:
+            # Conditions may have changed since.
+            self._other = None
+
+    def _larger(self, records: int, seconds: float) -> int:
+        """Return the next size after a batch that was in time, but took more than half of the target."""
+        if self._other is None or self._other[0] == records:
+            # What a record takes shows in a batch of another size.
+            return int(_PROBE * self._in_time)
+        other, its_seconds = self._other
+        each = max(0.0, (seconds - its_seconds) / (records - other))
+        expected = seconds + each * records
+        is_worth = _is_worth(2 * records, 2 * records / expected, records, records / seconds)
+        return 2 * self._in_time if expected <= TARGET_SECONDS or is_worth else self._in_time
+
     def _try(self, rate: float, fitting: int) -> None:
         """Try the next size, or return to the previous one, after a slow batch with ``rate`` records per second.
 
         ``fitting`` is the number of records that would finish in time if a batch had no constant cost.
         """
-        is_rising = self._in_time == self._least
+        is_rising = self._rises or self._in_time == self._least
         if self._tried is not None:
             before, its_rate = self._tried
             is_rising = self._in_time > before
@@ -91,11 +125,13 @@ class BatchSize:
                 is_better = not _is_worth(before, its_rate, self._in_time, rate)
             if not is_better:
                 self._in_time, self._tried, self._rest = before, None, _REST_BATCHES
+                self._rises = not is_rising
                 return
         self._tried = (self._in_time, rate)
         self._in_time = min(self._most, 2 * self._in_time) if is_rising else max(self._least, fitting)
         if self._in_time == self._tried[0]:
             self._tried, self._rest = None, _REST_BATCHES
+            self._rises = not is_rising
 
 
 def _is_worth(larger: int, its_rate: float, smaller: int, rate: float) -> bool:
