@@ -43,6 +43,8 @@ REFUSED: Final = {
     "spark.sql.execution.arrow.useLargeVarTypes": "rows have the same types with each feed",
 }
 
+_JVM_FLAGS: Final = "spark.driver.extraJavaOptions"
+
 
 def session_settings(config: JobConfig, python_path: str = "", scratch: str = "") -> dict[str, str]:
     """Return all settings of the job's Spark session.
@@ -59,10 +61,16 @@ def session_settings(config: JobConfig, python_path: str = "", scratch: str = ""
         raise BadConfiguration(
             f"spark.master: {master!r} is not local; each container runs a session of its own"
         )
+    given = resolved(config.spark)
+    try:
+        shlex.split(given.get(_JVM_FLAGS, ""))
+    except ValueError as error:
+        # Without the value, which may be a secret.
+        raise BadConfiguration(f"{_JVM_FLAGS}: the JVM's flags, as in a shell: {error}") from error
     settings = {
         "spark.master": f"local[{max(2, config.vcores)}]",
         **SESSION,
-        **resolved(config.spark),
+        **given,
         "spark.app.name": config.job_name,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -72,8 +80,8 @@ def session_settings(config: JobConfig, python_path: str = "", scratch: str = ""
         # A JVM that is killed leaves its unpacked libraries and other files behind. The job's own flag comes later
         # and wins.
         flags = shlex.join([f"-Djava.io.tmpdir={scratch}"])
-        own = settings.get("spark.driver.extraJavaOptions")
-        settings["spark.driver.extraJavaOptions"] = f"{flags} {own}" if own else flags
+        own = settings.get(_JVM_FLAGS)
+        settings[_JVM_FLAGS] = f"{flags} {own}" if own else flags
         # The path of a socket must be short, which a container's directory is not.
         settings.setdefault("spark.python.unix.domain.socket.dir", "/tmp")  # noqa: S108 (Java's default)
     if python_path:

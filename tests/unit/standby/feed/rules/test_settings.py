@@ -53,6 +53,7 @@ def test_a_setting_that_would_break_the_feed_is_refused() -> None:
         "spark.jars.packages": "a:b:1",
         "spark.driver.host": "x",
         "spark.remote": "sc://",
+        "spark.driver.extraJavaOptions": "-Dx='unbalanced",
     }.items():
         with case(name), pytest.raises(BadConfiguration, match=name):
             session_settings(job_config({name: value}))
