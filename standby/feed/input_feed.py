@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -160,7 +160,8 @@ class InputFeed:
             self._input_bounds().check(ends)
         reader = self._spare or self._reader()
         self._spare = None
-        reader.assign(starts, ends)
+        with _closed_on_error(reader):
+            reader.assign(starts, ends)
         self._failure = None
         self._stopping.clear()
         self._ended.clear()
@@ -231,7 +232,8 @@ class InputFeed:
         self._input_bounds().ask([(topic, 0) for topic in self._inputs])
         if self._spare is None:
             reader = self._reader()
-            reader.connect(timeout_seconds=5)
+            with _closed_on_error(reader):
+                reader.connect(timeout_seconds=5)
             self._spare = reader
 
     def _recent(self) -> pa.Table | None:
@@ -323,6 +325,16 @@ class InputFeed:
             # The reader has decoded them, to count their bytes, and the client keeps the result in the record.
             columns.append(pa.array([each.headers() or None for each in messages], HEADERS.type))
         return pa.Table.from_arrays(columns, schema=self._schema)
+
+
+@contextmanager
+def _closed_on_error(reader: InputReader) -> Iterator[None]:
+    """Close ``reader`` if the block fails: its client, with threads and connections, must not be left to Python."""
+    try:
+        yield
+    except BaseException:
+        reader.close()
+        raise
 
 
 def _times(messages: Sequence[Message]) -> pa.Array:

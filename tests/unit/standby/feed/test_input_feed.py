@@ -43,6 +43,8 @@ class InputInMemory:
         self.bounds: list[int] = []
         #: How many records a read returns at most, and the value of each.
         self.most, self.value = sys.maxsize, b""
+        #: Whether no reader can connect or be assigned.
+        self.is_away = False
         #: Called by each read: what it returns is what can be read.
         self.on_read: Callable[[], bool] = lambda: True
 
@@ -71,6 +73,7 @@ class ReaderInMemory:
         self.idles = 0
 
     def connect(self, timeout_seconds: float) -> None:
+        self._check()
         self.is_connected = True
 
     def idle(self) -> None:
@@ -79,6 +82,7 @@ class ReaderInMemory:
     def assign(
         self, starts: Mapping[InputPartition, int], ends: Mapping[InputPartition, int] | None = None
     ) -> None:
+        self._check()
         self._at, self._until = dict(starts), dict(ends or {})
 
     def read(self, records: int, seconds: float, most_bytes: int) -> list[Message]:
@@ -99,6 +103,10 @@ class ReaderInMemory:
 
     def close(self) -> None:
         self.is_closed = True
+
+    def _check(self) -> None:
+        if self._source.is_away:
+            raise Transient("no broker answers")
 
 
 class LedTransform:
@@ -333,6 +341,20 @@ def test_a_feed_is_warm_with_a_connected_reader_which_the_next_start_uses(make: 
     led.feed.close()
     assert led.source.open == []
     assert led.transform.is_closed
+
+
+def test_a_reader_that_cannot_connect_or_be_assigned_is_closed(make: Callable[..., Led]) -> None:
+    """Each attempt of a standby while a broker was away left a client with its threads and connections."""
+    led = make()
+    led.source.is_away = True
+    for attempt in (led.feed.warm, led.start):
+        with pytest.raises(Transient, match="no broker answers"):
+            attempt()
+    assert len(led.source.readers) == 2
+    assert led.source.open == []
+    led.source.is_away = False
+    led.start()
+    led.feed.close()
 
 
 def test_a_warm_up_is_over_the_last_records_of_few_partitions(make: Callable[..., Led]) -> None:
