@@ -11,13 +11,12 @@ candidate answers.
 from __future__ import annotations
 
 import argparse
-import time
 from functools import partial
 from typing import Any
 
 from appmaster.api.client import ClusterClient
 from appmaster.cli.shared.cluster import add_cluster_options, add_job_command, cluster_of, open_client
-from appmaster.cli.shared.output import Progress, print_table, printed_as_json
+from appmaster.cli.shared.output import Progress, local_time, print_table, printed_as_json
 from appmaster.cli.shared.parsers import add_command, add_timeout
 
 
@@ -59,8 +58,7 @@ def _candidates(arguments: argparse.Namespace) -> int:
     print_table(headings, rows)
     for what in ("waiting", "quarantined"):
         for job, trouble in sorted(info.get(what, {}).items()):
-            since = time.strftime("%H:%M:%S", time.localtime(trouble["since_ms"] // 1000))
-            print(f"{job}: {what} since {since}: {trouble['why']}")
+            print(f"{job}: {what} since {local_time(trouble['since_ms'])}: {trouble['why']}")
     if not info["is_fresh"]:
         print(f"{info['answered_by']} cannot reach ZooKeeper: this may be out of date")
     return 0

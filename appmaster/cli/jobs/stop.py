@@ -84,7 +84,7 @@ def _delete(arguments: argparse.Namespace) -> int:
                 progress.say(f"removing its state on {', '.join(left)}")
                 why = sweeping.sweep(cluster, swept, left, driver, deadline)
                 if why:
-                    progress.say(f"warning: some of it may be left there, and is never used again: {why}")
+                    progress.warn(f"some of it may be left there, and is never used again: {why}")
         progress.say("removing changelog and offsets")
         try:
             topics = Topics(kafka_settings(parse(definition.config)))
@@ -95,7 +95,7 @@ def _delete(arguments: argparse.Namespace) -> int:
                 raise
             # If it cannot be fenced, it usually cannot be reached either.
             topics = None
-            progress.say(f"warning: {definition.changelog} and group {definition.group} are left: {error}")
+            progress.warn(f"{definition.changelog} and group {definition.group} are left: {error}")
         if goes_on:
             client.change("delete", job=arguments.job, **({"unfenced": True} if arguments.unfenced else {}))
         else:

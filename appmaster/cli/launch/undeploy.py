@@ -171,9 +171,7 @@ def _end_by_force(
     ):
         why = _unreadable(job, client)
         if why and how.is_unfenced:
-            progress.say(
-                f"warning: the leader cannot lead {job} ({why}), so its containers are not waited for"
-            )
+            progress.warn(f"the leader cannot lead {job} ({why}), so its containers are not waited for")
             return True
         said = blocked_by(job, client.cluster, mine, why)
         raise StandfastError(f"{job} has not ended within {how.orderly_seconds:g} s: {said}")

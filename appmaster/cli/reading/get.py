@@ -36,10 +36,16 @@ from standby.state.expiring import data_key, split_value
 from standby.state.serdes import INT, TEXT, Key, tuple_of
 
 KEY_FORMATS: Final = ("text", "hex", "json")
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name}, which Python writes, is not JSON")
+
+
 VALUE_FORMATS: Final[Mapping[str, Callable[[bytes], Any]]] = {
     "text": bytes.decode,
     "hex": bytes.hex,
-    "json": json.loads,
+    "json": lambda value: json.loads(value, parse_constant=_no_number),
     "int": INT.load,
     "base64": lambda value: base64.b64encode(value).decode(),
 }

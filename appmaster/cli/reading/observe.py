@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from difflib import get_close_matches
@@ -29,7 +28,8 @@ from appmaster.cli.shared.ended_applications import (
     ended_application,
     latest_ended,
 )
-from appmaster.cli.shared.output import attributes_in_words, print_table, printed_as_json
+from appmaster.cli.shared.output import attributes_in_words, local_time, print_table, printed_as_json
+from appmaster.cli.shared.parsers import count_of
 from appmaster.eventlog.entries import EntryKind
 from appmaster.planning.state.view import Presence
 from standby.config import JobConfig, kafka_settings, parse
@@ -87,7 +87,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     log = command("logs", _logs, "show what the master and the containers have logged")
     log.add_argument("--container", metavar="ID", help="only this container (YARN id or Skein id)")
     log.add_argument(
-        "--lines", type=int, default=200, metavar="N", help="the last N lines of each (default: 200)"
+        "--lines", type=count_of, default=200, metavar="N", help="the last N lines of each (default: 200)"
     )
 
 
@@ -343,11 +343,10 @@ def _with_ends(
 
 def describe(entry: dict[str, Any]) -> str:
     """Return an entry of the event log as a line for people, with local time, and its traceback if it has one."""
-    seconds, milliseconds = divmod(entry["at_ms"], 1000)
-    at = time.strftime("%H:%M:%S", time.localtime(seconds))
+    at_ms = entry["at_ms"]
     named = ("job", "task", "copy", "container", "host", "task_epoch")
     said = (f"{key.replace('_', ' ')} {entry[key]}" for key in named if entry[key] is not None)
-    line = "  ".join((f"{at}.{milliseconds:03d}", entry["kind"].replace("_", " "), *said))
+    line = "  ".join((f"{local_time(at_ms)}.{at_ms % 1000:03d}", entry["kind"].replace("_", " "), *said))
     line = f"{line}: {entry['reason']}" if entry["reason"] else line
     traceback = (entry.get("data") or {}).get("traceback")
     return f"{line}\n{_indented(traceback)}" if traceback else line

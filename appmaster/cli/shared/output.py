@@ -72,6 +72,10 @@ class Progress:
             complain(f"{time.monotonic() - self._start:6.1f} s  {text}")
         self._last = text
 
+    def warn(self, text: str) -> None:
+        """Print a warning, whether or not the command is to be quiet."""
+        complain(f"warning: {text}")
+
     @property
     def seconds(self) -> float:
         """Return the time since the start."""

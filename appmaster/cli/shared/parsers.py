@@ -46,6 +46,13 @@ def add_timeout(parser: argparse.ArgumentParser, seconds: float, text: str) -> N
     parser.add_argument("--timeout", type=seconds_of, default=seconds, metavar="SECONDS", help=help_text)
 
 
+def count_of(text: str) -> int:
+    """Return ``text``, a number of things, of which there is at least one; argparse reports any other."""
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
+
+
 def seconds_of(text: str) -> float:
     """Return ``text``, a time-out in seconds; argparse reports one for which nothing can wait."""
     try:

@@ -347,6 +347,9 @@ def test_a_missing_and_an_ambiguous_key_have_a_status_each(capsys: pytest.Captur
         get._show([answer(b"a"), answer(b"b", 1)], shown_as("text"))
     with pytest.raises(BadConfiguration, match="--value-format hex"):
         get._show([answer(b"\xff")], shown_as("text"))
+    # Python reads it; nobody else would read what was printed.
+    with pytest.raises(BadConfiguration, match="NaN"):
+        get._show([answer(b'{"a": NaN}')], shown_as("json", json=True))
     capsys.readouterr()
     assert get._show([answer(b"a"), answer(b"b", 1)], shown_as("text", json=True)) == 0
     document = json.loads(capsys.readouterr().out)

@@ -38,6 +38,14 @@ def test_events_of_a_job_are_its_own_and_its_clusters(
         assert [json.loads(each)["job"] for each in capsys.readouterr().out.splitlines()] == jobs
 
 
+@pytest.mark.parametrize("lines", ["0", "-5", "many", "1.5"])
+def test_logs_have_one_line_or_more(lines: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["logs", "j", "--lines", lines])
+    assert f"--lines: {lines!r} is not a whole number from 1" in capsys.readouterr().err
+    assert build_parser().parse_args(["logs", "j", "--lines", "5"]).lines == 5
+
+
 def test_history_of_a_job_is_what_can_be_read_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     def entries(*_: object, **__: object) -> Iterator[dict[str, Any]]:
         yield {"container": "c1", "host": "h1", "job": "j", "data": None}

@@ -128,10 +128,14 @@ def test_job_on_a_pool_ends_through_a_leader_alone_and_leaves_the_pool() -> None
     assert led.zookeeper.jobs.asked == leaderless.zookeeper.jobs.asked == []
 
 
-def test_job_on_a_pool_that_its_leader_cannot_lead_ends_unfenced_without_being_waited_for() -> None:
+def test_job_on_a_pool_that_its_leader_cannot_lead_ends_unfenced_without_being_waited_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     of = on_pool(client(), is_wanted=True, status="deployed")
     of.status = lambda: {"unreadable": {"j": "an invalid record"}}
     assert end(of, Deadline(math.inf, WaitClock()))
+    # Also where progress is not shown, as with --json.
+    assert capsys.readouterr().err.startswith("warning: the leader cannot lead j (an invalid record)")
     with pytest.raises(StandfastError, match=r"an invalid record.*`standfast kill j --unfenced`"):
         end(of, Deadline(math.inf, WaitClock()), is_unfenced=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -157,7 +158,9 @@ def test_the_table_of_tasks_tells_changelog_and_input_apart(
 def test_an_entry_of_the_event_log_is_shown_with_its_traceback() -> None:
     entry = {"at_ms": 0, "kind": "replica_failed", "reason": "poison", "data": {"traceback": TRACEBACK}}
     shown = describe({**dict.fromkeys(("job", "task", "copy", "container", "host", "task_epoch")), **entry})
-    assert shown.splitlines()[1:] == [f"  {line}" for line in TRACEBACK.splitlines()]
+    line, *indented = shown.splitlines()
+    assert re.match(r"(1970-01-01|1969-12-31) \d\d:\d\d:00\.000  replica failed: poison$", line)
+    assert indented == [f"  {each}" for each in TRACEBACK.splitlines()]
 
 
 # ---- the single steps ----
