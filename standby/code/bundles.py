@@ -132,9 +132,9 @@ def shipped_name(digest: str) -> str:
 
 
 def files_of(directory: Path) -> Iterator[Path]:
-    """Yield the files of a job's code, in linked directories as well, without what Python has compiled.
+    """Yield the files of a job's code, in linked directories as well, without what Python has compiled from them.
 
-    Raises `BadConfiguration` for a directory that contains itself through a symbolic link.
+    Raises `BadConfiguration` for a directory that contains itself through a symbolic link, or that cannot be read.
     """
     return _files_below(directory, directory, frozenset())
 
@@ -145,13 +145,22 @@ def _files_below(directory: Path, top: Path, above: frozenset[Path]) -> Iterator
         raise BadConfiguration(
             f"job.modules: {directory.relative_to(top)} leads back to {real}, in which it is; remove that symbolic link"
         )
-    for path in directory.iterdir():
-        if path.name == "__pycache__" or path.suffix == ".pyc":
+    for path, is_directory in _paths_in(directory):
+        if path.name == "__pycache__" or (path.suffix == ".pyc" and path.with_suffix(".py").is_file()):
             continue
-        if path.is_dir():
+        if is_directory:
             yield from _files_below(path, top, above | {real})
-        elif path.is_file():
+        else:
             yield path
+
+
+def _paths_in(directory: Path) -> list[tuple[Path, bool]]:
+    """Return the files and directories in ``directory``, and which of them are directories."""
+    try:
+        found = [(path, path.is_dir()) for path in directory.iterdir()]
+        return [(path, is_directory) for path, is_directory in found if is_directory or path.is_file()]
+    except OSError as error:
+        raise BadConfiguration(f"job.modules: {directory} cannot be read: {error.strerror}") from error
 
 
 def _mib(size: int) -> str:

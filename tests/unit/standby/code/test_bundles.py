@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import random
@@ -59,7 +60,7 @@ def test_only_names_and_contents_decide_on_the_digest(tmp_path: Path) -> None:
     other = write(tmp_path / "b", dict(reversed(FILES.items())))
     os.utime(other / "job.py", (1, 1))
     (other / "z.txt").chmod(0o755)
-    write(other, {"__pycache__/job.cpython-311.pyc": b"?", "steps/__pycache__/x.pyc": b"?", "old.pyc": b"?"})
+    write(other, {"__pycache__/job.cpython-311.pyc": b"?", "steps/__pycache__/x.pyc": b"?", "job.pyc": b"?"})
     (other / "job.py").rename(tmp_path / "elsewhere.py")
     (other / "job.py").symlink_to(tmp_path / "elsewhere.py")
     assert bundles.pack(other) == first
@@ -204,6 +205,29 @@ def test_a_link_to_a_directory_above_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pkg" / "again").symlink_to(tmp_path)
     with pytest.raises(BadConfiguration, match=r"job\.modules: pkg/again leads back to"):
         list(bundles.files_of(tmp_path))
+
+
+def test_a_module_without_its_source_is_packed(tmp_path: Path) -> None:
+    """Python imports it, so the check of the job's functions found it, and containers did not."""
+    files = {"job.py": b"import steps\n", "steps.pyc": b"compiled", "pkg/one.pyc": b"compiled"}
+    bundle = bundles.pack(write(tmp_path / "a", files))
+    bundles.unpack(bundle.digest, bundle.data, tmp_path / "b")
+    assert read(tmp_path / "b") == files
+
+
+def test_a_directory_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"job.py": b"", "closed/data.csv": b""})
+    listed = Path.iterdir
+
+    def iterdir(self: Path) -> Iterator[Path]:
+        if self.name == "closed":
+            # Root, which tests may run as, can read any.
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return listed(self)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    with pytest.raises(BadConfiguration, match=r"job\.modules: .*/closed cannot be read: Permission denied"):
+        bundles.pack(tmp_path)
 
 
 def test_what_another_job_of_the_container_uses_stays(place: Path, bundle: Bundle, code: JobCode) -> None:
