@@ -385,10 +385,9 @@ def serves_job(container: Mapping[str, Any], job: str) -> bool:
 
 
 def _describe(mine: Mapping[str, Any], status: Mapping[str, Any], serving: int, cold: int) -> str:
-    wanted = mine["processors"] * mine["copies"]
     placed = [each for task in tasks_in(status, mine["name"]) for each in task["replicas"]]
     ready = sum(each["phase"] in ("active", "tailing") for each in placed)
     return (
-        f"{serving} of {wanted} containers serve it, {ready} of {len(placed)} replicas restored, "
+        f"{serving} of {mine['containers']} containers serve it, {ready} of {len(placed)} replicas restored, "
         f"{serving - cold} containers warm"
     )

@@ -140,6 +140,15 @@ def test_deployment_is_waited_for_and_reported(capsys: pytest.CaptureFixture[str
     assert told.splitlines()[-1].endswith("all containers are warm")
 
 
+def test_deployment_of_a_mixed_job_counts_the_containers_that_it_asks_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    running = Running(FakeCluster(containers=3, is_mixed=True))
+    running._cluster.load()
+    running.wait()
+    assert "3 of 3 containers serve it" in capsys.readouterr().err
+
+
 def test_deployment_that_takes_longer_is_reported_with_what_it_waits_for() -> None:
     running = Running(deployed())
     for is_away, state, why in (
