@@ -66,7 +66,9 @@ the default, a container that feeds no task keeps them ready ([decision 46](deci
   6 to 30 times, until that gets no faster, so that its code is compiled, once as a large batch, which has a plan of
   its own, and then once every 10 s. An input without records is replaced by a row without content
   until there are some. A rehearsal that takes more than three minutes is ended, because it may hang, and is the last
-  one. A container that was not warm before is warm once it has run a batch.
+  one. A container that was not warm before is warm once it has run a batch. Records over which a process of the host
+  ended while it rehearsed them, whatever ended it, are left out on that host. For this the process leaves a note in
+  the folder `rehearsals` of the job's run, beside the state, and takes it back afterwards.
 
 A promotion waits for the rehearsal that is just running, if any, and ends it after 10 s; no other one begins for 2 s.
 When the offsets are claimed, the consumer reads from them at once. With `job.hotstandby.warm: false` a standby starts

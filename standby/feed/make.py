@@ -7,6 +7,7 @@ import math
 import sys
 from pathlib import Path
 
+from standby.adapters.spark.rehearsals import RehearsalNotes
 from standby.cluster import CODE_DIRECTORY
 from standby.config import JobConfig
 from standby.feed.input_feed import Transforming, mark_nothing
@@ -21,19 +22,20 @@ def make_feed(
     code: Path = Path(CODE_DIRECTORY),
     transforming: Transforming = mark_nothing,
     find_lender: FindLender = find_nobody,
+    notes: RehearsalNotes | None = None,
 ) -> Feed:
     """Return the feed that ``config`` requires, not started yet: the plain one, unless Spark has a transform to run.
 
     ``code`` has the job's modules, which Spark's Python workers need. The plain feed does not use it, and marks its
-    transforms with ``transforming``. ``find_lender`` finds who runs those of Spark until it is warm here. Raises
-    `BadConfiguration` when `task.transform` cannot be used.
+    transforms with ``transforming``. ``find_lender`` finds who runs those of Spark until it is warm here.
+    ``notes`` of its rehearsals outlive the process. Raises `BadConfiguration` when `task.transform` cannot be used.
     """
     if not config.needs_spark:
         return PlainFeed(config, job, transforming)
     # Imported late: Spark takes long to import, and is not needed on a machine without Java.
     from standby.feed.spark import SparkFeed
 
-    return SparkFeed(config, job, code, find_lender)
+    return SparkFeed(config, job, code, find_lender, notes)
 
 
 def check_transform(

@@ -20,6 +20,7 @@ from standby.adapters.spark.direct import DirectPlan, direct_source, is_direct
 from standby.adapters.spark.exchange import JobPlan, RowExchange, is_unread, sweep
 from standby.adapters.spark.passing import Passing, passing_of
 from standby.adapters.spark.plan import check_plan
+from standby.adapters.spark.rehearsals import RehearsalNotes
 from standby.adapters.spark.session import (
     CALL_SECONDS,
     FAILURES,
@@ -71,6 +72,9 @@ _SOCKETS: Final = 1_000
 #: A part of a batch that goes on for so long after it was interrupted computes for ever.
 _ENDLESS_SECONDS: Final = 60.0
 
+#: How long recent records are not read again after a process has ended over all of them.
+_PASSED_SECONDS: Final = 60.0
+
 _groups: Final = itertools.count()
 
 #: ``group``: that of the thread's Spark jobs.
@@ -96,9 +100,10 @@ class SparkFeed(InputFeed):
         job: JobDefinition,
         code: Path,
         find_lender: FindLender = find_nobody,
+        notes: RehearsalNotes | None = None,
     ) -> None:
         """Raises like `transform_of`."""
-        self._own = SparkTransform(config, code)
+        self._own = SparkTransform(config, code, notes=notes)
         self._borrowing = BorrowingTransform(self._own, find_lender, starts_early=config.standby_warm)
         super().__init__(config, job, self._borrowing)
 
@@ -138,7 +143,9 @@ class SparkFeed(InputFeed):
 class SparkTransform:
     """A `standby.feed.input_feed.RowTransform` in Spark, and a `standby.feed.borrowing.OwnTransform`."""
 
-    def __init__(self, config: JobConfig, code: Path, clock: Clock = REAL) -> None:
+    def __init__(
+        self, config: JobConfig, code: Path, clock: Clock = REAL, notes: RehearsalNotes | None = None
+    ) -> None:
         self._config = config
         self._settings = settings_of(config, code)
         self._function = transform_of(config)
@@ -166,6 +173,9 @@ class SparkTransform:
         self._rehearsal_group = f"{self._group}-rehearsal"
         self._warm_up = WarmUp(self._rehearse, partial(self._cancel, self._rehearsal_group), clock)
         self._has_divided = False
+        self._notes = notes or RehearsalNotes()
+        #: When recent rows are read again, after none of them could be rehearsed.
+        self._read_again = 0.0
         sweep()
 
     def warm(self, recent: Callable[[], pa.Table | None]) -> None:
@@ -174,7 +184,7 @@ class SparkTransform:
         `cancel_warm` does not interrupt the start of the JVM, because a batch would need it too.
         """
         self.open()
-        self._warm_up.run(recent)
+        self._warm_up.run(partial(self._survivable, recent))
 
     def cancel_warm(self) -> None:
         """Interrupt a running `warm`. Thread-safe."""
@@ -259,8 +269,20 @@ class SparkTransform:
         """The JVM, once it has started."""
         return () if self._spark is None else (self._spark.process.pid,)
 
+    def _survivable(self, recent: Callable[[], pa.Table | None]) -> pa.Table | None:
+        now = self._clock.monotonic()
+        rows = recent() if now >= self._read_again else None
+        if rows is None:
+            return None
+        found = self._notes.survivable(rows)
+        if found is None:
+            _LOG.warning("no recent records are rehearsed: a process of this host ended over them")
+            self._read_again = now + _PASSED_SECONDS
+        return found
+
     def _rehearse(self, rows: pa.Table | None) -> None:
         some = self._synthetic() if rows is None else rows
+        note = None if rows is None else self._notes.leave(rows)
         try:
             self._rehearse_once(some)
             if not self._has_divided:
@@ -269,9 +291,13 @@ class SparkTransform:
                 self._has_divided = True
         except Exception as error:
             if self._spark is None or not self._spark.process.is_alive:
+                if note is not None:
+                    note.confirm()
                 raise
             # A start on real input reports it.
             _LOG.info("a rehearsal ended early: %s", summary_of(error))
+        if note is not None:
+            note.take_back()
 
     def _synthetic(self) -> pa.Table:
         values: dict[str, Any] = {"value": b"", "timestamp": 0, "_task": 0, "_offset": 0}

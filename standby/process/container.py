@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from standby.adapters.acceptor import REFUSED_CONNECTIONS
 from standby.adapters.grpc import ControlStream
@@ -55,6 +55,7 @@ from standby.shared import exits
 from standby.shared.clock import REAL, Clock, have_ended
 from standby.shared.metric import Samples
 from standby.shared.model import NodeOffer
+from standby.shared.naming import run_path
 from standby.shared.peers import Routes
 from standby.shared.probes import Probe, no_probe
 from standby.shared.records import ContainerRecord, MemberRecord, decode_offer
@@ -63,6 +64,9 @@ from standby.shared.version import version
 from standby.shared.wire import PROTOCOL, JobDefinition, encode_entry
 from standby.threads.inbox import Inbox
 from standby.threads.worker import Worker
+
+if TYPE_CHECKING:
+    from standby.adapters.spark.rehearsals import RehearsalNotes
 
 _LOG: Final = logging.getLogger("standby.container")
 
@@ -208,11 +212,12 @@ def run(
     membership = ZooKeeperMembership(client, cluster.name, record, inbox.post, probe)
     marks = Marks(lambda *entry: witnessed.note.leave(encode_entry(*entry)))
     reader = ZooKeeperReader(client, cluster.name)
+    lenders = Lenders(place.container, reader, keys.client_context)
     outside = Environment(
         cluster.name,
         place.host,
         reader,
-        partial(_make_feed, code, marks, Lenders(place.container, reader, keys.client_context)),
+        partial(_make_feed, code, marks, lenders, partial(_notes, cluster, place.host)),
         connect,
         partial(open_database, disk_call=witnessed.note.disk_call),
         step_of,
@@ -356,11 +361,29 @@ def _terminated(
     pool.give_up()
 
 
-def _make_feed(code: JobCode, marks: Marks, lenders: Lenders, config: JobConfig, job: JobDefinition) -> Feed:
+def _make_feed(
+    code: JobCode,
+    marks: Marks,
+    lenders: Lenders,
+    notes_of: Callable[[JobConfig, JobDefinition], RehearsalNotes],
+    config: JobConfig,
+    job: JobDefinition,
+) -> Feed:
     # Imported late, because Spark takes seconds to import: only containers with a replica pay for it.
     from standby.feed.make import make_feed
 
-    return make_feed(config, job, code.directory_of(job), marks.transform, partial(lenders.find, job))
+    return make_feed(
+        *(config, job, code.directory_of(job), marks.transform, partial(lenders.find, job)),
+        notes=notes_of(config, job),
+    )
+
+
+def _notes(cluster: ClusterConfig, host: str, config: JobConfig, job: JobDefinition) -> RehearsalNotes:
+    """Return the notes about a job's run on the first disk of this host."""
+    from standby.adapters.spark.rehearsals import RehearsalNotes
+
+    first, *_ = cluster.state_dirs if cluster.is_pool else config.state_dirs
+    return RehearsalNotes(Path(first), run_path(cluster.name, host, job.name, job.run))
 
 
 def _metrics(loop: ControlLoop, meter: ProcessMeter, kernel: Kernel) -> Iterator[Samples]:

@@ -63,7 +63,12 @@ def transactional_id(cluster: str, task: TaskId) -> str:
 
 def state_path(cluster: str, host: str, task: TaskId, run: str) -> str:
     """Return the task's directory below a state directory: ``<cluster>/<host>/<job>/<run>/<stage>.<n>``."""
-    return f"{escape(cluster)}/{escape(host)}/{escape(task.job)}/{run}/{escape(task.stage)}.{task.partition}"
+    return f"{run_path(cluster, host, task.job, run)}/{escape(task.stage)}.{task.partition}"
+
+
+def run_path(cluster: str, host: str, job: str, run: str) -> str:
+    """Return the directory of a job's run below a state directory, in which those of its tasks are."""
+    return f"{escape(cluster)}/{escape(host)}/{escape(job)}/{run}"
 
 
 def cluster_path(cluster: str) -> str:

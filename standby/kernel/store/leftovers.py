@@ -14,7 +14,7 @@ from standby.errors import CorruptState
 from standby.kernel.store.directories import remove_empty
 from standby.replica.store.origin import DATABASE, SIDE_FILE, decode_origin, is_too_old
 from standby.shared.model import Leftover, TaskId
-from standby.shared.naming import escape
+from standby.shared.naming import escape, run_path
 
 _log: Final = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def purge_run(state_dirs: Collection[Path], cluster: str, host: str, job: str, r
     process has closed everything, because testing a lock that the process itself holds would release it (POSIX).
     """
     for directory in state_dirs:
-        root = directory / escape(cluster) / escape(host) / escape(job) / run
+        root = directory / run_path(cluster, host, job, run)
         found = sorted(root.iterdir()) if root.is_dir() else ()
         tasks = [each for each in found if not is_locked(each / DATABASE / "LOCK")]
         for task in tasks:

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import NumberFormatException
 
 from standby.adapters.spark import exchange
 from standby.adapters.spark.direct import DirectPlan
+from standby.adapters.spark.rehearsals import RehearsalNotes
 from standby.errors import BadConfiguration, Transient
 from standby.feed import spark as feed_spark
 from standby.feed.spark import SparkTransform
@@ -101,6 +103,30 @@ def test_a_jvm_that_dies_ends_a_warm_up(transform: SparkTransform) -> None:
     with pytest.raises(Transient, match="JVM has died"):
         transform.warm(killed)
     assert not transform.is_warm
+
+
+def test_a_record_that_ends_a_jvm_in_a_rehearsal_is_not_rehearsed_by_its_successor(tmp_path: Path) -> None:
+    """It ended every standby, and each one that was started in its place, while it was among the last records."""
+    tmp_path.chmod(0o700)
+    notes = RehearsalNotes(tmp_path, "run")
+    transform = SparkTransform(configuration(spark_runs.greedy), NO_CODE, notes=notes)
+    with pytest.raises(Transient, match="had no memory left"):
+        transform.warm(lambda: rows([b"0", b"1"]))
+    transform.close()
+    clock, reads = held(), list[pa.Table]()
+    successor = SparkTransform(configuration(spark_runs.greedy), NO_CODE, clock, notes)
+
+    def recent() -> pa.Table:
+        reads.append(rows([b"0", b"1"]))
+        return reads[-1]
+
+    for _ in range(2):
+        successor.warm(recent)
+    assert (successor.is_warm, successor.run_seconds, len(reads)) == (True, None, 1), "not with real rows"
+    clock.advance(feed_spark._PASSED_SECONDS)
+    successor.warm(lambda: rows([b"0", b"0"], first=1))
+    assert successor.run_seconds is not None
+    successor.close()
 
 
 def test_a_jvm_that_hangs_is_ended_by_a_cancel(
