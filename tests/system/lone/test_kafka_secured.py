@@ -28,6 +28,7 @@ from appmaster.adapters.kafka import EventLog, Topics, fence, fence_job, read_ev
 from appmaster.cli.launch.checks import check_topics
 from appmaster.cli.shared.jobfile import JobFile
 from appmaster.config import cluster_config
+from appmaster.eventlog.entries import EntryKind, LogEntry, entry_document
 from standby.cluster import dump
 from standby.config import kafka_settings, parse
 from standby.errors import BadConfiguration, Unavailable
@@ -246,9 +247,10 @@ def test_tools_and_event_log_log_in(ways: Mapping[str, Way], lab: Lab) -> None:
     topics.create(name, 1, 1, {})
     assert topics.partitions()[lab.inputs[0]] == lab.tasks
     log = EventLog(settings, name)
-    log.append({"kind": "test"})
+    entry = entry_document(LogEntry(EntryKind.TASKS_FENCED), 0, 1)
+    log.append(entry)
     log.close()
-    assert list(read_events(settings, name, follow=False, stop=lambda: False)) == [{"kind": "test"}]
+    assert list(read_events(settings, name, follow=False, stop=lambda: False)) == [entry]
     fence_job("lab", lab.definition)
 
 
