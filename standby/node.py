@@ -17,7 +17,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -26,7 +26,7 @@ from typing import Final
 from standby import cluster as cluster_file
 from standby.cluster import ClusterConfig
 from standby.errors import BadConfiguration, Unavailable
-from standby.kernel.store.directories import make_private
+from standby.kernel.store.directories import kept_in_use, make_private
 from standby.process.lives import GOOD_LIFE_SECONDS, NOT_STARTED, backoff_seconds
 from standby.process.witness import IN_POOL
 from standby.security import credentials
@@ -162,11 +162,8 @@ def locked(places: Sequence[Path], name: str, what: str) -> Iterator[tuple[int, 
     try:
         for each in places:
             make_private(each, "--state")
-            # Without this, systemd-tmpfiles would remove what was not read for 30 days in /var/tmp, such as code.
-            kept = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            opened.append(kept)
-            with suppress(OSError):  # a file system without locks on directories
-                fcntl.flock(kept, fcntl.LOCK_SH)
+            if (kept := kept_in_use(each)) is not None:
+                opened.append(kept)
             path = each / name
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             opened.append(lock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import grp
 import itertools
 import logging
@@ -37,6 +38,20 @@ def make_private(directory: Path, key: str = "job.state.dir") -> None:
     except OSError as error:
         raise Unavailable(f"{directory}: cannot be created: {error.strerror}") from error
     raise Unavailable(f"{directory}: cannot be created, because its parents are removed each time")
+
+
+def kept_in_use(directory: Path) -> int | None:
+    """Return the directory, open: until it is closed, systemd-tmpfiles leaves all below it as it is; None if it cannot.
+
+    That removes what was not read for 30 days in ``/var/tmp``, also below a directory in use, but skips what is locked.
+    """
+    try:
+        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with suppress(OSError):  # a file system without locks on directories
+        fcntl.flock(opened, fcntl.LOCK_SH)
+    return opened
 
 
 def tighten(directory: Path) -> bool:

@@ -15,6 +15,7 @@ from typing import Final
 from standby.errors import BrokenInvariant, CorruptState, StandfastError, Transient, Unavailable
 from standby.kernel.ports import ChangelogRecord, Database, OpenDatabase, Profile
 from standby.kernel.probes import STORE_BATCH, Probe
+from standby.kernel.store.directories import kept_in_use
 from standby.replica.claim import CommitRecord, decode_commit
 from standby.replica.store.keys import COMMIT, OWN, POSITION
 from standby.replica.store.origin import (
@@ -57,6 +58,7 @@ class TaskStore:
         except BaseException:
             self._database.close()
             raise
+        self._kept = kept_in_use(directory)
         self._written = self._position
         self._flushed = origin.at(self._position) if self._position is not None else origin
 
@@ -232,8 +234,13 @@ class TaskStore:
         """
         with self._gate:
             database, self._database = self._database, None
-            if database is not None:
-                database.close()
+            kept, self._kept = self._kept, None
+            try:
+                if database is not None:
+                    database.close()
+            finally:
+                if kept is not None:
+                    os.close(kept)
 
     @property
     def _open(self) -> Database:

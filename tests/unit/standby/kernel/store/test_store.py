@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -66,6 +67,17 @@ def test_nothing_begins_behind_what_the_changelog_has_lost(disk: MemoryDisk, tmp
     store = opened(tmp_path / "t", disk.open, first=10)
     assert store.get_many([b"k"]) == [b"v"]
     store.close()
+
+
+def test_nothing_of_an_open_state_counts_as_left_over(disk: MemoryDisk, tmp_path: Path) -> None:
+    """Where systemd-tmpfiles removes old files, it skips what is below a directory that it cannot lock."""
+    store = opened(tmp_path / "t", disk.open)
+    directory = os.open(tmp_path / "t", os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    store.close()
+    fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(directory)
 
 
 def test_the_position_never_falls(disk: MemoryDisk, tmp_path: Path) -> None:
