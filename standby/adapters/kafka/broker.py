@@ -91,6 +91,9 @@ class KafkaBroker:
         self, partitions: Collection[int], *, is_stable: bool = False, timeout_seconds: float = ANSWER_SECONDS
     ) -> Mapping[int, int]:
         """Return the ends of changelog partitions: of all records, or the last stable offset."""
+        # Of the requests of a standby only this one is made all the time.
+        self._member.idle()
+        self._admin.idle()
         level = IsolationLevel.READ_COMMITTED if is_stable else IsolationLevel.READ_UNCOMMITTED
         places = [(self._definition.changelog, each) for each in partitions]
         found, _ = self._offsets.ask(places, level, (LATEST,), timeout_seconds)

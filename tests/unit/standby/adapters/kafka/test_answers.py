@@ -52,7 +52,7 @@ def describing(monkeypatch: pytest.MonkeyPatch, partitions: int) -> list[list[st
             )
         return found
 
-    client: Any = SimpleNamespace(describe_topics=describe_topics)
+    client: Any = SimpleNamespace(describe_topics=describe_topics, poll=lambda _: 0)
     admin = replace(clients.QUESTIONS, library=lambda *_, **__: client)
     monkeypatch.setattr(clients, "QUESTIONS", admin)
     return asked
@@ -289,3 +289,22 @@ def test_clients_of_a_job_end_with_it_although_its_objects_stay() -> None:
             late([0])
     with pytest.raises(Transient, match="the job has ended here"):
         broker.ask_topic_ids(["in"])
+
+
+def test_what_the_clients_of_a_standby_tell_while_all_brokers_are_away_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It asks for the ends of changelogs only; what nobody takes from the other clients, they keep."""
+    told: list[Refusals] = []
+    monkeypatch.setattr(Refusals, "note", lambda self, _error: told.append(self))
+    broker = connect("cluster", job_config(), JobDefinition("job", "run", {}, "changelog", "group", 1))
+
+    def has_told() -> bool:
+        with suppress(Transient):
+            broker.changelog_ends([0], timeout_seconds=LOOK_SECONDS)
+        # Those of the clients that are asked for ends, of the one of the group, and of the admin client.
+        return len(set(told)) >= 3
+
+    soon(has_told, "what clients tell is not taken")
+    assert broker._refusals in told
+    broker.close()
