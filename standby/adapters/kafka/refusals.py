@@ -40,6 +40,13 @@ class Polled(Protocol):
         """Run callbacks that are due."""
 
 
+def take_told(client: Polled) -> None:
+    """Run the callbacks that are due, for example for each refused connection; until then the client keeps them."""
+    # Raised by a client that was closed meanwhile, or by a fenced producer.
+    with contextlib.suppress(RuntimeError, SystemError, KafkaException):
+        client.poll(0)
+
+
 class Refusals:
     """Remembers the last cause reported to one client, or to several with the same settings. Thread-safe."""
 
@@ -57,9 +64,7 @@ class Refusals:
     def why(self, client: Polled | None = None) -> str:
         """Return the cause if there is a recent one, otherwise an empty text; ``client`` is polled first."""
         if client is not None:
-            # Raised by a client that was closed meanwhile, or by a fenced producer.
-            with contextlib.suppress(RuntimeError, SystemError, KafkaException):
-                client.poll(0)
+            take_told(client)
         last = self._last
         return "" if last is None or self._now() - last[0] > _VALID_SECONDS else last[1]
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
-
-from confluent_kafka import KafkaException
 
 from standby.adapters.kafka import clients
 from standby.adapters.kafka.clients import ClientKind
-from standby.adapters.kafka.refusals import Refusals
+from standby.adapters.kafka.refusals import Refusals, take_told
 from standby.config import KafkaSettings
 from standby.errors import Transient
 from standby.shared.clock import REAL
@@ -84,8 +82,7 @@ class RenewableClient(Generic[C]):
         with self._lock:
             client: Any = self._client
         if client is not None:
-            with suppress(RuntimeError, SystemError, KafkaException):
-                client.poll(0)
+            take_told(client)
 
     def close(self) -> None:
         """Release the clients, which end as soon as no other thread uses them; does not wait for that.
