@@ -20,7 +20,7 @@ from standby.adapters.spark.direct import DirectPlan, direct_source, is_direct
 from standby.adapters.spark.exchange import JobPlan, RowExchange, is_unread, sweep
 from standby.adapters.spark.passing import Passing, passing_of
 from standby.adapters.spark.plan import check_plan
-from standby.adapters.spark.rehearsals import RehearsalNotes
+from standby.adapters.spark.rehearsals import Note, RehearsalNotes
 from standby.adapters.spark.session import (
     CALL_SECONDS,
     FAILURES,
@@ -174,6 +174,7 @@ class SparkTransform:
         self._warm_up = WarmUp(self._rehearse, partial(self._cancel, self._rehearsal_group), clock)
         self._has_divided = False
         self._notes = notes or RehearsalNotes()
+        self._note: Note | None = None
         #: When recent rows are read again, after none of them could be rehearsed.
         self._read_again = 0.0
         sweep()
@@ -184,7 +185,14 @@ class SparkTransform:
         `cancel_warm` does not interrupt the start of the JVM, because a batch would need it too.
         """
         self.open()
-        self._warm_up.run(partial(self._survivable, recent))
+        try:
+            self._warm_up.run(partial(self._survivable, recent))
+        finally:
+            note, self._note = self._note, None
+            if note is not None and self._is_alive:
+                note.take_back()
+            elif note is not None:
+                note.confirm()
 
     def cancel_warm(self) -> None:
         """Interrupt a running `warm`. Thread-safe."""
@@ -193,7 +201,11 @@ class SparkTransform:
     @property
     def is_warm(self) -> bool:
         """Whether the JVM is alive and a batch has run in it."""
-        return self._warm_up.is_done and self._spark is not None and self._spark.process.is_alive
+        return self._warm_up.is_done and self._is_alive
+
+    @property
+    def _is_alive(self) -> bool:
+        return self._spark is not None and self._spark.process.is_alive
 
     @property
     def run_seconds(self) -> float | None:
@@ -270,6 +282,7 @@ class SparkTransform:
         return () if self._spark is None else (self._spark.process.pid,)
 
     def _survivable(self, recent: Callable[[], pa.Table | None]) -> pa.Table | None:
+        """Return the recent rows that may be rehearsed; until the end of these rehearsals they are noted."""
         now = self._clock.monotonic()
         rows = recent() if now >= self._read_again else None
         if rows is None:
@@ -278,11 +291,12 @@ class SparkTransform:
         if found is None:
             _LOG.warning("no recent records are rehearsed: a process of this host ended over them")
             self._read_again = now + _PASSED_SECONDS
+        else:
+            self._note = self._notes.leave(found)
         return found
 
     def _rehearse(self, rows: pa.Table | None) -> None:
         some = self._synthetic() if rows is None else rows
-        note = None if rows is None else self._notes.leave(rows)
         try:
             self._rehearse_once(some)
             if not self._has_divided:
@@ -290,14 +304,10 @@ class SparkTransform:
                 self._rehearse_once(some, is_divided=True)
                 self._has_divided = True
         except Exception as error:
-            if self._spark is None or not self._spark.process.is_alive:
-                if note is not None:
-                    note.confirm()
+            if not self._is_alive:
                 raise
             # A start on real input reports it.
             _LOG.info("a rehearsal ended early: %s", summary_of(error))
-        if note is not None:
-            note.take_back()
 
     def _synthetic(self) -> pa.Table:
         values: dict[str, Any] = {"value": b"", "timestamp": 0, "_task": 0, "_offset": 0}
