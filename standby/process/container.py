@@ -213,11 +213,13 @@ def run(
     marks = Marks(lambda *entry: witnessed.note.leave(encode_entry(*entry)))
     reader = ZooKeeperReader(client, cluster.name)
     lenders = Lenders(place.container, reader, keys.client_context)
+    # A node has its state directories to itself, which those that a job names may not be.
+    state_dirs = cluster.state_dirs if cluster.is_pool else ()
     outside = Environment(
         cluster.name,
         place.host,
         reader,
-        partial(_make_feed, code, marks, lenders, partial(_notes, cluster, place.host)),
+        partial(_make_feed, code, marks, lenders, partial(_notes, cluster.name, place.host, state_dirs)),
         connect,
         partial(open_database, disk_call=witnessed.note.disk_call),
         step_of,
@@ -225,8 +227,7 @@ def run(
         peers=Peers(place.container, reader, open_sources(keys)),
         marks=marks,
         probe=probe,
-        # A node has its state directories to itself, which those that a job names may not be.
-        state_dirs=cluster.state_dirs if cluster.is_pool else (),
+        state_dirs=state_dirs,
     )
     kernel = make_kernel(cluster, outside, partial(inbox.post, ReplicasChanged()))
     meter = ProcessMeter()
@@ -378,12 +379,14 @@ def _make_feed(
     )
 
 
-def _notes(cluster: ClusterConfig, host: str, config: JobConfig, job: JobDefinition) -> RehearsalNotes:
-    """Return the notes about a job's run on the first disk of this host."""
+def _notes(
+    cluster: str, host: str, state_dirs: tuple[str, ...], config: JobConfig, job: JobDefinition
+) -> RehearsalNotes:
+    """Return the notes about a job's run on the first disk of this host; ``state_dirs`` as in `Environment`."""
     from standby.adapters.spark.rehearsals import RehearsalNotes
 
-    first, *_ = cluster.state_dirs if cluster.is_pool else config.state_dirs
-    return RehearsalNotes(Path(first), run_path(cluster.name, host, job.name, job.run))
+    first, *_ = state_dirs or config.state_dirs
+    return RehearsalNotes(Path(first), run_path(cluster, host, job.name, job.run))
 
 
 def _metrics(loop: ControlLoop, meter: ProcessMeter, kernel: Kernel) -> Iterator[Samples]:
