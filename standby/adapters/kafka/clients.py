@@ -375,17 +375,20 @@ HASTY_MEMBER: Final = _kind(
     _of_group,
 )
 
+#: For readers up to an end. Without the second one they would wait, in vain, for a record behind the last marker.
+_TO_AN_END: Final[KafkaSettings] = {"auto.offset.reset": "earliest", "enable.partition.eof": True}
+
 RECORDS: Final = _kind(
     "the reader of commit records and of Kafka's log of transactions",
     Consumer,
-    {**_MEMBER, "isolation.level": "read_uncommitted", "auto.offset.reset": "earliest"},
+    {**_MEMBER, **_TO_AN_END, "isolation.level": "read_uncommitted"},
     _of_group,
 )
 
 STABLE_RECORDS: Final = _kind(
     "the reader of commit records of transactions that have ended",
     Consumer,
-    {**_MEMBER, "auto.offset.reset": "earliest"},
+    {**_MEMBER, **_TO_AN_END},
     _of_group,
 )
 

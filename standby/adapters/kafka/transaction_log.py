@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from standby.adapters.kafka import clients
 from standby.kernel.ports import ANSWER_SECONDS, Place, TransactionOutcome
@@ -26,6 +26,9 @@ _PREPARED: Final = {2: True, 3: False}
 #: read.
 _FIRST_LOOK: Final = 1_000
 _MORE: Final = 20
+
+#: How long a reader waits for a record before it looks at its position.
+_LOOK_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +86,23 @@ def records_until(
     is_final: Callable[[int], bool] = lambda _: True,
     at_once: int = 1_000,
 ) -> Iterator[Message]:
-    """Yield the records from ``start`` to ``end`` of a partition; waits for ``at_once``, or a moment, each time.
+    """Yield the records from ``start`` to ``end`` of a partition, which are taken ``at_once`` from the client.
 
+    The ``reader`` tells where the partition ends for now, or the last markers before ``end`` take a moment longer.
     Raises `KafkaException` for an error whose code ``is_final``; others are retried. Raises `TimeoutError` when that
     takes too long.
     """
     reader.assign([start])
     position, silent_at = start.offset, time.monotonic() + ANSWER_SECONDS
     while position < end:
-        for message in reader.consume(at_once, 0.1):
+        # The client waits until it has as many as are asked for.
+        messages = reader.consume(1, _LOOK_SECONDS)
+        if messages and at_once > 1:
+            messages += reader.consume(at_once - 1, 0)
+        for message in messages:
             failure = message.error()
             if failure is not None:
-                if is_final(failure.code()):
+                if failure.code() != KafkaError._PARTITION_EOF and is_final(failure.code()):  # noqa: SLF001
                     raise KafkaException(failure)
             elif (message.offset() or 0) < end:
                 yield message

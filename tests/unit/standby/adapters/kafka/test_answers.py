@@ -14,14 +14,21 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
 
 from standby.adapters.kafka import clients, offsets
 from standby.adapters.kafka.broker import connect
 from standby.adapters.kafka.offsets import LATEST, offset_in
 from standby.adapters.kafka.refusals import Refusals
 from standby.adapters.kafka.renewable_client import RenewableClient
-from standby.adapters.kafka.transaction_log import _state_in, partition_of
+from standby.adapters.kafka.transaction_log import _state_in, partition_of, records_until
 from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.kernel.ports import WriterLost
 from standby.shared.wire import JobDefinition
@@ -34,6 +41,35 @@ def test_an_offset_that_is_none_is_no_answer() -> None:
     assert offset_in(TopicPartition("t", 0, 0), "asking") == 0
     with pytest.raises(Transient, match="asking: no answer in time"):
         offset_in(TopicPartition("t", 0, LATEST), "asking")
+
+
+class Fetched:
+    """A client that has 1,500 records of a partition, a marker behind them, and that this is its end."""
+
+    def __init__(self) -> None:
+        at_end = KafkaError(KafkaError._PARTITION_EOF)
+        self.left = [Message(topic="t", partition=0, offset=each) for each in range(1_500)]
+        self.left.append(Message(topic="t", partition=0, offset=1_501, error=at_end))
+        self.waits = 0
+
+    def assign(self, _: object) -> None:
+        """Nothing is fetched any more."""
+
+    def consume(self, count: int, seconds: float) -> list[Message]:
+        taken, self.left = self.left[:count], self.left[count:]
+        self.waits += len(taken) < count and seconds > 0
+        return taken
+
+    def position(self, _: object) -> list[TopicPartition]:
+        return [TopicPartition("t", 0, (self.left[0].offset() or 0) if self.left else 1_501)]
+
+
+def test_records_that_were_fetched_are_read_to_their_end_without_a_wait() -> None:
+    """Each would be 100 ms of a take-over, after which the client has no more."""
+    client: Any = Fetched()
+    found = list(records_until(client, TopicPartition("t", 0, 0), 1_501))
+    assert [each.offset() for each in found] == list(range(1_500))
+    assert client.waits == 0
 
 
 DEFINITION = JobDefinition("job", "run", {}, "changelog", "group", 1)
