@@ -154,14 +154,15 @@ class InputFeed:
         if not self._ended.is_set():
             raise BrokenInvariant("the feed was started while it runs")
         starts = by_partition(positions, self._inputs)
-        self._input_bounds().check(starts)
         ends = None if until is None else by_partition(until, self._inputs)
-        if ends is not None:
-            self._input_bounds().check(ends)
         reader = self._spare or self._reader()
         self._spare = None
         with _closed_on_error(reader):
+            # It connects and fetches while the bounds are asked for.
             reader.assign(starts, ends)
+            self._input_bounds().check(starts)
+            if ends is not None:
+                self._input_bounds().check(ends)
         self._failure = None
         self._stopping.clear()
         self._ended.clear()

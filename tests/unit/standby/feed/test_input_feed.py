@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Message
 
 from standby.adapters.kafka.input import sizes_of
-from standby.errors import BadConfiguration, Transient
+from standby.errors import BadConfiguration, CorruptState, Transient
 from standby.feed import input_feed
 from standby.feed.input_feed import _RECENT_SECONDS, InputFeed, Transforming, mark_nothing
 from standby.feed.rules.sizing import LEAST_RECORDS, TARGET_SECONDS
@@ -45,6 +45,8 @@ class InputInMemory:
         self.most, self.value = sys.maxsize, b""
         #: Whether no reader can connect or be assigned.
         self.is_away = False
+        #: Whether positions are past the end.
+        self.is_truncated = False
         #: Called by each read: what it returns is what can be read.
         self.on_read: Callable[[], bool] = lambda: True
 
@@ -52,7 +54,8 @@ class InputInMemory:
         return {each: self.known[each[1]] for each in partitions}
 
     def check(self, starts: Mapping[InputPartition, int]) -> None:
-        pass
+        if self.is_truncated:
+            raise CorruptState("past the end")
 
     def reader(self, *_: object, **__: object) -> ReaderInMemory:
         self.readers.append(ReaderInMemory(self))
@@ -343,16 +346,20 @@ def test_a_feed_is_warm_with_a_connected_reader_which_the_next_start_uses(make: 
     assert led.transform.is_closed
 
 
-def test_a_reader_that_cannot_connect_or_be_assigned_is_closed(make: Callable[..., Led]) -> None:
+def test_a_reader_is_closed_if_it_cannot_connect_or_its_positions_are_wrong(make: Callable[..., Led]) -> None:
     """Each attempt of a standby while a broker was away left a client with its threads and connections."""
     led = make()
     led.source.is_away = True
     for attempt in (led.feed.warm, led.start):
         with pytest.raises(Transient, match="no broker answers"):
             attempt()
-    assert len(led.source.readers) == 2
+    led.source.is_away, led.source.is_truncated = False, True
+    with pytest.raises(CorruptState, match="past the end"):
+        led.start()
+    assert len(led.source.readers) == 3
+    assert led.source.readers[-1].positions(), "it fetches while the bounds are asked for"
     assert led.source.open == []
-    led.source.is_away = False
+    led.source.is_truncated = False
     led.start()
     led.feed.close()
 
