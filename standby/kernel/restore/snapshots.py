@@ -45,6 +45,8 @@ _PIECE_BYTES: Final = 256 << 10
 
 _MOST_DIGESTS: Final = 8192
 
+_ENDS: Final = "the container ends"
+
 #: Upper bound of a fetcher's waiting time, whatever it requests: the connection's thread is blocked meanwhile.
 _MOST_PATIENCE_SECONDS: Final = 10.0
 
@@ -124,7 +126,7 @@ class Snapshots:
             leases = tuple(self._lent)
             self._changed.notify_all()
         for each in leases:
-            self._take_back(each, "the container ends")
+            self._take_back(each, _ENDS)
 
     @property
     def lent(self) -> int:
@@ -183,6 +185,15 @@ class Snapshots:
             fcntl.flock(lock, fcntl.LOCK_EX)
             origin = offer.checkpoint(directory / DATABASE)
             files = {each.name: each.stat().st_size for each in sorted((directory / DATABASE).iterdir())}
+            with self._changed:
+                if self._is_closed:
+                    raise Unavailable(_ENDS)
+                if self._reaper is None:
+                    reaper = threading.Thread(target=self._reap, name="snapshots", daemon=True)
+                    reaper.start()
+                    self._reaper = reaper
+                self._lent[lease] = _Lent(directory, offer, lock, self._clock.monotonic(), files)
+                self._changed.notify_all()
         except BaseException as error:
             if lock is not None:
                 lock.close()
@@ -190,12 +201,6 @@ class Snapshots:
             if isinstance(error, OSError):
                 raise Unavailable(f"{directory}: {error}") from error
             raise
-        with self._changed:
-            self._lent[lease] = _Lent(directory, offer, lock, self._clock.monotonic(), files)
-            if self._reaper is None:
-                self._reaper = threading.Thread(target=self._reap, name="snapshots", daemon=True)
-                self._reaper.start()
-            self._changed.notify_all()
         self._restores.lent(task.job, self._clock.monotonic() - started)
         unknown = tuple(SnapshotFile(name, size, "") for name, size in files.items())
         return lease, Manifest(lease, origin, offer.role, offer.epoch, unknown)

@@ -363,6 +363,18 @@ def test_a_provider_whose_disk_does_not_take_a_copy_lends_nothing(
     assert net.providers[0].snapshots.lent == 0
 
 
+def test_a_copy_that_is_made_while_its_container_ends_is_not_lent(given: TaskStore) -> None:
+    def end(directory: Path) -> Origin:
+        snapshots.close()
+        return given.checkpoint(directory)
+
+    lending = Offer(Role.STANDBY, 7, given.directory, end, 0, 2)
+    snapshots = Snapshots(lambda task, run: lending, RestoreCounters(), held())
+    with pytest.raises(Unavailable, match="the container ends"):
+        snapshots.answer(request_of(TASK))
+    assert list((given.directory.parent / SNAPSHOTS).iterdir()) == []
+
+
 def test_a_manifest_that_is_cut_off_does_not_count_as_a_bad_copy(
     net: PeerNet, given: TaskStore, open_source: OpenSource
 ) -> None:
