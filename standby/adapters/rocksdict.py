@@ -28,6 +28,7 @@ from rocksdict import (
 
 from standby.errors import CorruptState, StandfastError, Transient, Unavailable
 from standby.kernel.ports import ChangelogRecord, InUse, Profile
+from standby.kernel.store.directories import make_private
 from standby.replica.store.scan import ScanPage
 from standby.shared.clock import REAL
 
@@ -154,7 +155,7 @@ class RocksDatabase:
         #: When RocksDB was last given a batch, and whether it took that.
         self._tried_at, self._was_taken = 0.0, True
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(path.parent)
             options = _options(profile)
             # Without the explicit column family, rocksdict uses the profile of the last opening.
             with disk_call():

@@ -133,7 +133,7 @@ class Scratch:
     def begin(self, manifest: Manifest) -> dict[str, int]:
         """Return the byte at which each file resumes; files that are not in ``manifest`` are deleted."""
         try:
-            self._database.mkdir(parents=True, exist_ok=True)
+            make_private(self._database)
             present = {each.name: each.stat().st_size for each in self._database.iterdir()}
             kept, gone = resumable(self._manifest(), manifest, present)
             for name in gone:

@@ -23,6 +23,7 @@ from typing import IO, Final
 from standby.errors import StandfastError, Unavailable
 from standby.kernel.replay.rate_limiter import RateLimiter
 from standby.kernel.restore.counters import RestoreCounters
+from standby.kernel.store.directories import make_private
 from standby.replica.store.origin import DATABASE, Origin
 from standby.replica.store.snapshot import Manifest, SnapshotFile
 from standby.shared.clock import REAL, Clock
@@ -180,7 +181,7 @@ class Snapshots:
         started = self._clock.monotonic()
         lock: IO[bytes] | None = None
         try:
-            directory.mkdir(parents=True)
+            make_private(directory)
             lock = (directory / LEASE).open("wb")
             fcntl.flock(lock, fcntl.LOCK_EX)
             origin = offer.checkpoint(directory / DATABASE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -151,6 +152,23 @@ def test_what_arrives_is_what_was_given(
     source.release(manifest.lease)
     assert provider.snapshots.lent == 0
     assert list((given.directory.parent / SNAPSHOTS).iterdir()) == []
+
+
+def test_a_state_its_copies_and_what_is_fetched_are_for_their_user_alone(
+    net: PeerNet, open_source: OpenSource, tmp_path: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        store = new_store(tmp_path / "provider" / "task")
+        net.give("provider", lambda task, run: offer(store))
+        source = open_source()
+        install(Scratch(tmp_path / "taker" / "task"), source, taken(source))
+        # RocksDB makes its own directory itself.
+        made = {each for each in tmp_path.rglob("*") if each.is_dir() and each.name != DATABASE}
+        assert {each.stat().st_mode & 0o777 for each in made} == {0o700}, made
+    finally:
+        os.umask(before)
+    store.close()
 
 
 def break_off_after(provider: Provider, pieces: int, act: Callable[[], None]) -> None:
