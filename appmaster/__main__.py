@@ -160,7 +160,7 @@ class CandidateRuntime:
         kafka = librdkafka_settings(config.kafka_bootstrap, config.kafka)
         self._events = EventLog(kafka, naming.event_topic(config.name))
         self._audit = Auditor(self._events.append, REAL, lambda: self._view().epoch, self._id, begun.host)
-        self._metrics = Metrics(self._view, self._own_metrics)
+        self._metrics = Metrics(self._view, self._own_metrics, self._may_act)
         self._services = CandidateServices(
             zookeeper.client,
             config,
@@ -294,6 +294,9 @@ class CandidateRuntime:
         view = self._view()
         if not view.epoch:
             raise Unavailable(f"candidate {self._id} does not lead; /api/v1/cluster says which one does")
+        if not self._may_act():
+            # Another candidate may lead: what this one knows may be out of date.
+            raise Unavailable(f"candidate {self._id} cannot be certain at the moment that it leads")
         leader = {
             "candidate": self._id,
             "host": self._begun.host,

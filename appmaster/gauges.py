@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from appmaster.planning.placement.spread import active_processors
@@ -76,10 +77,24 @@ def _cells(view: ClusterView) -> Values:
     return (((state.value,), states[state]) for state in CellState)
 
 
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Whether a candidate leads."""
+
+    epoch: int
+    """0: it does not."""
+    has_lease: bool
+    """Without it the leader decides nothing: ZooKeeper does not answer it, and another one may lead."""
+
+
 #: Of every candidate, whether it leads or not.
-OF_CANDIDATE: Final[tuple[Metric[ClusterView], ...]] = (
-    single("standfast_is_leader", "1 while this candidate leads.", lambda view: view.epoch > 0),
-    single("standfast_controller_epoch", "Epoch of the leader; 0: not leading.", lambda view: view.epoch),
+OF_CANDIDATE: Final[tuple[Metric[Leadership], ...]] = (
+    single(
+        "standfast_is_leader",
+        "1 while this candidate leads; 0 also while ZooKeeper does not confirm it, so that it decides nothing.",
+        lambda each: each.epoch > 0 and each.has_lease,
+    ),
+    single("standfast_controller_epoch", "Epoch of the leader; 0: not leading.", lambda each: each.epoch),
 )
 
 #: Only of the leader.
@@ -170,9 +185,10 @@ OF_VIEW: Final[tuple[Metric[ClusterView], ...]] = (
 )
 
 
-def view_gauges(view: ClusterView) -> Iterator[Samples]:
+def view_gauges(view: ClusterView, *, has_lease: bool = True) -> Iterator[Samples]:
     """Yield every gauge of the leader; of a candidate that does not lead, only its identity and role."""
-    yield from (each.of(view) for each in OF_CANDIDATE)
+    leadership = Leadership(view.epoch, has_lease)
+    yield from (each.of(leadership) for each in OF_CANDIDATE)
     if view.epoch == 0:
         return
     replicas = tuple(_replicas(view))

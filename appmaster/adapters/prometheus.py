@@ -24,13 +24,21 @@ class Metrics:
     """Counts entries of the event log on the leader's thread, and renders on the threads of the HTTP port."""
 
     def __init__(
-        self, view: Callable[[], ClusterView], further: Callable[[], Iterable[Samples]] = tuple
+        self,
+        view: Callable[[], ClusterView],
+        further: Callable[[], Iterable[Samples]] = tuple,
+        has_lease: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``further`` returns the metrics that do not come from the view; called on threads of the HTTP port."""
+        """``further`` returns the metrics that do not come from the view, ``has_lease`` whether a leader may decide.
+
+        Both are called on threads of the HTTP port.
+        """
         self._view = view
         self._registry = client.CollectorRegistry()
         client.ProcessCollector(registry=self._registry)
-        self._registry.register(MetricsCollector(lambda: (*gauges.view_gauges(view()), *further())))
+        self._registry.register(
+            MetricsCollector(lambda: (*gauges.view_gauges(view(), has_lease=has_lease()), *further()))
+        )
         self._counters: Final = {
             each.name: client.Counter(each.name, each.help, tuple(each.labels), registry=self._registry)
             for each in counters.COUNTERS

@@ -11,6 +11,7 @@ import pytest
 
 import appmaster.__main__ as root
 from appmaster.__main__ import CandidateEnvironment, CandidateRuntime
+from appmaster.planning.state.view import ClusterView
 from appmaster.records import CandidateRecord
 from appmaster.supervisor import RESIGNED
 from standby.cluster import ClusterConfig
@@ -43,6 +44,7 @@ class Composed:
         )
         self._replace(monkeypatch, "ControlServer", start=lambda host: 5, stop=self._told("control closed"))
         self._replace(monkeypatch, "HttpPort", port=6, close=self._told("pages closed"))
+        self._replace(monkeypatch, "Metrics", count=None, turned=None)
         zookeeper = SimpleNamespace(
             **dict.fromkeys(("client", "cells", "records", "jobs"), None),
             election=SimpleNamespace(controller=self._look, resign_lead=self._told("resigned")),
@@ -135,3 +137,9 @@ def test_a_candidate_that_does_not_lead_answers_for_no_leader_and_acts_for_none(
         status()
     assert not composed.runtime._leads()
     assert not composed.runtime._cells.may_act()
+    # Nor does one whose lease is over, as while ZooKeeper does not answer.
+    composed.runtime._driver.view = ClusterView(epoch=3)
+    with pytest.raises(Unavailable, match="cannot be certain"):
+        status()
+    _, _, has_lease = composed.served["Metrics"]
+    assert not has_lease()

@@ -300,6 +300,8 @@ def test_candidate_that_does_not_lead_shows_that_and_no_cluster() -> None:
     found = shown(view=LEADING)
     assert value(found, "standfast_is_leader") == 1
     assert value(found, "standfast_controller_epoch") == 3
+    # One that ZooKeeper does not answer replaces nothing that fails: the alert has to fire.
+    assert value(scrape(Metrics(lambda: LEADING, has_lease=lambda: False)), "standfast_is_leader") == 0
 
 
 def test_every_turn_of_the_leader_is_timed() -> None:
