@@ -88,7 +88,7 @@ class JobLoading:
 
         Raises `BadConfiguration` if it cannot be led.
         """
-        topics = self.topics().get(name, TopicState())
+        topics = self.topics().get(name, TopicState()).of(loaded.job.definition.run)
         quarantined, notes = self.quarantined().get(name, ""), [topics.notes]
         record = effective(loaded.job)
         if record is None:

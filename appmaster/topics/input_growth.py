@@ -89,6 +89,10 @@ class TopicState:
         """All that operators should know."""
         return "; ".join(filter(None, (self.note, self.risk)))
 
+    def of(self, run: str) -> TopicState:
+        """Return what of this holds for a run: nothing if it was found out about another one."""
+        return self if self.run == run else TopicState(run)
+
 
 @dataclass
 class InputGrowth:
@@ -125,11 +129,14 @@ class InputGrowth:
         found: dict[str, TopicState] = {}
         is_due, self._looks = self._looks % _POLICY_LOOKS == 0, self._looks + 1
         for name, record in self.jobs().items():
+            run = record.definition.run
+            before = self.found.get(name, TopicState()).of(run)
             if not record.is_wanted:
+                if before.risk:
+                    # Brokers go on deleting the state that the next submit continues with.
+                    risk = self._risk(record.definition, before.risk) if is_due else before.risk
+                    found[name] = TopicState(run, risk=risk, is_policy_known=True)
                 continue
-            before = self.found.get(name, TopicState())
-            if before.run != record.definition.run:
-                before = TopicState(record.definition.run)
             try:
                 note, obstacle = self._look_at(name, record)
             except Exception as error:
@@ -141,16 +148,16 @@ class InputGrowth:
                 continue
             risk = before.risk
             if obstacle is None and (is_due or not before.is_policy_known):
-                risk = self._risk(name, record.definition.changelog, before.risk)
-            found[name] = TopicState(record.definition.run, note, obstacle, risk, is_policy_known=True)
+                risk = self._risk(record.definition, before.risk)
+            found[name] = TopicState(run, note, obstacle, risk, is_policy_known=True)
         self._topics = {name: each for name, each in self._topics.items() if name in found}
         before_all, self.found = self.found, found
         if _notes(found) != _notes(before_all):
             self.reload()
 
-    def _risk(self, name: str, topic: str, before: str) -> str:
+    def _risk(self, job: JobDefinition, before: str) -> str:
         """Return why a job's changelog is about to lose its state; ``before`` if that cannot be found out."""
-        _, topics = self._topics[name]
+        topic, (_, topics) = job.changelog, self._topics[job.name]
         try:
             # A missing changelog is reported as missing.
             return changelog.risk(topic, topics.shape(topic)) if topics.count(topic) else before

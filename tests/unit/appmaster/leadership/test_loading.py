@@ -47,7 +47,7 @@ class Leader:
         self.view = ClusterView(epoch=1)
         self.waiting: dict[str, str] = {}
         self.quarantined: dict[str, str] = {}
-        self.topics = {"j1": TopicState(note="a note")}
+        self.topics = {"j1": TopicState("run1", "a note")}
         self.loading = JobLoading(
             {},
             lambda: self.view,
@@ -166,6 +166,7 @@ def test_a_job_that_is_gone_is_forgotten_and_so_is_the_old_run_of_one_of_its_nam
     events = leader.load({"j1": loaded(record("j1", 1, run="run2"))})
     assert happened.JobForgotten("j1") in events
     assert leader.view.jobs["j1"].run == "run2"
+    assert leader.view.jobs["j1"].notes == (), "what was found out about the topics is of the old run"
     assert {each.run for each in leader.loading.definitions["j1"].values()} == {"run2"}
     assert not any(
         isinstance(each, happened.JobForgotten)
@@ -197,7 +198,7 @@ def test_a_topic_that_was_made_again_stops_the_job_until_it_is_accepted() -> Non
     leader = Leader()
     job = record("j1")
     made_again = TopicObstacle("run1", {}, "input in was deleted and created again")
-    leader.topics["j1"] = TopicState(obstacle=made_again)
+    leader.topics["j1"] = TopicState("run1", obstacle=made_again)
     leader.load({"j1": loaded(job)}, ["j1"])
     assert leader.view.jobs["j1"].obstacle == "input in was deleted and created again"
     accepted = with_fields(job.definition, topics={"in": TopicIdentity("new", 1, "latest")}, revision=2)

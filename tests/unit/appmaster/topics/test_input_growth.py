@@ -223,6 +223,20 @@ def test_a_changelog_that_deletes_is_reported_within_a_minute_and_until_it_is_me
     assert looking.reloads == told + 1
 
 
+def test_a_changelog_that_deletes_the_state_of_a_killed_job_is_reported_until_it_is_mended() -> None:
+    looking = Looking()
+    looking.topics.policy = "compact,delete"
+    found = looking.look()
+    looking.records.record = msgspec.structs.replace(looking.records.record, is_wanted=False)
+    told = looking.reloads
+    assert looking.look().risk == found.risk != ""
+    assert looking.reloads == told, "that would be told as an end of the risk"
+    looking.topics.policy = "compact"
+    for _ in range(round(60 / input_growth.LOOK_SECONDS)):
+        looking.growth.look()
+    assert (looking.growth.found, looking.reloads) == ({}, told + 1)
+
+
 def test_a_connection_is_made_anew_for_other_settings_and_dropped_with_its_job() -> None:
     topics, made = FakeTopics(), list[KafkaSettings]()
     records = FakeRecords(topics)
