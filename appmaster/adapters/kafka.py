@@ -38,6 +38,10 @@ _log = logging.getLogger(__name__)
 #: What every entry of an event log has.
 _FIELDS = entry_document(LogEntry(EntryKind.TASKS_FENCED), 0, 0).keys()
 
+#: The partition of an event log. If the topic was missing, a broker may have made it for the first entry, with as many
+#: partitions as it gives any topic: the others stay empty.
+_PARTITION = 0
+
 #: Time after which every broker knows of a topic that was created or changed.
 _NEW_TOPIC_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
@@ -59,7 +63,8 @@ class EventLog:
     def append(self, entry: Mapping[str, object]) -> None:
         """Append an entry; while the broker is unavailable it waits in memory, and is dropped if that is full."""
         try:
-            self._producer.produce(self._topic, json.dumps(entry).encode(), on_delivery=self._delivered)
+            value = json.dumps(entry).encode()
+            self._producer.produce(self._topic, value, partition=_PARTITION, on_delivery=self._delivered)
         except (BufferError, KafkaException) as error:
             _log.warning("the event log cannot be written: %s; dropped: %s", error, entry)
         self._producer.poll(0)
@@ -81,7 +86,7 @@ def _events_reader(settings: KafkaSettings, topic: str) -> Iterator[tuple[Consum
     consumer = clients.EVENTS_READER.make(settings, error_cb=refusals.note, logger=clients.LIBRARY_LOG)
     try:
         try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, _PARTITION), timeout=10)
         except KafkaException as error:
             refusals.explain(error, consumer)
             # The error itself may only say that there was no answer in time.
@@ -110,7 +115,7 @@ def read_events(
     warning is logged instead, once until the log can be read.
     """
     with _events_reader(settings, topic) as (consumer, low, high):
-        consumer.assign([TopicPartition(topic, 0, low)])
+        consumer.assign([TopicPartition(topic, _PARTITION, low)])
         position, waits_since, is_told, has_others = low, clock.monotonic(), False, False
         while not stop():
             if not follow and position >= high:
@@ -162,8 +167,8 @@ def _why_unreadable(consumer: Consumer, topic: str) -> str:
         return f"no broker answers: {error.args[0].str()}"
     if found.error is not None:
         return str(found.error.str())
-    has_leader = 0 in found.partitions and found.partitions[0].leader >= 0
-    return "" if has_leader else f"partition {topic}-0 has no leader"
+    has_leader = _PARTITION in found.partitions and found.partitions[_PARTITION].leader >= 0
+    return "" if has_leader else f"partition {topic}-{_PARTITION} has no leader"
 
 
 class Topics:

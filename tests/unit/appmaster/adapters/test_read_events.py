@@ -1,4 +1,4 @@
-"""The event log when its partition has no leader for a while."""
+"""The event log: where it is written, and what is read when its partition has no leader for a while."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from appmaster.adapters.kafka import ANSWER_SECONDS, read_events
+from appmaster.adapters.kafka import ANSWER_SECONDS, EventLog, read_events
 from appmaster.eventlog.entries import EntryKind, LogEntry, entry_document
 from standby.adapters.kafka import clients
 from standby.errors import Unavailable
@@ -75,6 +75,20 @@ def partition(monkeypatch: pytest.MonkeyPatch) -> Partition:
     found = Partition(readable=2)
     monkeypatch.setattr(clients, "EVENTS_READER", replace(clients.EVENTS_READER, library=found.make))
     return found
+
+
+def test_entries_are_written_where_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that makes missing topics by itself may give this one several partitions."""
+    written: list[int] = []
+
+    def produce(topic: str, value: bytes, *, partition: int = -1, **_: object) -> None:
+        written.append(partition)
+
+    producer: Any = SimpleNamespace(produce=produce, poll=lambda _: 0)
+    library = replace(clients.EVENTS_WRITER, library=lambda *_, **__: producer)
+    monkeypatch.setattr(clients, "EVENTS_WRITER", library)
+    EventLog({}, TOPIC).append(ENTRY)
+    assert written == [0]
 
 
 @pytest.mark.parametrize(("has_leader", "why"), [(False, f": partition {TOPIC}-0 has no leader"), (True, "")])
