@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -49,6 +50,10 @@ class Metrics:
             )
             for each in counters.HISTOGRAMS
         }
+        self._lock = threading.Lock()
+        #: Jobs of which every counter is present, and others of which some may be; guarded by the lock.
+        self._shown: set[str] = set()
+        self._counted: set[str] = set()
         for each in counters.HISTOGRAMS:
             for labels in each.values():
                 if labels:
@@ -56,13 +61,16 @@ class Metrics:
 
     def count(self, entry: LogEntry) -> None:
         """Count one entry of the event log."""
-        for each in counts(entry):
-            if isinstance(each.metric, counters.Counter):
-                counter = self._counters[each.metric.name]
-                (counter.labels(*each.labels) if each.labels else counter).inc(each.amount)
-            else:
-                histogram = self._histograms[each.metric.name]
-                (histogram.labels(*each.labels) if each.labels else histogram).observe(each.amount)
+        with self._lock:
+            if entry.job is not None:
+                self._counted.add(entry.job)
+            for each in counts(entry):
+                if isinstance(each.metric, counters.Counter):
+                    counter = self._counters[each.metric.name]
+                    (counter.labels(*each.labels) if each.labels else counter).inc(each.amount)
+                else:
+                    histogram = self._histograms[each.metric.name]
+                    (histogram.labels(*each.labels) if each.labels else histogram).observe(each.amount)
 
     def turned(self, seconds: float) -> None:
         """Record the duration of one turn of the leader."""
@@ -71,12 +79,17 @@ class Metrics:
     def render(self, accept: str = "") -> tuple[str, bytes]:
         """Return the content type that fits the request's ``Accept`` best, and the metrics in it.
 
-        Counters of every known job are present, with 0 before they count anything.
+        Counters of every known job are present, with 0 before they count anything; those of a deleted one are not.
         """
-        jobs = tuple(self._view().jobs)
-        for each in counters.COUNTERS:
-            for labels in each.values(jobs):
-                if labels:
-                    self._counters[each.name].labels(*labels)
+        with self._lock:
+            jobs = set(self._view().jobs)
+            new, gone = jobs - self._shown, (self._shown | self._counted) - jobs
+            self._shown, self._counted = jobs, set()
+            for each in counters.COUNTERS:
+                for job in gone if "job" in each.labels else ():
+                    self._counters[each.name].remove_by_labels({"job": job})
+                for labels in each.values(new):
+                    if labels:
+                        self._counters[each.name].labels(*labels)
         encode, content_type = choose_encoder(accept)
         return content_type, encode(self._registry)

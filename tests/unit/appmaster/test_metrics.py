@@ -14,11 +14,13 @@ from appmaster.driver import Driver
 from appmaster.eventlog import entries
 from appmaster.eventlog.counting import counts, sources
 from appmaster.eventlog.entries import DECIDED, EntryKind, LogEntry
+from appmaster.planning.fold.apply import apply
 from appmaster.planning.rules.table import STAGES
 from appmaster.planning.state import counters as known
 from appmaster.planning.state.actions import DecisionKind, Facts, FailoverPolicy, Outcome
-from appmaster.planning.state.events import Elected, Event
-from appmaster.planning.state.job import EffectKind, OnExhausted, PlannerPolicy
+from appmaster.planning.state.events import Elected, Event, JobForgotten
+from appmaster.planning.state.job import EffectKind, Job, OnExhausted, PlannerPolicy
+from appmaster.planning.state.model import JobModel, JobSpec
 from appmaster.planning.state.reasons import DecisionBasis, Loss, NoStandbyReason, Reason
 from appmaster.planning.state.view import ClusterView, RequestKind
 from standby.threads.inbox import Inbox
@@ -27,7 +29,11 @@ from tests.scenarios.flights import until
 
 Scrape = dict[str, dict[frozenset[tuple[str, str]], float]]
 
-LEADING = ClusterView(epoch=3)
+#: Leads the job of the entries here.
+LEADING = ClusterView(
+    epoch=3,
+    jobs={"j": Job("j", "run1", JobSpec("main", 1, 1, 1), JobModel("j", {}, version=1), PlannerPolicy())},
+)
 
 
 def lost(reason: Loss, role: str | None, silent_ms: int | None = None) -> LogEntry:
@@ -329,6 +335,21 @@ def test_counters_begin_at_zero_and_a_drain_is_shown_until_it_is_over() -> None:
     found = shown(view=cluster.view)
     assert value(found, "standfast_handovers_under_way") == 0
     assert value(found, "standfast_drained_hosts") == 1
+
+
+def test_counters_of_a_deleted_job_are_dropped() -> None:
+    """Else they would be more with each job that a pool has had."""
+    cluster = FakeCluster()
+    cluster.run(5_000)
+    (job,) = cluster.view.jobs
+    metrics = Metrics(lambda: cluster.view)
+    entry = replace(started(in_sync=True), job=job)
+    metrics.count(entry)
+    assert above_zero(scrape(metrics), "standfast_failovers_total")
+    cluster.view = apply(cluster.view, JobForgotten(job))
+    # One of the turn in which it was deleted.
+    metrics.count(entry)
+    assert not [name for name, each in scrape(metrics).items() for labels in each if ("job", job) in labels]
 
 
 def test_view_of_a_whole_cluster() -> None:
