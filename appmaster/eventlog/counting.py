@@ -148,6 +148,12 @@ def _task_failed(entry: LogEntry) -> tuple[str, ...] | None:
     return _job(entry) if decision.facts.count else None
 
 
+def _changed_model(entry: LogEntry) -> tuple[str, ...] | None:
+    model = entry.details
+    assert isinstance(model, entries.ModelChangedData)
+    return _job(entry) if model.version > 1 else None
+
+
 def _effect_failed(entry: LogEntry) -> tuple[str, ...]:
     details = entry.details
     return (*_job(entry), details.effect.value if isinstance(details, entries.EffectData) else OTHER)
@@ -211,7 +217,7 @@ _SOURCES: Final = (
     _one(m.UNPARKED, _job, EntryKind.PROCESSOR_UNPARKED),
     _one(m.DRAINED, _plain, EntryKind.HOST_DRAINED),
     _one(m.ADMITTED, _plain, EntryKind.HOST_ADMITTED),
-    _one(m.MODEL_CHANGES, _job, EntryKind.MODEL_CHANGED),
+    _one(m.MODEL_CHANGES, _changed_model, EntryKind.MODEL_CHANGED),
     _one(m.TASK_FAILURES, _task_failed, DECIDED[DecisionKind.FAILURES]),
     _one(m.FENCING_FAILED, _job, EntryKind.FENCING_FAILED),
     _one(m.EFFECTS_FAILED, _effect_failed, EntryKind.EFFECT_FAILED),

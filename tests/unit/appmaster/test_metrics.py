@@ -65,6 +65,11 @@ def decided(kind: DecisionKind, basis: DecisionBasis = DecisionBasis.OTHER, **fa
     return LogEntry(DECIDED[kind], details, job="j", reason=Reason(basis, "for 3 reasons"))
 
 
+def model(version: int) -> LogEntry:
+    """Return that this version of a job's model was written."""
+    return LogEntry(EntryKind.MODEL_CHANGED, entries.ModelChangedData(version, 1, 1, 2), job="j")
+
+
 def finished(kind: EntryKind, *tasks: dict[str, int | None]) -> LogEntry:
     """Return that a failover or hand-over of so many tasks is over."""
     times = {str(number): each for number, each in enumerate(tasks)}
@@ -168,6 +173,7 @@ COUNTED: tuple[tuple[LogEntry, str, tuple[str, ...]], ...] = (
             (EntryKind.LAUNCH_FAILED, RequestKind.ANY, None, None, "failed"),
         )
     ),
+    (model(version=2), "model_changes", ("j",)),
     (LogEntry(EntryKind.HANDOVER_STARTED, entries.ProcessorData(0), job="j"), "handovers_started", ("j",)),
     (finished(EntryKind.HANDOVER_FINISHED, TIMES), "handovers", ("j",)),
     *(
@@ -180,7 +186,6 @@ COUNTED: tuple[tuple[LogEntry, str, tuple[str, ...]], ...] = (
             (EntryKind.PROCESSOR_UNPARKED, "processors_unparked", ("j",)),
             (EntryKind.HOST_DRAINED, "hosts_drained", ()),
             (EntryKind.HOST_ADMITTED, "hosts_admitted", ()),
-            (EntryKind.MODEL_CHANGED, "model_changes", ("j",)),
             (EntryKind.FENCING_FAILED, "fencing_failures", ("j",)),
             (EntryKind.LEADER_DOUBTS_ITSELF, "leader_doubts", ()),
         )
@@ -192,6 +197,8 @@ NOT_COUNTED = (
     (started(in_sync=False), "failovers"),
     (started(in_sync=False, without=NoStandbyReason.RESTORING), "failovers"),
     (finished(EntryKind.HANDOVER_FINISHED, TIMES), "failovers"),
+    # The first one is no change.
+    (model(version=1), "model_changes"),
     # The task has got past what its code failed at.
     (decided(DecisionKind.FAILURES), "task_failures"),
     (request(EntryKind.CONTAINER_REQUESTED, RequestKind.ANY), "preferred_host_requests"),
