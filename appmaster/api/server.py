@@ -56,11 +56,11 @@ class ApiServer:
         try:
             answer = self._answered(caller, asked)
         except StandfastError as error:
-            self.audit(caller, str(asked.get("change", operation)), about, str(error))
+            self.audit(caller, _name(asked), about, str(error))
             raise
         if not answer.get("is_other") and answer.get("is_leader") is not False:
             said = str(answer.get("error") or answer.get("said") or answer.get("state") or "")
-            self.audit(caller, str(asked.get("change", operation)), about, said)
+            self.audit(caller, _name(asked), about, said)
         return answer
 
     def _answered(self, caller: Caller, asked: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -123,9 +123,16 @@ def change_document(change: str, record: ChangeRecord) -> dict[str, Any]:
     }
 
 
+def _name(asked: Mapping[str, Any]) -> str:
+    """Return what a call asks for: the change that it queues, or else its operation."""
+    operation = asked.get("operation")
+    return str(asked.get("change", operation) if operation == "queue" else operation)
+
+
 def _about(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a call, with that of the change that it queues."""
-    arguments = asked.get("arguments")
+    # Nothing else is done with arguments: in another call they would only disguise it.
+    arguments = asked.get("arguments") if asked.get("operation") == "queue" else None
     return {**asked, **(arguments if isinstance(arguments, Mapping) else {})}
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from appmaster.api.audit import Auditor
+from appmaster.api.server import ApiServer
 from standby.shared.roles import Caller, PeerRole
 from tests.fakes.clock import held
 
@@ -23,3 +25,16 @@ def test_what_containers_are_refused_is_reported_once_in_ten_seconds_and_operato
     for _ in range(2):
         audit(Caller(PeerRole.OPERATOR, "ann"), "undeploy", {"job": "j"}, "done")
     assert [each["data"]["caller"] for each in told[2:]] == ["ann", "ann"]
+
+
+def test_a_call_is_reported_as_what_is_done_whatever_else_it_has() -> None:
+    told: list[tuple[str, object]] = []
+    queue: Any = None
+
+    def report(caller: Caller, operation: str, about: Mapping[str, Any], said: str) -> None:
+        told.append((operation, about["job"]))
+
+    server = ApiServer("c", "b", queue, lambda: True, lambda _: {"said": "done"}, report)
+    call = {"operation": "handover", "job": "j1", "change": "deploy", "arguments": {"job": "j2"}}
+    server(Caller(PeerRole.OPERATOR, "ann"), call)
+    assert told == [("handover", "j1")]
