@@ -200,7 +200,9 @@ def _next_revision(record: JobRecord) -> int:
 
 
 def _revised(record: JobRecord, definition: JobDefinition, settings: Mapping[str, str]) -> JobRecord:
-    former = (record.definition, *record.former)
+    # It is led until the new one is active, and live keys may have changed since it was made.
+    present = replace(record.definition, config=dict(requested_settings(record)))
+    former = (present, *record.former)
     # Any number of revisions may wait for their code to be distributed: until then the newest active one runs.
     leads = next((each for each in former if is_active(record, each)), None)
     kept = tuple(each for number, each in enumerate(former) if number < KEPT or each is leads)

@@ -136,6 +136,20 @@ def test_what_runs_is_led_however_many_revisions_wait_for_their_code() -> None:
     assert [each.revision for each in spread.former] == [8, 7, 6, 5], "it does not run any more"
 
 
+def test_what_runs_keeps_its_live_keys_while_another_revision_waits_for_its_code() -> None:
+    def asked(record: JobRecord) -> str:
+        led = effective(record)
+        assert led is not None
+        return revisions.requested_settings(led)["job.container.count"]
+
+    first = structs.replace(JobRecord(revision(1, "c1")), activated=1)
+    more = {**CONFIG, "job.container.count": "3"}
+    second = revisions.update(revisions.update(first, more, "c1").record, more, "c2").record
+    assert asked(second) == "3"
+    live = revisions.update(structs.replace(second, activated=2), {**more, "job.container.count": "4"}, "c2")
+    assert asked(revisions.rollback(live.record, ())) == "4"
+
+
 def test_a_job_whose_code_came_with_the_application_is_led_while_its_first_bundle_is_spread() -> None:
     record = revisions.update(JobRecord(revision(1, "")), CONFIG, "c2").record
     led = effective(record)
