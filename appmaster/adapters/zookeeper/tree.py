@@ -18,6 +18,7 @@ from appmaster.adapters.zookeeper.calls import children, translated
 from standby.adapters.zookeeper.access import Access
 from standby.errors import BadConfiguration
 from standby.shared import naming
+from standby.shared.roles import PeerRole
 
 _log = logging.getLogger(__name__)
 
@@ -173,6 +174,10 @@ class ZooKeeperTree:
                     pending.get()
                     count += 1
                     waiting += [f"{each}/{child}" for child in client.get_children(each)]
+        # What a rotation gave out, or a stranger. Later processes would adopt it, because its number is the higher one.
+        for role in PeerRole:
+            with suppress(NoNodeError):
+                client.set(naming.credentials_path(self._cluster, role), b"")
         client.set_acls(root, access.list_for(root))
         return count
 
