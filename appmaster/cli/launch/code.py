@@ -13,7 +13,7 @@ from appmaster.api.client import ClusterClient
 from standby.adapters.peers.code import PeerCode
 from standby.code.bundles import LEFT_BYTES, Bundle
 from standby.config import JobConfig
-from standby.errors import Transient, Unavailable
+from standby.errors import BadConfiguration, Transient, Unavailable
 from standby.shared.peers import BundleSource
 
 
@@ -32,10 +32,11 @@ def deliver(
 
     With ``code.distributor=hdfs`` it is stored in the cluster's file system; otherwise it is uploaded to the leader or,
     without a leader, to another candidate. A small bundle is also left in ZooKeeper, where it survives the loss of all
-    candidates at once. Raises `BadConfiguration` for a larger one if no candidate takes it, and `Unavailable`.
+    candidates at once. ZooKeeper is closed to operators with issued credentials: for them, a candidate has to take it.
+    Raises `BadConfiguration` for a larger one if no candidate takes it, and `Unavailable`.
     """
-    if config.code_distributor == "hdfs":
-        leave(bundle, config, client.zookeeper)
+    if config.code_distributor == "hdfs" and (zookeeper := _opened(client)) is not None:
+        leave(bundle, config, zookeeper)
         return
 
     def report(size: int) -> None:
@@ -45,12 +46,21 @@ def deliver(
     for source in _sources(client):
         try:
             PeerCode(context).upload(bundle.digest, bundle.data, source, report)
-            if len(bundle.data) > LEFT_BYTES:
-                return
-            break
         except Transient as error:
             progress(str(error))
+            continue
+        if len(bundle.data) > LEFT_BYTES or _opened(client) is None:
+            return
+        break
     leave(bundle, config, client.zookeeper)
+
+
+def _opened(client: ClusterClient) -> ZooKeeper | None:
+    """Return the client's session with ZooKeeper; None if the cluster's tree is closed to its credentials."""
+    try:
+        return client.zookeeper
+    except BadConfiguration:
+        return None
 
 
 def leave(bundle: Bundle, config: JobConfig, zookeeper: ZooKeeper) -> None:
