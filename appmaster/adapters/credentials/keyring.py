@@ -137,7 +137,8 @@ class Keyring:
         """Return the credentials that every process is to have in the end; made once, and kept until `finish`."""
         self._check_whole("rotate")
         directory = self.directory / _NEXT
-        if not directory.exists():
+        # Of one that was interrupted at its very end, the empty directory is left.
+        if not (directory / _TRUST).exists():
             _write(directory, _made(self.cluster, user_name()))
         return Keyring(self.cluster, directory)
 
@@ -148,17 +149,25 @@ class Keyring:
     def finish(self, number: int) -> None:
         """Replace the directory's credentials by those of `next`, last given out with ``number``."""
         following = self.directory / _NEXT
-        for name in (_TRUST, *(f"{each}.{end}" for each in _PARTS for end in ("crt", "key"))):
+        if not (following / _NUMBER).exists():
+            return 0
+        for name in (_TRUST, *(f"{each}.{end}" for each in _PARTS for end in ("crt", "key")), _NUMBER):
             if (following / name).exists():
                 (following / name).replace(self.directory / name)
-        write_private(self.directory / _NUMBER, str(number).encode())
         shutil.rmtree(following)
+        # With the number there, `resume` goes on from wherever this is interrupted.
+        write_private(self.directory / _NEXT / _NUMBER, str(number).encode())
+        self.resume()
+
+    def resume(self) -> int:
+        """Complete a `finish` that was interrupted, and return its number; 0: there is none."""
 
     def _check_whole(self, what: str) -> None:
         if not self.is_whole:
             raise BadConfiguration(
                 f"{self.directory} holds only an operator's certificate; the user who first submitted cluster "
                 f"{self.cluster} has the credentials to {what}"
+        return self.number
             )
 
     def _pair(self, name: str) -> PemKeyPair:

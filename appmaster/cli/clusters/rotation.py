@@ -87,6 +87,8 @@ def rotate(
     before = [
         ring.number,
         *(each.number for role in _RUNNING if (each := credentials.given(role)) is not None),
+    if last := ring.resume():
+        return last
     ]
     number = max(before) + 1
     for step in steps(ring, number, talk):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
+import shutil
 import ssl
 import stat
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -133,6 +137,37 @@ def test_a_rotation_goes_on_with_the_same_authority_until_it_is_finished(root: P
     assert ring.credentials(PeerRole.OPERATOR).trust == after
     assert isinstance(TlsCredentials(ring.credentials(PeerRole.MASTER)), TlsCredentials)
     assert not following.directory.exists()
+
+
+def test_a_rotation_that_was_interrupted_at_its_very_end_is_completed(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = make_sure("c")
+    after = ring.next().authorities()
+    real, is_done = Path.replace, False
+    for moves in itertools.count():
+        there = Keyring("c", shutil.copytree(ring.directory, tmp_path / str(moves)))
+        left = iter(range(moves))
+
+        def replace(path: Path, target: Path, left: Iterator[int] = left) -> Path:
+            if next(left, None) is None:
+                raise InterruptedError
+            return real(path, target)
+
+        with monkeypatch.context() as interrupted:
+            interrupted.setattr(Path, "replace", replace)
+            with suppress(InterruptedError):
+                there.finish(4)
+                is_done = True
+        if is_done:
+            break
+        if not there.resume():
+            assert moves == 0, "what it is to be called was not there yet"
+            there.finish(4)
+        assert (there.authorities(), there.number) == (after, 4)
+        for role in PeerRole:
+            assert TlsCredentials(there.credentials(role)).now.trust == after
+        assert there.next().authorities() != after, "another one may begin"
 
 
 def test_caller_is_who_the_certificate_says() -> None:
