@@ -7,6 +7,7 @@ operators (`standfast credentials issue`); their directories contain only a cert
 
 from __future__ import annotations
 
+import datetime as dt
 import fcntl
 import getpass
 import os
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from appmaster.adapters.credentials.authority import PemKeyPair, issue, new_authority, skein_pair
-from appmaster.adapters.credentials.certificates import expiry_warning
+from appmaster.adapters.credentials.certificates import end_of, expiry_warning
 from standby.adapters.tls import TlsCredentials
 from standby.adapters.zookeeper.access import AS_IT_IS, Access, container_secret, owner_access, owner_digest
 from standby.ensemble import Tls, tls_of
@@ -58,6 +59,11 @@ class Keyring:
         Raises `BadConfiguration` if it has expired.
         """
         return expiry_warning(self._read("operator.crt").encode(), self.directory)
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether the cluster's authority has expired, and every certificate of it, too."""
+        return end_of(self.authorities().encode()) <= dt.datetime.now(dt.timezone.utc)
 
     def credentials(self, role: PeerRole) -> Credentials:
         """Return the credentials with which processes of a role start."""
@@ -148,6 +154,12 @@ class Keyring:
 
     def finish(self, number: int) -> None:
         """Replace the directory's credentials by those of `next`, last given out with ``number``."""
+        # With the number there, `resume` goes on from wherever this is interrupted.
+        write_private(self.directory / _NEXT / _NUMBER, str(number).encode())
+        self.resume()
+
+    def resume(self) -> int:
+        """Complete a `finish` that was interrupted, and return its number; 0: there is none."""
         following = self.directory / _NEXT
         if not (following / _NUMBER).exists():
             return 0
@@ -155,19 +167,13 @@ class Keyring:
             if (following / name).exists():
                 (following / name).replace(self.directory / name)
         shutil.rmtree(following)
-        # With the number there, `resume` goes on from wherever this is interrupted.
-        write_private(self.directory / _NEXT / _NUMBER, str(number).encode())
-        self.resume()
-
-    def resume(self) -> int:
-        """Complete a `finish` that was interrupted, and return its number; 0: there is none."""
+        return self.number
 
     def _check_whole(self, what: str) -> None:
         if not self.is_whole:
             raise BadConfiguration(
                 f"{self.directory} holds only an operator's certificate; the user who first submitted cluster "
                 f"{self.cluster} has the credentials to {what}"
-        return self.number
             )
 
     def _pair(self, name: str) -> PemKeyPair:

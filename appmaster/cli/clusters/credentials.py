@@ -20,7 +20,7 @@ from appmaster.adapters.credentials.certificates import end_of
 from appmaster.adapters.credentials.keyring import require
 from appmaster.adapters.credentials.processes import handshake_failure, running_processes
 from appmaster.api.client import ClusterClient
-from appmaster.cli.clusters.rotation import rotate
+from appmaster.cli.clusters.rotation import renew, rotate
 from appmaster.cli.shared.cluster import add_command_of_cluster, open_zookeeper
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.output import Progress, printed_as_json
@@ -79,20 +79,24 @@ def _rotate(arguments: argparse.Namespace) -> int:
     progress, deadline = Progress(is_quiet=arguments.json), Deadline(arguments.timeout)
     with open_zookeeper(arguments) as zookeeper:
         if not zookeeper.tree.exists():
-            raise BadConfiguration(f"there is no cluster {ring.cluster}")
-        if zookeeper.tree.is_open:
+            if not ring.has_expired:
+                raise BadConfiguration(f"there is no cluster {ring.cluster}")
+            # Of a cluster that was deleted; its next submit needs valid ones.
+            number = renew(ring)
+        elif zookeeper.tree.is_open:
             raise BadConfiguration(
                 f"the tree of {ring.cluster} is open: everybody could read the keys there. Close it first: "
                 f"standfast protect {ring.cluster}"
             )
-        number = rotate(
-            ring,
-            zookeeper.credentials,
-            lambda: running_processes(zookeeper.registry),
-            handshake_failure,
-            progress.say,
-            deadline,
-        )
+        else:
+            number = rotate(
+                ring,
+                zookeeper.credentials,
+                lambda: running_processes(zookeeper.registry),
+                handshake_failure,
+                progress.say,
+                deadline,
+            )
     if not printed_as_json(arguments, {"cluster": ring.cluster, "number": number}):
         progress.say(f"{ring.cluster} has credentials {number}; operators need new ones issued")
     return 0

@@ -4,6 +4,8 @@ There are three steps, each taken when every process has followed the one before
 in addition to the old one, and still show certificates of the old one; all show certificates of the new one; none
 trusts the old one any more. So any two processes can communicate at any time, and an interrupted rotation is continued
 by the same command. Whether a process has followed is found out by connecting to it, not from what it reports.
+
+Once the certificates have expired, nobody accepts them: the first step could not be seen to be done, and is left out.
 """
 
 from __future__ import annotations
@@ -56,11 +58,12 @@ def steps(ring: Keyring, number: int, talk: Try) -> Iterator[RotationStep]:
         # This connection has to fail.
         return "" if talk(process, operator(ring, new)) else "still trusts the former authority"
 
-    yield RotationStep(
-        "every process trusts the new authority, too",
-        given(ring, old + new, number),
-        lambda process: talk(process, operator(following, old + new)),
-    )
+    if not ring.has_expired:
+        yield RotationStep(
+            "every process trusts the new authority, too",
+            given(ring, old + new, number),
+            lambda process: talk(process, operator(following, old + new)),
+        )
     yield RotationStep(
         "every process shows a new certificate",
         given(following, old + new, number + 1),
@@ -84,11 +87,11 @@ def rotate(
     ``running`` returns the cluster's processes. Raises `StandfastError` naming those that have not followed in time;
     the same call continues from there.
     """
+    if last := ring.resume():
+        return last
     before = [
         ring.number,
         *(each.number for role in _RUNNING if (each := credentials.given(role)) is not None),
-    if last := ring.resume():
-        return last
     ]
     number = max(before) + 1
     for step in steps(ring, number, talk):
@@ -98,6 +101,16 @@ def rotate(
         say(step.said)
     last = number + 2
     ring.finish(last)
+    return last
+
+
+def renew(ring: Keyring) -> int:
+    """Give ``ring`` other credentials, of which nothing that exists has any; return their number."""
+    last = ring.resume()
+    if not last:
+        last = ring.number + 1
+        ring.next()
+        ring.finish(last)
     return last
 
 

@@ -7,14 +7,20 @@ import random
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from appmaster.adapters.credentials import keyring
+from appmaster.adapters.credentials.authority import new_authority
 from appmaster.adapters.credentials.keyring import Keyring
 from appmaster.adapters.credentials.processes import ClusterProcess, handshake_failure
 from appmaster.cli.clusters.rotation import rotate
+from appmaster.cli.main import main
 from appmaster.cli.shared.deadline import Deadline
 from standby.adapters.peers.server import PeerServer
 from standby.adapters.tls import TlsCredentials
@@ -115,14 +121,27 @@ class Cluster:
 BEGIN: dict[object, dict[PeerRole, Credentials]] = {}
 
 
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    made = Cluster(new_keyring())
-    BEGIN[made.ring.directory] = {role: made.ring.credentials(role) for role in PeerRole}
+@contextmanager
+def cluster_of(ring: Keyring) -> Iterator[Cluster]:
+    made = Cluster(ring)
+    BEGIN[ring.directory] = {role: ring.credentials(role) for role in PeerRole}
     for role, name in ((PeerRole.MASTER, "m1"), (PeerRole.CONTAINER, "c1"), (PeerRole.CONTAINER, "c2")):
         made.start(role, name)
     yield made
     made.close()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with cluster_of(new_keyring()) as made:
+        yield made
+
+
+@pytest.fixture
+def expired(monkeypatch: pytest.MonkeyPatch) -> Keyring:
+    with monkeypatch.context() as back_then:
+        back_then.setattr(keyring, "new_authority", partial(new_authority, days=0))
+        return new_keyring()
 
 
 def test_all_talk_to_each_other_at_every_moment_and_it_goes_on_where_it_broke_off(cluster: Cluster) -> None:
@@ -162,6 +181,31 @@ def test_one_that_does_not_follow_is_named_and_stays_reachable(cluster: Cluster)
     cluster.servers.pop(late)[0].close()
     cluster.rotate(Deadline(120.0, clock))
     cluster.assert_all_talk()
+
+
+def test_expired_credentials_are_replaced_while_processes_run(expired: Keyring) -> None:
+    with cluster_of(expired) as cluster:
+        for each in cluster.running():
+            assert "expired" in handshake_failure(each, expired.credentials(PeerRole.OPERATOR))
+
+        def all_hear() -> None:
+            for each in cluster.running():
+                cluster.hear(each)
+
+        cluster.rotate(Deadline(5.0, WaitClock(all_hear)))
+        cluster.assert_all_talk()
+
+
+def test_expired_credentials_of_a_cluster_that_was_deleted_are_replaced(
+    expired: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(keyring.VARIABLE, str(expired.directory.parent))
+    gone = nullcontext(SimpleNamespace(tree=SimpleNamespace(exists=lambda: False)))
+    monkeypatch.setattr("appmaster.cli.clusters.credentials.open_zookeeper", lambda _: gone)
+    command = ["credentials", "rotate", "tests", "--zookeeper", "zk1:2181"]
+    assert main(command) == 0
+    assert (expired.number, expired.expiry_warning()) == (2, "")
+    assert main(command) == 2, "a name that is wrong, for all that is known"
 
 
 def test_a_process_that_says_nothing_has_not_followed(
