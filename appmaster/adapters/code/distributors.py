@@ -50,7 +50,8 @@ class DistributorChain:
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
         """Fetch from one place after another until the checksum is right; raises `Transient` with all errors.
 
-        A damaged copy in one place must not hide a good one in another, since the first place is always asked first.
+        A damaged copy or an error in one place must not hide a good copy in another, since the first place is always
+        asked first.
         """
         ways = {"other candidates": self._peers.fetch, "ZooKeeper": self._fetch_left}
         if self._file_system is not None:
@@ -65,10 +66,10 @@ class DistributorChain:
                     return
                 part.unlink()
                 said.append(f"bundle {bundle}: the data from {place} has another checksum")
-            except (Transient, CorruptState) as error:
+            except (Unavailable, CorruptState) as error:
                 said.append(str(error))
             except OSError as error:
-                raise Unavailable(f"{part}: {error.strerror}") from error
+                said.append(f"{error.filename or part}: {error.strerror}")
         raise Transient("; ".join(said))
 
     def forget(self, bundle: str) -> None:

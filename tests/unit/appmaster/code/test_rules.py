@@ -247,11 +247,21 @@ class DamagedFiles(NoWay):
         part.write_bytes(b"damaged in the file system")
 
 
+class NoShell(NoWay):
+    """A file system whose shell has gone, as while it is installed anew."""
+
+    def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
+        raise Unavailable("hadoop: No such file or directory")
+
+
 def test_damage_in_one_place_does_not_hide_what_is_whole_in_another(tmp_path: Path) -> None:
     part = tmp_path / "part"
     peers = PeerCode(ssl.create_default_context)
     damaged = DamagedFiles()
     DistributorChain(peers, lambda _: DATA, damaged).fetch(DIGEST, (), part)
+    assert part.read_bytes() == DATA
+    part.unlink()
+    DistributorChain(peers, lambda _: DATA, NoShell()).fetch(DIGEST, (), part)
     assert part.read_bytes() == DATA
     part.unlink()
     said = (
