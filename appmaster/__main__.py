@@ -54,6 +54,7 @@ from standby.adapters.zookeeper.access import Access, owner_access
 from standby.adapters.zookeeper.credentials import Renewal
 from standby.config import librdkafka_settings
 from standby.errors import BadConfiguration, BrokenInvariant, Fenced, StandfastError, Unavailable
+from standby.process.descriptors import allow_most
 from standby.process.witness import end_with
 from standby.security import credentials
 from standby.shared import naming
@@ -91,6 +92,8 @@ def main(probe: Probe = no_probe) -> int:
     threading.excepthook = end_with_thread
     if supervisor := os.environ.get(ENDS_WITH):
         end_with(int(supervisor))
+    # Each container's stream needs one.
+    allow_most()
     # Bundles and everything else that is written are only for this user.
     os.umask(0o077)
     try:

@@ -12,8 +12,11 @@ def start(probe: Callable[[str], None] | None = None) -> NoReturn:
 
     ``probe`` is called at each named point (`standby.shared.probes`, `standby.kernel.probes`).
     """
+    from standby.process.descriptors import allow_most
     from standby.process.witness import fork_witness
 
+    # Before the port is opened, whose number must stay above all others.
+    allow_most()
     witnessed = fork_witness(os.environ)
     # gRPC reads these when it is imported. Its fork support waits for threads that never stop here, and is not
     # needed, because a child execs Java at once.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 import subprocess
@@ -172,6 +173,26 @@ def test_a_low_limit_of_descriptors_is_no_obstacle() -> None:
         port.close()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "from standby.process import container; container.main = show; import standby.__main__ as it; it.start()",
+        "import appmaster.__main__ as it; it._run = show; it.main()",
+    ],
+)
+def test_a_program_may_open_as_many_files_as_its_hard_limit_says(begin: str) -> None:
+    """Under systemd the soft one is 1,024, which a container with some dozens of replicas exceeds."""
+    program = (
+        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (300, 900))\n"
+        "def show(*_): print(r.getrlimit(r.RLIMIT_NOFILE))\n" + begin
+    )
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[4])}
+    shown = subprocess.check_output(
+        [sys.executable, "-c", program], env=environment, timeout=PATIENCE_SECONDS
+    )
+    assert shown == b"(900, 900)\n"
 
 
 def test_a_host_that_is_not_this_one_is_named_by_each_port() -> None:
