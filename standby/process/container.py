@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -53,6 +54,7 @@ from standby.process.witness import IN_POOL, Witnessed, WitnessNote
 from standby.security import credentials
 from standby.shared import exits
 from standby.shared.clock import REAL, Clock, have_ended
+from standby.shared.errortext import summary_of
 from standby.shared.metric import Samples
 from standby.shared.model import NodeOffer
 from standby.shared.naming import run_path
@@ -278,7 +280,8 @@ def run_loop(loop: ControlLoop, marks: Marks) -> Quit:
 def finish(quit_: Quit, kernel: Kernel, jobs: Iterable[JobDefinition], clock: Clock = REAL) -> Quit:
     """Do what is left to do on the host's disks; return how the process is to end.
 
-    A disk that does not answer delays the end only for so long: the end releases what the process still holds.
+    A disk that does not answer delays the end only for so long: the end releases what the process still holds. Nor does
+    an error there keep the process from the rest of its end.
     """
     if quit_.code in (exits.BROKEN, exits.UNCLEAN):
         # The disk may be the reason. What was lent is deleted later, as after a crash.
@@ -291,14 +294,14 @@ def finish(quit_: Quit, kernel: Kernel, jobs: Iterable[JobDefinition], clock: Cl
     owed = [("withdrawing what was lent", kernel.close, _WITHDRAW_SECONDS)]
     if quit_.purge:
         owed.append(("removing the state", purge, _PURGE_SECONDS))
-    late = []
+    undone = []
     for what, act, seconds in owed:
         done = Worker("disks").start().submit(act)
-        if have_ended(clock, (done,), seconds):
-            done.result()
-        else:
-            late.append(f"; {what} did not end within {seconds:.0f} s")
-    return Quit(exits.UNCLEAN, quit_.reason + "".join(late)) if late else quit_
+        if not have_ended(clock, (done,), seconds):
+            undone.append(f"; {what} did not end within {seconds:.0f} s")
+        elif (error := done.exception()) is not None:
+            undone.append(f"; {what} failed: {summary_of(error)}")
+    return Quit(exits.UNCLEAN, quit_.reason + "".join(undone)) if undone else quit_
 
 
 def end_process(code: int, note: WitnessNote) -> NoReturn:
@@ -308,11 +311,11 @@ def end_process(code: int, note: WitnessNote) -> NoReturn:
     """
     if code not in exits.PERHAPS_OF_CODE:
         note.end_in_order()
-    end_children()
-    REAL.later(_LAST_SECONDS, partial(os._exit, code))
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    last = partial(REAL.later, _LAST_SECONDS, partial(os._exit, code))
+    for act in (last, end_children, logging.shutdown, sys.stdout.flush, sys.stderr.flush):
+        # For want of descriptors, threads or disk. The interpreter's own end would wait for what is sent to peers.
+        with suppress(Exception):
+            act()
     os._exit(code)
 
 

@@ -120,6 +120,19 @@ def test_a_disk_that_hangs_does_not_keep_the_process(
     assert ended.reason.startswith("asked")
 
 
+def test_an_error_of_the_disk_does_not_keep_the_process_from_the_rest_of_its_end() -> None:
+    purged: list[JobDefinition] = []
+
+    def fail() -> None:
+        raise OSError("no such device")
+
+    kernel = Kernel(FakeReplicas(), tuple, purged.append, close=fail)
+    job = JobDefinition("j", "r", {}, "c", "g", 1)
+    ended = finish(Quit(exits.ORDERLY, "asked", purge=True), kernel, (job,))
+    assert (ended.code, purged) == (exits.UNCLEAN, [job])
+    assert "no such device" in ended.reason
+
+
 def test_an_error_of_the_loop_is_of_no_task_also_if_code_goes_on() -> None:
     kept: list[object] = []
     marks = Marks(lambda *entry: kept.append(entry))
@@ -136,10 +149,17 @@ def test_an_error_of_the_loop_is_of_no_task_also_if_code_goes_on() -> None:
             assert kept[1:] == [((), None)]
 
 
-def test_a_log_that_hangs_does_not_keep_the_process() -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        "logging.shutdown = threading.Event().wait; container._LAST_SECONDS = 0",
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))",
+        "threading.Thread.start = None",
+    ],
+)
+def test_neither_a_log_that_hangs_nor_want_of_descriptors_or_threads_keeps_the_process(given: str) -> None:
     ends = (
-        "import logging, threading; from standby.process import container\n"
-        "logging.shutdown = threading.Event().wait; container._LAST_SECONDS = 0\n"
+        f"import logging, threading; from standby.process import container; {given}\n"
         f"container.end_process({exits.UNCLEAN}, container.WitnessNote())"
     )
     ended = subprocess.run([sys.executable, "-c", ends], check=False, timeout=PATIENCE_SECONDS)
