@@ -6,6 +6,7 @@ The job and the directories are in the file ``sweep.json`` in the working direct
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -25,12 +26,12 @@ class Sweep(msgspec.Struct, frozen=True):
     run: str
 
 
-def main() -> None:
-    """Remove the state described by the file; the host's name is given by YARN."""
+def main() -> int:
+    """Remove the state described by the file; return 1 if some of it is left. The host's name is given by YARN."""
     wanted = msgspec.json.decode(Path(FILE).read_bytes(), type=Sweep)
     directories = [Path(each) for each in wanted.directories]
-    purge_run(directories, wanted.cluster, os.environ["NM_HOST"], wanted.job, wanted.run)
+    return 0 if purge_run(directories, wanted.cluster, os.environ["NM_HOST"], wanted.job, wanted.run) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from standby.errors import CorruptState
 from standby.kernel.store.directories import remove_empty
@@ -38,26 +38,48 @@ def find_leftovers(
     return tuple(found[key] for key in sorted(found))
 
 
-def purge_run(state_dirs: Collection[Path], cluster: str, host: str, job: str, run: str) -> None:
+def purge_run(state_dirs: Collection[Path], cluster: str, host: str, job: str, run: str) -> bool:
     """Remove the state of a job's run from this host's disks, and directories that become empty.
 
-    State that another process has open is kept: that process removes it when it ends. Must be called after this
-    process has closed everything, because testing a lock that the process itself holds would release it (POSIX).
+    Returns whether nothing is left, except for state that another process has open: that process removes it when it
+    ends. A disk that fails keeps its state. Must be called after this process has closed everything, because testing a
+    lock that the process itself holds would release it (POSIX).
     """
+    is_gone = True
     for directory in state_dirs:
         root = directory / run_path(cluster, host, job, run)
-        found = sorted(root.iterdir()) if root.is_dir() else ()
+        try:
+            found = sorted(root.iterdir()) if root.is_dir() else []
+        except OSError as error:
+            _log.warning("cannot remove the state of a deleted job in %s: %s", root, error)
+            is_gone = False
+            continue
         tasks = [each for each in found if not is_locked(each / DATABASE / "LOCK")]
         for task in tasks:
             # First of all, so that what is left if the process ends meanwhile is recognised as nobody's state.
             with suppress(OSError):
                 (task / SIDE_FILE).unlink()
         for task in tasks:
-            try:
-                shutil.rmtree(task)
-            except OSError as error:
-                _log.warning("cannot remove the state of a deleted job in %s: %s", task, error)
+            if (failure := _error_of_removal(task)) is not None:
+                _log.warning("cannot remove the state of a deleted job in %s: %s", task, failure)
+                is_gone = False
         remove_empty(root, state_dir=directory)
+    return is_gone
+
+
+def _error_of_removal(directory: Path) -> BaseException | None:
+    """Remove all of a directory that can be removed; return the first error, if there is one.
+
+    Other containers of the job on this host, which end at the same time, may be removing it, too.
+    """
+    errors: list[BaseException] = []
+
+    def failed(_call: object, _path: str, raised: tuple[Any, BaseException, Any]) -> None:
+        if not isinstance(raised[1], FileNotFoundError):
+            errors.append(raised[1])
+
+    shutil.rmtree(directory, onerror=failed)
+    return next(iter(errors), None)
 
 
 def _below(root: Path, now_ms: int) -> Iterator[Leftover]:

@@ -13,8 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
+from standby import sweep
 from standby.adapters.rocksdict import open_database
 from standby.errors import BrokenInvariant, CorruptState, Transient, Unavailable
 from standby.kernel.ports import Database, OpenDatabase, Profile
@@ -320,6 +322,37 @@ def test_state_of_a_deleted_run_is_removed_and_nothing_else(disk: MemoryDisk, tm
     assert left == {"other"}
     purge_run([tmp_path], "c", "host", "job", "other")
     assert list(tmp_path.iterdir()) == [], "the directories above are empty and go too"
+
+
+def test_a_sweep_removes_state_beside_a_disk_that_fails_and_says_that_some_is_left(
+    disk: MemoryDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A name that is too long is an error for everybody, also for root.
+    good, bad = str(tmp_path / "good"), str(tmp_path / ("x" * 300))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NM_HOST", "host")
+    for directories, status in ((bad, good), 1), ((good,), 0):
+        filled(Path(good, state_path("c", "host", TASK, "run")), disk.open)
+        Path(sweep.FILE).write_bytes(msgspec.json.encode(sweep.Sweep(directories, "c", "job", "run")))
+        assert sweep.main() == status
+        assert not list(tmp_path.rglob(SIDE_FILE))
+
+
+def test_state_that_two_processes_remove_at_once_is_removed(
+    disk: MemoryDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / state_path("c", "host", TASK, "run")
+    filled(place, disk.open)
+    (place / "another").touch()
+    unlink = os.unlink
+
+    def unlinked_just_before(*path: Path, dir_fd: int | None = None) -> None:
+        unlink(*path, dir_fd=dir_fd)
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "unlink", unlinked_just_before)
+    assert purge_run([tmp_path], "c", "host", "job", "run")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_state_whose_removal_is_cut_off_is_recognised_as_nobodys(
