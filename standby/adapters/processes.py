@@ -113,11 +113,15 @@ class ProcessMeter:
 
     def start(self) -> None:
         """Measure once, then start measuring periodically."""
-        self._figures = measure(self._children)
+        self.look()
         threading.Thread(target=self._measure, name="meter", daemon=True).start()
+
+    def look(self) -> None:
+        """Measure now; the former figures stay if that fails, for example for want of descriptors."""
+        with contextlib.suppress(psutil.Error, OSError):
+            self._figures = measure(self._children)
 
     def _measure(self) -> None:
         pause = threading.Event()
         while not pause.wait(_INTERVAL_SECONDS):
-            with contextlib.suppress(psutil.Error):
-                self._figures = measure(self._children)
+            self.look()

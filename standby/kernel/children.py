@@ -28,16 +28,21 @@ class Children:
             self._processes.pop(pid, None)
 
     def dead(self, pids: Iterable[int]) -> EndedChild | None:
-        """Return a dead child among these and those of earlier calls; None when all are alive."""
-        for pid in pids:
-            if pid not in self._processes:
-                try:
+        """Return a dead child among these and those of earlier calls; None when all are alive.
+
+        One that cannot be looked at now, for want of descriptors, is looked at again by the next call.
+        """
+        for pid in dict.fromkeys((*self._processes, *pids)):
+            try:
+                if pid not in self._processes:
                     self._processes[pid] = psutil.Process(pid)
-                except psutil.NoSuchProcess:
+                process = self._processes[pid]
+                if not process.is_running():
                     return EndedChild(pid, None)
-        for pid, process in self._processes.items():
-            if not process.is_running():
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    return EndedChild(pid, process.wait(0))
+            except psutil.NoSuchProcess:
                 return EndedChild(pid, None)
-            if process.status() == psutil.STATUS_ZOMBIE:
-                return EndedChild(pid, process.wait(0))
+            except OSError:
+                pass
         return None

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from standby.adapters.logfiles import LogFiles
-from standby.adapters.processes import ChildrenTime, measure
+from standby.adapters.processes import ChildrenTime, ProcessFigures, ProcessMeter, measure
+from tests.floods import without_descriptors
 
 #: Uses processor time, says so, and waits for its end.
 BURN = "sum(range(2_000_000)); print(flush=True); input()"
@@ -41,6 +42,19 @@ def test_child_that_ends_takes_no_time_along() -> None:
     ended = measure(children)
     assert living.children == ended.children + 1
     assert 0 < living.children_cpu_seconds <= ended.children_cpu_seconds
+
+
+def test_figures_stay_while_nothing_can_be_measured() -> None:
+    meter = ProcessMeter()
+    with without_descriptors():
+        meter.look()
+    assert meter.figures == ProcessFigures()
+    meter.look()
+    before = meter.figures
+    assert before.rss_bytes > 0
+    with without_descriptors():
+        meter.look()
+    assert meter.figures == before
 
 
 # ---- what is printed stays within bounds, whichever process has the file open ----
