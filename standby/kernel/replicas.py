@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from standby.errors import BadConfiguration, StandfastError, Transient
@@ -102,9 +103,11 @@ class LocalReplicas:
         return self._broken
 
     def known(self) -> StateInUse:
-        """Return the tasks that are held here, and the runs of the known jobs. Thread-safe."""
+        """Return the tasks that are held here, and the runs and directories of the known jobs. Thread-safe."""
         runs = {name: definition.run for name, definition in self._definitions.items()}
-        return StateInUse({each.task: held.place() for each, held in self._held.items()}, runs)
+        places = {each.task: held.place() for each, held in self._held.items()}
+        named = () if self._environment.state_dirs else (job.config.state_dirs for job in self._jobs.values())
+        return StateInUse(places, runs, tuple(Path(each) for dirs in named for each in dirs))
 
     def offer(self, task: TaskId, run: str) -> Offer:
         """Return what is needed to copy a task's state for a peer. Raises `NotNow`. Thread-safe."""

@@ -6,7 +6,7 @@ import fcntl
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +42,8 @@ class StateInUse:
     """Tasks that it holds → the directory of their open state; None: undecided, the state is being opened."""
     runs: Mapping[str, str]
     """Job → its current run, for the jobs that the container knows."""
+    directories: tuple[Path, ...] = ()
+    """State directories of the jobs that it runs, besides those of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Strays:
     ) -> None:
         """``opening`` is held while this process opens a database; ``clock`` returns Unix milliseconds."""
         self._directories = roots.directories
-        self._roots = [each / escape(roots.cluster) / escape(roots.host) for each in roots.directories]
+        self._of_cluster = Path(escape(roots.cluster), escape(roots.host))
         self._known = known
         self._opening = opening
         self._clock = clock
@@ -84,9 +86,13 @@ class Strays:
 
     def clear(self) -> list[Path]:
         """Delete every stray; return their directories."""
-        gone = [*self._clear_lent(), *self._clear_fetches(), *self._clear_states()]
-        for each in gone:
-            top = next(top for top in self._directories if each.is_relative_to(top))
+        gone = []
+        # A job may name a directory of the cluster in another way, by a symbolic link.
+        tops = dict.fromkeys(each.resolve() for each in (*self._directories, *self._known().directories))
+        roots = [each / self._of_cluster for each in tops]
+        for each in (*self._clear_lent(roots), *self._clear_fetches(roots), *self._clear_states(roots)):
+            gone.append(each)
+            top = next(top for top in tops if each.is_relative_to(top))
             remove_empty(each.parent, state_dir=top)
         return gone
 
@@ -97,9 +103,9 @@ class Strays:
             except Exception:  # noqa: BLE001 - this thread's outermost loop: the next scan may succeed
                 _log.warning("looking for strays failed", exc_info=True)
 
-    def _clear_states(self) -> Iterator[Path]:
+    def _clear_states(self, roots: Iterable[Path]) -> Iterator[Path]:
         """Delete states of tasks, one by one."""
-        found = [(file.parent, _origin_of(file)) for root in self._roots for file in _glob(root, "*/*/*")]
+        found = [(file.parent, _origin_of(file)) for root in roots for file in _glob(root, "*/*/*")]
         freshest: dict[_Of, int] = {}
         for _, origin in found:
             if origin is not None:
@@ -109,7 +115,9 @@ class Strays:
             # may be opened in this process meanwhile, and the held tasks are read only now.
             with self._opening:
                 known = self._known()
-                if origin is not None and known.held.get(origin.task, _NOWHERE) in (None, directory):
+                places = {each.resolve() for each in known.held.values() if each is not None}
+                is_opening = origin is not None and known.held.get(origin.task, _NOWHERE) is None
+                if directory in places or is_opening:
                     continue
                 reason = self._reason(directory, origin, known, freshest)
                 if reason and not is_locked(directory / DATABASE / "LOCK") and _delete(directory, reason):
@@ -138,9 +146,9 @@ class Strays:
             return "there is a fresher one on another disk"
         return ""
 
-    def _clear_lent(self) -> Iterator[Path]:
+    def _clear_lent(self, roots: Iterable[Path]) -> Iterator[Path]:
         """Delete copies lent by a dead process: they pin disk space that the database has released."""
-        for root in self._roots:
+        for root in roots:
             for lease in _glob(root, f"*/*/{SNAPSHOTS}/*", LEASE):
                 is_old = self._clock() - _touched_ms(lease.parent) > 2000 * LEASE_SECONDS
                 if not is_old:
@@ -149,9 +157,9 @@ class Strays:
                     if is_ours and _delete(lease.parent, "the process that lent it is dead"):
                         yield lease.parent
 
-    def _clear_fetches(self) -> Iterator[Path]:
+    def _clear_fetches(self, roots: Iterable[Path]) -> Iterator[Path]:
         """Delete partial fetches that were abandoned, and the locks of those that are over."""
-        for lock in (each for root in self._roots for each in _glob(root, f"*/*/{FETCHES}", f"*{LOCK}")):
+        for lock in (each for root in roots for each in _glob(root, f"*/*/{FETCHES}", f"*{LOCK}")):
             scratch = lock.with_name(lock.name.removesuffix(LOCK))
             touched_ms = _touched_ms(scratch / DATABASE) or _touched_ms(lock)
             if self._clock() - touched_ms <= self._delay_ms:

@@ -238,6 +238,7 @@ def test_a_disk_on_which_a_new_database_is_broken_does_not_do(
     lab.disk.corrupt.add(directories[0] / state_path("cluster", "a", lab.tasks[0], "run") / DATABASE)
     active = lab.container("a").activate().await_phase(end)
     assert end is Phase.ACTIVE or active.status().detail.endswith("rocksdb: broken")
+    assert active.replicas.known().directories == tuple(directories), "strays are looked for there"
 
 
 def test_a_commit_that_hangs_is_given_up_and_the_task_goes_on(lab: MemoryLab) -> None:

@@ -104,6 +104,16 @@ def test_state_of_a_run_that_is_over_and_what_has_no_known_owner_goes_after_the_
     assert set(host.strays.clear()) == {old, unknown}
 
 
+def test_directories_of_a_job_are_looked_through_as_well(host: Host, tmp_path: Path) -> None:
+    host.disks.append(tmp_path / "of the job")
+    old = host.state(0, run="before", disk=2)
+    host.now_ms += HOUR
+    assert host.strays.clear() == []
+    host.known = StateInUse({}, {"job": "run"}, (host.disks[1], host.disks[2]))
+    assert host.strays.clear() == [old]
+    assert not list(host.disks[2].iterdir())
+
+
 def test_state_of_another_changelog_is_no_fresher_one(host: Host) -> None:
     """The one that was given up had come further; which one it is shows only when it is opened."""
     kept = [host.state(offset=50, topic_id="given up"), host.state(offset=10, disk=1)]
@@ -129,6 +139,14 @@ def test_what_is_held_here_is_never_touched_and_what_it_is_not_open_in_goes(host
     assert host.strays.clear() == [], "it is being opened, one of them or the other"
     host.known = StateInUse({task: held}, {"job": "run"})
     assert host.strays.clear() == [stale]
+    link = host.disks[0].with_name("link")
+    link.symlink_to(host.disks[0])
+    host.known = StateInUse({task: link / held.relative_to(host.disks[0])}, {"job": "run"})
+    assert host.strays.clear() == []
+    (held / SIDE_FILE).write_bytes(b"{")
+    host.date(held / SIDE_FILE)
+    host.now_ms += 2 * DAY
+    assert host.strays.clear() == [], "also if its side file cannot be read"
     assert held.is_dir()
 
 
