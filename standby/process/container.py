@@ -406,8 +406,9 @@ def _say(quit_: Quit) -> None:
 
 def _stuck(loop: ControlLoop, note: WitnessNote) -> NoReturn:
     faulthandler.dump_traceback()
-    # Logging may hang on the same cause as the loop: end the process in any case.
-    faulthandler.dump_traceback_later(5.0, exit=True)
+    # Logging may hang on the same cause as the loop: end the process in any case, with the code that says why.
+    with suppress(RuntimeError):
+        REAL.later(_LAST_SECONDS, partial(os._exit, exits.STUCK))
     _say(Quit(exits.STUCK, f"no turn after turn {loop.turns}; the stacks of all threads are above"))
     end_process(exits.STUCK, note)
 

@@ -166,6 +166,19 @@ def test_neither_a_log_that_hangs_nor_want_of_descriptors_or_threads_keeps_the_p
     assert ended.returncode == exits.UNCLEAN
 
 
+def test_a_loop_that_is_stuck_in_its_log_ends_the_process_as_one_that_is_stuck() -> None:
+    """Another status would count as the fault of what a job's code was running on."""
+    ends = (
+        "import threading, types; from standby.process import container; container._LAST_SECONDS = 0\n"
+        "container._LOG.log = lambda *_: threading.Event().wait()\n"
+        "container._stuck(types.SimpleNamespace(turns=7), container.WitnessNote())"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", ends], capture_output=True, check=False, timeout=PATIENCE_SECONDS
+    )
+    assert ended.returncode == exits.STUCK
+
+
 def test_the_port_accepts_until_it_is_closed() -> None:
     port = LivenessPort("127.0.0.1")
     for _ in range(300):
