@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -39,6 +40,9 @@ _TRIES: Final = 3
 _PATIENCE_SECONDS: Final = 300.0
 
 _BETWEEN_ROUNDS_SECONDS: Final = 0.5
+
+#: How often the progress of a fetch is told: each change of it is a report on all replicas of the container.
+_TELL_SECONDS: Final = 2.0
 
 #: How long to queue at a provider that has reached its limit of copies, before the other peers are asked again. Well
 #: below the silence after which a source is considered lost.
@@ -356,7 +360,14 @@ class Restore:
                     if self._new_look.wait(self._clock.pace(left)):
                         raise Transient("interrupted")
 
+        told_at = -math.inf
+
         def tell() -> None:
+            nonlocal told_at
+            now = self._clock.monotonic()
+            if now - told_at < _TELL_SECONDS:
+                return
+            told_at = now
             done = f"{scratch.done_bytes / 1e6:.1f} of {total / 1e6:.1f} MB"
             self._tell(f"fetching state from {self._provider(manifest)}: {done}")
 

@@ -14,6 +14,7 @@ from standby.errors import Transient
 from standby.kernel import probes
 from standby.kernel.ports import Database, InUse, Profile
 from standby.kernel.replica import restore
+from standby.kernel.replica.runner import ReplicaRunner
 from standby.kernel.restore.fetch import FETCHES, Scratch
 from standby.kernel.restore.snapshots import SNAPSHOTS, NotNow, Offer
 from standby.kernel.store import places
@@ -468,6 +469,24 @@ def test_what_is_going_on_is_reported(lab: MemoryLab, net: PeerNet) -> None:
     go_on.set()
     new.await_phase(Phase.TAILING)
     assert new.status().detail == "", "what was said is over"
+
+
+@pytest.mark.parametrize(("seconds", "is_told_again"), [(1.9, False), (2.0, True)])
+def test_progress_is_told_every_two_seconds(
+    lab: MemoryLab, monkeypatch: pytest.MonkeyPatch, seconds: float, is_told_again: bool
+) -> None:
+    """A report of the container followed each piece that had come, up to ten a second."""
+    active_and_standby(lab)
+    lab.clock.hold()
+    told: list[str] = []
+
+    def tell(_: ReplicaRunner, what: str) -> None:
+        told.append(what)
+        lab.clock.advance(seconds)
+
+    monkeypatch.setattr(ReplicaRunner, "_say", tell)
+    new_standby(lab).await_phase(Phase.TAILING)
+    assert (len(told) > 1) is is_told_again
 
 
 def test_state_fetched_that_turns_out_bad_is_not_fetched_again(lab: MemoryLab, net: PeerNet) -> None:
