@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from appmaster.adapters.kafka import Topics
+from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.api.client import ClusterClient
 from appmaster.cli.clusters.standalone import COMMAND, pool_of, write_files
 from appmaster.cli.launch import checks
@@ -322,8 +323,8 @@ class _Run:
         """Remove the cluster from servers that stay."""
         cluster = self.job.config.cluster
         try:
-            client.zookeeper.tree.drop(_LEFT_SECONDS)
-            topics.delete([naming.event_topic(cluster)])
+            patience = 0.0 if self.signals.hurried.is_set() else _LEFT_SECONDS
+            forget(cluster, client.zookeeper, topics, patience)
         except StandfastError as error:
             self.view.say(f"warning: something of cluster {cluster} is left on its servers: {error}")
 
@@ -363,6 +364,21 @@ class _Run:
         if not is_over:
             return 1, f"`standfast {arguments[0]}` did not end in time"
         return process.returncode, lines[-1] if lines else ""
+
+
+def forget(cluster: str, zookeeper: ZooKeeper, topics: Topics, patience_seconds: float) -> None:
+    """Remove a cluster of which no process runs, with the jobs that have not ended in order.
+
+    ``patience_seconds``: how long its leader's record may still be there. Raises `StandfastError` if something is left:
+    topics rather than the tree, which can be removed with this run's credentials only.
+    """
+    records = (zookeeper.jobs.read(each) for each in zookeeper.jobs.names())
+    left = [each.definition for each in records if each is not None]
+    for each in left:
+        zookeeper.jobs.delete(each.name)
+    zookeeper.tree.drop(patience_seconds)
+    # Their groups expire in Kafka: a request to delete one can end the process, and there are servers to be ended.
+    topics.delete([*(each.changelog for each in left), naming.event_topic(cluster)])
 
 
 def _nodes_in_words(nodes: int) -> str:

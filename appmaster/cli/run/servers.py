@@ -39,11 +39,8 @@ class RunPlace:
     is_kept: bool = False
     logs: tuple[Path, ...] = field(default=())
     """Directories with the logs of its processes."""
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether what it leaves on its servers would stay there."""
-        return not self.mark
+    is_foreign: bool = True
+    """Whether what it leaves on one of its servers, of which the other may be embedded, would stay there."""
 
 
 def read_job(path: Path, settings: Sequence[str], cluster: str | None) -> tuple[JobFile, frozenset[str]]:
@@ -124,6 +121,7 @@ def _embedded(missing: frozenset[str], name: str, view: RunView) -> Iterator[Run
             directory,
             cluster.mark,
             logs=(directory / "log", cluster.directory / "log"),
+            is_foreign=missing != _SERVERS.keys(),
         )
     finally:
         # Whatever of it was started: an interrupt may come between its start and this block.

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,13 +17,17 @@ from rich.console import Console
 
 from appmaster.adapters.kafka_records import TopicRecord, key_and_value
 from appmaster.cli.main import main
-from appmaster.cli.run import processes
+from appmaster.cli.run import processes, servers
+from appmaster.cli.run.command import forget
 from appmaster.cli.run.processes import RunProcess, RunProcesses, environment_of
 from appmaster.cli.run.servers import RunPlace, read_job
 from appmaster.cli.run.signals import EndSignals
 from appmaster.cli.run.view import RunView
+from embedded.cluster import LocalCluster
 from standby.errors import BadConfiguration, StandfastError
+from standby.shared import naming
 from tests.fakes.clock import HandClock
+from tests.fakes.topics import MemoryTopics
 from tests.patience import PATIENCE_SECONDS, soon
 from tests.unit.embedded.test_cluster import myself, written
 
@@ -91,6 +96,49 @@ def test_servers_that_nothing_names_are_missing(job: Path, monkeypatch: pytest.M
             for name, value in environment.items():
                 named.setenv(name, value)
             assert read_job(job, settings, None)[1] == missing
+
+
+@pytest.mark.parametrize(
+    ("named", "stays"), [([], False), (KAFKA, True), (ZOOKEEPER, True), ([*KAFKA, *ZOOKEEPER], True)]
+)
+def test_what_is_left_on_a_server_that_is_not_embedded_would_stay(
+    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: list[str], stays: bool
+) -> None:
+    embedded = SimpleNamespace(
+        directory=tmp_path,
+        mark={"MARK": "m"},
+        additional_environment=lambda: dict.fromkeys(("STANDFAST_KAFKA", "STANDFAST_ZOOKEEPER"), "e:1"),
+    )
+    monkeypatch.setattr(LocalCluster, "start", lambda *_, **__: embedded)
+    found, missing = read_job(job, named[1::2], None)
+    with servers.place_of(found, missing, "run", None, RunView("stepping")) as place:
+        assert place.is_foreign == stays
+
+
+def test_a_job_that_has_not_ended_in_order_is_removed_with_its_cluster() -> None:
+    zookeeper, topics = ClusterLeft("stepping"), MemoryTopics()
+    for each in ("out", "changelog-of-stepping", naming.event_topic("c")):
+        topics.create(each, 1, 1, {})
+    forget("c", zookeeper, topics, 0.0)  # type: ignore[arg-type]
+    assert not zookeeper.exists
+    assert list(topics.topics) == ["out"]
+
+
+class ClusterLeft:
+    """What a cluster of which no process runs has left in ZooKeeper."""
+
+    def __init__(self, job: str) -> None:
+        definition = SimpleNamespace(name=job, changelog=f"changelog-of-{job}")
+        self._records = {job: SimpleNamespace(definition=definition)}
+        self.exists = True
+        self.jobs = SimpleNamespace(
+            names=lambda: tuple(self._records), read=self._records.get, delete=self._records.pop
+        )
+        self.tree = SimpleNamespace(drop=self._drop)
+
+    def _drop(self, patience_seconds: float) -> None:
+        """Remove the tree, unless it has a job."""
+        self.exists = bool(self._records)
 
 
 # ---- its processes ----
