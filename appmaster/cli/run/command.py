@@ -4,14 +4,14 @@ It starts what is missing of ZooKeeper and Kafka, one master and some nodes (a c
 job. What the job file, --set or the environment names of ZooKeeper and Kafka is used as it is. A view shows the tasks,
 what happens, and what the job writes; where standard error is no terminal, it is lines.
 
-Ctrl-C or SIGTERM ends all of it; a second one does not wait for anything. Nothing is left then: with embedded servers
-they are removed, with given ones the job and its cluster are deleted there. Topics of the job stay on a given Kafka.
+Ctrl-C, SIGTERM or SIGHUP ends all of it; a second one does not wait for anything. Nothing is left then: embedded
+servers are removed, and from given ones the job and its cluster are deleted. Inputs and outputs stay on a given Kafka.
 --keep keeps the job's state on given servers for the next run with the same directory.
 
 Embedded servers need Java and their jars, which are downloaded once. Other commands reach a run with embedded servers
 after: eval "$(standfast local env --name run)"
 
-Exit status: 0 ended by Ctrl-C or SIGTERM after the job was submitted; 1 the job failed, or a process ends again and
+Exit status: 0 ended by a signal after the job was submitted; 1 the job failed, or a process ends again and
 again; 2 the job, a key, a value or a topic is wrong; 3 a server cannot be used; 130 interrupted before the submit.
 """
 
@@ -181,12 +181,12 @@ class _Run:
         Whatever was started has ended then, in the order in which it depends on each other.
         """
         config, say = self.job.config, self.view.say
-        topics = Topics(kafka_settings(config))
-        self._make_topics(topics)
-        etc = self.place.directory / "etc"
-        is_continued = self.place.is_kept and (etc / "node.json").exists()
-        write_files(pool_of(config), etc)
-        with ExitStack() as stack:
+        with ExitStack() as stack, self.signals.until_end():
+            topics = Topics(kafka_settings(config))
+            self._make_topics(topics)
+            etc = self.place.directory / "etc"
+            is_continued = self.place.is_kept and (etc / "node.json").exists()
+            write_files(pool_of(config), etc)
             client = stack.enter_context(
                 ClusterClient(config.cluster, config.zookeeper, tls=config.zookeeper_tls)
             )

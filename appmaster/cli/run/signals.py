@@ -4,33 +4,54 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+from standby.shared.clock import REAL, Clock
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+#: What comes within this time is one request, seconds: `timeout` sends its signal to the process and to its group, and
+#: a closed terminal's SIGHUP comes from the kernel and from the shell.
+_ONE_REQUEST_SECONDS: Final = 0.5
 
 
 class EndSignals:
-    """Ctrl-C and SIGTERM, for the block that it manages in the main thread.
+    """Ctrl-C, SIGTERM and SIGHUP (a closed terminal), for the block that it manages in the main thread.
 
     While a run starts, the first one interrupts what is under way. Nothing interrupts the end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = REAL) -> None:
         #: Set by the first signal.
         self.asked = threading.Event()
         #: Set by the second one: what has not ended yet is to be killed.
         self.hurried = threading.Event()
+        self._clock = clock
+        self._asked_at = 0.0
         self._interrupts = True
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> EndSignals:
-        self._before = {number: signal.signal(number, self._receive) for number in _SIGNALS}
+        for number in _SIGNALS:
+            # A SIGHUP that is ignored stays so (nohup).
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    @contextmanager
+    def until_end(self) -> Iterator[None]:
+        """Interrupt nothing from the end of the block on, whatever ended it: what was started is ended then."""
+        try:
+            yield
+        finally:
+            self._interrupts = False
 
     def begun(self) -> None:
         """Interrupt nothing from now on: the run looks at `asked` itself. Raises `KeyboardInterrupt` if it is set."""
@@ -40,9 +61,12 @@ class EndSignals:
             raise KeyboardInterrupt
 
     def _receive(self, number: int, _: FrameType | None) -> None:
+        now = self._clock.monotonic()
         if self.asked.is_set():
-            self.hurried.set()
+            if now - self._asked_at >= _ONE_REQUEST_SECONDS:
+                self.hurried.set()
             return
+        self._asked_at = now
         self.asked.set()
         if self._interrupts:
             raise KeyboardInterrupt

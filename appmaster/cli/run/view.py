@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from rich.console import Console, Group, RenderableType
@@ -78,7 +79,8 @@ class RunView:
 
     def __exit__(self, *exc_info: object) -> None:
         if self._live is not None:
-            self._live.stop()
+            with suppress(OSError):  # its terminal was closed
+                self._live.stop()
             self._live = None
 
     @property

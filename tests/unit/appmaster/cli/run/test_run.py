@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -246,15 +247,38 @@ def test_what_is_started_knows_no_yarn(tmp_path: Path) -> None:
 # ---- its signals ----
 
 
-def test_the_first_signal_interrupts_the_start_and_the_second_one_hurries_the_end() -> None:
-    with EndSignals() as signals:
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_signal_interrupts_the_start_and_the_second_one_hurries_the_end(first: int) -> None:
+    clock = HandClock()
+    clock.hold()
+    with EndSignals(clock) as signals:
         with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(first)
+        signal.raise_signal(first)  # `timeout` sends it twice
         assert not signals.hurried.is_set()
+        clock.advance(0.5)
         signal.raise_signal(signal.SIGINT)
         assert signals.hurried.is_set()
         with pytest.raises(KeyboardInterrupt):
             signals.begun()
+
+
+def test_no_signal_interrupts_the_end_of_a_start_that_has_failed() -> None:
+    with EndSignals() as signals:
+        with pytest.raises(BadConfiguration), signals.until_end():
+            raise BadConfiguration("no such topic")
+        signal.raise_signal(signal.SIGINT)
+        assert signals.asked.is_set()
+
+
+def test_nohup_is_heeded() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with EndSignals() as signals:
+            signal.raise_signal(signal.SIGHUP)
+        assert not signals.asked.is_set()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_run_that_has_begun_is_asked_and_not_interrupted() -> None:
@@ -323,6 +347,20 @@ def test_the_view_has_tasks_outputs_and_what_happened() -> None:
         "failover finished",
     ):
         assert part in text, part
+
+
+def test_a_terminal_may_be_closed() -> None:
+    class Terminal(io.StringIO):
+        is_closed = False
+
+        def write(self, text: str) -> int:
+            if self.is_closed:
+                raise OSError(errno.EIO, "Input/output error")
+            return len(text)
+
+    terminal = Terminal()
+    with RunView("stepping", Console(file=terminal, force_terminal=True)):
+        terminal.is_closed = True
 
 
 def test_a_line_of_input_is_a_key_and_a_value() -> None:
