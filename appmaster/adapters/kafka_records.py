@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from standby.adapters.kafka import clients
 from standby.config import KafkaSettings
@@ -62,13 +62,16 @@ class TopicWriter:
 
     def __init__(self, settings: KafkaSettings, topic: str) -> None:
         self._topic = topic
+        #: How many records Kafka has refused, and why the first one.
+        self.refused = 0
+        self.why = ""
         self._producer = clients.INPUTS_WRITER.make(settings, logger=clients.LIBRARY_LOG)
 
     def write(self, key: bytes | None, value: bytes) -> None:
         """Write a record; waits while too many are on their way. Raises `Unavailable`."""
         while True:
             try:
-                self._producer.produce(self._topic, value, key)
+                self._producer.produce(self._topic, value, key, on_delivery=self._note)
                 self._producer.poll(0)
                 return
             except BufferError:
@@ -76,9 +79,14 @@ class TopicWriter:
             except KafkaException as error:
                 raise Unavailable(f"{self._topic} cannot be written: {error.args[0].str()}") from error
 
-    def flush(self, timeout_seconds: float = _ANSWER_SECONDS) -> int:
-        """Return how many records the broker has not taken in this time."""
+    def flush(self, timeout_seconds: float) -> int:
+        """Return of how many records the broker has not said in this time whether it takes them."""
         return int(self._producer.flush(timeout_seconds))
+
+    def _note(self, error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            self.refused += 1
+            self.why = self.why or error.str()
 
 
 def key_and_value(lines: Iterable[bytes]) -> Iterable[tuple[bytes | None, bytes]]:

@@ -87,14 +87,20 @@ def write_input(
 
     def work(over: threading.Event) -> None:
         count = 0
-        with opened(source) if source != "-" else nullcontext(_standard_input(over)) as lines:
-            for key, value in key_and_value(lines):
-                if over.is_set():
-                    break
-                writer.write(key, value)
-                count += 1
-        left = writer.flush()
-        say(f"{count - left:,} records of {source} are written to {topic}")
+        try:
+            with opened(source) if source != "-" else nullcontext(_standard_input(over)) as lines:
+                for key, value in key_and_value(lines):
+                    if over.is_set():
+                        break
+                    writer.write(key, value)
+                    count += 1
+        finally:
+            while (left := writer.flush(_POLL_SECONDS)) and not over.is_set():
+                pass
+            say(f"{count - left - writer.refused:,} records of {source} are written to {topic}")
+            if left or writer.refused:
+                why = writer.why or "no broker has taken them yet"
+                say(f"warning: {left + writer.refused:,} records of {source} are not in {topic}: {why}")
 
     return work
 

@@ -8,12 +8,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 from rich.console import Console
 
 from appmaster.adapters.kafka_records import TopicRecord, key_and_value
@@ -21,10 +22,12 @@ from appmaster.cli.main import main
 from appmaster.cli.run import processes, servers
 from appmaster.cli.run.command import forget
 from appmaster.cli.run.processes import RunProcess, RunProcesses, environment_of
+from appmaster.cli.run.records import write_input
 from appmaster.cli.run.servers import RunPlace, read_job
 from appmaster.cli.run.signals import EndSignals
 from appmaster.cli.run.view import RunView
 from embedded.cluster import LocalCluster
+from standby.adapters.kafka import clients
 from standby.errors import BadConfiguration, StandfastError
 from standby.shared import naming
 from tests.fakes.clock import HandClock
@@ -374,3 +377,36 @@ def test_a_line_of_input_is_a_key_and_a_value() -> None:
         (b"", b"v"),
         (b"k", b""),
     ]
+
+
+def test_what_kafka_has_refused_of_an_input_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = SimpleNamespace(make=lambda *_, **__: RefusingProducer())
+    monkeypatch.setattr(clients, "INPUTS_WRITER", kind)
+    file = tmp_path / "in.txt"
+    file.write_bytes(b"k|good\nk|bad\nk|good\nk|bad")
+    said: list[str] = []
+    write_input({}, "in", str(file), said.append)(threading.Event())
+    assert said == [
+        f"2 records of {file} are written to in",
+        f"warning: 2 records of {file} are not in in: no right to write",
+    ]
+
+
+class RefusingProducer:
+    """Of a broker that does not take records with the value `bad`."""
+
+    def __init__(self) -> None:
+        self._sent: list[tuple[bytes, Callable[[KafkaError | None, object], None]]] = []
+
+    def produce(self, _topic: str, value: bytes, _key: bytes, on_delivery: Any = lambda *_: None) -> None:
+        self._sent.append((value, on_delivery))
+
+    def poll(self, _: float) -> int:
+        return 0
+
+    def flush(self, _: float) -> int:
+        refusal = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no right to write")
+        while self._sent:
+            value, tell = self._sent.pop()
+            tell(refusal if value == b"bad" else None, None)
+        return 0
