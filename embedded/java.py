@@ -44,23 +44,25 @@ def find_java(environment: Mapping[str, str]) -> Java:
 
     Raises :class:`Unavailable` if there is none, if it does not run, and if it is too old.
     """
-    home = environment.get("JAVA_HOME")
-    if home:
-        command = Path(home) / "bin" / "java"
+    given = environment.get("JAVA_HOME")
+    if given:
+        command = Path(given) / "bin" / "java"
         if not command.is_file():
-            raise Unavailable(f"JAVA_HOME is {home}, which has no bin/java: {_REMEDY}")
+            raise Unavailable(f"JAVA_HOME is {given}, which has no bin/java: {_REMEDY}")
     else:
         found = shutil.which("java", path=environment.get("PATH", ""))
         if found is None:
             raise Unavailable(f"no java on the PATH, and JAVA_HOME is not set: {_REMEDY}")
-        command = Path(found).resolve()
-    release = _release(command, environment)
+        command = Path(found)
+    said = _settings(command, environment)
+    release = _release(command, said)
     if release < OLDEST:
         raise Unavailable(f"{command} is Java {release}, which is too old: {_REMEDY}")
-    return Java(home=command.parent.parent, release=release)
+    return Java(home=Path(given) if given else _home(command, said), release=release)
 
 
-def _release(command: Path, environment: Mapping[str, str]) -> int:
+def _settings(command: Path, environment: Mapping[str, str]) -> str:
+    """Return what a ``java`` says of itself."""
     try:
         answer = subprocess.run(
             [str(command), "-XshowSettings:properties", "-version"],
@@ -73,11 +75,21 @@ def _release(command: Path, environment: Mapping[str, str]) -> int:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise Unavailable(f"{command} does not run ({error}): {_REMEDY}") from error
+    return answer.stderr + answer.stdout
+
+
+def _release(command: Path, said: str) -> int:
     # "1.8" is how Java 8 and older name themselves.
-    match = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", answer.stderr + answer.stdout)
+    match = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", said)
     if match is None:
         raise Unavailable(f"{command} does not say which release it is: {_REMEDY}")
     return int(match[1])
+
+
+def _home(command: Path, said: str) -> Path:
+    """Return the home of the Java that ``command`` has run, which may be a tool's shim for it (asdf, jenv, mise)."""
+    found = re.search(r"^ *java\.home = (.+)$", said, re.MULTILINE)
+    return Path(found[1]) if found is not None else command.resolve().parent.parent
 
 
 def main() -> int:

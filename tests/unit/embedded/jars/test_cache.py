@@ -293,7 +293,10 @@ def test_a_java_is_judged_by_what_it_says(tmp_path: Path) -> None:
         command.chmod(0o755)
 
     says("echo '    java.specification.version = 25' >&2")
-    assert find_java(environment).release == 25
+    assert find_java(environment) == Java(tmp_path, 25)
+    # A shim is not where the Java is that it runs.
+    says("printf '    java.specification.version = 25\\n    java.home = /my jdk\\n' >&2")
+    assert find_java(environment).command == Path("/my jdk/bin/java")
     for script, told in (
         ("echo '    java.specification.version = 1.8' >&2", "is Java 8, which is too old: install a JDK"),
         ("echo '    java.specification.version = 11' >&2", "is Java 11, which is too old: install a JDK"),
