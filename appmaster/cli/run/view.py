@@ -26,6 +26,9 @@ _EVENT_LINES: Final = 6
 _OUTPUT_LINES: Final = 6
 _MOST_TASKS: Final = 16
 
+#: Of a record, where others are to be seen beside it: characters.
+_MOST_OF_A_RECORD: Final = 200
+
 #: Least time between two lines about the progress of the same step, without a live view.
 _PLAIN_SECONDS: Final = 5.0
 
@@ -135,10 +138,10 @@ class RunView:
             return
         with self._lock:
             self.outputs += len(records)
-            self._outputs.extend(map(_in_words, records))
+            self._outputs.extend(map(_shortened, records[-_OUTPUT_LINES:]))
         if self.first_output_seconds is None:
             self.first_output_seconds = self.seconds
-            self.say(f"first output: {_in_words(records[0])}")
+            self.say(f"first output: {_shortened(records[0])}")
         elif self._is_typed:
             for each in records:
                 complain(f"{self.seconds:6.1f} s  {_in_words(each)}")
@@ -153,7 +156,8 @@ class RunView:
         if self._status is not None:
             parts.append(_tasks(self._status, self._job))
         if outputs:
-            parts.append(Panel(Text(outputs), title=f"outputs, {self.outputs:,} records"))
+            lines = Text(outputs, no_wrap=True, overflow="ellipsis")
+            parts.append(Panel(lines, title=f"outputs, {self.outputs:,} records"))
         if events:
             parts.append(Panel(Text(events), title="event log"))
         parts.append(Panel(Text(story), title="run"))
@@ -189,8 +193,18 @@ def _or_dash(replica: Mapping[str, Any] | None, name: str) -> str:
     return "-" if value is None else f"{value:,}"
 
 
+def _shortened(record: TopicRecord) -> str:
+    text = _in_words(record)
+    return text if len(text) <= _MOST_OF_A_RECORD else f"{text[:_MOST_OF_A_RECORD]}…"
+
+
 def _in_words(record: TopicRecord) -> str:
-    key, value = (
-        "-" if each is None else each.decode("utf-8", "replace") for each in (record.key, record.value)
-    )
-    return f"{record.topic}: {key}: {value}"
+    return f"{record.topic}: {_legible(record.key)}: {_legible(record.value)}"
+
+
+def _legible(content: bytes | None) -> str:
+    """Return a key or a value in one line, without what a terminal would obey."""
+    if content is None:
+        return "-"
+    text = content.decode("utf-8", "replace")
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

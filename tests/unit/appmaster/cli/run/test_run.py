@@ -337,16 +337,19 @@ def test_the_view_has_tasks_outputs_and_what_happened() -> None:
     view = RunView("stepping", Console(file=io.StringIO()))
     view.show(status("deployed"))
     view.output([TopicRecord("out", b"key", None)])
+    view.output([TopicRecord("out", b"\x1b[2J", b"{\n" + b"x" * 10_000)])
     view.event({"kind": "failover_finished", "at_ms": 0, "job": "stepping", "reason": "", **NOTHING})
     shown.print(view.render())
     text = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert len(text.splitlines()) < 20, "a long record does not push the rest out of the view"
     for part in (
         "stepping · deployed",
         "127.0.0.12 active",
         "nowhere waiting",
         "1,234",
-        "outputs, 1 records",
+        "outputs, 2 records",
         "out: key: -",
+        r"out: \x1b[2J: {\nxxx",
         "failover finished",
     ):
         assert part in text, part
