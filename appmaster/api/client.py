@@ -91,7 +91,7 @@ class ClusterClient:
 
     def close(self) -> None:
         """Close what is open."""
-        for each in self._channels.values():
+        for each in tuple(self._channels.values()):
             each.close()
         if self._is_connected:
             self._zookeeper.close()

@@ -19,13 +19,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import queue
 import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +38,7 @@ from appmaster.api.client import ClusterClient
 from appmaster.cli.clusters.standalone import COMMAND, pool_of, write_files
 from appmaster.cli.launch import checks
 from appmaster.cli.run import records, servers
-from appmaster.cli.run.processes import RunProcess, RunProcesses, ended_in_time, environment_of
+from appmaster.cli.run.processes import RunProcess, RunProcesses, ended_in_time, environment_of, in_time
 from appmaster.cli.run.servers import RunPlace
 from appmaster.cli.run.signals import EndSignals
 from appmaster.cli.run.view import RunView
@@ -56,11 +59,15 @@ _MOST_NODES: Final = 100
 _HOSTS: Final = "127.0.0.{}"
 _FIRST_HOST: Final = 11
 
-#: Between two looks at the job and its processes, seconds.
+#: Between two looks at the job, and at its processes, seconds.
 _LOOK_SECONDS: Final = 0.5
 
 #: How long the end of the job may take, seconds.
 _END_JOB_SECONDS: Final = 20.0
+
+#: How long ZooKeeper may take to answer at the end, and a cluster to be removed, seconds. Kazoo would wait without end.
+_ANSWER_SECONDS: Final = 5.0
+_FORGET_SECONDS: Final = 20.0
 
 #: How long a leader that has ended may still be in ZooKeeper, seconds.
 _LEFT_SECONDS: Final = 10.0
@@ -219,9 +226,7 @@ class _Run:
                 stack.enter_context(records.in_background(work, f"input {topic}", say))
             self.signals.begun()
             say("the job is submitted; Ctrl-C ends it")
-            while not self.signals.asked.wait(_LOOK_SECONDS):
-                started.look()
-                self._look_at(client)
+            watch(config.job_name, client.status, started, self.signals, self.view)
             say("ending the job")
 
     # ---- before the job ----
@@ -289,26 +294,21 @@ class _Run:
             kinds = {each.exit_status: each for each in (BadConfiguration, Unavailable)}
             raise kinds.get(status, StandfastError)(last or f"the submit ended with status {status}")
 
-    def _look_at(self, client: ClusterClient) -> None:
-        """Show the job; raises `StandfastError` if it has failed."""
-        try:
-            status: Mapping[str, Any] | None = client.status()
-        except Unavailable:
-            status = None
-        self.view.show(status)
-        for each in (status or {}).get("jobs", ()):
-            if each["name"] == self.job.config.job_name and each["status"] == "failed":
-                trace = f"\n{each['traceback']}" if each.get("traceback") else ""
-                raise StandfastError(f"{each['name']} failed: {'; '.join(each['reasons'])}{trace}")
-
     # ---- the end ----
 
     def _end_job(self, client: ClusterClient) -> None:
         """End the job in order, unless its end is hurried; delete what it would leave on given servers."""
-        if self.signals.hurried.is_set() or client.zookeeper.jobs.read(self.job.config.job_name) is None:
+        config = self.job.config
+        if self.signals.hurried.is_set():
+            return
+        try:
+            read = partial(client.zookeeper.jobs.read, config.job_name)
+            if in_time(read, "ZooKeeper", _ANSWER_SECONDS, self.signals.hurried) is None:
+                return
+        except StandfastError as error:
+            self.view.say(f"warning: the job has not ended in order: {error}")
             return
         is_left = self.place.is_foreign and not self.place.is_kept
-        config = self.job.config
         status, last = self._command(
             "delete" if is_left else "kill",
             config.job_name,
@@ -324,7 +324,10 @@ class _Run:
         cluster = self.job.config.cluster
         try:
             patience = 0.0 if self.signals.hurried.is_set() else _LEFT_SECONDS
-            forget(cluster, client.zookeeper, topics, patience)
+            work = partial(forget, cluster, client.zookeeper, topics, patience)
+            # A signal has hurried what was before this.
+            hurried = None if self.signals.hurried.is_set() else self.signals.hurried
+            in_time(work, "ZooKeeper or Kafka", _FORGET_SECONDS, hurried)
         except StandfastError as error:
             self.view.say(f"warning: something of cluster {cluster} is left on its servers: {error}")
 
@@ -364,6 +367,44 @@ class _Run:
         if not is_over:
             return 1, f"`standfast {arguments[0]}` did not end in time"
         return process.returncode, lines[-1] if lines else ""
+
+
+def watch(
+    job: str,
+    ask: Callable[[], Mapping[str, Any]],
+    started: RunProcesses,
+    signals: EndSignals,
+    view: RunView,
+) -> None:
+    """Show a job until a signal comes; raises `StandfastError` if it has failed, or a process cannot run any longer.
+
+    ``ask`` asks its leader, on a thread of its own: without a leader it asks ZooKeeper, and may wait for that without
+    end.
+    """
+    failed: queue.SimpleQueue[StandfastError] = queue.SimpleQueue()
+
+    def look(over: threading.Event) -> None:
+        while not over.wait(_LOOK_SECONDS):
+            try:
+                status: Mapping[str, Any] | None = ask()
+            except Unavailable:
+                status = None
+            except StandfastError as error:
+                failed.put(error)
+                return
+            if over.is_set():
+                return
+            view.show(status)
+            for each in (status or {}).get("jobs", ()):
+                if each["name"] == job and each["status"] == "failed":
+                    trace = f"\n{each['traceback']}" if each.get("traceback") else ""
+                    failed.put(StandfastError(f"{job} failed: {'; '.join(each['reasons'])}{trace}"))
+
+    with records.in_background(look, "status", view.say):
+        while not signals.asked.wait(_LOOK_SECONDS):
+            started.look()
+            if not failed.empty():
+                raise failed.get()
 
 
 def forget(cluster: str, zookeeper: ZooKeeper, topics: Topics, patience_seconds: float) -> None:

@@ -7,10 +7,11 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import psutil
 
@@ -19,6 +20,8 @@ from appmaster.cli.run.servers import RunPlace
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.process.lives import GOOD_LIFE_SECONDS, backoff_seconds
 from standby.shared.clock import REAL, Clock
+
+T = TypeVar("T")
 
 #: How long masters or nodes may take to end after they were asked to, seconds.
 _END_SECONDS: Final = 10.0
@@ -64,8 +67,8 @@ class RunProcess:
     def start(self) -> None:
         """Start it; raises `Unavailable`."""
         self._begun = self.clock.monotonic()
-        with self.log.open("ab") as log:
-            try:
+        try:
+            with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
                     [*COMMAND, *self.arguments],
                     env={**self.environment, RUN: str(os.getpid())},
@@ -75,8 +78,8 @@ class RunProcess:
                     # Ctrl-C is for the run alone, which ends them in order.
                     start_new_session=True,
                 )
-            except OSError as error:
-                raise Unavailable(f"{self.name} cannot be started: {error}") from error
+        except OSError as error:
+            raise Unavailable(f"{self.name} cannot be started: {error}") from error
 
     def look(self) -> None:
         """Start it again if it has ended; raises `StandfastError` if that is of no use."""
@@ -172,6 +175,31 @@ def ended_in_time(
         if hurried.wait(clock.pace(0.05)) or clock.monotonic() > give_up:
             return False
     return True
+
+
+def in_time(
+    work: Callable[[], T],
+    what: str,
+    seconds: float,
+    hurried: threading.Event | None = None,
+    clock: Clock = REAL,
+) -> T:
+    """Return the result of ``work``, which is done on a thread of its own, since it may wait without end.
+
+    Raises what it raises, and `Unavailable` if ``what`` has not answered within ``seconds``, or before it was hurried.
+    """
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised below
+            result.set_exception(error)
+
+    threading.Thread(target=run, name=f"asking {what}", daemon=True).start()
+    if not ended_in_time(result.done, hurried or threading.Event(), seconds, clock):
+        raise Unavailable(f"{what} has not answered")
+    return result.result()
 
 
 def _in_words(status: int) -> str:

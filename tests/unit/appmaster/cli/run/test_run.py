@@ -19,16 +19,16 @@ from rich.console import Console
 
 from appmaster.adapters.kafka_records import TopicRecord, key_and_value
 from appmaster.cli.main import main
-from appmaster.cli.run import processes, servers
-from appmaster.cli.run.command import forget
-from appmaster.cli.run.processes import RunProcess, RunProcesses, environment_of
+from appmaster.cli.run import command, processes, records, servers
+from appmaster.cli.run.command import forget, watch
+from appmaster.cli.run.processes import RunProcess, RunProcesses, environment_of, in_time
 from appmaster.cli.run.records import write_input
 from appmaster.cli.run.servers import RunPlace, read_job
 from appmaster.cli.run.signals import EndSignals
 from appmaster.cli.run.view import RunView
 from embedded.cluster import LocalCluster
 from standby.adapters.kafka import clients
-from standby.errors import BadConfiguration, StandfastError
+from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.shared import naming
 from tests.fakes.clock import HandClock
 from tests.fakes.topics import MemoryTopics
@@ -145,6 +145,54 @@ class ClusterLeft:
         self.exists = bool(self._records)
 
 
+class Leader:
+    """A leader, or a ZooKeeper, that answers once it is let."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.asked, self.let = threading.Event(), threading.Event()
+        self._answer = answer
+
+    def status(self) -> dict[str, Any]:
+        self.asked.set()
+        self.let.wait(PATIENCE_SECONDS)
+        return self._answer
+
+
+def watched(leader: Leader, signals: EndSignals, look: Callable[[], object]) -> None:
+    watch("stepping", leader.status, SimpleNamespace(look=look), signals, RunView("stepping"))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make no pause between two looks, and do not wait for threads."""
+    monkeypatch.setattr(command, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(records, "_END_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("quick")
+def test_ctrl_c_ends_a_run_though_nothing_answers() -> None:
+    leader = Leader({})
+    with EndSignals() as signals:
+        signals.begun()
+        watched(
+            leader, signals, lambda: signal.raise_signal(signal.SIGINT) if leader.asked.is_set() else None
+        )
+        assert not leader.let.is_set()
+        signals.hurried.set()
+        with pytest.raises(Unavailable, match="ZooKeeper has not answered"):
+            in_time(leader.status, "ZooKeeper", PATIENCE_SECONDS, signals.hurried)
+    leader.let.set()
+    assert in_time(leader.status, "ZooKeeper", PATIENCE_SECONDS) == {}
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_job_that_has_failed_ends_the_run() -> None:
+    leader = Leader(status("failed", "too often"))
+    leader.let.set()
+    with EndSignals() as signals, pytest.raises(StandfastError, match="stepping failed: too often"):
+        watched(leader, signals, lambda: None)
+
+
 # ---- its processes ----
 
 
@@ -214,6 +262,12 @@ def test_a_process_that_ends_again_and_again_ends_the_run(started: Processes) ->
         node.look()
     with pytest.raises(StandfastError, match=r"(?s)status 3, 3 times in a row.*no memory"):
         started.look_at_its_end(node)
+
+
+def test_a_process_whose_log_is_gone_cannot_be_started(tmp_path: Path) -> None:
+    node = RunProcess("node 1", [], tmp_path / "removed" / "node-1.log", {}, print)
+    with pytest.raises(Unavailable, match="node 1 cannot be started"):
+        node.start()
 
 
 def test_long_lives_are_not_counted(started: Processes) -> None:
