@@ -86,11 +86,13 @@ def place_of(
     with opened as place:
         given = _addresses(job)
         for variable, what in _SERVERS.items():
-            is_given = variable not in missing
-            view.say(
-                f"{what}: {given[variable] if is_given else place.variables[variable]}"
-                f"{'' if is_given else ' (embedded)'}"
-            )
+            address, origin = given[variable], ""
+            if variable in missing:
+                address, origin = place.variables[variable], " (embedded)"
+            elif address == os.environ.get(variable, "").strip():
+                # The terminal may have it from an embedded cluster that is gone.
+                origin = f" (from ${variable})"
+            view.say(f"{what}: {address}{origin}")
         try:
             yield place
         except StandfastError:

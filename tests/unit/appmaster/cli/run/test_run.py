@@ -102,6 +102,17 @@ def test_servers_that_nothing_names_are_missing(job: Path, monkeypatch: pytest.M
             assert read_job(job, settings, None)[1] == missing
 
 
+def test_a_server_that_the_environment_names_is_said_to_be_from_there(
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STANDFAST_KAFKA", "k:1")
+    found, missing = read_job(job, ZOOKEEPER[1:], None)
+    with servers.place_of(found, missing, "run", None, RunView("stepping")):
+        said = capsys.readouterr().err
+    assert "Kafka: k:1 (from $STANDFAST_KAFKA)\n" in said
+    assert "ZooKeeper: zk:1\n" in said
+
+
 @pytest.mark.parametrize(
     ("named", "stays"), [([], False), (KAFKA, True), (ZOOKEEPER, True), ([*KAFKA, *ZOOKEEPER], True)]
 )
