@@ -252,7 +252,7 @@ class Topics:
             if self.count(name) < partitions:
                 raise
 
-    def commit_first(self, group: str, topic: str, partitions: Sequence[int]) -> None:
+    def commit_first(self, group: str, topic: str, partitions: Sequence[int], metadata: str) -> None:
         """Commit the first offset of those partitions for which the group has committed none; raises `Unavailable`."""
         asked = [TopicPartition(topic, each) for each in partitions]
         # A consumer that joins no group, as in `standby.adapters.kafka.broker`. The admin client's calls to a group's
@@ -264,7 +264,9 @@ class Topics:
                 asked = [TopicPartition(topic, each.partition, EARLIEST) for each in known if each.offset < 0]
                 found = member.offsets_for_times(asked, ANSWER_SECONDS) if asked else []
                 first = [
-                    TopicPartition(topic, each.partition, offset_in(each, f"{topic}-{each.partition}"))
+                    TopicPartition(
+                        topic, each.partition, offset_in(each, f"{topic}-{each.partition}"), metadata
+                    )
                     for each in found
                 ]
                 if first:

@@ -32,6 +32,8 @@ from appmaster.topics.ids import TopicFindings, TopicObstacle, judge, kinds, wit
 from appmaster.topics.ports import InputTopics
 from standby.config import JobConfig, KafkaSettings, check_size, kafka_settings, parse
 from standby.errors import BadConfiguration, StandfastError
+from standby.replica.claim import claim_text
+from standby.replica.identity import RunTopics
 from standby.shared.wire import JobDefinition
 
 _log = logging.getLogger(__name__)
@@ -188,7 +190,8 @@ class InputGrowth:
                 "%s has %d partitions, %s had %d tasks",
                 *(", ".join(config.inputs), partitions, name, definition.tasks),
             )
-            prepare(topics, record, config, partitions)
+            run = RunTopics(name, definition.changelog, config.inputs, definition.topics)
+            prepare(topics, record, config, partitions, run.generation)
             self.records.update(
                 name,
                 lambda present: grown(present, partitions) if _adopts(present, definition.run) else present,
@@ -246,14 +249,20 @@ def _notes(found: Mapping[str, TopicState]) -> dict[str, tuple[object, ...]]:
     return {name: each for name, each in notes.items() if any(each)}
 
 
-def prepare(topics: InputTopics, record: JobRecord, config: JobConfig, partitions: int) -> None:
+def prepare(
+    topics: InputTopics, record: JobRecord, config: JobConfig, partitions: int, generation: int = 0
+) -> None:
     """Prepare everything in Kafka that tasks up to ``partitions`` need; raises `Unavailable`.
 
     An added partition is read from its first record, whatever `job.start.offset` says: the run begins there, and
-    everything written since the partition was added belongs to the run.
+    everything written since the partition was added belongs to the run. ``generation``: of the run's topics, if it was
+    added after the last one was accepted. Otherwise, where an accepted input is read from applies to it, too.
     """
     definition = record.definition
     topics.grow(definition.changelog, partitions)
-    if config.run_start != "earliest":
-        for topic in config.inputs:
-            topics.commit_first(definition.group, topic, range(definition.tasks, partitions))
+    if config.run_start == "earliest" and not generation:
+        return
+    # A commit without the generation would count as one from before the acceptance.
+    metadata = claim_text(0, definition.run, generation=generation) if generation else ""
+    for topic in config.inputs:
+        topics.commit_first(definition.group, topic, range(definition.tasks, partitions), metadata)

@@ -52,6 +52,6 @@ class InputTopics(Protocol):
         """Enlarge a topic to this number of partitions, if it has fewer."""
         ...
 
-    def commit_first(self, group: str, topic: str, partitions: Sequence[int]) -> None:
-        """Commit the first offset of partitions for which the group has committed none."""
+    def commit_first(self, group: str, topic: str, partitions: Sequence[int], metadata: str) -> None:
+        """Commit the first offset, with ``metadata``, of partitions for which the group has committed none."""
         ...

@@ -62,9 +62,10 @@ def test_new_partitions_begin_at_their_first_record_and_others_where_they_were(k
         producer.produce(topic, b"record", partition=partition)
     assert producer.flush(PATIENCE_SECONDS) == 0
     member.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
-    topics.commit_first(f"group-{topic}", topic, (0, 1))
+    topics.commit_first(f"group-{topic}", topic, (0, 1), "said")
     both = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
-    assert [each.offset for each in member.committed(both, PATIENCE_SECONDS)] == [1, 0]
+    found = member.committed(both, PATIENCE_SECONDS)
+    assert [(each.offset, each.metadata or "") for each in found] == [(1, ""), (0, "said")]
     member.close()
 
 

@@ -16,6 +16,10 @@ from appmaster.topics.input_growth import InputGrowth, TopicState, growth_note
 from appmaster.topics.ports import TopicShape
 from standby.config import KafkaSettings, parse
 from standby.errors import Unavailable
+from standby.replica.accepted import task_offsets
+from standby.replica.claim import Committed
+from standby.replica.identity import RunTopics
+from standby.shared.model import TaskId, TaskRecord, TopicIdentity
 from standby.shared.wire import JobDefinition
 from tests.fakes.jobs import JOB
 
@@ -27,7 +31,7 @@ class FakeTopics:
 
     def __init__(self) -> None:
         self.partitions = {"input": 4, "changelog": 4}
-        self.committed: list[tuple[str, str, int]] = []
+        self.committed: list[tuple[str, str, int, str]] = []
         self.topic_ids: dict[str, str] = {}
         self.policy = "compact"
         self.shapes_asked = 0
@@ -55,8 +59,8 @@ class FakeTopics:
     def grow(self, name: str, partitions: int) -> None:
         self.partitions[name] = max(partitions, self.count(name))
 
-    def commit_first(self, group: str, topic: str, partitions: Sequence[int]) -> None:
-        self.committed += [(group, topic, each) for each in partitions]
+    def commit_first(self, group: str, topic: str, partitions: Sequence[int], metadata: str) -> None:
+        self.committed += [(group, topic, each, metadata) for each in partitions]
 
 
 class FakeRecords:
@@ -145,9 +149,22 @@ def test_several_inputs_are_adopted_once_all_of_them_have_grown_alike() -> None:
         assert looking.topics.partitions["changelog"] == 4
     assert looking.look(other=6).notes == ""
     assert looking.definition.tasks == 6
-    added = [("group", topic, each) for topic in ("input", "other") for each in (4, 5)]
+    added = [("group", topic, each, "") for topic in ("input", "other") for each in (4, 5)]
     assert looking.topics.committed == added
     assert "other has 3 partitions, fewer than the job's 6 tasks" in looking.look(other=3).notes
+
+
+def test_what_is_added_to_an_accepted_input_is_read_from_its_first_record() -> None:
+    """Also if the accepted one is read from its end."""
+    looking = Looking(**MAY_GROW)
+    topics = {"input": TopicIdentity("id of input", 2, "latest")}
+    definition = msgspec.structs.replace(looking.definition, topics=topics)
+    looking.records.record = msgspec.structs.replace(looking.records.record, definition=definition)
+    looking.look(input=6)
+    assert [each[:3] for each in looking.topics.committed] == [("group", "input", each) for each in (4, 5)]
+    committed = [Committed(7, looking.topics.committed[0][3])]
+    run, record = RunTopics("j", "changelog", ("input",), topics), TaskRecord(TaskId("j", "main", 4), 0, 1)
+    assert task_offsets(committed, None, record, run, "earliest", lambda: ((7, 9),)).each == (7,)
 
 
 @pytest.mark.parametrize(
