@@ -68,7 +68,8 @@ def without_request(view: ClusterView, request: ContainerRequest, at_ms: int) ->
     job = view.jobs.get(job_of(request.slot))
     if request.kind is not RequestKind.RESERVATION or not isinstance(request.slot, SlotId) or job is None:
         return view
-    until = at_ms + 4 * job.policy.samehost_timeout_ms
+    # `job.hotstandby.samehost.timeout.ms` may be 0, and any other host can only be found meanwhile.
+    until = at_ms + 4 * job.policy.reservation_ms
     return replace(view, no_displacing=put(view.no_displacing, request.slot.processor, until))
 
 

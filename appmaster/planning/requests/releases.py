@@ -113,8 +113,7 @@ def _over(
     if need.only_host:
         limit = job.policy.samehost_timeout_ms
     elif need.is_reservation:
-        # No other host will do, and its standby has been stopped for it.
-        limit = max(limit, job.policy.samehost_timeout_ms)
+        limit = job.policy.reservation_ms
     if request.host is None:
         limit = job.policy.any_timeout_ms
     if request.state is RequestState.WAITING and waited > limit:

@@ -329,6 +329,9 @@ def restore_displaced(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         return None  # this leader has not heard from it yet, so its host is unknown
     if back is not None:
         return _restored(turn, cohort, displaced, back.host, f"copy {active} has come back")
+    if active not in cohort.copies:
+        # No container is requested for it.
+        return _restored(turn, cohort, displaced, "", f"the model has no slot for copy {active}")
     if turn.view.now_ms >= turn.view.no_displacing.get(cohort.processor, 0):
         return None
     host = record.hosts.get(active, "")

@@ -142,12 +142,14 @@ STAGES: Final[tuple[RuleStage, ...]] = (
             Rule(
                 "restore the standby",
                 situations.has_displaced,
-                "a standby is displaced, and its host could not be reserved",
+                "a standby is displaced, and its host could not be reserved, or the model has no slot for the active "
+                "any more",
                 _alone(failover.restore_displaced),
                 (DecisionKind.RESTORE,),
                 deadline="samehost_timeout_ms",
                 comes="the standby is in sync again; the active is requested anywhere",
-                otherwise="after four times that time a standby may be displaced again",
+                otherwise="after four times that time, or that of a request if it is longer, a standby may be "
+                "displaced again",
             ),
             Rule(
                 "promote",

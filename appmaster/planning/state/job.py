@@ -74,6 +74,11 @@ class PlannerPolicy(PlannerKeys):
     quiet_ms: int = 3_000
     """How long after the last arrival a mixed job waits before it begins with fewer containers than it asks for."""
 
+    @property
+    def reservation_ms(self) -> int:
+        """How long a displaced standby's host is requested: no other will do, and the standby is stopped for it."""
+        return max(self.samehost_timeout_ms, self.request_timeout_ms)
+
     def backoff_ms(self, before: int) -> int:
         """Return how long to wait after a failure that had ``before`` failures in a row before it."""
         # The number of doublings is bounded, so that the number stays small.

@@ -50,6 +50,7 @@ from tests.unit.appmaster.planning.views import (
     free,
     of_holder,
     of_job,
+    of_processor,
     of_records,
     of_view,
     placed,
@@ -313,12 +314,16 @@ def test_a_start_on_a_reserved_host_tells_whether_the_displaced_standby_was_in_s
 def test_a_displaced_standby_is_restored_on_its_host_and_that_of_the_active_is_known_if_it_is_back(
     whole: ClusterView,
 ) -> None:
-    cases: Mapping[str, tuple[Mapping[int, str], Change]] = {
-        "it has come back": ({0: "h1", 1: "h2", 2: "h3"}, unchanged),
-        "it could not start there": ({1: "h2", 2: "h3"}, placed({0: "gone"})),
+    cases: Mapping[str, tuple[Mapping[int, str], tuple[Change, ...]]] = {
+        "it has come back": ({0: "h1", 1: "h2", 2: "h3"}, ()),
+        "it could not start there": ({1: "h2", 2: "h3"}, (placed({0: "gone"}), no_displacing(1))),
+        "no host is requested for it: it has no slot": (
+            {1: "h2", 2: "h3"},
+            (placed({0: "gone"}), of_processor(copies=(1, 2))),
+        ),
     }
-    for case, (hosts, change) in cases.items():
-        record = recorded(restore_displaced(*seen(whole, lost, no_displacing(1), DISPLACED, change)))
+    for case, (hosts, changes) in cases.items():
+        record = recorded(restore_displaced(*seen(whole, lost, DISPLACED, *changes)))
         assert (record.displaced, record.hosts) == (None, hosts), case
 
 

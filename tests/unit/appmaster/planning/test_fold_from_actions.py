@@ -426,7 +426,11 @@ CANCELLED: Mapping[
 def test_what_a_cancelled_request_leaves(whole: ClusterView) -> None:
     for case, (cancelled, reason, failures, avoids, no_displacing) in CANCELLED.items():
         rest = replace(asked(ANOTHER), number=5)
-        view = changed(whole, policy(samehost_timeout_ms=600), of_view(requests={4: cancelled, 5: rest}))
+        view = changed(
+            whole,
+            policy(samehost_timeout_ms=0, request_timeout_ms=600),
+            of_view(requests={4: cancelled, 5: rest}),
+        )
         after = start(view, todo.CancelRequest(4, "s_4", Outcome.EXPIRED, reason, avoid="h1"), AT_MS)
         assert after.requests == {5: rest}, case
         found = after.attempts.get(cancelled.slot)

@@ -102,7 +102,9 @@ def test_a_slot_waits_after_a_request_that_was_refused_and_spends_no_budget(whol
 
 def test_no_standby_is_displaced_after_a_reservation_in_vain(whole: ClusterView) -> None:
     """Nor does the displaced one wait for it any more."""
-    view = changed(whole, policy(samehost_timeout_ms=600), awaited(kind=RequestKind.RESERVATION))
+    view = changed(
+        whole, policy(samehost_timeout_ms=0, request_timeout_ms=600), awaited(kind=RequestKind.RESERVATION)
+    )
     cases: Mapping[str, happened.Event] = {
         "refused": happened.RequestRefused(4, "no such host", AT_MS),
         "ended at launch": happened.ContainerCompleted("s_c9", "exit 1", AT_MS),
