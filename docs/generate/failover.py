@@ -108,7 +108,7 @@ YARN cannot reserve a host, so the reservation is an *empty container* on it. If
 standby is restored in place (`decided_restore`), the active is requested on any host, and no standby is displaced for
 four times `job.hotstandby.samehost.timeout.ms` or, if that is longer, `cluster-manager.container.request.timeout.ms`.
 A standby that does not confirm its stop is killed; its death confirms the stop. If no standby lives, the active is
-started on its last host, or else on any host.
+started on its last host, or else on any host. The move of a standby that is to be displaced is given up.
 
 ## A lost standby
 

@@ -239,20 +239,11 @@ def _standings(cohort: Cohort, copy: int, container: Container) -> Iterator[Repl
 
 def displace(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     """Return steps 2 to 4: the active's own host was not available in time, so a standby is displaced."""
-    view, record, policy = turn.view, cohort.record, cohort.job.policy
+    record, policy = cohort.record, cohort.job.policy
     active = record.active
     assert active is not None
-    slot = SlotId(cohort.processor, active)
-    lost = view.lost_actives.get(cohort.processor)
-    if record.displaced is not None or lost is None or view.now_ms - lost.at_ms < policy.samehost_timeout_ms:
-        return None
-    if cohort.job.quarantined or view.now_ms < view.no_displacing.get(cohort.processor, 0):
-        return None
-    if any(each.slot == slot and each.state is RequestState.GRANTED for each in view.requests.values()):
-        return None  # its own host became available just in time
-    if any(each.slot == slot for each in turn.free(cohort.job)):
-        return None
-    candidates = [each for each in _candidates(turn, cohort) if each[0] not in record.moving]
+    # The move of another is given up first (`holds_up_displacing`).
+    candidates = [each for each in _displaceable(turn, cohort) if each[0] not in record.moving]
     if not candidates:
         return None
     copy, holder = min(candidates, key=lambda each: fitness(turn, cohort, *each))
@@ -279,6 +270,38 @@ def displace(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         copy=copy,
         facts=Facts(host=holder.host, in_sync=is_in_sync(cohort, copy)),
     )
+
+
+def holds_up_displacing(turn: Turn, cohort: Cohort, copy: int) -> bool:
+    """Return whether a copy would be displaced if it did not move, and no other one can be.
+
+    It may restore for hours where it moves to. On a drained host nothing can be reserved, so there it goes on.
+    """
+    if not cohort.restarts or not is_lost(turn, cohort):
+        return False
+    found = dict(_displaceable(turn, cohort))
+    is_of_use = copy in found and found[copy].host not in turn.view.drained
+    return is_of_use and found.keys() <= cohort.record.moving.keys()
+
+
+def _displaceable(turn: Turn, cohort: Cohort) -> list[tuple[int, Container]]:
+    """Return the standbys of which one is to be displaced now, where they are; none while it is not time for that."""
+    view, record, policy = turn.view, cohort.record, cohort.job.policy
+    active = record.active
+    assert active is not None
+    slot = SlotId(cohort.processor, active)
+    lost = view.lost_actives.get(cohort.processor)
+    if record.displaced is not None or lost is None or view.now_ms - lost.at_ms < policy.samehost_timeout_ms:
+        return []
+    if cohort.job.quarantined or view.now_ms < view.no_displacing.get(cohort.processor, 0):
+        return []
+    if any(each.slot == slot and each.state is RequestState.GRANTED for each in view.requests.values()):
+        return []  # its own host became available just in time
+    if any(each.slot == slot for each in turn.free(cohort.job)):
+        return []
+    return [
+        (copy, holder) for copy, holder in _candidates(turn, cohort) if record.placed.get(copy) == holder.id
+    ]
 
 
 def start_reserved(turn: Turn, cohort: Cohort) -> WriteRecords | None:

@@ -19,7 +19,7 @@ from appmaster.planning.placement.shared_containers import (
 )
 from appmaster.planning.placement.turn import Cohort, Turn, activated, is_current, may_become_warm
 from appmaster.planning.placement.upgrade import next_container
-from appmaster.planning.rules.failover import is_in_sync
+from appmaster.planning.rules.failover import holds_up_displacing, is_in_sync
 from appmaster.planning.rules.placing import dropping, is_beside_another
 from appmaster.planning.state.actions import DecisionKind, Facts, WriteRecords
 from appmaster.planning.state.mappings import without
@@ -36,18 +36,22 @@ def end_move(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         if known is not None and known.presence is Presence.SUSPECT:
             continue  # it may come back, and has the copy open; a new leader may not even know its host
         target = turn.view.holder(container)
-        if target is None or not _is_worth(turn, cohort, copy, target):
+        reason = (
+            _why_given_up(turn, cohort, copy, target)
+            if target is not None
+            else Reason(DecisionBasis.OTHER, f"{container} is of no use any more")
+        )
+        if reason is not None:
             return turn.decide(
                 cohort,
                 DecisionKind.STAY,
-                Reason(DecisionBasis.OTHER, f"{container} is of no use any more")
-                if target is None
-                else Reason(DecisionBasis.NO_NEED),
+                reason,
                 lambda record, copy=copy: replace(record, moving=without(record.moving, copy)),  # type: ignore[misc]
                 copy=copy,
             )
         if (
-            copy != record.active
+            target is not None
+            and copy != record.active
             and turn.is_tailing(cohort, copy, target)
             and not is_warming(turn, cohort, copy, target)
         ):
@@ -227,10 +231,14 @@ def _renumbered(turn: Turn, cohorts: tuple[Cohort, ...], cohort: Cohort) -> Writ
     return None
 
 
-def _is_worth(turn: Turn, cohort: Cohort, copy: int, target: Container) -> bool:
-    """Return whether a move under way still makes sense."""
+def _why_given_up(turn: Turn, cohort: Cohort, copy: int, target: Container) -> Reason[DecisionBasis] | None:
+    """Return why a move under way is given up; None if it goes on."""
     is_useful = copy in cohort.copies and not turn.view.must_leave(target)
-    return is_useful and not is_beside_another(turn, cohort, copy, target.host)
+    if not is_useful or is_beside_another(turn, cohort, copy, target.host):
+        return Reason(DecisionBasis.NO_NEED)
+    if holds_up_displacing(turn, cohort, copy):
+        return Reason(DecisionBasis.OTHER, f"copy {copy} is to be displaced where it is")
+    return None
 
 
 def _target(

@@ -292,7 +292,7 @@ STAGES: Final[tuple[RuleStage, ...]] = (
                 "end a move",
                 situations.is_moving,
                 "a copy that is filled elsewhere is in sync there, and warm if the old one is, for which 2 minutes are "
-                "waited; or it need not move any more",
+                "waited; or it need not move any more, or is to be displaced",
                 _alone(moving.end_move),
                 (DecisionKind.MOVED, DecisionKind.STAY),
                 deadline="",

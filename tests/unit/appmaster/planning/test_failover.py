@@ -22,7 +22,8 @@ from appmaster.planning.rules.failover import (
     restore_displaced,
     start_reserved,
 )
-from appmaster.planning.state.actions import MissActive, WriteRecords
+from appmaster.planning.rules.moving import end_move
+from appmaster.planning.state.actions import DecisionKind, MissActive, WriteRecords
 from appmaster.planning.state.reasons import Loss, NoStandbyReason
 from appmaster.planning.state.view import (
     Cell,
@@ -40,6 +41,7 @@ from tests.unit.appmaster.planning.views import (
     ANOTHER,
     FIRST,
     HELD,
+    ONE,
     PROCESSOR,
     RESTART,
     SECOND,
@@ -47,6 +49,7 @@ from tests.unit.appmaster.planning.views import (
     UNSETTLED,
     WAITED_MS,
     Change,
+    drained,
     free,
     of_holder,
     of_job,
@@ -294,6 +297,30 @@ def test_the_active_gets_the_host_of_the_displaced_standby_and_no_other_copy_los
 ) -> None:
     record = recorded(displace(*seen(whole, lost)))
     assert (record.displaced, record.hosts) == (1, {0: "h2", 2: "h3"})
+
+
+ALONE: Final = (IS_LOST, without_container(2))
+
+HELD_UP: Mapping[str, tuple[bool, tuple[Change, ...]]] = {
+    "no other can be displaced": (True, ALONE),
+    "another is displaced": (False, (IS_LOST,)),
+    "it is lost where it was": (False, (*ALONE, without_container(1))),
+    "nothing can be reserved where it was": (False, (*ALONE, drained("h2"))),
+    "it is not time for that": (False, (*ALONE, no_displacing(1))),
+    "the active lives": (False, (without_container(2),)),
+    "it takes over where it is": (False, (*ALONE, policy(samehost_timeout_ms=WAITED_MS))),
+}
+
+
+def test_the_move_of_a_standby_that_is_to_be_displaced_is_given_up(whole: ClusterView) -> None:
+    """Its tasks would not be processed until it is restored where it moves to, which may take hours."""
+    moving = (lost, free("c9", "h4", ONE), of_records(FIRST, SECOND, moving={1: "c9"}))
+    for case, (is_so, changes) in HELD_UP.items():
+        given_up = end_move(*seen(whole, *moving, *changes))
+        assert (given_up and given_up.kind) == (DecisionKind.STAY if is_so else None), case
+    assert displace(*seen(whole, *moving, *ALONE)) is None
+    stays = of_records(FIRST, SECOND, moving=recorded(end_move(*seen(whole, *moving, *ALONE))).moving)
+    assert recorded(displace(*seen(whole, *moving, *ALONE, stays))).displaced == 1
 
 
 def test_a_start_on_a_reserved_host_tells_whether_the_displaced_standby_was_in_sync(
