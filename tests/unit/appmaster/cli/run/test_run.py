@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -315,11 +316,21 @@ def test_what_is_started_knows_no_yarn(tmp_path: Path) -> None:
 # ---- its signals ----
 
 
+@contextmanager
+def on_hang_up(handler: signal.Handlers) -> Iterator[None]:
+    """Set what SIGHUP does before a run; the tests themselves may be run with ``nohup``."""
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_interrupts_the_start_and_the_second_one_hurries_the_end(first: int) -> None:
     clock = HandClock()
     clock.hold()
-    with EndSignals(clock) as signals:
+    with on_hang_up(signal.SIG_DFL), EndSignals(clock) as signals:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(first)
         signal.raise_signal(first)  # `timeout` sends it twice
@@ -340,13 +351,9 @@ def test_no_signal_interrupts_the_end_of_a_start_that_has_failed() -> None:
 
 
 def test_nohup_is_heeded() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with EndSignals() as signals:
-            signal.raise_signal(signal.SIGHUP)
+    with on_hang_up(signal.SIG_IGN), EndSignals() as signals:
+        signal.raise_signal(signal.SIGHUP)
         assert not signals.asked.is_set()
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_run_that_has_begun_is_asked_and_not_interrupted() -> None:
