@@ -172,7 +172,7 @@ class KafkaBroker:
         at = TopicPartition(*place, offset)
         what = f"reading {at.topic}-{at.partition} at {offset}, to check whether the committed record there is visible"
         with _read_by(reader, what):
-            return any(True for _ in transaction_log.records_until(reader, at, offset + 1, at_once=1))
+            return any(True for _ in transaction_log.records_until(reader, at, offset + 1))
 
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
         """Return the stable committed offset of each partition of each input; None where there is none."""

@@ -27,6 +27,9 @@ _PREPARED: Final = {2: True, 3: False}
 _FIRST_LOOK: Final = 1_000
 _MORE: Final = 20
 
+#: How many records are taken from the client at once, of those that it has.
+_AT_ONCE: Final = 1_000
+
 #: How long a reader waits for a record before it looks at its position.
 _LOOK_SECONDS: Final = 0.1
 
@@ -84,9 +87,8 @@ def records_until(
     start: TopicPartition,
     end: int,
     is_final: Callable[[int], bool] = lambda _: True,
-    at_once: int = 1_000,
 ) -> Iterator[Message]:
-    """Yield the records from ``start`` to ``end`` of a partition, which are taken ``at_once`` from the client.
+    """Yield the records from ``start`` to ``end`` of a partition.
 
     The ``reader`` tells where the partition ends for now, or the last markers before ``end`` take a moment longer.
     Raises `KafkaException` for an error whose code ``is_final``; others are retried. Raises `TimeoutError` when that
@@ -97,14 +99,16 @@ def records_until(
     while position < end:
         # The client waits until it has as many as are asked for.
         messages = reader.consume(1, _LOOK_SECONDS)
-        if messages and at_once > 1:
-            messages += reader.consume(at_once - 1, 0)
+        if messages:
+            messages += reader.consume(_AT_ONCE, 0)
         for message in messages:
             failure = message.error()
             if failure is not None:
                 if failure.code() != KafkaError._PARTITION_EOF and is_final(failure.code()):  # noqa: SLF001
                     raise KafkaException(failure)
-            elif (message.offset() or 0) < end:
+            elif (message.offset() or 0) >= end:
+                return
+            else:
                 yield message
         # The position includes markers, and offsets removed by compaction; it is negative until something was read.
         (now,) = reader.position([start])
