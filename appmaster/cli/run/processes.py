@@ -7,7 +7,6 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from appmaster.cli.run.servers import RunPlace
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.process.lives import GOOD_LIFE_SECONDS, backoff_seconds
 from standby.shared.clock import REAL, Clock
+from standby.threads.worker import Worker, fatal
 
 T = TypeVar("T")
 
@@ -188,15 +188,9 @@ def in_time(
 
     Raises what it raises, and `Unavailable` if ``what`` has not answered within ``seconds``, or before it was hurried.
     """
-    result: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised below
-            result.set_exception(error)
-
-    threading.Thread(target=run, name=f"asking {what}", daemon=True).start()
+    asking = Worker(f"asking {what}", failed=fatal).start()
+    result = asking.submit(work)
+    asking.close()
     if not ended_in_time(result.done, hurried or threading.Event(), seconds, clock):
         raise Unavailable(f"{what} has not answered")
     return result.result()
