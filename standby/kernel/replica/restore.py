@@ -18,7 +18,7 @@ from standby.kernel.job import JobKernel
 from standby.kernel.ports import OpenDatabase, SnapshotSource
 from standby.kernel.probes import Probe
 from standby.kernel.restore.fetch import Peers, Scratch
-from standby.kernel.store.directories import check_owners, make_private
+from standby.kernel.store.directories import check_owners
 from standby.kernel.store.places import by_free_space, free_bytes, open_found
 from standby.kernel.store.store import TaskStore, condemn_state, open_empty, open_existing, wipe_store
 from standby.ports import PeerRefused
@@ -127,7 +127,7 @@ class Restore:
         for place in by_free_space(self._directories):
             try:
                 with self._opening:
-                    make_private(place)
+                    check_owners(place)
                     store = open_empty(place, self._origin, bounds, *self._means)
             except (Transient, BeginningLost):
                 raise
