@@ -23,21 +23,10 @@ _ADDRESSES: Final = 50
 
 @contextmanager
 def descriptors(count: int) -> Iterator[None]:
-    """Allow this process the given number of open files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < count:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (count if hard < 0 else min(count, hard), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@contextmanager
-def without_descriptors() -> Iterator[None]:
-    """Have this process open no file in the block."""
+    """Allow this process the given number of open files: 0 lets it open none, however many are open."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    hard = before[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count if hard < 0 else min(count, hard), hard))
     try:
         yield
     finally:

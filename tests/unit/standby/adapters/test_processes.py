@@ -12,7 +12,7 @@ import pytest
 
 from standby.adapters.logfiles import LogFiles
 from standby.adapters.processes import ChildrenTime, ProcessFigures, ProcessMeter, measure
-from tests.floods import without_descriptors
+from tests.floods import descriptors
 
 #: Uses processor time, says so, and waits for its end.
 BURN = "sum(range(2_000_000)); print(flush=True); input()"
@@ -46,13 +46,13 @@ def test_child_that_ends_takes_no_time_along() -> None:
 
 def test_figures_stay_while_nothing_can_be_measured() -> None:
     meter = ProcessMeter()
-    with without_descriptors():
+    with descriptors(0):
         meter.look()
     assert meter.figures == ProcessFigures()
     meter.look()
     before = meter.figures
     assert before.rss_bytes > 0
-    with without_descriptors():
+    with descriptors(0):
         meter.look()
     assert meter.figures == before
 

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from standby.kernel.children import Children, EndedChild
-from tests.floods import without_descriptors
+from tests.floods import descriptors
 
 
 def test_a_child_is_dead_when_it_is_gone_and_not_when_it_cannot_be_looked_at(
@@ -18,7 +18,7 @@ def test_a_child_is_dead_when_it_is_gone_and_not_when_it_cannot_be_looked_at(
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
         pids, before, later = (child.pid,), Children(), Children()
         assert before.dead(pids) is None
-        with without_descriptors():
+        with descriptors(0):
             seen = [each.dead(pids) for each in (before, later)]
         assert seen == [None, None]
         child.kill()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -36,6 +35,7 @@ from tests.cases import case
 from tests.fakes.certificates import keys_of, write_credentials
 from tests.fakes.clock import held
 from tests.fakes.replicas import FakeReplicas
+from tests.floods import descriptors
 from tests.patience import PATIENCE_SECONDS
 
 
@@ -198,14 +198,10 @@ def test_the_port_is_the_first_thing_that_closes_when_the_process_dies() -> None
 
 
 def test_a_low_limit_of_descriptors_is_no_obstacle() -> None:
-    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, allowed[1]))
-    try:
+    with descriptors(1024):
         port = LivenessPort("127.0.0.1")
         socket.create_connection(("127.0.0.1", port.port), timeout=PATIENCE_SECONDS).close()
         port.close()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
 
 
 @pytest.mark.parametrize(
